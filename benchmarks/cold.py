@@ -45,7 +45,7 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
         row |= _settling(row["passes"]["ours"])
     how = (
         "In fresh processes, the kernels themselves warmed first, and each mode by an op that is not measured. Ops: one call under "
-        "each mode of each op that both decompose; what the naive mode runs as it is, since torch's table lacks it, is told apart. "
+        "each mode of each op that both decompose; what the naive mode runs as it is (not in torch's table) is marked. "
         "Models: the first pass over the median of the last ten of twenty; settled: how many passes took over 1.2 times that, and "
         "what they took beyond it."
     )
@@ -113,7 +113,7 @@ def _worst(runs: list[dict[str, Any]]) -> list[str]:
 
 def _first_calls(quick: bool, ours_first: bool) -> dict[str, Any]:
     """The first call of each decomposed op under our mode and the naive one. What a mode loads once, with its very first
-    decomposition, is told apart."""
+    decomposition, is distinguished."""
     ops = core_aten()
     modes: dict[str, Callable[[], Any]] = {"ours": lambda: EagerDecompMode(ops), "naive": lambda: Naive(ops)}
     names = ["ours", "naive"] if ours_first else ["naive", "ours"]

@@ -1,7 +1,7 @@
 """What the mode is measured against: a mode that only calls on, the well-known table in a mode, and the lean floor.
 
 The floor is what a patient person would write by hand for one op: a mode as short as a mode can be, and behind it the kernels of
-that op in a straight line. The line is not written by hand but heard: a mode outside ours notes every kernel call that reaches
+that op in a straight line. The line is not written by hand but observed: a mode outside ours notes every kernel call that reaches
 the backend, and the notes become a function.
 """
 
@@ -36,7 +36,7 @@ class Noop(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Naive(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The well-known example: what is not in the set is looked up in torch's table and decomposed, anew at every call.
+    """The well-known example: what is not in the set is looked up in torch's table and decomposed, again at every call.
 
     Args:
         ops: where it stops. The example as it is mostly found stops nowhere, and ends where the table does, in prims: no ops.
@@ -112,7 +112,7 @@ class Straight(DispatchMode):
         return answer
 
     def program(self, answer: Any) -> Program:
-        """What was noted, as a program that answers `answer`."""
+        """What was noted, as a program that returns `answer`."""
         result = self._read(answer)
         return check(Program(self._op, self._parameters, tuple(self._constants), tuple(self.calls), result))
 

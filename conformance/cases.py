@@ -34,12 +34,12 @@ __all__ = [
 #: ``out=`` of the right shape, laid out as the inputs are.
 STRIDED_OUT = "strided out"
 
-_STORED = "reads a permuted input as if it were row-major; without out= it does not"
+_STORED = "reads a permuted input as if it were contiguous; without out= it does not"
 _UNWRITTEN = "leaves out= unwritten under any dispatch mode"
-_MISWRITTEN = "writes a permuted out= as if it were row-major; without out= the values are others"
+_MISWRITTEN = "writes a permuted out= as if it were contiguous; without out= the values are others"
 _UNREAD = "reads memory that nobody has written"
 _SAME_MEMORY = "adds into places that are one memory, each as if it were its own"
-_OF_EQUALS = "of equal values it may answer the place of any"
+_OF_EQUALS = "of equal values it may return the place of any"
 _NO_SIGN = "vectors have no sign of their own, and only the values of the plain call are freed of it"
 _NO_ORDER = "eigenvalues have no order of their own, and only the plain call's are sorted"
 
@@ -67,7 +67,7 @@ EAGER_FAULTS: dict[tuple[str, str, str], str] = {
     **{("kthvalue", form, "expanded"): _OF_EQUALS for form in ("plain", "out")},
 }
 
-#: Ops that answer eigenvalues in an order that LAPACK leaves open; both sides' are sorted, and their vectors with them.
+#: Ops that return eigenvalues in an order that LAPACK leaves open; both sides' are sorted, and their vectors with them.
 _UNORDERED = ("linalg.eig", "linalg.eigvals")
 
 #: Ops that eager hands to oneDNN where the processor has a unit for them, which overflows otherwise: both sides go without it.
@@ -209,7 +209,7 @@ def _sorted(answer: Any) -> Any:
 
 
 def _outputs(info: Any, arguments: Arguments, *, empty: bool) -> Any:
-    """Tensors to give as ``out=``, from what the op answers without; None where it answers others than strided tensors."""
+    """Tensors to give as ``out=``, from what the op returns without; None where it returns others than strided tensors."""
     positional, named = arguments
     try:
         answer = info.op(*positional, **named)

@@ -87,7 +87,7 @@ def _raised(op: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any])
         answer = op(*args, **kwargs)
     except Exception as error:  # the border: what is raised is the result
         return error
-    # What a dunder method answers when it leaves the call to the other operand: `torch.Tensor.__rsub__(2, x)` raises only then.
+    # What a dunder method returns when it leaves the call to the other operand: `torch.Tensor.__rsub__(2, x)` raises only then.
     return TypeError("NotImplemented") if answer is NotImplemented else None
 
 
@@ -120,11 +120,11 @@ def table(found: Sequence[Refusal], *, words: bool = False) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; answers its exit code."""
+    """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
     parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
-    parser.add_argument("--words", action="store_true", help="also tell of those that pass by other words than eager's")
+    parser.add_argument("--words", action="store_true", help="also report those that pass by other words than eager's")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

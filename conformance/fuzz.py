@@ -34,7 +34,7 @@ from eagerdecomp.host.progress import Progress
 
 __all__ = ["Findings", "drawn", "main"]
 
-# Programs in a job of a worker, and after how many of them a worker's modes and their caches are made anew.
+# Programs in a job of a worker, and after how many of them a worker's modes and their caches are rebuilt.
 _CHUNK, _AGE = 100, 2000
 _PATIENCE = 120.0
 
@@ -119,7 +119,7 @@ class _Modes:
         self._age = 0
 
     def renewed(self) -> None:
-        """One program more: after many, all is made anew."""
+        """One program more: after many, all is rebuilt."""
         self._age += 1
         if self._age % _AGE == 0:
             self._made.clear()
@@ -244,7 +244,7 @@ def told(findings: Findings) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; answers its exit code."""
+    """The command; returns its exit code."""
     options = _parser().parse_args(argv)
     torch.set_num_threads(1)
     if options.programs < 1 or options.workers < 1:

@@ -177,7 +177,7 @@ def _solution(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any
     """Least squares that fit, whose residuals are squares of roundings, and those where the rank is not full: by drivers that do
     not look, or that look through pivots which nobody set.
 
-    `gels` asks for full rank, and of other matrices answers quotients of roundings. `gelsy`, the default, is handed its first
+    `gels` asks for full rank, and of other matrices returns quotients of roundings. `gelsy`, the default, is handed its first
     pivots by eager in memory as it is: the rank that it finds differs from call to call. By singular values it is one.
     """
     values = torch.linalg.svdvals(matrix)

@@ -41,7 +41,7 @@ _NAME = re.compile(r"\bt\d+(\[\d+\])*")
 # No tensor of a program has more elements, none of an example either.
 _MOST = 1500
 
-# Composites that eager takes apart above every mode, with a call of each.
+# Composites that eager decomposes above every mode, with a call of each.
 _COMPOSITES = {
     "aten.linear.default": "f32[2, 3], f32[4, 3], f32[4]",
     "aten.matmul.default": "f32[2, 3, 4], f32[4, 5]",

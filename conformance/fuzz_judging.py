@@ -76,7 +76,7 @@ class Difference(Exception):
 
 @dataclass
 class Seen:
-    """What programs came to: counts of lines by what became of them, and of ops that answered."""
+    """What programs came to: counts of lines by what became of them, and of ops that returned."""
 
     counts: Counter[str] = field(default_factory=Counter)
     ops: Counter[str] = field(default_factory=Counter)

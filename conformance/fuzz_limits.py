@@ -39,27 +39,27 @@ EXCLUDED: Mapping[str, str] = {
     ),
     r"aten\.(cudnn|mkldnn|record_stream|is_pinned|is_same_size|slow_conv|thnn_conv|native_channel_shuffle).*": "the same",
     r"aten\.(linalg_ldl_solve|linalg_lu_solve|lu_solve|lu_unpack|ormqr|linalg_householder_product|orgqr)\..*": (
-        "it reads past its memory, or answers anything, with pivots and reflectors that no factorization made"
+        "it reads past its memory, or returns anything, with pivots and reflectors that no factorization made"
     ),
     r"aten\.binary_cross_entropy\.out": "what it reduces is what was in `out`, unless that has the shape of the input",
     r"aten\.fft_ihfft[2n]\.out": "of one dimension it leaves `out` as it was",
     r"aten\.linalg_lstsq\.out": "what the driver does not compute it resizes in some cases, and in others leaves as it was",
-    r"aten\.native_batch_norm\.out": "of half floats that are not row-major it leaves `save_mean` as it was",
-    r"aten\.max_unpool\dd\.out": "eager's kernel writes to row-major tensors alone, and other ones it refuses",
+    r"aten\.native_batch_norm\.out": "of float16 and bfloat16 that are not contiguous it leaves `save_mean` as it was",
+    r"aten\.max_unpool\dd\.out": "eager's kernel writes to contiguous tensors alone, and other ones it refuses",
     r"aten\.(adaptive_max_pool3d|avg_pool3d|narrow_copy)\.out|aten\.fractional_max_pool\dd\.output": (
-        "eager's kernel writes to `out` as if it were row-major, whatever its strides"
+        "eager's kernel writes to `out` as if it were contiguous, whatever its strides"
     ),
-    r"aten\.(searchsorted|bucketize)\..*": "what it answers for boundaries that are not sorted is anybody's",
+    r"aten\.(searchsorted|bucketize)\..*": "what it returns for boundaries that are not sorted is anybody's",
 }
 
-#: Ops, as patterns of their names, to which programs hand row-major tensors alone: of others eager's kernels read memory that is
-#: not theirs, so that what they answer depends on what ran before.
+#: Ops, as patterns of their names, to which programs hand contiguous tensors alone: of others eager's kernels read memory that is
+#: not theirs, so that what they return depends on what ran before.
 ROW_MAJOR: Mapping[str, str] = {
-    r"aten\.native_group_norm\..*": "weight and bias are read as if they were row-major, which `group_norm` makes them",
+    r"aten\.native_group_norm\..*": "weight and bias are read as if they were contiguous, which `group_norm` makes them",
     r"aten\.(nan)?median\.dim.*": "along a dimension that is expanded it reads past the one element",
 }
 
-#: Ops, as a pattern of their names, whose `out` is row-major in programs: of one number along a dimension but the first eager
+#: Ops, as a pattern of their names, whose `out` is contiguous in programs: of one number along a dimension but the first eager
 #: leaves one of other strides as it was. So it does in `gelu` of bfloat16, on processors on which oneDNN computes it.
 ROW_MAJOR_OUT = r"aten\.(cat|concat|concatenate|hstack|dstack|column_stack|gelu)\.out"
 
@@ -111,12 +111,12 @@ FACTORED = r"linalg_(cond|qr|tensorinv|tensorsolve|(svd|eig)(vals)?|(solve|inv)(
 #: Calls, as a pattern of their text, of norms whose gradients do too: sums of singular values.
 NUCLEAR = r"(linalg_(matrix_)?norm\.\w+\(.*'nuc'|nuclear_norm\.).*"
 
-#: Ops, as a pattern of their names, of which eager's kernel answers anything for half floats (`inf` for ``exp(0.1)``): gradients of
+#: Ops, by a pattern, where eager's kernel returns anything for 16-bit floats (`inf` for ``exp(0.1)``): gradients of
 #: programs with one are not compared by value.
 WRONG_IN_HALF = r"(linalg_)?matrix_exp"
 
 #: Ops, as a pattern of their names, that add a product: where that leaves the range of the type, what is left of the sum depends
-#: on whether the processor rounds in between. Both answers are right.
+#: on whether the processor rounds in between. Both returns are right.
 FUSED = r"(add|sub|rsub|subtract)_?"
 
 #: Ops, as patterns of their names, and arguments that they write to, of which their schemas say nothing.
@@ -227,7 +227,7 @@ ALLOWED: tuple[Allowed, ...] = (
     Allowed(
         r"multilabel_margin_loss_forward\.output",
         "is_target must be contiguous",
-        "eager's kernel writes to row-major tensors alone; here it writes to others",
+        "eager's kernel writes to contiguous tensors alone; here it writes to others",
         (
             "t1 = leaf('float32', [4, 5])",
             "t2 = leaf('int64', [4, 5], 'zeros')",
@@ -267,5 +267,5 @@ ALLOWED: tuple[Allowed, ...] = (
 
 
 def allowed(line: str, words: str) -> Iterator[Allowed]:
-    """The rows by which one of both may refuse a line in these words while the other answers."""
+    """The rows by which one of both may refuse a line in these words while the other returns."""
     return (one for one in ALLOWED if re.search(rf"(?:aten\.|\b)({one.op})\(", line) and re.search(one.words, words))

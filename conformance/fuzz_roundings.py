@@ -140,7 +140,7 @@ def is_of(value: Any, dtype: torch.dtype | None) -> bool:
 
 
 def is_of_rounded_steps(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool:
-    """Whether results of a composite op in half floats, each step of which is rounded, are what such roundings of its arguments
+    """Whether results of a composite op in 16-bit floats, each step of which is rounded, are what such roundings of arguments
     make of the mathematics: steps that cancel may leave either side closer to it. Some sets take such an op apart though the CPU
     has a kernel for it."""
     composed = is_composite(op) or has_kernel(op, "CompositeExplicitAutograd")

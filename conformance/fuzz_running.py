@@ -1,4 +1,4 @@
-"""Small programs, line by line beside eager: what a line leaves behind in the mode must be what it leaves behind without one.
+"""Small programs, line by line against eager: what a line leaves behind in the mode must be what it leaves behind without one.
 
 A program is lines of Python over names: leaves (`leaf`), calls of operators, views and writes, `backward`. Eager and one or more
 *lanes*, namespaces under one mode, take each line in turn: the first lane's call is recorded, the others' replayed and compiled.

@@ -20,7 +20,7 @@ def _contiguous(value: Any) -> Any:
 
 
 def _permuted(value: Any) -> Any:
-    """Dense, but not in row-major order: channels last for images, transposed for the rest."""
+    """Dense, but not in contiguous order: channels last for images, transposed for the rest."""
     if not _plain(value) or value.dim() < 2:
         return value
     order = [0, *range(2, value.dim()), 1] if value.dim() >= 4 else list(range(value.dim()))[::-1]

@@ -8,7 +8,7 @@
 
 Op sets by OpInfos by cells: a cell is a form (as a function, method, operator, in place, out=), a dtype, a layout and what is
 asked (values, gradients of either mode, vmap, refusals). `conformance/matrix_cells.py` says which combinations there are. What
-raises `UnsupportedOpError` is listed in `matrix_manifest.json`, which `--manifest` writes anew for the OpInfos judged in full.
+raises `UnsupportedOpError` is listed in `matrix_manifest.json`, which `--manifest` writes again for the OpInfos judged in full.
 Exit code 0: all is eager's or refused as listed; 1: something is not, or the manifest is not true; 2: the command line cannot be
 used; 130: Ctrl-C.
 """
@@ -121,8 +121,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help=f"of a cell at most (default {SAMPLES})")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default 1)")
     parser.add_argument("--resume", metavar="FILE", help="keep results there as they come, and go on from those in it")
-    parser.add_argument("--again", action="store_true", help="judge anew what is held there as not eager's")
-    parser.add_argument("--manifest", action="store_true", help=f"write {MANIFEST.name} anew for the OpInfos judged in full")
+    parser.add_argument("--again", action="store_true", help="judge again what is held there as not eager's")
+    parser.add_argument("--manifest", action="store_true", help=f"write {MANIFEST.name} again for the OpInfos judged in full")
     parser.add_argument("--markdown", metavar="FILE", help="write the document there")
     parser.add_argument("--count", action="store_true", help="count the cells, and run none")
     return parser
@@ -156,7 +156,7 @@ def _counts(plan: Mapping[Job, Sequence[Cell]]) -> Iterator[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; answers its exit code."""
+    """The command; returns its exit code."""
     options = _parser().parse_args(argv)
     shard, part = _every("--shard", options.shard), _every("--part", options.part)
     if options.workers < 1 or options.samples < 1:

@@ -66,7 +66,7 @@ def _of_a_copy(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _forward(cell: Cell, case: Case, other: Case) -> Case | None:
-    """The function of inputs and their tangents, which answers results and theirs."""
+    """The function of inputs and their tangents, which returns results and theirs."""
     given = [x for x in tree_leaves(case.arguments) if _has_tangent(x)]
     args, kwargs = case.arguments
     return Case(_dual(case.function), (([cotangent(x) for x in given], *args), kwargs)) if given else None

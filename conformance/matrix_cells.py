@@ -71,7 +71,7 @@ BLOCKS: tuple[Block, ...] = (
 )
 
 
-#: OpInfos that factorize matrices, as a pattern of their names: one whose rows are all one row is singular, and what eager answers
+#: OpInfos that factorize matrices, as a pattern of their names: one whose rows are all one row is singular, and what eager returns
 #: for it, its gradients before all, is rounding.
 SINGULAR = (
     r"(linalg\.(?!cross|diagonal|householder|multi_dot|vander|vecdot|vector)"

@@ -139,7 +139,7 @@ def _judge_refusal(case: Case, call: _Call, expected: Exception) -> Result:
         if call.words and re.search(call.words, str(expected)) and not re.search(call.words, str(error)):
             return Result("error", f"{_said(error)} where eager says {_said(expected)}")
         return Result("pass" if call.asked == "errors" else "none")
-    return Result("wrong", f"answers where eager raises {_said(expected)}")
+    return Result("wrong", f"returns where eager raises {_said(expected)}")
 
 
 def _forgiven(differing: Sequence[Difference], case: Case, call: _Call, expected: Observed, got: Observed) -> bool:

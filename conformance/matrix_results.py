@@ -149,7 +149,7 @@ def page(held: Held, blocks: Mapping[tuple[str, str], str], planned: int, sample
     lines = [
         "# The matrix",
         "",
-        "Every way to call what torch's operator database knows, beside eager. Written by `python conformance/matrix.py`",
+        "Every way to call what torch's operator database knows, against eager. Written by `python conformance/matrix.py`",
         f"with torch {torch.__version__}: {len(held)} of {planned} cells judged, {len(rows)} of which eager takes;",
         f"at most {samples} samples of a cell, each called twice and once with other values.",
         "",

@@ -110,14 +110,14 @@ _HEAD = """\
 # Models
 
 Each model below is made small, with random weights, and run twice from the same state: in plain eager PyTorch, and unchanged inside
-`with EagerDecompMode({ops})` with a recorder outside that sees what reaches the backend. To make this table anew:
+`with EagerDecompMode({ops})` with a recorder outside that sees what reaches the backend. To make this table again:
 
 ```sh
 pip install -q -c requirements/tested.txt -e ".[models]" && python conformance/model_table.py --markdown docs/models.md
 ```
 
 - **make**: the model made inside the mode: shapes, dtypes, strides.
-- **eval**, **inference**: its answer without gradients, and under `torch.inference_mode`.
+- **eval**, **inference**: its result without gradients, and under `torch.inference_mode`.
 - **train**: two steps (or what the row's name says): losses, every gradient, every parameter and buffer afterwards.
 - **generate**: greedy decoding with a cache of keys and values; the tokens are the same.
 - **kernels**: kernel calls that reached the backend while training, and the ops that eager called for it.
@@ -133,7 +133,7 @@ _HEAD_INSTALLED = """\
 # Models where a set is installed
 
 The models of [models.md](models.md), each made small, with random weights, and run twice from the same state: in plain eager on the
-CPU, and on {device}, where `ed.install` has registered what it lacks, without a mode. To make this table anew:
+CPU, and on {device}, where `ed.install` has registered what it lacks, without a mode. To make this table again:
 
 ```sh
 pip install -q -c requirements/tested.txt -e ".[models]"
@@ -203,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; answers its exit code."""
+    """The command; returns its exit code."""
     parser = _parser()
     options = parser.parse_args(argv)
     if options.compiled and options.installed:

@@ -4,7 +4,7 @@
 
 Each call is made in plain eager and under the mode, as a function, in place and with ``out=``. It passes where both give the same
 value, dtype and shape, or both refuse by the same exception and words. Values are few and small, so that integers are exact and no
-call is random; half types and sums may differ by a rounding.
+call is random; float16 and bfloat16 and sums may differ by a rounding.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _all_mixes() -> Iterator[Mix]:
 
 
 def _call(mix: Mix) -> Any:
-    """The call made, on fresh tensors; what it answers, and what it wrote to."""
+    """The call made, on fresh tensors; what it returns, and what it wrote to."""
     given = [one.make(place) if isinstance(one, _Kind) else one for place, one in enumerate(mix.operands)]
     if mix.form == "inplace":
         if mix.name == "masked_fill":
@@ -250,7 +250,7 @@ def judged(some: Iterable[Mix], op_set: OpSet) -> Iterator[tuple[Mix, str, str]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; answers its exit code."""
+    """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
     parser.add_argument("--match", default="", metavar="REGEX", help="only functions with a form ('add inplace') that it finds")

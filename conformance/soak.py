@@ -1,4 +1,4 @@
-"""The soak: random model steps over several threads with one cache, each beside eager, for as long as asked; memory must stay flat.
+"""The soak: random model steps over several threads with one cache, each against eager, for as long as asked; memory stays flat.
 
     python conformance/soak.py --minutes 60
     python conformance/soak.py --minutes 1 --threads 2 --seed 3 --json soak.json
@@ -331,7 +331,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None, stream: TextIO = sys.stderr) -> int:
-    """The command; answers its exit code."""
+    """The command; returns its exit code."""
     options = _parser().parse_args(argv)
     if options.minutes <= 0 or options.threads < 1:
         print("soak.py: --minutes is above 0, and --threads at least 1", file=sys.stderr)

@@ -21,8 +21,8 @@ _BY_DEVICE = "torch's Python code sums in other precisions where the device is n
 
 #: For what it is none, by OpInfo: the dtypes, whether only on another device, and why.
 NO_STANDARD: dict[str, tuple[tuple[torch.dtype, ...], bool, str]] = {
-    "kthvalue": (_WHOLE, False, "of equal values it may answer the place of any"),
-    "matrix_exp": (_HALF, False, "eager's own goes over the range of the dtype, and answers NaN"),
+    "kthvalue": (_WHOLE, False, "of equal values it may return the place of any"),
+    "matrix_exp": (_HALF, False, "eager's own goes over the range of the dtype, and returns NaN"),
     "nn.functional.linear_cross_entropy.chunked": (_HALF, True, _BY_DEVICE),
     "nn.functional.linear_cross_entropy.chunked_none": (_HALF, True, _BY_DEVICE),
     **{f"special.bessel_{name}": (_FLOAT64, False, _FEW_DIGITS) for name in ("j0", "j1", "y1")},

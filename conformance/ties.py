@@ -1,4 +1,4 @@
-"""Ties: of equal values an op may answer the place of any, each once; which one eager's kernel answers is chance."""
+"""Ties: of equal values an op may return the place of any, each once; which one eager's kernel returns is chance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eagerdecomp.eager.tolerance import same_values
 
 __all__ = ["PICKING", "of_equals"]
 
-#: OpInfos of ops that answer places of values -> at which result they stand, and which argument the dimension is.
+#: OpInfos of ops that return places of values -> at which result they stand, and which argument the dimension is.
 PICKING: dict[str, tuple[int, int]] = {"argsort": (0, 1), "sort": (1, 1), "topk": (1, 2)}
 
 

@@ -109,7 +109,7 @@ class TraceError(EagerDecompError, ValueError):
     """A traced graph was called on what it was not made for, or what was asked of a trace cannot be had.
 
     Cause: inputs of other shapes, strides, dtypes or numbers than those of the trace; data that the traced run went by and that
-    differs; a size that was to stay symbolic and that something went on by. Cure: trace anew, with such inputs.
+    differs; a size that was to stay symbolic and that something went on by. Cure: trace again, with such inputs.
 
     Examples:
         >>> import torch
@@ -118,14 +118,14 @@ class TraceError(EagerDecompError, ValueError):
         >>> graph(torch.ones(3))
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.TraceError: input_ is f32[3][1]; the graph was made with f32[2][1]: trace it anew
+        eagerdecomp.errors.TraceError: input_ is f32[3][1]; the graph was made with f32[2][1]: trace it again
     """
 
 
 class TraceRequestError(TraceError):
     """A trace cannot be made as it was asked for.
 
-    Cause: `symbolic` names an input, or a dimension of one, that there is not. Cure: name one of those that the message tells of.
+    Cause: `symbolic` names an input, or a dimension of one, that there is not. Cure: name one of those that the message reports.
     """
 
 
@@ -140,14 +140,14 @@ class PlanError(EagerDecompError, ValueError):
         >>> ed.Plan.from_json("{}")
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.PlanError: not a plan, as eagerdecomp plan --json writes one (KeyError: 'ops'): make it anew
+        eagerdecomp.errors.PlanError: not a plan, as eagerdecomp plan --json writes one (KeyError: 'ops'): make it again
     """
 
 
 class RecordError(EagerDecompError, ValueError):
     """A file holds no record of a run, or one of another version.
 
-    Cause: a file that ``eagerdecomp run --record`` of this version did not write. Cure: record anew.
+    Cause: a file that ``eagerdecomp run --record`` of this version did not write. Cure: record again.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -222,9 +222,9 @@ class KernelError(EagerDecompError):
 
 
 class HookError(EagerDecompError):
-    """A backend's `compile` hook failed on a program, or what it made does not answer what the program does.
+    """A backend's `compile` hook failed on a program, or what it made does not return what the program does.
 
-    Cause: a fault of the hook. Cure: mend it, or let it answer None for programs that it does not take.
+    Cause: a fault of the hook. Cure: fix it, or let it return None for programs that it does not take.
 
     Attributes:
         backend: the backend's name.
@@ -255,7 +255,7 @@ class HookError(EagerDecompError):
         self.program = program
         super().__init__(
             f"the compile hook of backend {backend!r} {fault}\nin the program of {op}:\n{program}\n"
-            "what to do: mend the hook, or let it answer None for programs that it does not take"
+            "what to do: fix the hook, or let it return None for programs that it does not take"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -265,7 +265,7 @@ class HookError(EagerDecompError):
 class DifferenceError(EagerDecompError):
     """A call that `verify=` checked did not leave behind what eager does.
 
-    Cause: a kernel of the backend or a rule that is wrong, which the message names. Cure: mend it; `eagerdecomp.blame` writes a
+    Cause: a kernel of the backend or a rule that is wrong, which the message names. Cure: fix it; `eagerdecomp.blame` writes a
     script that shows it by itself. With ``Verify(on_difference="record")`` the program goes on.
 
     Attributes:

@@ -33,7 +33,7 @@ DTYPES = (torch.float32, torch.float64)
 
 HEAD = """# Accuracy
 
-How far the special functions are from the mathematics on Core ATen, and how far eager's own kernels are: the largest error met at
+How far the special functions are from the mathematics on Core ATen, and how far eager's own kernels are: the largest error seen at
 {points} points of each function, in units of the last place (ULP) of the exact value, which `mpmath` computes with 40 digits.
 The points are drawn evenly where the function is of interest, and by their logarithm towards 0 or the ends; with them are the
 places where formulas meet. What is too large for the type must be infinite in the result; ends, poles and what is not finite are
@@ -54,7 +54,7 @@ float32, and in float64 where they are others. This page is written by
 
 
 def units(error: float) -> str:
-    """An error for readers: two digits, rounded up, so that it bounds what was met."""
+    """An error for readers: two digits, rounded up, so that it bounds what was seen."""
     if error < 100:
         return f"{-(-error * 100 // 1) / 100:.2f}"
     return f"{error:.1e}"
@@ -81,7 +81,7 @@ def row(function: Function, found: Sequence[Worst]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; answers its exit code."""
+    """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--match", default="", metavar="REGEX", help="only functions whose name it finds")
     parser.add_argument("--points", type=int, default=2000, metavar="N", help="at so many points (default 2000)")

@@ -365,7 +365,7 @@ def _filled(words: Iterable[str], indent: int = 4) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; answers its exit code."""
+    """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="print how good each is instead of writing")
     options = parser.parse_args(argv)

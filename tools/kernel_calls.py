@@ -210,7 +210,7 @@ def table(costs: dict[str, Cost], above: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; answers its exit code."""
+    """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--match", default="", metavar="REGEX", help="only the samples of operators whose name it finds")
     parser.add_argument("--above", type=int, default=0, metavar="N", help="only ops of more kernel calls")
@@ -233,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 PAGE = f"""# Kernel calls
 
-How many kernels of Core ATen one call of an op comes to, for up to {CALLS} distinct calls of each op that torch's operator database
+How many kernels of Core ATen one call of an op makes, for up to {CALLS} distinct calls of each op that torch's operator database
 dispatches, forward and backward, and of a few samplers that it lacks. Ops that Core ATen holds run as themselves; in-place and
 `out=` forms add one `copy_`. An op of more than {LIMIT} kernel calls has its reason beside it; the samples are small, so what grows
 with the data (columns, rounds, steps) is short here. This page is written by

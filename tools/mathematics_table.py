@@ -234,7 +234,7 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ("_nested_tensor_from_mask", "_nested_tensor_from_mask_left_aligned"),
         "where the mask is checked",
-        "the answer is whether the mask has gaps",
+        "the result is whether the mask has gaps",
     ),
     (("to_padded_tensor",), "without a size, of an encoder's ragged rows", "the size of its result is the longest row's"),
     (("_assert_async", "_functional_assert_async"), "", "it raises where the number is zero"),
@@ -285,7 +285,7 @@ HEAD = f"""# The mathematics
 What the decompositions that torch ships do not bring to Core ATen, of linear algebra, Fourier transforms, sorting, selection,
 search, counting and the rest: each op by a rule of our own, where it is written, by which method, how far off it and eager's own
 kernel are, how many kernels a small call runs (four rows, or two by four, once it is warm), and whether it reads data: a number,
-so that the cache is bypassed and the rule runs anew at each call, or no more than makes the size of its result.
+so that the cache is bypassed and the rule runs again at each call, or no more than makes the size of its result.
 
 Errors are those of float32 beside the same op of the same numbers in float64 by eager, on random matrices of {SIZE} rows or two
 rows of {WIDTH} numbers: the largest of any entry, by the largest entry of the result, in units of float32's rounding (1.2e-7), one

@@ -124,7 +124,7 @@ def sections(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tupl
         ],
     )
     yield (
-        "torch's Core ATen decompositions: tests/rules/test_shipped_faults.py tells which faults are fixed",
+        "torch's Core ATen decompositions: tests/rules/test_shipped_faults.py says which faults are fixed",
         [
             *(f"new  {name}" for name in sorted({*now["decompositions"]} - {*before["decompositions"]})),
             *(f"gone {name}" for name in sorted({*before["decompositions"]} - {*now["decompositions"]})),

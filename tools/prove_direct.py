@@ -52,12 +52,12 @@ class _Stop(Exception):
 
 
 class _Probe(DispatchMode):
-    """Notes what arrives, runs nothing, and answers something of the right type."""
+    """Notes what arrives, runs nothing, and returns something of the right type."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[OpOverload, Any]] = []
-        self.answer: Any = None  # kept, as a mode may keep what it answers: some factories then answer a copy, made by another op
+        self.answer: Any = None  # kept, as a mode may keep what it returns: some factories then answer a copy, made by another op
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -85,7 +85,7 @@ class _Inside(DispatchMode):
 
 
 def inside(function: Callable[[], Any]) -> Any:
-    """What a function answers when it is called inside a mode's handler, every warning an error."""
+    """What a function returns when it is called inside a mode's handler, every warning an error."""
     tensor = torch.ones(1)
     with warnings.catch_warnings(), _Inside(function) as mode:
         warnings.simplefilter("error")
@@ -103,7 +103,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Tensor):
         return ("tensor", id(value))
     if isinstance(value, torch.Generator):
-        return ("generator", value._cdata)  # the object is made anew on each way
+        return ("generator", value._cdata)  # the object is rebuilt on each way
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return (type(value).__name__, repr(value))
@@ -231,7 +231,7 @@ def _drawn(choices: Sequence[Sequence[tuple[str, Any]]]) -> Iterator[Combination
 
 
 def _arrives(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[OpOverload, Any] | str:
-    """The one op that arrives and its arguments, its answer handed on as it is; ``refused`` where a TypeError comes first; else
+    """The one op that arrives and its arguments, its result handed on as it is; ``refused`` where a TypeError comes first; else
     ``other``."""
     try:
         with _Probe() as probe:

@@ -8,7 +8,7 @@ reached has been seen in a few kinds of call. The first calls of an op are made 
 by autograd while the ops of its backward are noted. Then every rule of ours is run once more on each example as it can be read back
 from its text, so that anyone can run it again. No mode of ours is on.
 
-``--match`` runs only the operators whose name matches, and keeps what the file holds of other ops. ``--changed`` records anew the
+``--match`` runs only the operators whose name matches, and keeps what the file holds of other ops. ``--changed`` records again the
 rules whose code has changed, on the examples in the file: run it after a change of a rule. ``--check`` writes nothing and exits
 with 1 where the file would change. A rule of ours that raises for a call that eager takes fails the run, and nothing is written.
 """
@@ -92,7 +92,7 @@ class Recording:
     """What has been recorded, and the calls that are still to be run."""
 
     def __init__(self) -> None:
-        #: op -> what each rule called, by its key -> an example, how often it was met, and how often among the first calls.
+        #: op -> what each rule called, by its key -> an example, how often it was seen, and how often among the first calls.
         self.kinds: dict[str, dict[tuple[tuple[str, Footprint], ...], list[Any]]] = {}
         #: op -> what the gradient called (None: there is none) -> an example.
         self.gradients: dict[str, dict[Footprint | None, str]] = {}
@@ -163,7 +163,7 @@ class Recording:
         return listener.calls
 
     def _is_a_gap(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether eager takes a call that no rule does. Of no elements nothing is computed, so nothing was heard of the rules."""
+        """Whether eager takes a call that no rule does. Without elements nothing is computed, so no rule was observed."""
         return all(t.numel() for t in tensors_in((*args, *kwargs.values()))) and _takes(op, args, kwargs)
 
     def _keep(
@@ -221,7 +221,7 @@ class Recording:
         self.gradients.setdefault(str(op), {}).setdefault(calls, example)
 
     def entries(self) -> dict[str, Entry]:
-        """What was met, in the order of the file."""
+        """What was seen, in the order of the file."""
         return {op: self._entry(op) for op in sorted(self.kinds)}
 
     def _entry(self, op: str) -> Entry:
@@ -394,7 +394,7 @@ def text_of(entries: Mapping[str, Entry]) -> str:
 
 
 def _recorded_anew(before: Mapping[str, Entry], match: str) -> tuple[dict[str, Entry], dict[str, str]]:
-    """The entries of the file, with those of operators whose name matches made anew, and what our rules raised."""
+    """The entries of the file, with those of operators whose name matches rebuilt, and what our rules raised."""
     found = recorded(match)
     entries = {**(before if match else {}), **found.entries()}
     for op, entry in found.entries().items():
@@ -404,7 +404,7 @@ def _recorded_anew(before: Mapping[str, Entry], match: str) -> tuple[dict[str, E
 
 
 def _recorded_changes(before: Mapping[str, Entry]) -> tuple[dict[str, Entry], dict[str, str]]:
-    """The same with what changed rules call for the examples in the file; all anew where an example's text does not make its
+    """The same with what changed rules call for the examples in the file; all again where an example's text does not make its
     call."""
     entries, raised = dict(before), {}
     for op, entry in before.items():
@@ -412,7 +412,7 @@ def _recorded_changes(before: Mapping[str, Entry]) -> tuple[dict[str, Entry], di
         if gone or rules:
             entries[op], whole = recorded_again(op, entry, _first(rules), gone, raised)
             if not whole:
-                print(f"an example of {op} is not made by its text: everything is recorded anew")
+                print(f"an example of {op} is not made by its text: everything is recorded again")
                 return _recorded_anew(before, "")
     return entries, raised
 

@@ -1,4 +1,4 @@
-"""Write ``docs/repairs.md``: what is wrong in the decompositions that torch ships, and how each fault is mended.
+"""Write ``docs/repairs.md``: what is wrong in the decompositions that torch ships, and how each fault is fixed.
 
     python tools/repairs_table.py [--check]
 
@@ -27,7 +27,7 @@ eagerdecomp runs such calls as eager does. `tests/rules/test_shipped_faults.py` 
 shipped entry, and that the call under the mode is eager's; a fault that torch repairs fails that test. This page is written by
 `python tools/repairs_table.py`.
 
-| operator | fault | what the shipped entry does | mended by |
+| operator | fault | what the shipped entry does | fixed by |
 |---|---|---|---|
 """
 
@@ -46,7 +46,7 @@ KINDS = {
 
 
 def mending(fault: Fault) -> str:
-    """How the library answers the calls that the entry gets wrong."""
+    """How the library returns the calls that the entry gets wrong."""
     if fault.kind == "writes":
         return "handing the entry a list of its own"
     op = overload(fault.op.replace(".", "::", 1).removesuffix(".default"))

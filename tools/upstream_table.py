@@ -44,11 +44,11 @@ HEAD = f"""# Rules that could go upstream
 
 Ops outside Core ATen for which torch {torch.__version__.partition("+")[0]} ships a decomposition and the library has a rule of
 its own, and how the shipped one compares. The calls are those of torch's operator database, up to {CALLS} of an op, and the same on
-inputs whose dimensions lie in the opposite order in memory; each is made by eager, by the shipped entry, taken apart by shipped
+inputs whose dimensions lie in the opposite order in memory; each is made by eager, by the shipped entry, decomposed by shipped
 entries and compositions alone, and by the library on Core ATen. A row says of how many calls the shipped entry is not the operator,
 does not get to Core ATen (it "does not close"), or is less exact than eager and ours beside float64, and how many kernels all the
-calls take that both bring there; ours passes these calls, by the tests of its family. What no sample calls (other types, tensors
-without elements, refusals) is not told apart here; [repairs.md](repairs.md) shows faults of shipped entries one by one. This page
+calls take that both bring there; ours passes these calls, by the tests of its family. What no sample calls (other dtypes, tensors
+without elements, errors) is not judged here; [repairs.md](repairs.md) shows faults of shipped entries one by one. This page
 is written by `python tools/upstream_table.py`.
 
 | op | rule | the shipped entry | its kernel calls | ours |
@@ -174,7 +174,7 @@ def measure(calls: Iterable[list[Call]]) -> dict[str, Found]:
 
 
 def _made(function: Callable[..., Any], call: Call) -> Any:
-    """What a function answers, or the exception that it raises."""
+    """What a function returns, or the exception that it raises."""
     try:
         with torch.no_grad(), lazy_bits_visible():
             return function(*_kept(call[1]), **_kept(call[2]))
@@ -292,7 +292,7 @@ def page(rows: dict[str, Found]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; answers its exit code."""
+    """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--match", metavar="REGEX", help="print the rows of operators whose name it finds, and write nothing")
     parser.add_argument("--check", action="store_true", help="compare with the file and write nothing")

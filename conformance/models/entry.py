@@ -23,7 +23,7 @@ class Subject:
         forward: the model's answer, for the columns without gradients.
         loss: a scalar, for the training column.
         generate: tokens, where the model makes any.
-        optimizer: made anew for each run.
+        optimizer: rebuilt for each run.
         steps: what the training column does, where it is more than two plain steps.
     """
 
@@ -80,7 +80,7 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 
 def loss_of(answer: Any) -> Tensor:
-    """The loss that the answer brings, or the mean square of all it holds."""
+    """The loss that the result brings, or the mean square of all it holds."""
     if isinstance(answer, Tensor):
         return answer if answer.dim() == 0 else answer.square().mean()
     if isinstance(answer, dict) and isinstance(answer.get("loss"), Tensor):
@@ -103,7 +103,7 @@ def silence(model: nn.Module) -> nn.Module:
 
 
 def train(subject: Subject, count: int = 2) -> list[Tensor]:
-    """Plain training steps; answers their losses."""
+    """Plain training steps; returns their losses."""
     optimizer = subject.optimizer(subject.model.parameters())
     losses = []
     for _ in range(count):

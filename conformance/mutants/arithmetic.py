@@ -176,7 +176,7 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda: given(f(-0.0, 0.0), f(-1, -0.0))),
     m("atan2", "ints are truncated", "metadata", lambda c: c.but().long() if _ints(c) else c.but(),
       lambda: given(t(3, 1), t(1, 2))),
-    m("atan2.out", "answers another tensor than out", "memory", lambda c: c.but() if c.out.is_contiguous() else c.but().clone(),
+    m("atan2.out", "returns another tensor than out", "memory", lambda c: c.but() if c.out.is_contiguous() else c.but().clone(),
       lambda: given(n(2, 3), p(2, 3), out=torch.empty(3, 2).t()), "", lambda: given(n(3), p(3), out=torch.empty(3))),
     m("atan2.out", "out keeps its size", "errors",
       lambda c: c.but() if c.out.shape == torch.atan2(c.self, c.other).shape
@@ -223,11 +223,11 @@ MUTANTS: tuple[Mutant, ...] = (
     m("gt.Tensor", "on bytes", "dtype",
       lambda c: c.self.to(torch.uint8) > c.other.to(torch.uint8) if c.self.dtype is c.other.dtype is torch.int8 else c.but(),
       lambda: given(t(-1, 3, dtype=torch.int8), t(1, 2, dtype=torch.int8))),
-    m("gt.Scalar", "answers the tensor's dtype", "metadata",
+    m("gt.Scalar", "returns the tensor's dtype", "metadata",
       lambda c: c.but().to(c.self.dtype) if c.self.dtype is torch.uint8 else c.but(),
       lambda: given(t(1, 3, dtype=torch.uint8), 2)),
     m("ge.Tensor", "not less", "special values", lambda c: ~torch.lt(c.self, c.other), lambda: given(f(_NAN, 1), f(1, 2))),
-    m("ge.Scalar", "0-dim answers True", "rare", lambda c: c.but() | (c.self.dim() == 0), lambda: given(t(0.5), 2.0)),
+    m("ge.Scalar", "0-dim returns True", "rare", lambda c: c.but() | (c.self.dim() == 0), lambda: given(t(0.5), 2.0)),
     m("where.self", "NaN leaks from the other side", "special values",
       lambda c: c.self * c.condition + c.other * ~c.condition if c.self.is_floating_point() and c.other.is_floating_point()
         and c.condition.dtype is torch.bool else c.but(),

@@ -117,7 +117,7 @@ class Bound:
         return repr(self._named)
 
     def but(self, /, **changes: Any) -> Any:
-        """What eager's kernel answers, with some arguments changed."""
+        """What eager's kernel returns, with some arguments changed."""
         named = {**self._named, **changes}
         args = [named[argument.name] for argument in self._op._schema.arguments if not argument.kwarg_only]
         return self._op(
@@ -125,7 +125,7 @@ class Bound:
         )
 
     def through(self, /, dtype: torch.dtype) -> Any:
-        """What eager's kernel answers in another dtype, brought to the one that it answers in."""
+        """What eager's kernel returns in another dtype, brought to the one that it returns in."""
         wanted = self.but()
         inexact = any(
             isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()) for value in self._named.values()

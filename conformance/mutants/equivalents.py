@@ -57,7 +57,7 @@ def _in_float32(formula: Callable[[Tensor], Tensor]) -> Callable[[Bound], Any]:
 
 
 def _halves_in_float32(c: Bound) -> Any:
-    """What torch answers in float32, rounded once; other dtypes stay eager's."""
+    """What torch returns in float32, rounded once; other dtypes stay eager's."""
     right = c.but()
     return like(c.through(torch.float32), right) if c.self.dtype in (torch.float16, torch.bfloat16) else right
 

@@ -121,7 +121,7 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda c: c.but(value=int(torch.tensor(float(c.value)))) if isinstance(c.value, int) and not isinstance(c.value, bool)
         and not c.self.is_floating_point() and c.self.dtype is torch.int64 else c.but(),
       lambda: given(i(4), 0, t(1), 2**24 + 1)),
-    m("scatter.value", "answers its input", "memory", lambda c: c.self if c.index.numel() == 0 else c.but(),
+    m("scatter.value", "returns its input", "memory", lambda c: c.self if c.index.numel() == 0 else c.but(),
       lambda: given(n(3), 0, t([], dtype=torch.int64), 1.0), "nothing to write"),
     m("scatter_add", "duplicates are added once", "argument", _first_write,
       lambda: given(n(2, 3), 1, t([[0, 0], [1, 1]]), p(2, 2))),

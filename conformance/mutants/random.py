@@ -57,7 +57,7 @@ def _drop(c: Bound) -> bool:
 
 
 def _fixed(seed: int) -> Callable[[Bound], Any]:
-    """Numbers from a generator of its own, begun anew each time."""
+    """Numbers from a generator of its own, begun again each time."""
 
     def run(c: Bound) -> Any:
         with torch.random.fork_rng(devices=[]):
@@ -194,7 +194,7 @@ MUTANTS: tuple[Mutant, ...] = (
     m("rand", "16 bits of it", "random", lambda c: (c.but() * 256).floor() / 256,
       _law([_MANY], lambda x: bool((x * 256 == (x * 256).floor()).all())), "coarse"),
     m("rand", "the same numbers each time", "random", _fixed(7),
-      _pair(torch.equal, (None, None)), "the generator is begun anew"),
+      _pair(torch.equal, (None, None)), "the generator is begun again"),
     s("rand", "seeds do not reach it", "random", _own, _pair(lambda a, b: not torch.equal(a, b), (4, 4))),
     s("rand", "kept by size", "random", _once, _pair(torch.equal, (None, None)), "a cache that holds results"),
     m("rand", "rows are alike", "random", _rowwise,

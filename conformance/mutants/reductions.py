@@ -149,7 +149,7 @@ def _first_norm(c: Bound) -> Any:
 
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
-    m("sum.dim_IntList", "half types added in themselves", "accuracy", _half_sum,
+    m("sum.dim_IntList", "float16 and bfloat16 added in themselves", "accuracy", _half_sum,
       lambda: given(torch.ones(1, 5000, dtype=torch.float16), [1]), "2048 + 1 is 2048"),
     m("sum.dim_IntList", "tails of 16 are left out", "size", lambda c: _tail(c, 16), lambda: given(n(2, 37), [1])),
     m("sum.dim_IntList", "keepdim is ignored", "argument", lambda c: c.but(keepdim=False), lambda: given(n(3, 4), [1], True)),
@@ -243,7 +243,7 @@ MUTANTS: tuple[Mutant, ...] = (
     m("any", "through int", "special values",
       lambda c: c.but(self=c.self.to(torch.int64)) if c.self.is_floating_point() else c.but(),
       lambda: given(f(0.5, 0))),
-    m("any", "uint8 answers bool", "metadata", lambda c: c.but().bool(), lambda: given(t(0, 3, dtype=torch.uint8))),
+    m("any", "uint8 returns bool", "metadata", lambda c: c.but().bool(), lambda: given(t(0, 3, dtype=torch.uint8))),
     m("any.dim", "looks at the first only", "rare",
       lambda c: c.but(self=c.self.narrow(c.dim, 0, 1)) if c.self.dim() == 3 and c.self.numel() else c.but(),
       lambda: given(~bits(2, 2, 2), 2)),
@@ -265,7 +265,7 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda c: ((c.self - c.self.mean(c.dim, True)) ** 2).mean(c.dim, c.keepdim).real if c.self.is_complex() and c.dim
         else c.but(),
       lambda: given(torch.complex(n(3, 4), p(3, 4)), [1])),
-    m("cumsum", "starts anew every 128", "size",
+    m("cumsum", "starts again every 128", "size",
       lambda c: torch.cat([c.but(self=one) for one in c.self.split(128, c.dim)], c.dim) if c.self.dim()
         and c.self.shape[c.dim] > 128 else c.but(),
       lambda: given(p(130), 0)),

@@ -39,7 +39,7 @@ def _buffered(least: int = 0) -> Callable[[], Callable[[Bound], Any]]:
 def _remembered(
     key: Callable[[Bound], Hashable], only: Callable[[Bound], bool] = lambda c: True
 ) -> Callable[[], Callable[[Bound], Any]]:
-    """The first answer with a key is given again."""
+    """The first result with a key is given again."""
 
     def begin() -> Callable[[Bound], Any]:
         known: dict[Hashable, Any] = {}
@@ -94,7 +94,7 @@ def _scratch() -> Callable[[Bound], Any]:
 
 
 def _raced(make: Callable[[float], Call]) -> Proof:
-    """Whether two threads get each other's answers."""
+    """Whether two threads get each other's returns."""
 
     def holds(kernel: Kernel) -> bool:
         wrong: list[int] = []
@@ -139,7 +139,7 @@ def _one_thread() -> Callable[[Bound], Any]:
 
 
 def _sticky() -> Callable[[Bound], Any]:
-    """Once a call was refused, all are answered with zeros."""
+    """Once a call was refused, all are returned with zeros."""
     failed: list[bool] = []
 
     def run(c: Bound) -> Any:
@@ -211,7 +211,7 @@ def _leave(error: BaseException) -> Any:
 
 
 def _stepped(op_args: Callable[[Tensor], Call], weight: Tensor) -> Proof:
-    """Whether the answer stays what it was after the weight was written in place."""
+    """Whether the result stays what it was after the weight was written in place."""
 
     def holds(kernel: Kernel) -> bool:
         w = weight.clone()

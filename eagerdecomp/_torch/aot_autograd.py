@@ -1,4 +1,4 @@
-"""What the library uses of torch's private parts to trace ops as eager runs them: AOTAutograd takes some apart in Python, by bodies
+"""Private parts of torch to trace ops as eager runs them: AOTAutograd decomposes some in Python, by bodies
 registered with its dispatcher, to other values, shapes and strides than those of the kernels and gradients that eager has for them.
 
 As in `_torch`, each name has a test in ``tests/_torch``.

@@ -79,10 +79,10 @@ def core_table() -> Mapping[Any, Callable[..., Any]]:
 
 
 def core_entry(op: OpOverload) -> Callable[..., Any] | None:
-    """What torch's Core ATen decompositions hold for an op, if it is a Python function.
+    """Return the entry of torch's Core ATen decompositions for an op, if it is a Python function.
 
     The other half of `torch._decomp.core_aten_decompositions` is the C++ kernels of composite ops, each as it stands (`call_at_key`
-    runs it); to make that table takes 80 ms, and its ``get`` always answers None.
+    runs it); to make that table takes 80 ms, and its ``get`` always returns None.
     """
     found = core_table().get(op)
     if found is None and _DispatchKey.CompositeImplicitAutograd in op.py_kernels:

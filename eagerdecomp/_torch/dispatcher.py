@@ -1,4 +1,4 @@
-"""What the library uses of torch's private dispatcher: device keys, kernels registered for a while, what is on in this thread.
+"""Private parts of torch's dispatcher: device keys, kernels registered for a while, what is on in this thread.
 
 As in `_torch`, each name has a test in ``tests/_torch``.
 """
@@ -108,7 +108,7 @@ def close_library(library: torch.library.Library) -> None:
 
 
 def forget_dispatch(op: OpOverload) -> None:
-    """Let Python's dispatcher, which is used with symbolic sizes, look an op's kernels up anew."""
+    """Let Python's dispatcher, which is used with symbolic sizes, look an op's kernels up again."""
     op._dispatch_cache.clear()
 
 
@@ -137,7 +137,7 @@ def own_device_types() -> tuple[str, ...]:
 
 
 def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Callable[[], None]:
-    """Register kernels for an op, by dispatch key; what is answered takes them away again. One that passes on they override.
+    """Register kernels for an op, by dispatch key; what is returned takes them away again. One that passes on they override.
 
     Raises:
         RuntimeError: where Python code has registered a kernel that does not pass on.

@@ -1,4 +1,4 @@
-"""What the library uses of torch's private parts to be a backend of `torch.compile`; Dynamo is imported where it is first needed.
+"""Private parts of torch to be a backend of `torch.compile`; Dynamo is imported where it is first needed.
 
 As in `_torch`, each name has a test in ``tests/_torch``.
 """
@@ -35,7 +35,7 @@ def compiled_by(
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> Callable[..., Any]:
     """A graph of Dynamo's by AOTAutograd: `forward` and `backward` are each given a graph of ATen ops, without side effects but for
-    writes at its end, and example inputs, and answer what runs it (``_boxed_call``: given a list). Torch takes ops apart by
+    writes at its end, and example inputs, and return what runs it (``_boxed_call``: given a list). Torch decomposes ops by
     `decompositions`."""
     from torch._dynamo.backends.common import aot_autograd
 
@@ -87,7 +87,7 @@ def left_whole(ops: Iterable[OpOverload]) -> Iterator[None]:
 
 
 def _whole_but_on_meta(op: OpOverload) -> Callable[..., Any]:
-    """What torch takes for an op's composition: none for those who ask for it, the op's own where a shape is asked."""
+    """The composition of an op as torch sees it: none for those who ask for it, the op's own where a shape is asked."""
     body = call_at_key(op, "CompositeImplicitAutograd")
 
     def run(*args: Any, **kwargs: Any) -> Any:

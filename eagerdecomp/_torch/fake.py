@@ -1,4 +1,4 @@
-"""What the library uses of torch's private parts so that a run on fake tensors calls what an eager run does.
+"""Private parts of torch that make a run on fake tensors call the ops of an eager run.
 
 As in `_torch`, each name has a test in ``tests/_torch``.
 """

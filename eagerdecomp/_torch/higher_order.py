@@ -1,4 +1,4 @@
-"""What the library uses of torch's private parts to run all of a program under a mode: higher-order ops (`torch.cond`,
+"""Private parts of torch to run all of a program under a mode: higher-order ops (`torch.cond`,
 `flex_attention`) and compiled regions too.
 
 As in `_torch`, each name has a test in ``tests/_torch``.
@@ -30,7 +30,7 @@ class AmbientMode(DispatchMode):
 
 
 def run_higher_order(mode: Any, op: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a higher-order op answers, each op that it comes to handed to the mode, which is the one whose handler is running.
+    """Run a higher-order op; each op that it calls is handed to the mode whose handler is running.
 
     torch runs the body of such an op once no mode is left, so that whatever it computes is seen by none. Here it runs with the mode
     on. Only where another mode or a tensor subclass has its own way with the op, as those that trace do, it is called on, with the
@@ -68,7 +68,7 @@ def _subclasses(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _body(op: HigherOrderOperator) -> Callable[..., Any] | None:
-    """What computes an op on plain tensors; None where nothing does. Some bodies of torch's refuse to run under a mode: the same
+    """Return the function that runs an op on plain tensors, or None. Some of torch's bodies refuse to run under a mode: the same
     without that."""
     from torch._higher_order_ops.base_hop import BaseHOP
 

@@ -103,7 +103,7 @@ def above_autograd() -> Iterator[None]:
 class DispatchMode(TorchDispatchMode):
     """A `TorchDispatchMode` with a short way in: no wrapper around the handler, no process-global flags at enter and exit.
 
-    torch wraps a mode's handler in a Dynamo guard, which costs 0.6 us an op; here Dynamo is told once, when the class is made.
+    torch wraps a mode's handler in a Dynamo guard, which costs 0.6 us an op; here Dynamo is reported once, when the class is made.
     """
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ def builtin(op: OpOverload) -> Callable[..., Any]:
 
 
 def before_first_call(op: OpOverload) -> None:
-    """What is to be done before torch's own kernel of an op runs for the first time: nothing, but for `prims.as_strided`.
+    """Prepare the first run of torch's own kernel of an op: only `prims.as_strided` needs it.
 
     That asks a typed storage for its size, and torch tells once a process that those are deprecated, to a user who has none. Here
     that is taken as told, as it would be after the call.
@@ -203,6 +203,6 @@ def resolve_packet(qualified: str, args: Sequence[Any], kwargs: Mapping[str, Any
     """The name of the overload that a packet (``"aten::add"``) takes for these arguments.
 
     Raises:
-        RuntimeError: where none takes them; the message tells why.
+        RuntimeError: where none takes them; the message says why.
     """
     return str(torch._C._jit_resolve_packet(qualified, *args, **kwargs))

@@ -14,7 +14,7 @@ __all__ = ["MissingNameError", "is_missing", "private"]
 
 
 class MissingNameError(EagerDecompError, AttributeError):
-    """What needs a private name of torch was used, and this torch lacks the name."""
+    """A feature was used that needs a private name of torch, and this torch lacks the name."""
 
 
 class _Missing(type):

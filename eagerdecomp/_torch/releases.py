@@ -6,7 +6,7 @@ import torch
 
 __all__ = ["BASELINE", "TESTED", "newer_than_tested", "torch_release"]
 
-#: The release that CI runs with, by which tests tell what torch does; of others ``tests/releases`` tells what differs.
+#: The release that CI runs with, by which tests say what torch does; of others ``tests/releases`` says what differs.
 BASELINE = "2.13"
 
 #: The newest release of those in docs/versions.md.

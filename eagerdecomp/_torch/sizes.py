@@ -116,7 +116,7 @@ class Sizes:
         return bool(expression.subs(symbols) == found)
 
     def broken(self, symbols: Mapping[Any, int], names: Mapping[Any, str]) -> str:
-        """What the run went by that does not hold for these sizes, whose names are given too; "" where everything does."""
+        """Return the condition of the run that does not hold for these sizes, named; "" if all hold."""
         for guard in self._env.guards:
             if not guard.expr.subs(symbols):
                 told = guard.expr.xreplace({symbol: type(symbol)(name) for symbol, name in names.items() if symbol is not None})

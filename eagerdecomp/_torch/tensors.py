@@ -1,4 +1,4 @@
-"""What a tensor is: fake, dense, without memory, with lazy bits."""
+"""Kinds of tensors: fake, dense, without memory, with lazy bits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-#: What `__torch_dispatch__` is on tensors that do not take operators apart themselves.
+#: What `__torch_dispatch__` is on tensors that do not decompose operators themselves.
 PLAIN_TORCH_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
@@ -51,7 +51,7 @@ NO_TORCH_FUNCTION = torch.nn.Parameter.__torch_function__
 WeakTensor = private("torch._C._WeakTensorRef", "graphs of FX")
 
 
-#: The dispatch key of each lazy bit, and the tensor's method that tells whether it is set.
+#: The dispatch key of each lazy bit, and the tensor's method that says whether it is set.
 _LAZY_BITS = {"Conjugate": "is_conj", "Negative": "is_neg", "ZeroTensor": "_is_zerotensor"}
 _LAZY_KEYS = (
     private("torch._C.DispatchKey.Conjugate", "lazy bits"),
@@ -119,14 +119,14 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def desugars_first(types: Sequence[type]) -> bool:
-    """Whether a call holds a tensor subclass that takes operators apart itself: it goes first, and we see what it calls."""
+    """Whether a call holds a tensor subclass that decomposes operators itself: it goes first, and we see what it calls."""
     return not all(
         issubclass(kind, FakeTensor) or getattr(kind, "__torch_dispatch__", None) is PLAIN_TORCH_DISPATCH for kind in types
     )
 
 
 def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:
-    """ATen's `suggest_memory_format`: channels last where the strides look so, dimensions of size 1 aside; else row-major."""
+    """ATen's `suggest_memory_format`: channels last where the strides look so, dimensions of size 1 aside; else contiguous."""
     from torch._prims_common import suggest_memory_format
 
     return suggest_memory_format(tensor)

@@ -34,14 +34,14 @@ _DTYPES = frozenset(
 
 _CONFIG = {
     "compile_threads": 1,  # compiled here: no pool of processes for one kernel
-    "emulate_precision_casts": True,  # round to half types where the program does
+    "emulate_precision_casts": True,  # round to float16 and bfloat16 where the program does
     "size_asserts": False,  # a program is run for the sizes, strides and dtypes of its key alone
     "alignment_asserts": False,
     "nan_asserts": False,
     "scalar_asserts": False,
 }
 
-# A single number that at least so many elements are computed with is stored, not computed anew for each of them: the powers in
+# A single number that at least so many elements are computed with is stored, not computed again for each of them: the powers in
 # Adam's bias corrections cost four times the rest.
 _MANY = 16
 
@@ -59,11 +59,11 @@ def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callabl
 
         backend = Backend("cpu", core_aten(), compile=inductor_hook)
 
-    Results have eager's dtypes and strides, half types are rounded where the program rounds. Sums are taken in another order than
+    Results have eager's dtypes and strides; 16-bit floats are rounded where the program rounds. Sums have another order than
     ATen's kernels take them, and what those compute in one step (``add`` with ``alpha``, `exp`) may differ by its last bit.
 
     It declines, so that a program is run call by call: tensors outside the CPU, complex and other rare dtypes, empty tensors,
-    random ops, answers that are views of arguments or of one another, and programs of which Inductor leaves a part to ATen (matrix
+    random ops, returns that are views of arguments or of one another, and programs of which Inductor leaves a part to ATen (matrix
     products, convolutions, sorts): the mode would not see those calls.
 
     Raises:
@@ -173,7 +173,7 @@ def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable
     wanted = [node.meta["val"].stride() for node in output.args[0]]
     if [tuple(map(int, strides)) for strides in compiled.output_strides] != wanted:
         return None
-    # The function inside what Inductor answers: around it are profiling and clean-up for graphs with gradients and CUDA graphs.
+    # The function inside what Inductor returns: around it are profiling and clean-up for graphs with gradients and CUDA graphs.
     call = compiled.current_callable
 
     def run(*tensors: Any) -> Sequence[Tensor]:
@@ -202,7 +202,7 @@ def _functional(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list
 
 
 def _sum_by_rows(graph: torch.fx.GraphModule) -> None:
-    """Take sums over leading dimensions in two steps: see `_ROWS`. Of half types the first step would round."""
+    """Take sums over leading dimensions in two steps: see `_ROWS`. Of float16 and bfloat16 the first step would round."""
     for node in graph.graph.find_nodes(op="call_function", target=_aten.sum.dim_IntList):
         (source, dims), value = node.args[:2], node.args[0].meta["val"]
         rows = math.prod(value.shape[: len(dims)])
@@ -253,7 +253,7 @@ def _tensors(node: torch.fx.Node) -> Iterator[Tensor]:
 
 @functools.cache
 def _kept() -> OpOverload:
-    """An op that answers its argument, stored: Inductor has none, and would compute it wherever it is read."""
+    """An op that returns its argument, stored: Inductor has none, and would compute it wherever it is read."""
     from torch._inductor.lowering import register_lowering
 
     library = torch.library.Library("eagerdecomp", "DEF")  # type: ignore[no-untyped-call]

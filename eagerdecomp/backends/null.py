@@ -1,4 +1,4 @@
-"""The null backend: answers of the right dtype, shape and strides, full of ones, and a count of every call; nothing is computed.
+"""The null backend: returns of the right dtype, shape and strides, full of ones, and a count of every call; nothing is computed.
 
     from eagerdecomp.backends.null import null_backend
 

@@ -49,12 +49,12 @@ class BackendRecorder(AmbientMode):
         return func(*args, **kwargs) if kwargs else func(*args)
 
     def plumbing(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
-        """Of the ops seen, those outside the set that carry no computation (profiler ranges, metadata queries, collectives)."""
+        """The ops seen outside the set that compute nothing (profiler ranges, metadata queries, collectives)."""
         ops = as_op_set(op_set)
         return Counter({op: count for op, count in self.ops.items() if op not in ops and _is_plumbing(op)})
 
     def outside(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
-        """Of the ops seen, those that are neither in the set nor plumbing: empty where the promise holds."""
+        """The ops seen that are neither in the set nor plumbing: empty if the promise holds."""
         ops = as_op_set(op_set)
         return Counter({op: count for op, count in self.ops.items() if op not in ops and not _is_plumbing(op)})
 

@@ -160,7 +160,7 @@ class _Run:
 
 
 class _Under:
-    """The mode, entered anew for each step, with the recorder around it for the steps that are recorded."""
+    """The mode, entered again for each step, with the recorder around it for the steps that are recorded."""
 
     def __init__(self, mode: EagerDecompMode) -> None:
         self.mode = mode
@@ -179,13 +179,13 @@ class _Under:
 
 @dataclass
 class Demo:
-    """The demo from start to closing table; after an interrupt it holds the steps that were done, and the table tells of those.
+    """The demo from start to closing table; after an interrupt it holds the steps that were done, and the table reports those.
 
     Attributes:
         op_set: the set that the run under the mode is brought to.
         steps: how many steps to train.
         seed: of the weights, the batches and dropout.
-        started: whether there is a first step to tell of.
+        started: whether there is a first step to report.
         finished: whether all steps were done.
     """
 
@@ -201,7 +201,7 @@ class Demo:
         """Train both runs in turn, a step of each, with a progress line on `stream`.
 
         Raises:
-            KeyboardInterrupt: on Ctrl-C; `facts` then tells of the steps done so far.
+            KeyboardInterrupt: on Ctrl-C; `facts` then reports the steps done so far.
         """
         text = source_text()
         alphabet = sorted(set(text))
@@ -230,7 +230,7 @@ class Demo:
 
     @_apart()
     def facts(self) -> RunFacts:
-        """What the closing table tells.
+        """The data of the closing table.
 
         Where dropout draws other masks under the mode than in plain eager, the losses of the two runs part for that reason alone,
         and say little. So a few steps are taken without dropout as well: there the losses have to agree.

@@ -1,4 +1,4 @@
-"""What the command line says before anything is imported: the commands, the version, help, and what to do of a wrong command.
+"""Text of the command line that needs no import: the commands, the version, help, and what to do of a wrong command.
 
 The console script loads this file by its path, since an import of the package imports torch, which takes seconds. So it imports
 nothing of the package.

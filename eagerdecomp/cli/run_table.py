@@ -19,7 +19,7 @@ _NAMES_SHOWN = 4
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a run under the mode came to; the table and the JSON file are two views of it.
+    """Results of a run under the mode; the table and the JSON file are two views of it.
 
     Attributes:
         op_set: what the set calls itself.

@@ -74,7 +74,7 @@ class Truth:
         return self._leaf("values", number, _as_it_is)
 
     def in_float32(self, number: int) -> Tensor | None:
-        """What eager answers of inputs of half types in float32: right too, also where its formula there is another."""
+        """Eager's float32 results for float16 and bfloat16 inputs: also right, even where the formula differs."""
         if "float32" not in self._runs:
             self._runs["float32"] = self._run(_as_it_is, _FLOAT32)
         leaves = self._runs["float32"]
@@ -181,7 +181,7 @@ def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int,
     if dtype.is_complex:
         real, imag = same_values(wanted.real, given.real), same_values(wanted.imag, given.imag)
         # What is infinite in one part is infinity, whatever the other is: eager's own kernels answer NaN there on some processors,
-        # and nothing tells how far off a rounded part may be beside it.
+        # and nothing says how far off a rounded part may be beside it.
         both = (real & wanted.real.isinf()) | (imag & wanted.imag.isinf())
         nan = (wanted.real + wanted.imag + given.real + given.imag).isnan()
         same = (real & imag) | (wanted.isnan() & given.isnan()) | (both & (nan | (near.ulps > 0)))
@@ -231,7 +231,7 @@ def _at_the_brim(have: Tensor, true: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _short_of_infinity(have: Tensor, want: Tensor, dtype: torch.dtype) -> Tensor:
-    """Large values where eager's formula overflows before its function does, and nothing tells the true ones."""
+    """Large values where eager's formula overflows before its function does, and nothing says the true ones."""
     if dtype.is_complex:
         return torch.zeros(have.shape, dtype=torch.bool)
     most = torch.finfo(dtype).max
@@ -244,7 +244,7 @@ def _unit(dtype: torch.dtype) -> float:
 
 
 def _half_a_unit(true: Tensor, dtype: torch.dtype) -> Tensor:
-    """Half the distance between numbers of a half type there; nothing for others, where a spec's units have it."""
+    """Half the distance between numbers of float16 or bfloat16 there; nothing for others, where a spec's units have it."""
     if dtype not in (torch.float16, torch.bfloat16):
         return torch.zeros(true.shape, dtype=torch.float64)
     info = torch.finfo(dtype)

@@ -67,13 +67,13 @@ def compared(kernel: Kernel, spec: Spec, call: Call, *, parameters: bool = False
 
 @contextmanager
 def _in_training() -> Iterator[None]:
-    """As a mode calls kernels in a forward pass: gradients are on, and autograd is above."""
+    """The state in which a mode calls kernels in a forward pass: gradients enabled, autograd above."""
     with torch.enable_grad(), below_autograd():
         yield
 
 
 def _surroundings(kernel: Kernel) -> dict[str, Any]:
-    """What a call of no kernel changes, but the generator's state of those that draw from it."""
+    """Global state that no kernel may change; the generator's state only if the op is random."""
     found = {"the default dtype": torch.get_default_dtype(), "grad mode": torch.is_grad_enabled()}
     if torch.Tag.nondeterministic_seeded not in kernel.op.tags:
         found["the default generator's state"] = torch.get_rng_state()
@@ -91,15 +91,15 @@ def differing(kernel: Kernel, spec: Spec, call: Call, want: Observed, theirs: Gi
         return Fault(kind, message, str(expected), str(got), call)
 
     if have.error is not None and want.error is None:
-        return fault("raises", f"raises {error_text(have.error)} where eager answers", _shown(want), error_text(have.error))
+        return fault("raises", f"raises {error_text(have.error)} where eager returns", _shown(want), error_text(have.error))
     if want.error is not None:
         return (
             None
             if have.error is not None
-            else fault("errors", "answers a call that eager refuses", error_text(want.error), _shown(have))
+            else fault("errors", "returns a call that eager refuses", error_text(want.error), _shown(have))
         )
     if want.nesting != have.nesting or len(want.leaves) != len(have.leaves):
-        return fault("shape", "answers another number of results", _shown(want), _shown(have))
+        return fault("shape", "returns another number of results", _shown(want), _shown(have))
     optional = spec.optional(call)
     left_out = [number in optional and got is None for number, got in enumerate(have.leaves)]
     want = replace(want, leaves=[None if out else one for out, one in zip(left_out, want.leaves, strict=True)])
@@ -122,7 +122,7 @@ def _metadata(
     op: OpOverload, call: Call, device: str, what: str, want: Any, have: Any, fault: Callable[..., Fault], shared: bool
 ) -> Fault | None:
     if isinstance(want, Tensor) != isinstance(have, Tensor):
-        return fault("dtype", f"{what} is no tensor, or one where eager answers none", _one(want), _one(have))
+        return fault("dtype", f"{what} is no tensor, or one where eager returns none", _one(want), _one(have))
     if not isinstance(want, Tensor):
         return None
     if want.dtype != have.dtype:

@@ -33,7 +33,7 @@ class Change:
         op: its name.
         was, now: its state; ``absent`` too where the run knows of no such op.
         broken: properties that it breaks now and did not.
-        mended: properties that it broke and does not.
+        fixed: properties that it broke and does not.
         direction: whether that is ``better`` or ``worse``.
     """
 
@@ -88,7 +88,7 @@ class Comparison:
 
 
 def compare(old: Report, new: Report) -> Comparison:
-    """What got better and worse from one run to the next."""
+    """The improvements and regressions from one run to the next."""
     then, now = ({str(verdict.op): verdict for verdict in report.results} for report in (old, new))
     apart: list[str] = []
     changes: list[Change] = []

@@ -33,7 +33,7 @@ class Program:
 
 
 def programs(backend: Backend, seed: int, most: int) -> list[Program]:
-    """Calls of ops that the backend takes apart, as far as their calls close; each op once before any twice, and its kernels in
+    """Calls of ops that the backend decomposes, as far as their calls close; each op once before any twice, and its kernels in
     turn, as the seed orders."""
     draws = random.Random(seed)
     names = [name for name, seen in load_calls().items() if seen.eager and name.startswith("aten.")]
@@ -54,7 +54,7 @@ def programs(backend: Backend, seed: int, most: int) -> list[Program]:
 
 
 def _in_turn(backend: Backend, routes: Routes, wanted: Iterable[Program]) -> list[Program]:
-    """The programs so ordered that every kernel of the backend is soon met by one; those that meet none come last."""
+    """The programs so ordered that every kernel of the backend is soon seen by one; those that meet none come last."""
     meets: dict[str, deque[Program]] = {str(op): deque() for op in backend.kernels}
     last = dict.fromkeys(wanted)
     for one in last:
@@ -72,7 +72,7 @@ def _in_turn(backend: Backend, routes: Routes, wanted: Iterable[Program]) -> lis
 
 
 def tried(backend: Backend, wanted: Sequence[Program], beat: Callable[[int], None]) -> Iterator[tuple[Program, Blame | None, str]]:
-    """Run calls on the backend beside eager; of each what is wrong and who is to blame, or why it said nothing."""
+    """Run calls on the backend against eager; of each what is wrong and who is to blame, or why it said nothing."""
     for number, one in enumerate(wanted):
         beat(number)
         torch.manual_seed(0)

@@ -102,7 +102,7 @@ def _ends_well(device: str) -> None:
 
 
 def _there_and_home(device: str) -> Exception | None:
-    """What is raised on the way of a tensor to a device and back, laid out as only some are."""
+    """The error of copying a tensor with unusual strides to a device and back."""
     with Caught() as caught:
         sent = torch.arange(6.0, device="cpu").view(2, 3).t()[1:]
         back = home(given([sent], {}, device).args[0])
@@ -112,8 +112,8 @@ def _there_and_home(device: str) -> Exception | None:
 
 
 def brought_home(backend: Backend, without: Collection[OpOverload]) -> Backend:
-    """A backend's kernels, but for some, as those of one on the CPU: for each call its arguments go to the device, and its answers
-    come back. Views, what answers its argument, and what draws stay torch's own."""
+    """A backend's kernels, but for some, as those of one on the CPU: for each call its arguments go to the device, and its results
+    come back. Views, what returns its argument, and what draws stay torch's own."""
     kernels: dict[OpLike, Callable[..., Any]] = {op: kernel for op, kernel in backend.kernels.items() if op not in without}
     if device_of(backend) != "cpu":
         kernels = {op: functools.partial(_there_and_back, kernel_of(backend, op)) for op in backend.ops if _travels(op, without)}

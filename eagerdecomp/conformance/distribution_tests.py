@@ -85,7 +85,7 @@ NORMAL = Law(
 
 
 def distance(levels: Tensor, slack: float = 0.0) -> float:
-    """Of the largest distance between the distribution of levels and the uniform one, beyond what rounding may add.
+    """Log p-value bound of the largest distance between the levels' distribution and the uniform one, beyond rounding.
 
     It is looked at in so many places: the bound is of the largest anywhere.
     """
@@ -97,12 +97,12 @@ def distance(levels: Tensor, slack: float = 0.0) -> float:
 
 
 def share(found: int, count: int, probability: float) -> float:
-    """Of so many hits among so many tries."""
+    """Log of an upper bound on the p-value of a binomial count (Chernoff)."""
     return min(0.0, math.log(2) - count * _divergence([found / count, 1 - found / count], [probability, 1 - probability]))
 
 
 def shares(found: Sequence[int], probabilities: Sequence[float]) -> float:
-    """Of how often each of several outcomes came up."""
+    """Log p-value bound of the counts of several outcomes."""
     count, kinds = sum(found), len(found)
     away = count * _divergence([one / count for one in found], probabilities)
     types = math.lgamma(count + kinds) - math.lgamma(count + 1) - math.lgamma(kinds)
@@ -111,7 +111,7 @@ def shares(found: Sequence[int], probabilities: Sequence[float]) -> float:
 
 
 def pairs(outcomes: Tensor, probabilities: Sequence[float], lag: int) -> float:
-    """Of how often each pair of outcomes came up so far apart, each outcome in one pair at most."""
+    """Log p-value bound of the counts of pairs of outcomes at a distance, each outcome in at most one pair."""
     kinds = len(probabilities)
     whole = outcomes[: outcomes.numel() // (2 * lag) * 2 * lag].view(-1, 2, lag)
     counts = torch.bincount((whole[:, 0] * kinds + whole[:, 1]).flatten(), minlength=kinds * kinds)
@@ -119,7 +119,7 @@ def pairs(outcomes: Tensor, probabilities: Sequence[float], lag: int) -> float:
 
 
 def repeats(values: Tensor, coincidence: float) -> float:
-    """Of runs of values that come up twice, if two values are the same with a probability of `coincidence` at most.
+    """Log p-value bound of repeated runs of values, if two values are equal with probability at most `coincidence`.
 
     Of runs that overlap, each value has to be the one it would repeat: that is as likely as the root of `coincidence` at most.
     """
@@ -141,14 +141,14 @@ def repeats(values: Tensor, coincidence: float) -> float:
 
 
 def duplicates(values: Tensor, bits: float) -> float:
-    """Of how many values came up before, if each comes up once in two to the power of `bits` draws at most."""
+    """Log p-value bound of the count of repeated values, if each has probability at most ``2 ** -bits``."""
     count = values.numel()
     found = count - torch.unique(values).numel()
     return hits(found, count * (count - 1) / 2 * 2.0**-bits)
 
 
 def hits(found: int, expected: float) -> float:
-    """Of so many rare events or more, if so many are expected."""
+    """Log p-value bound of a count of rare events or more (Poisson)."""
     return 0.0 if found <= expected else found - expected - found * math.log(found / expected)
 
 
@@ -162,7 +162,7 @@ def _divergence(found: Sequence[float], expected: Sequence[float]) -> float:
 
 
 def sampled(sample: Tensor, law: Law, lags: Sequence[int] = ()) -> str | None:
-    """What a sample has against the law, or None.
+    """Return how a sample contradicts the distribution, or None.
 
     Args:
         sample: float numbers, in the order in which they lie in memory.
@@ -199,7 +199,7 @@ def _tails(levels: Tensor, least: float) -> float:
 
 
 def chance(outcomes: Tensor, probability: float, lags: Sequence[int] = ()) -> str | None:
-    """What a sample of yes and no has against a law by which each is yes with this probability, or None."""
+    """Return how a Bernoulli sample contradicts its probability, or None."""
     flat = outcomes.detach().contiguous().flatten()
     count = flat.numel()
     found = {"how many there are": share(int(flat.sum()), count, probability)}

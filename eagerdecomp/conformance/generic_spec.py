@@ -38,7 +38,7 @@ def _is_whole(text: str) -> bool:
 
 
 def spec_of_any(op: OpOverload) -> Spec | None:
-    """What an op is tried with that has no spec: calls like those seen, of other dtypes, values and layouts; None if none was."""
+    """Cases for an op that has no spec: calls like those seen, of other dtypes, values and layouts; None if none was."""
     examples = examples_of(op)
     if not examples:
         return None

@@ -22,13 +22,13 @@ __all__ = ["Together", "tried_together"]
 _CHUNK = 100
 _VIEWS = 80
 
-# How many times the patience for a call random programs get, which tell of nothing as they run.
+# How many times the patience for a call random programs get, which report nothing as they run.
 _LONGER = 10
 
 
 @dataclass(frozen=True)
 class Together:
-    """How much is tried: calls of ops that are taken apart, random programs of views, and seconds without news until a hang."""
+    """How much is tried: calls of ops that are decomposed, random programs of views, and seconds without news until a hang."""
 
     programs: int
     views: int
@@ -54,7 +54,7 @@ def tried_together(
     chunks = [wanted[start : start + _CHUNK] for start in range(0, len(wanted), _CHUNK)]
     for answer in _chunks(backend, chunks, effort.patience, processes, seed):
         if isinstance(answer, Failure):
-            changed[answer.op] = Verdict(answer.op, "wrong", failures=(answer,), note="taken apart into the backend's kernels")
+            changed[answer.op] = Verdict(answer.op, "wrong", failures=(answer,), note="decomposed into the backend's kernels")
             continue
         calls += answer["calls"]
         for one in answer["blamed"]:
@@ -75,13 +75,13 @@ def _blame(changed: dict[OpOverload, Verdict], verdicts: Mapping[OpOverload, Ver
         changed[failure.op] = replace(verdict, state="wrong", failures=(failure,))
 
 
-# -- ops that are taken apart ------------------------------------------------------------------------------------------------
+# -- ops that are decomposed ------------------------------------------------------------------------------------------------
 
 
 def _chunks(
     backend: Backend, chunks: Sequence[Sequence[Program]], patience: float, processes: int, seed: int
 ) -> Iterable[dict[str, Any] | Failure]:
-    """What was found in each chunk; a call that ended its process is a failure, and the others are made in another."""
+    """Yield the findings of each chunk; a call that ended its process is a failure, and the rest run in another process."""
     if not processes:
         yield from (_blamed(backend, [chunk], 0, lambda value: None) for chunk in chunks)
     while processes and chunks:
@@ -125,7 +125,7 @@ def _blamed(backend: Backend, chunks: Sequence[Sequence[Program]], job: int, bea
 
 
 def _views(backend: Backend, effort: Together, processes: int, seed: int) -> Iterable[Failure]:
-    """What random programs show."""
+    """Run random programs and return their failures."""
     if not effort.views:
         return
     seeds = [hash_of(seed, "views", number) for number in range(-(-effort.views // _VIEWS))]

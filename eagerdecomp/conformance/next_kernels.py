@@ -1,4 +1,4 @@
-"""What to write next: the kernels of Core ATen that a backend lacks, by how many of ATen's ops each would open.
+"""The next kernels to write: those of Core ATen that a backend lacks, by how many of ATen's ops each would open.
 
 It is the planner's question (`eagerdecomp.plan`), asked of the ops alone that the suite would find absent. No kernel runs.
 """
@@ -23,7 +23,7 @@ def openings(backend: Backend, *, together: int = 10) -> tuple[Opening, ...]:
     """The missing kernels that open an op: the best next `together` of them first, then the others by what each opens alone.
 
     An op is opened where every call seen of it comes to have a route to the backend's kernels. A missing kernel whose own op is
-    taken apart already, and which no other op waits for, is not among them.
+    decomposed already, and which no other op waits for, is not among them.
     """
     missing = {str(op): op for op in core_aten() if op not in backend.ops}
     routes = Routes(planner_of(backend), load_calls())

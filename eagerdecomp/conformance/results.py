@@ -1,4 +1,4 @@
-"""What a conformance run found, as values that are kept as JSON: a verdict for each kernel, and a report of them all.
+"""Results of a conformance run, stored as JSON: a verdict for each kernel, and a report of all.
 
 A kernel is never called right that was not run: what no case reached is ``not exercised``, with the reason in `Verdict.note`.
 `Report.from_json` reads what `Report.to_json` wrote, also where it was written with another torch: ops that this one lacks are
@@ -76,7 +76,7 @@ class Consequence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one kernel.
+    """The verdict on one kernel.
 
     Attributes:
         op: its overload.
@@ -122,7 +122,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run of the suite found.
+    """The results of a run of the suite.
 
     Attributes:
         backend: the backend's name.
@@ -208,16 +208,16 @@ class Report:
         try:
             data = json.loads(text)
             if not isinstance(data, dict) or "results" not in data:
-                raise ConformanceError(f"not a conformance report, {_WRITTEN_BY}: run it anew")
+                raise ConformanceError(f"not a conformance report, {_WRITTEN_BY}: run it again")
             if data.get("format") != FORMAT:
                 raise ConformanceError(
-                    f"a conformance report of format {data.get('format')}; this version reads format {FORMAT}: run it anew"
+                    f"a conformance report of format {data.get('format')}; this version reads format {FORMAT}: run it again"
                 )
             return _report(data)
         except ConformanceError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            words = f"not a conformance report, {_WRITTEN_BY} ({type(error).__name__}: {error}): run it anew"
+            words = f"not a conformance report, {_WRITTEN_BY} ({type(error).__name__}: {error}): run it again"
             raise ConformanceError(words) from None
 
 

@@ -304,7 +304,7 @@ def _integers(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator)
 
 
 def every_half(dtype: torch.dtype) -> Tensor:
-    """All 65,536 values of a half type, NaNs of every kind among them."""
+    """All 65,536 values of float16 or bfloat16, NaNs of every kind among them."""
     return torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
 
 

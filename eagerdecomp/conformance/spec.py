@@ -1,4 +1,4 @@
-"""Specs: for each op the calls that it is tried with, and how near to eager its answers must be."""
+"""Specs: for each op the calls that it is tried with, and how near to eager its results must be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Call:
     Attributes:
         args, kwargs: as the op takes them.
         exact: every sum and product of the call is exact in the dtype it is computed in, in whatever order it is made, so that the
-            answers must be the true ones rounded once.
+            returns must be the true ones rounded once.
         by_rule: torch's rules refuse the call (bits of floats, the larger of complex numbers), not only a kernel that nobody wrote
             for the CPU, in whatever words eager does it.
     """
@@ -129,15 +129,15 @@ class Property:
 
 @dataclass(frozen=True)
 class Spec:
-    """What an op is tried with.
+    """The cases that an op is tried with.
 
     Attributes:
         call: draws a call.
         near: how near values must be; a function of the call where that depends on it.
-        refused: draws calls that eager refuses; a kernel that answers is wrong. What eager takes all the same says nothing.
+        refused: draws calls that eager refuses; a kernel that returns is wrong. What eager takes all the same says nothing.
         any_values: results (by number) whose values nothing fixes; True for all: random numbers, memory as it is.
         any_shapes: results (by number) whose shape is nobody's promise either: what backward finds again where it is not given.
-        optional: results (by number) that a call does not ask for, so that a kernel may leave them out where eager answers them.
+        optional: results (by number) that a call does not ask for, so that a kernel may leave them out where eager returns them.
         judged: judges the results that `any_values` names (ties of a sort): a message of what is wrong, or None.
         properties: what else must hold, beside what is asked of every kernel.
         steady: the same call gives the same bits.

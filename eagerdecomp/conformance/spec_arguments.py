@@ -374,7 +374,7 @@ def with_number(
     Args:
         kinds, but: as for `number`.
         dtypes, fills, finite: of the tensor, as for `pair`.
-        limited: no negative number for a dtype that has none, and for half types none that they do not hold.
+        limited: no negative number for a dtype that has none, and for float16 and bfloat16 none that they do not hold.
         compared: the tensor often holds the number, as its type rounds it, and those next to it.
     """
     extents = ("drawn", "around", "around") if compared else ("drawn", "drawn", "around")
@@ -397,12 +397,12 @@ def with_number(
 
 
 def roundings(dtype: torch.dtype, count: int) -> float:
-    """How many units of float32 so many roundings to a half type may add up to, where eager rounds after each step; else none."""
+    """How many units of float32 so many roundings to 16-bit floats may add up to, where eager rounds after each step; else none."""
     return (1 + math.sqrt(count)) * torch.finfo(dtype).eps / 2 * 2.0**23 if dtype in HALVES else 0.0
 
 
 def factory_options(draw: Draw, dtypes: Sequence[torch.dtype | None]) -> dict[str, Any]:
-    """What every factory takes: a dtype, and where and how the tensor lies, spelt out or left to defaults."""
+    """Arguments that every factory takes: dtype, layout, device, memory format, given or left to defaults."""
     options: dict[str, Any] = {}
     dtype = draw.pick("dtype", dtypes)
     if dtype is not None or draw.flag("dtype said"):

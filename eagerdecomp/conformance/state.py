@@ -1,4 +1,4 @@
-"""State: whether a kernel's answers depend on anything but its arguments: earlier calls, other threads, memory it keeps."""
+"""State: whether a kernel's returns depend on anything but its arguments: earlier calls, other threads, memory it keeps."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _again(kernel: Kernel, spec: Spec, call: Call, eager: tuple[Given, Observed]
 
 
 def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """A call answers the same after other calls, and its answer stays as it is when others are made."""
+    """A call returns the same after other calls, and its result stays as it is when others are made."""
     one, other = _calls(kernel, spec, draw)
     first, second = _eager(kernel, one), _eager(kernel, other)
     found, before = _again(kernel, spec, one, first, "in a first call")
@@ -72,9 +72,9 @@ def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     after = [leaf for leaf in between.leaves if isinstance(leaf, Tensor)]
     shared = {leaf.untyped_storage()._cdata for leaf in fresh if leaf.numel()}
     if any(leaf.numel() and leaf.untyped_storage()._cdata in shared for leaf in after):
-        return Fault("state", "answers memory that an earlier answer still holds", "memory of its own", "the earlier answer's", one)
+        return Fault("state", "returns memory that an earlier answer still holds", "memory of its own", "the earlier answer's", one)
     if any(not same_bits(home(_bytes(leaf)), home(copy)) for leaf, copy in zip(fresh, kept, strict=True)):
-        return Fault("state", "a later call changes what an earlier one answered", "", "", one)
+        return Fault("state", "a later call changes what an earlier one returned", "", "", one)
     found, again = _again(kernel, spec, one, first, "in a call made again after another")
     if found is not None:
         return found
@@ -83,7 +83,7 @@ def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
             alike = isinstance(leaf, Tensor) and leaf.numel() and leaf.shape == copy.shape and leaf.dtype == copy.dtype
             compared = not (isinstance(spec.any_values, tuple) and number in spec.any_values)
             if alike and compared and not _same_but_nan(home(leaf), home(copy)):
-                return Fault("state", "the same call answers other values the second time", _text(copy), _text(leaf), one)
+                return Fault("state", "the same call returns other values the second time", _text(copy), _text(leaf), one)
     return _by_identity(kernel, spec, one, other) or _among_others(kernel, spec, draw, one, first)
 
 
@@ -176,7 +176,7 @@ def _between_others(kernel: Kernel) -> Callable[..., Any]:
 
 
 def threads(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """Calls from several threads at once answer what they answer alone."""
+    """Calls from several threads at once answer what they return alone."""
     calls = _calls(kernel, spec, draw)
     eager = [_eager(kernel, call) for call in calls]
     for call, want in zip(calls, eager, strict=True):

@@ -39,7 +39,7 @@ class Profile:
     Attributes:
         own: for kernels that the backend brings.
         native: for ops of its set that run torch's own kernels on the CPU: they are eager.
-        programs: calls of ops that it takes apart.
+        programs: calls of ops that it decomposes.
         views: random programs of views and writes.
         patience: seconds without any news after which a kernel is taken to hang.
     """
@@ -186,7 +186,7 @@ def _property(spec: Spec, name: str) -> Property:
 
 
 def spec_of(op: OpOverload) -> Spec | None:
-    """What an op is tried with; None where nothing is known of its calls."""
+    """The cases of an op; None where nothing is known of its calls."""
     return SPECS.get(str(op)) or spec_of_any(op)
 
 
@@ -210,7 +210,7 @@ class _Run:
         self._called = profile
 
     def unseen(self, op: OpOverload) -> Verdict:
-        """What is said of an op before it is reached."""
+        """The verdict on an op before it is reached."""
         if op not in self._backend.ops:
             return Verdict(op, "absent", note="the backend has no kernel for it")
         return Verdict(op, "not exercised", note="the run was cut short before it")
@@ -255,7 +255,7 @@ class _Run:
         return answer
 
     def _tried(self, op: OpOverload, beat: Beat, seed: int | None = None) -> dict[str, Any]:
-        """What came of one kernel, in plain values."""
+        """The result for one kernel, in plain values."""
         spec = spec_of(op)
         if spec is None:
             return {"note": "nothing is known to try it with"}
@@ -280,7 +280,7 @@ class _Run:
         }
 
     def _named_right(self, op: OpOverload, failures: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The failures, told apart by whether one call shows them in a process in which the kernel was never called."""
+        """The failures, distinguished by whether one call shows them in a process in which the kernel was never called."""
         told: set[str] = set()
         for failure in failures:
             name, choices, drawn = failure.pop("case")

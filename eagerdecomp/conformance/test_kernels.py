@@ -1,4 +1,4 @@
-"""The suite as tests: a test a kernel, and one of the ops that the backend takes apart.
+"""The suite as tests: a test a kernel, and one of the ops that the backend decomposes.
 
 ``pytest --pyargs eagerdecomp.conformance --eagerdecomp-backend MODULE:BACKEND``
 """
@@ -45,7 +45,7 @@ def test_programs(backend: Backend, request: pytest.FixtureRequest) -> None:
     """Ops without a kernel, run by what the kernels make of them, do what eager does."""
     report = _run(backend, request.config, [], programs=True)
     if not report.calls:
-        pytest.skip("not exercised: no call of an op that the backend takes apart, with kernels of its own")
+        pytest.skip("not exercised: no call of an op that the backend decomposes, with kernels of its own")
     if report.failures:
         pytest.fail("\n\n".join(map(_text, report.failures)), pytrace=False)
 

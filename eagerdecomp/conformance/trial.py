@@ -63,7 +63,7 @@ class Found:
 
 @dataclass
 class Trial:
-    """What was tried of a kernel so far."""
+    """The trials of a kernel so far."""
 
     cases: int = 0
     skipped: int = 0
@@ -75,7 +75,7 @@ class Trial:
     default_dtype: torch.dtype = field(default_factory=torch.get_default_dtype)
 
     def note(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Note what each argument was given, as long as that tells whether it was varied."""
+        """Note what each argument was given, as long as that says whether it was varied."""
         for argument, value in zip(facts_of(kernel.op).arguments, arguments_of(kernel.op, args, kwargs), strict=False):
             seen = self.given.setdefault(argument.name, set())
             if len(seen) < _ENOUGH:
@@ -210,7 +210,7 @@ def shown(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) ->
 
 
 def found_again(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Found | None:
-    """What a case shows, drawn again and made small; None where it shows nothing."""
+    """Run a case again, shrink it, and return its failure, or None."""
     fault = shown(kernel, spec, prop, choices)
     with torch.no_grad():
         return None if fault is None else _smallest(kernel, spec, prop, fault, choices, lambda prop, choices: None)

@@ -1,4 +1,4 @@
-"""Programs of views: tensors made, viewed and written in place, step by step beside eager, until something differs."""
+"""Programs of views: tensors made, viewed and written in place, step by step against eager, until something differs."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ JOINS = ("x.copy_(y)", "x.add_(y)", "x.mul_(y)", "x.sub_(y, alpha=2)")
 
 @dataclass(frozen=True)
 class Difference(Exception):
-    """What a step left behind is not eager's."""
+    """A step's results differ from eager's."""
 
     kind: str
     message: str
@@ -227,9 +227,9 @@ class Run:
             return
         self.lines.append(line)
         if caught.error is None and refused.error is not None:
-            raise Difference("raises", f"`{line}` raises where eager answers", "an answer", str(refused.error))
+            raise Difference("raises", f"`{line}` raises where eager returns", "an answer", str(refused.error))
         if caught.error is not None:
-            raise Difference("errors", f"`{line}` answers where eager refuses", str(caught.error), "an answer")
+            raise Difference("errors", f"`{line}` returns where eager refuses", str(caught.error), "an answer")
         self.plain, self.ours = theirs, mine
         for name in self.plain:
             found = _differing(name, self.plain, self.ours)
@@ -284,7 +284,7 @@ def _overlaps(x: Tensor) -> bool:
 
 
 def programs_of_views(backend: Backend, seed: int, examples: int) -> list[Failure]:
-    """Run random programs on a backend beside eager, and make those on which it differs short.
+    """Run random programs on a backend against eager, and make those on which it differs short.
 
     Args:
         seed: the same programs come of the same seed.

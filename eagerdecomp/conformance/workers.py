@@ -128,7 +128,7 @@ class _Worker(Generic[R]):
         return time.monotonic() - self.seen[1]
 
     def last_words(self) -> str:
-        """What the job wrote to its streams."""
+        """The output of the job."""
         self._words.seek(0)
         return self._words.read().decode(errors="replace")
 
@@ -171,7 +171,7 @@ def _serve(connection: Connection, parents: Connection, work: Callable[[int, Bea
 
 
 def _end_with_parent() -> None:
-    """Have this process killed when its parent is: Linux tells it, elsewhere it finds its pipe closed once its job is done."""
+    """Have this process killed when its parent is: Linux says it, elsewhere it finds its pipe closed once its job is done."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -183,8 +183,8 @@ def done_in_processes(
 
     Args:
         jobs: numbers that `work` knows.
-        work: does a job, in a child; what it answers is pickled.
-        patience: seconds after which a job that tells of nothing new is taken to hang.
+        work: does a job, in a child; what it returns is pickled.
+        patience: seconds after which a job that reports nothing new is taken to hang.
     """
     left = list(reversed(jobs))
     workers = [_Worker(work) for _ in range(max(1, min(processes, len(jobs))))]

@@ -1,4 +1,4 @@
-"""What every op comes to on a set.
+"""Analysis of what every op decomposes into on a set.
 
 `analysis` makes a plan, `plan_report` is the plan, `next_kernels` says which kernels to write next.
 """

@@ -45,7 +45,7 @@ def plan(
     rules: Iterable[Rule] = (),
     tell: Callable[[float, str], object] = lambda part, words: None,
 ) -> Plan:
-    """What each op comes to on a set, and which kernels to write next, before anything is run.
+    """Return what each op decomposes into on a set, and which kernels to write next, without running anything.
 
     For every ATen overload: in the set, decomposed (into which kernels, how many, by which rules, and whether its gradient closes
     too), or without a route. No kernel of the backend runs: it is known from the rules and the calls they were seen for.
@@ -58,7 +58,7 @@ def plan(
         model: plan for what a model calls, forward and backward, instead: a function that makes a module and its inputs,
             ``return model, (x,)``, or that gives a function of no arguments which does a step. It is run on fake tensors: a module
             twice, a step until nothing new is called, three times at most, since optimizers begin with other calls than they go on
-            with. What is called while the model is made is told apart, and not required of the set.
+            with. What is called while the model is made is distinguished, and not required of the set.
         kernels: how many kernels to propose. Those of the prims namespace are proposed for sets alone that have some.
         name: what the plan calls the model.
         rules: your own rules, as for `EagerDecompMode`. They are run on fake tensors, for the calls that were seen of their ops.
@@ -210,7 +210,7 @@ def carrying_set(
         ops: the ops to carry; all that eager calls for torch's operator database unless given.
         base: what the backend has anyway; `infra` unless given.
         rules: your own rules, as for `plan`. An op whose rule could not be tried for any call is carried by itself alone.
-        last_resort: also by the rules that express Core ATen by fewer kernels, at many calls for each op. They are tried anew, for
+        last_resort: also by the rules that express Core ATen by fewer kernels, at many calls for each op. They are tried again, for
             every call seen, which takes a while: `tiny` is what that finds for all ops.
 
     Examples:

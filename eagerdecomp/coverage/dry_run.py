@@ -42,7 +42,7 @@ class Rehearsal:
         self._failures: dict[Any, _Failure] = {}
 
     def route(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Route | None:
-        """What a call of fake tensors comes to; None where data decides."""
+        """Return the kernels that a call of fake tensors reaches; None where data decides."""
         decision = self._planner.decide(op)
         call = call_text(args, kwargs, width=100)
         if decision.plumbing:

@@ -25,7 +25,7 @@ _CALLS = 2  # examples of calls that go the same way
 
 
 class Sheet(NamedTuple):
-    """What ops come to on one set: its name and the ops."""
+    """The ops of one set's plan, with the set's name."""
 
     op_set: str
     ops: Sequence[OpPlan]
@@ -55,7 +55,7 @@ class _OnSet(NamedTuple):
 def page(title: str, torch: str, sheets: Sequence[Sheet], kernels: Sequence[Kernel], bound: int, notes: Sequence[str]) -> str:
     """A plan as HTML text: its ops, the kernels to write next with the bound on what any open, and what it does not know.
 
-    The first sheet is the plan's; those of other sets tell of its ops beside it.
+    The first sheet is the plan's; those of other sets report its ops beside it.
     """
     ops = sheets[0].ops
     on_others = [(_short(sheet.op_set), {one.op: one for one in sheet.ops}) for sheet in sheets[1:]]
@@ -124,7 +124,7 @@ class _Links(dict[str, "Markup"]):
 
 
 def _short(op_set: str) -> str:
-    """What a set calls itself, without what is said once for the page."""
+    """The name of a set, without the part that the page states once."""
     return re.sub(r"^OpSet\((.+): \d+ ops?\)$", r"\1", op_set)
 
 

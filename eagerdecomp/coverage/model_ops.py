@@ -31,7 +31,7 @@ _RUNS = 3
 
 @dataclass
 class ModelCalls:
-    """What a model called.
+    """The calls of a model.
 
     Attributes:
         counts: op -> how often one step calls it, the most of any run.
@@ -50,7 +50,7 @@ class ModelCalls:
     stopped: str = ""
 
     def ends(self, planner: Planner, ops: Iterable[str]) -> dict[str, set[str]]:
-        """Of those of the ops of which some call has no route by another planner: the ops at which their calls end."""
+        """Ops at which calls without a route end, for ops that some call of has no route by another planner."""
         rehearsal = Rehearsal(planner)
         found: dict[str, set[str]] = {}
         for op in ops:
@@ -68,7 +68,7 @@ class _Gradients:
         self._had: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
 
     def note(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Remember those of tensors that are met for the first time."""
+        """Remember those of tensors that are seen for the first time."""
         for tensor in tensors:
             if id(tensor) not in self._had and not isinstance(tensor, FakeTensor) and tensor.requires_grad and tensor.is_leaf:
                 self._had[id(tensor)] = tensor, tensor.grad
@@ -178,7 +178,7 @@ def _run(step: Callable[[], None], found: ModelCalls, number: int, heard: _Heard
             found.notes.append(f"run {number} of the step fails, so the plan is of those before it: {words}")
         elif not heard.counts or not isinstance(error, RuntimeError):
             raise PlanError(
-                f"the model fails on fake tensors, which have shapes and no values: {words}; mend it, or plan(ops=...)"
+                f"the model fails on fake tensors, which have shapes and no values: {words}; fix it, or plan(ops=...)"
             ) from error
         else:
             found.stopped = f"the model stopped on fake tensors, so what comes after is not in the plan: {words}"

@@ -73,7 +73,7 @@ class SmallSet:
 
 
 def _waiting(clauses: Clauses, closed: Collection[str], wanted: Iterable[str]) -> Clauses:
-    """What the wanted ops wait for: the part of the graph that does not close yet, without what does."""
+    """The dependencies of the wanted ops that do not close yet."""
     found: dict[str, list[list[Footprint]]] = {}
     waiting = [op for op in wanted if op not in closed]
     while waiting:
@@ -254,7 +254,7 @@ def _leading_to(callers: Mapping[str, set[str]], op: str) -> set[str]:
 
 
 class _Table(NamedTuple):
-    """What 0, 1, 2... kernels of one part of the graph open, and no more than what any could."""
+    """The most ops that 0, 1, 2... kernels of one part of the graph open."""
 
     sets: list[tuple[str, ...]]
     opens: list[int]
@@ -273,7 +273,7 @@ def _table(graph: Closure, calls: Clauses, candidates: Sequence[str], targets: f
 def _best_sets(
     graph: Closure, candidates: Sequence[str], targets: frozenset[str], most: int
 ) -> tuple[list[tuple[str, ...]], list[int]]:
-    """Of each size up to `most` the set that opens most, of all there are."""
+    """The best set of each size up to `most`, by exhaustive search."""
     sets: list[tuple[str, ...]] = [()] * (most + 1)
     opens = [0] * (most + 1)
 
@@ -293,7 +293,7 @@ def _best_sets(
 def _grown_sets(
     graph: Closure, candidates: Sequence[str], targets: frozenset[str], most: int
 ) -> tuple[list[tuple[str, ...]], list[int]]:
-    """Of each size the set before it, and the candidate that opens most beside it."""
+    """A set of each size, greedily: the one before plus the candidate that opens most."""
     sets: list[tuple[str, ...]] = [()]
     opens = [0]
     added: list[str] = []
@@ -309,7 +309,7 @@ def _grown_sets(
 
 
 def _bounds(graph: Closure, calls: Clauses, candidates: Sequence[str], targets: frozenset[str], most: int) -> list[int]:
-    """What no set of each size opens more than: what all open, and what leads to those to which most leads."""
+    """An upper bound on what a set of each size opens: what all open, and what leads to those to which most leads."""
     whole = len(targets.intersection(graph.opened_by(candidates)))
     callers = _callers(calls)
     reach = sorted((len(targets & _leading_to(callers, op)) for op in candidates), reverse=True)

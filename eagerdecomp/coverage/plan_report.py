@@ -33,7 +33,7 @@ class Comparison:
         cheaper: fewer kernel calls at most, over the calls that close in both, with both numbers; of ops that close in both, or in
             neither.
         dearer: more of them.
-        apart: not compared, since the plans tell of different calls: those of two models, or a model's own and samples.
+        apart: not compared, since the plans report different calls: those of two models, or a model's own and samples.
     """
 
     opened: tuple[str, ...]
@@ -49,13 +49,13 @@ class Comparison:
         lines += [f"{label}: {len(ops)}{_listed([f'{op} {old} -> {new}' for op, old, new in ops])}" for label, ops in counts if ops]
         lines = lines or ["no op differs"]
         if self.apart:
-            lines.append(f"not compared, the plans tell of different calls: {len(self.apart)}{_listed(self.apart)}")
+            lines.append(f"not compared, the plans report different calls: {len(self.apart)}{_listed(self.apart)}")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What ops come to on an op set, made by `eagerdecomp.plan`.
+    """The plan of ops on an op set, made by `eagerdecomp.plan`.
 
     Attributes:
         op_set: what the set calls itself.
@@ -137,7 +137,7 @@ class Plan:
         return "\n".join([*lines, *([f"nor is it the whole: {self.stopped}"] if self.stopped else [])])
 
     def compare(self, old: Plan) -> Comparison:
-        """How this plan differs from an older one, over the ops that both hold, and the calls that both tell of."""
+        """How this plan differs from an older one, over the ops that both hold, and the calls that both report."""
         before = {one.op: one for one in old.ops}
         both = [(before[one.op], one) for one in self.ops if one.op in before]
         apart = tuple(new.op for was, new in both if not _comparable(was, new))
@@ -212,13 +212,13 @@ class Plan:
             return cls(*names, ops, kernels, data["bound"], to_close, for_gradients, stopped, notes, data["seconds"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             words = f"{type(error).__name__}: {error}"
-            raise PlanError(f"not a plan, as eagerdecomp plan --json writes one ({words}): make it anew") from None
+            raise PlanError(f"not a plan, as eagerdecomp plan --json writes one ({words}): make it again") from None
 
     def to_html(self, beside: Sequence[Plan] = ()) -> str:
         """A page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address.
 
         Args:
-            beside: plans for other sets, from which the part of each op tells what it comes to there too.
+            beside: plans for other sets, from which the part of each op says what it comes to there too.
         """
         title = f"Plan of {self.subject} on {self.op_set}"
         sheets = [Sheet(one.op_set, one.ops) for one in (self, *beside)]
@@ -226,7 +226,7 @@ class Plan:
 
 
 def _comparable(was: OpPlan, new: OpPlan) -> bool:
-    """Whether what two plans tell of an op is about the same calls."""
+    """Whether what two plans report an op is about the same calls."""
     if any(one.status in ("supported", "passes") for one in (was, new)):  # whatever the call
         return True
     return was.exact == new.exact and (not was.exact or bool(_calls(was) & _calls(new)))
@@ -252,7 +252,7 @@ def _most_kernels(was: OpPlan, new: OpPlan) -> tuple[int, int] | None:
 
 
 def _fault(one: OpPlan) -> str:
-    """What keeps an op from what is required of it."""
+    """Return why an op does not meet a requirement."""
     if one.status == "unknown":
         return "unknown: no call of it was ever seen"
     if one.status == "outside":

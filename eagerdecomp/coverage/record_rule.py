@@ -1,4 +1,4 @@
-"""What a rule calls for one call, found by running it once while every op that it calls is noted."""
+"""The ops that a rule calls for one call, found by running it once and noting each."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ def _handling_tensors() -> Iterator[None]:
 
 
 def uninitialised(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor for `parse_call` of these sizes and strides; row-major where there are none."""
+    """A tensor for `parse_call` of these sizes and strides; contiguous where there are none."""
     return torch.empty(sizes, dtype=dtype) if strides is None else torch.empty_strided(sizes, strides, dtype=dtype)

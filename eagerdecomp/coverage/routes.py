@@ -47,7 +47,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Route:
-    """What one kind of call comes to.
+    """The route of one kind of call.
 
     Attributes:
         call: the arguments of an example; "" where the route is read from the schema, or no example is known.
@@ -121,7 +121,7 @@ class Routes:
                 yield Kind(call.example, tuple(Way(rule, call.by_rule[rule.key]) for rule in rules if rule.key in call.by_rule))
         else:
             bound = tuple(Way(rule, ops) for rule in rules if rule.linked and (ops := _bound(rule)))
-            # C++ composes what writes `out` of what does the same: its functional twin and a copy tell what that comes to.
+            # C++ composes what writes `out` of what does the same: its functional twin and a copy say what that comes to.
             composed = tuple(Way(rule, as_twin) for rule in rules if rule.source == "composite" and (as_twin := _of_twin(rule)))
             if bound or composed:
                 yield Kind("", bound or composed)
@@ -161,7 +161,7 @@ class Routes:
 
     @functools.cached_property
     def _cheapest(self) -> Closure:
-        """What closes by any call of each op."""
+        """The ops of which any call closes."""
         narrowed = {
             op for op in self._all if (found := op_named(op)) is not None and self._planner.decide(found).kernel is not None
         }
@@ -173,13 +173,13 @@ class Routes:
         return {op for op in self._all if is_plumbing_name(op) or self.has_kernel(op)}
 
     def clauses(self, ops: Iterable[str]) -> Clauses:
-        """What must close for each op to close."""
+        """The ops that must close for each op to close."""
         return {op: [[{}] if kind.taken else [way.calls for way in kind.ways] for kind in self.kinds(op)] for op in ops}
 
     # -- what calls come to -----------------------------------------------------------------------------------------
 
     def routes(self, op: str) -> tuple[Route, ...]:
-        """What each kind of call of an op outside the set comes to."""
+        """The routes of each kind of call of an op outside the set."""
         return tuple(self._route(op, kind) for kind in self.kinds(op))
 
     def _route(self, op: str, kind: Kind) -> Route:

@@ -1,4 +1,4 @@
-"""What rules that were not recorded call, a user's and those that have changed, for the calls that were seen of their ops."""
+"""The ops called by rules without recorded data (a user's, or changed ones), for the recorded calls of their ops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["with_rules"]
 
 
 def with_rules(seen: Mapping[str, SeenOp], rules: Iterable[Rule]) -> tuple[Mapping[str, SeenOp], dict[str, str]]:
-    """What was seen of each op, with what these rules call on fake tensors; and by op, in words, what could not be found out.
+    """Recorded calls of each op with what these rules call on fake tensors; and, by op, why some could not be tried.
 
     Of a call for which a rule could not be tried, the rules behind it tell, to which a call goes on that a rule leads nowhere.
     """

@@ -42,7 +42,7 @@ def explain(
     rules: Iterable[Rule] = (),
     **kwargs: Any,
 ) -> Explanation:
-    """What `EagerDecompMode` does with a call: its rules and why each was taken or not, its program, the code of that, its key.
+    """Return what `EagerDecompMode` does with a call: its rules and why each was taken or not, its program, its code, its key.
 
     The call is made for real, on copies of the tensors that it writes, as the mode records it the first time. Without arguments the
     op's rules are listed in the order in which they are tried.
@@ -161,16 +161,16 @@ def _explain(
     told["kernels"] = dict(Counter(step.op for step in _leaves(recorder.tree)).most_common())
     linked = recorder.tree.ways[-1].kind == "linked" and planner.backend.compile is None
     if recording.program is None:
-        verdict = "taken apart by a linked rule at every call" if linked else f"taken apart anew at every call: {recording.why_not}"
+        verdict = "decomposed by a linked rule at every call" if linked else f"decomposed again at every call: {recording.why_not}"
         return Explanation(verdict=verdict, **told)
     if linked:
-        verdict = "taken apart by a linked rule, its kernels bound once: it runs at every call, and no program is kept"
+        verdict = "decomposed by a linked rule, its kernels bound once: it runs at every call, and no program is kept"
         return Explanation(verdict=verdict, before=str(recording.program), **told)
     everything = recording.guards is None or recording.reads_offsets
     guards = exact_guards(op, offsets=recording.reads_offsets) if everything else tuple(recording.guards or ())
     why = recorder.why_everything if recording.guards is None else "it reads storage offsets" if everything else ""
     return Explanation(
-        verdict="taken apart once, and kept as a program",
+        verdict="decomposed once, and kept as a program",
         holds=conditions(op, every, {one: (recording.guards or known).get(one, known.get(one)) for one in guards}),
         why_everything=why,
         **_program(recording.program),
@@ -179,7 +179,7 @@ def _explain(
 
 
 def _program(program: Program) -> dict[str, Any]:
-    """What there is to tell of a program."""
+    """The report on a program."""
     passes: dict[str, int] = {}
     before = str(program)
     for name, apply in PIPELINE:
@@ -214,7 +214,7 @@ def _verdict_of_op(planner: Planner, op: OpOverload) -> str:
         return "passes: it computes nothing that a backend's kernels could run"
     if decision.kernel is not None:
         return "in the set: goes to the backend's kernel" + (", where its predicate holds" if decision.when is not None else "")
-    return "taken apart by the first of its rules that leads to the set" if len(decision.rules) else "no rule is known for it"
+    return "decomposed by the first of its rules that leads to the set" if len(decision.rules) else "no rule is known for it"
 
 
 def _notes(planner: Planner, op: OpOverload) -> list[str]:
@@ -270,7 +270,7 @@ def _misfit(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> s
 
 
 def conditions(op: OpOverload, values: Sequence[Any], guards: Mapping[Guard, Any]) -> list[str]:
-    """What must hold of a later call, as conditions in Python's words."""
+    """The guards of a later call, as Python conditions."""
     found: list[str] = []
     for argument, value in zip(facts_of(op).arguments, values, strict=True):
         name = parameter_name(argument)

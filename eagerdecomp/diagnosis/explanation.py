@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What happens to a call; prints as text, and `as_dict` gives plain values for JSON.
+    """The explanation of a call; prints as text, and `as_dict` gives plain values for JSON.
 
     Attributes:
         op: the overload.
@@ -54,7 +54,7 @@ class Explanation:
         op_set: what the set calls itself.
         verdict: what happens, in a sentence.
         rules: all rules of the op in the order in which they are tried.
-        tree: the call, taken apart; None where there is nothing to take apart.
+        tree: the call, decomposed; None where there is nothing to decompose.
         kernels: kernel -> how often the call runs it.
         before: the program as it was recorded.
         passes: pass -> kernel calls left after it.
@@ -72,7 +72,7 @@ class Explanation:
         >>> import eagerdecomp as ed
         >>> told = ed.explain("aten.silu_backward", torch.ones(2), torch.ones(2))
         >>> told.verdict
-        'taken apart by a linked rule, its kernels bound once: it runs at every call, and no program is kept'
+        'decomposed by a linked rule, its kernels bound once: it runs at every call, and no program is kept'
         >>> sorted(told.kernels)
         ['aten.add.Tensor', 'aten.mul.Tensor', 'aten.sigmoid.default', 'aten.sub.Tensor']
     """
@@ -115,7 +115,7 @@ def _text(told: Explanation) -> Iterator[str]:
         yield from ("", "rules, in the order in which they are tried")
         yield from (f"  {number}. {way.rule} [{way.kind}]: {way.verdict}" for number, way in enumerate(told.rules, 1))
     if told.tree is not None and told.tree.steps:
-        yield from ("", "how it is taken apart")
+        yield from ("", "how it is decomposed")
         yield from _tree(told.tree, "  ")
     if told.kernels:
         total = sum(told.kernels.values())

@@ -39,7 +39,7 @@ def path(failure: NoRoute) -> list[OpOverload]:
 
 
 def failed_ops(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[OpOverload]:
-    """Every op in the search that has no route, in the order it was met."""
+    """Every op in the search that has no route, in the order it was seen."""
     yield failure.op
     for _, _, inner in failure.attempts:
         if inner is not None and inner.op not in (*above, failure.op):
@@ -65,7 +65,7 @@ def _depth(failure: NoRoute) -> int:
 
 
 def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[Attempt]:
-    """Every rule that was tried, with the reason it led nowhere; a rule met again further down is told once."""
+    """Every rule that was tried, with the reason it led nowhere; a rule met again further down is reported once."""
     for rule, reason, inner in failure.attempts:
         if inner is None:
             yield Attempt(str(failure.op), str(rule), reason)

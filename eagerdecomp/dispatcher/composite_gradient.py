@@ -1,4 +1,4 @@
-"""Tying: the gradient of a composite that ran as one op: that of torch's composition, which backward runs anew."""
+"""Tying: the gradient of a composite that ran as one op: that of torch's composition, which backward runs again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Place(int):
 
 
 class Call:
-    """A call's arguments, its tensors apart, and what else it takes to run it anew.
+    """A call's arguments, its tensors apart, and what else it takes to run it again.
 
     Attributes:
         tensors: the tensors, in order; those that are to be saved once the op has run.
@@ -36,7 +36,7 @@ class Call:
         scratch: of those, the ones that the composition writes.
         before: what the tensor that an in-place op writes held.
         states: the generators' states at the call, of a random op.
-        answer: a copy of what the op answered, until its random numbers are proven.
+        answer: a copy of what the op returned, until its random numbers are proven.
     """
 
     __slots__ = ("answer", "args", "before", "kwargs", "scratch", "states", "tensors", "unread")
@@ -77,7 +77,7 @@ class Call:
 
 
 class Tie(torch.autograd.Function):
-    """Ties what an op answered to a gradient; a subclass an op, so that `grad_fn` names it."""
+    """Ties what an op returned to a gradient; a subclass an op, so that `grad_fn` names it."""
 
     op: OpOverload
     body: Callable[..., Any]
@@ -167,7 +167,7 @@ def _may_have_gradient(tensor: Tensor) -> bool:
 
 @contextmanager
 def _without_autocast(tensors: Sequence[Any]) -> Iterator[None]:
-    """What an op was given is cast already, and none of its parts is cast again."""
+    """Disable autocast: an op's arguments are cast already, and its parts must not cast again."""
     with ExitStack() as stack:
         if autocast_is_on():
             for kind in {tensor.device.type for tensor in tensors if isinstance(tensor, Tensor)}:

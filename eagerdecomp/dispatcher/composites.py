@@ -1,4 +1,4 @@
-"""Keeping: composite ops, which eager takes apart in C++ before a mode can see them, handed to the backend whole.
+"""Keeping: composite ops, which eager decomposes in C++ before a mode can see them, handed to the backend whole.
 
 While a mode that keeps an op is entered, in whichever thread, two kernels are registered for it on each device concerned. One, at
 its autograd key, calls the op below autograd and ties its results to a gradient. The other, at the device's own key, is torch's
@@ -66,7 +66,7 @@ class Kept:
         builtins: the same, each by its C function.
         device_types: the devices concerned.
         tracing: what runs is written down to be run again, where a mask drawn in the forward pass could not be drawn again in the
-            backward pass: a random op that needs a gradient is taken apart.
+            backward pass: a random op that needs a gradient is decomposed.
         proven: the random ops whose kernel was seen to draw what the composition draws.
     """
 
@@ -111,9 +111,9 @@ class Kept:
 
 
 def kept_of(backend: Backend, keep: Iterable[OpLike] = (), *, tracing: bool = False) -> Kept | None:
-    """What a mode keeps: the composites that it was told to, and those of its op set; None where that is nothing.
+    """The composites that a mode keeps: those of `keep=` and those of its op set; None where there are none.
 
-    Of Core ATen's, which eager takes apart into others of it, a set implies those that the backend brings a kernel for.
+    Of Core ATen's, which eager decomposes into others of it, a set implies those that the backend brings a kernel for.
 
     Args:
         backend: its set holds what is named too.
@@ -128,7 +128,7 @@ def kept_of(backend: Backend, keep: Iterable[OpLike] = (), *, tracing: bool = Fa
     for op in filter(is_composite, resolve_ops(keep)):
         why_not = _why_not(op)
         if why_not:
-            raise OpSetError(f"keep: {op} {why_not}, so eager has to take it apart")
+            raise OpSetError(f"keep: {op} {why_not}, so eager has to decompose it")
         found[op] = None
     for op in backend.ops:
         implied = (op not in core and not facts_of(op).draws_unlike_parts) or op in backend.kernels
@@ -144,13 +144,13 @@ def _why_not(op: OpOverload) -> str:
     """Why a composite cannot reach a backend whole; "" where it can."""
     facts = facts_of(op)
     if facts.returns_alias:
-        return "answers a view of its argument, which autograd has to know as one"
+        return "returns a view of its argument, which autograd has to know as one"
     if facts.changes_metadata or facts.about_autograd:
         return "changes what a tensor is, and not its values"
     if len(facts.mutated) > 1 or (facts.mutated and not (facts.is_inplace or facts.is_out)):
         return "writes to several arguments"
     if is_plumbing_name(str(op)) or not any("Tensor" in str(returned.type) for returned in op._schema.returns):
-        return "answers no tensor"
+        return "returns no tensor"
     return ""
 
 
@@ -241,11 +241,11 @@ def _install(op: OpOverload, device_type: str, user: object) -> None:
 
 @functools.cache
 def _native(op: OpOverload) -> Callable[..., Any]:
-    """What runs at the device's key. Below a mode torch leaves conj and neg bits to kernels, and this one composes."""
+    """The kernel at the device's dispatch key. Below a mode torch leaves conj and neg bits to kernels, and this one composes."""
     body = call_at_key(op, "CompositeImplicitAutograd")
     complex_within = "fft" in op._schema.name
 
-    # What it answers is a result for autograd, though the last part be a view. What writes has its versions counted there.
+    # What it returns is a result for autograd, though the last part be a view. What writes has its versions counted there.
     guard: Callable[[], Any] = (
         nullcontext if facts_of(op).mutated or facts_of(op).writes_statistics_if else views_unknown_to_autograd
     )
@@ -282,7 +282,7 @@ _everywhere: dict[str, Kept] = {}
 
 
 def keep_everywhere(kept: Kept, device_type: str) -> Callable[[], None]:
-    """Keep ops on a device in every thread, without a mode; what is answered ends it."""
+    """Keep ops on a device in every thread, without a mode; what is returned ends it."""
     kept.install(kept)
     _everywhere[device_type] = kept
 
@@ -294,7 +294,7 @@ def keep_everywhere(kept: Kept, device_type: str) -> Callable[[], None]:
 
 
 def _keeper(own: Callable[..., Any]) -> Kept | None:
-    """What the innermost mode of this thread that keeps an op keeps, or an installation; None where there is neither."""
+    """The composites of the innermost mode of this thread that keeps an op, or of an installation; None without either."""
     for mode in reversed(mode_stack()):
         kept: Kept | None = getattr(mode, "kept", None)
         if kept is not None and own in kept.builtins:
@@ -307,7 +307,7 @@ def _keeper(own: Callable[..., Any]) -> Kept | None:
 
 @functools.cache
 def _kernel(op: OpOverload) -> Callable[..., Any]:
-    """What runs at an op's autograd key: the op below autograd, what it answers tied to a gradient.
+    """The kernel at an op's autograd key: run the op below autograd and attach a gradient to its results.
 
     The composition runs, as it does in eager, wherever torch has its own way with it: under `torch.func`, whose layers take
     composites apart by themselves; in forward-mode differentiation; for subclasses that know the parts alone; for sparse and
@@ -344,7 +344,7 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
         with below_autograd():
             answer = own(*args, **kwargs)
         if not facts.mutated and _shares(answer, tensors):
-            return body(*args, **kwargs)  # eager answers an argument or a view of it, and autograd has to know it as one
+            return body(*args, **kwargs)  # eager returns an argument or a view of it, and autograd has to know it as one
         if not wanted:
             if facts.is_inplace and not args[0].is_inference():
                 torch.autograd.graph.increment_version(args[0])

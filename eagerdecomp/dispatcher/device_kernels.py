@@ -34,7 +34,7 @@ _dtypes: dict[Any, torch.dtype] = {}
 
 
 class DeviceKernels:
-    """What is registered for one device, to be taken away at once.
+    """The registrations for one device, removed together.
 
     Ops go by the dispatcher's names, such as ``"aten::add.Tensor"``: to make the overloads of thousands of ops takes a second.
 

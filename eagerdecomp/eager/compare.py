@@ -189,7 +189,7 @@ def alias_difference(what: str, number: int, want: Observed, have: Observed, nam
 
 
 def error_text(error: Exception | None) -> str:
-    """What a call raised, in one line."""
+    """The error of a call, in one line."""
     return "answers" if error is None else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
@@ -203,7 +203,7 @@ def alias_text(same: int, shares: Sequence[tuple[int, int]], names: Sequence[str
 
 
 def input_names(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[str]:
-    """What to call each tensor among the arguments, in the order of `Observed.inputs`."""
+    """The name of each tensor among the arguments, in the order of `Observed.inputs`."""
     names = [argument.name for argument in facts_of(op).arguments]
     for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
         for number, leaf in enumerate(leaves_of(value)):
@@ -271,7 +271,7 @@ def leaf_difference(
 
 
 def _parts(tensor: Tensor) -> Sequence[Tensor]:
-    """What a sparse tensor is made of."""
+    """The parts of a sparse tensor."""
     if type(tensor) is not Tensor or tensor.device.type == "meta":
         return ()
     if tensor.layout is torch.sparse_coo:
@@ -341,7 +341,7 @@ def _ulps(one: Tensor, other: Tensor) -> int | None:
 
 
 def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], number: int, want: Observed, have: Observed) -> bool:
-    """Whether the places that a search answers are others than eager's, and hold equal values."""
+    """Whether the places that a search returns are others than eager's, and hold equal values."""
     if not facts_of(op).finds_ties or number != 1 or len(want.leaves) != 2:
         return False
     if not all(map(_comparable, (*want.leaves, *have.leaves))):

@@ -1,7 +1,7 @@
 """Layouts: how eager lays out the results of ops whose shipped table entries lay them out otherwise.
 
 The entries compute the right values from other ops, whose results lie as those ops lay them; on inputs that are dense but not in
-row-major order the difference shows. Here stands, per op, what eager's own kernel does.
+contiguous order the difference shows. Here stands, per op, what eager's own kernel does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def laid_out(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callabl
 
 
 def all_row_major(values: Sequence[Any]) -> bool:
-    """Whether the tensors among them are row-major and of one shape, so that all elementwise work on them is row-major."""
+    """Whether the tensors among them are contiguous and of one shape, so that all elementwise work on them is contiguous."""
     operands = [value for value in values if isinstance(value, Tensor)]
     return all(operand.is_contiguous() for operand in operands) and all(
         operand.shape == operands[0].shape for operand in operands[1:] if operand.dim()
@@ -49,7 +49,7 @@ def all_row_major(values: Sequence[Any]) -> bool:
 
 
 def in_format_of(result: Tensor, given: Tensor | None) -> Tensor:
-    """`result` in channels last where ATen says that of `given` (its `suggest_memory_format`), row-major otherwise."""
+    """`result` in channels last where ATen says that of `given` (its `suggest_memory_format`), contiguous otherwise."""
     form = torch.contiguous_format if given is None else suggested_memory_format(given)
     if result.is_contiguous(memory_format=form):
         return result
@@ -81,7 +81,7 @@ def _row_major(result: Tensor, *args: Any) -> Sequence[int] | None:
 
 
 def _channels_last_as_input(position: int) -> Wanted:
-    """Channels last where that argument is, row-major otherwise: ATen's `suggest_memory_format`."""
+    """Channels last where that argument is, contiguous otherwise: ATen's `suggest_memory_format`."""
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         given, dims = args[position], result.dim()
@@ -93,7 +93,7 @@ def _channels_last_as_input(position: int) -> Wanted:
 
 
 def as_operands(count: int | None = None, *, promotes: bool = True) -> Wanted:
-    """As an elementwise kernel lays out its result, whose operands are the first `count` tensors of the call, or all, and are first
+    """Strides of an elementwise kernel's result, whose operands are the first `count` tensors of the call, or all, and are first
     made of the result's type where it `promotes`."""
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
@@ -106,7 +106,7 @@ def as_operands(count: int | None = None, *, promotes: bool = True) -> Wanted:
 
 
 def _as_compared(result: Tensor, *args: Any) -> Sequence[int] | None:
-    """As a kernel lays out truths, whose operands are first made of the type that they promote to."""
+    """Strides of a bool result, whose operands are first converted to their promoted dtype."""
     operands = [arg for arg in args if isinstance(arg, Tensor)][:2]
     return None if all_row_major(operands) else iterator_strides(result.shape, operands, promoted(operands))
 
@@ -180,7 +180,7 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten.lerp.Tensor": _all(as_operands(3)),
     "aten.select_scatter.default": _all(as_operands(1)),
     "aten.slice_scatter.default": _all(as_operands(1)),
-    # Kernels that allocate a row-major result whatever the input.
+    # Kernels that allocate a contiguous result whatever the input.
     "aten.pow.Scalar": _all(_row_major),
     "aten.mse_loss_backward.default": _all(_row_major),
     "aten.smooth_l1_loss_backward.default": _all(_row_major),
@@ -191,7 +191,7 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten.upsample_nearest1d.default": _all(_row_major),
     "aten._upsample_nearest_exact1d.default": _all(_row_major),
     "aten.baddbmm.default": _all(_row_major),
-    # Kernels that know channels last and row-major only.
+    # Kernels that know channels last and contiguous only.
     "aten._adaptive_avg_pool2d.default": _all(_channels_last_as_input(0)),
     "aten.channel_shuffle.default": _all(_channels_last_as_input(0)),
     "aten.max_unpool2d.default": _all(_channels_last_as_input(0)),

@@ -39,13 +39,13 @@ _SMALL_PART = 4
 
 @dataclass(frozen=True)
 class Observed:
-    """What one call left behind.
+    """The results and effects of one call.
 
     Attributes:
-        leaves: what it answered, lists spread out.
+        leaves: what it returned, lists spread out.
         nesting: how that was nested.
         inputs: the tensors that it was given, as it left them.
-        error: what it raised in place of an answer.
+        error: what it raised in place of a result.
         same: of each leaf which input it is, or -1.
         shares: of each leaf the inputs whose memory it shares, each with how far into it the leaf begins.
     """
@@ -85,7 +85,7 @@ def observe(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
 def observed(
     answer: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception | None = None, *, empty: bool = False
 ) -> Observed:
-    """What a call that was made left behind.
+    """Return the results and effects of a call that was made.
 
     Args:
         empty: tensors without elements share memory too.
@@ -112,7 +112,7 @@ def nesting_of(value: Any) -> Any:
 
 
 def leaves_of(value: Any) -> Iterator[Any]:
-    """What nested lists hold, in order."""
+    """The leaves of nested lists, in order."""
     if isinstance(value, (list, tuple)):
         for item in value:
             yield from leaves_of(item)
@@ -153,7 +153,7 @@ def copied(
 
 
 def copying(alone: Collection[int] = (), *, device: torch.device | None = None, gradients: bool = False) -> Callable[[Any], Any]:
-    """What copies each tensor that it is given into memory of its own, shared as theirs is, and returns other values as they are.
+    """Return a function that copies tensors, with storage shared as theirs is, and returns other values as they are.
 
     Args:
         alone: storages of one tensor each, of which a copy may leave out what the tensor does not use.

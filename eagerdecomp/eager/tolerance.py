@@ -82,7 +82,7 @@ WIDER = {
 _OF_INPUTS = 16
 _OF_EAGER = 4
 
-# How often the inputs are rounded anew, each time up and down.
+# How often the inputs are rounded again, each time up and down.
 _ROUNDINGS = 4
 
 
@@ -187,7 +187,7 @@ class TrueValues(NamedTuple):
 def within_truth(
     wrong: Tensor, want: Tensor, have: Tensor, known: TrueValues, tolerance: Tolerance, dtype: torch.dtype, loose: float
 ) -> tuple[Tensor, Tensor]:
-    """Of the elements not near eager's those that are not near the true ones either, and how near was asked."""
+    """Return which of the elements not near eager's are not near the true values either, and the allowed error."""
     allowed = allowed_error(known.values, tolerance) + _OF_INPUTS * torch.where(known.moved.isfinite(), known.moved, 0.0)
     beyond = (want - known.values).abs() - allowed
     excess = torch.where(beyond.isfinite(), beyond, 0.0).max().clamp(min=known.eager_off)

@@ -30,7 +30,7 @@ def _found(op: OpOverload, values: Any) -> Iterator[str]:
 
 
 def outside_layouts(op: OpOverload, args: Any, kwargs: Any) -> str:
-    """What the error of a call says of the layouts in it that are outside; "" where there are none."""
+    """The part of a call's error about layouts that are outside; "" where there are none."""
     kinds = list(dict.fromkeys(_found(op, (args, kwargs))))
     if not kinds:
         return ""

@@ -110,7 +110,7 @@ class _Functional(DispatchMode):
         self._written: dict[int, tuple[Tensor, Any]] = {}  # tensor -> what stands for it
 
     def current(self, value: Any) -> Any:
-        """What stands for a tensor by now, in lists too."""
+        """The present replacement of a tensor, in lists too."""
         found = self._written.get(id(value))
         if found is not None:
             return self.current(found[1])

@@ -47,7 +47,7 @@ def dynamo_backend(
 ) -> DynamoBackend:
     """A backend of `torch.compile`: ``torch.compile(model, backend=dynamo_backend(backend))``.
 
-    Each graph that Dynamo finds, and that of its gradient, is taken apart when it is compiled, by the rules that the mode would
+    Each graph that Dynamo finds, and that of its gradient, is decomposed when it is compiled, by the rules that the mode would
     take, into calls of kernels of the backend. What cannot be known then (a rule reads data, goes by a size that is a symbol, or is
     none: there is no route) is done by the mode's handlers at each call, with its programs and its errors. Random ops draw when
     they run, from the generator and the numbers that the mode has.
@@ -98,7 +98,7 @@ def dynamo_backend(
 
 
 class DynamoBackend:
-    """What `dynamo_backend` answers.
+    """The backend that `dynamo_backend` returns.
 
     Attributes:
         backend: the backend.
@@ -128,7 +128,7 @@ class DynamoBackend:
 
         @skipped_by_dynamo
         def run(*args: Any) -> Any:
-            # AOTAutograd itself calls ops beside those of its graphs: views that are answered, inputs that are written.
+            # AOTAutograd itself calls ops beside those of its graphs: views that are returned, inputs that are written.
             if any(map(within.is_like, mode_stack())):
                 return made(*args)
             with within:
@@ -155,7 +155,7 @@ class DynamoBackend:
 
     @property
     def verified(self) -> Verified:
-        """What `verify` checked so far in compiled functions, and the differences that it found; prints as text."""
+        """The checks of `verify` so far in compiled functions, and the differences found; prints as text."""
         return self._mode.verified
 
     def _compiled(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -182,7 +182,7 @@ class _Compiled(EagerDecompMode):
 
     @property
     def planner(self) -> Planner:
-        """What decides for each op."""
+        """The planner, which decides for each op."""
         return self._engine.planner
 
     def is_like(self, mode: Any) -> bool:
@@ -394,7 +394,7 @@ def _function_of_several(body: Callable[[list[Any]], Any]) -> Callable[..., Any]
 
 
 def _runner(node: Node, planner: Planner, mode: Callable[[], Any], lazy: bool) -> Callable[..., Any]:
-    """What a node of a lowered graph calls."""
+    """The function that a node of a lowered graph calls."""
     op: Any = node.target
     if isinstance(op, HigherOrderOperator):
         return _through(op, mode)
@@ -411,7 +411,7 @@ def _runner(node: Node, planner: Planner, mode: Callable[[], Any], lazy: bool) -
 
 
 def _through(op: Any, mode: Callable[[], Any]) -> Callable[..., Any]:
-    """What calls an op under a mode."""
+    """Return a function that calls an op under a mode."""
     whole = isinstance(op, OpOverload) and is_composite(op)
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -425,7 +425,7 @@ def _through(op: Any, mode: Callable[[], Any]) -> Callable[..., Any]:
 
 
 def _below(own: Callable[..., Any]) -> Callable[..., Any]:
-    """A composite as one call, where autograd would take it apart."""
+    """A composite as one call, where autograd would decompose it."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with below_autograd():

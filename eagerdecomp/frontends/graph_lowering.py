@@ -127,7 +127,7 @@ class _Lowering:
         return bool(devices) if wanted is None else wanted in devices
 
     def _value(self, given: Any) -> Any:
-        """What stands for an argument while a rule runs, each tensor one of its own."""
+        """The stand-in of an argument while a rule runs; each tensor gets its own."""
         met: dict[Node, Any] = {}
 
         def value(node: Node) -> Any:
@@ -151,7 +151,7 @@ class _Lowering:
     # -- recordings ----------------------------------------------------------------------------------------------------
 
     def _recorded(self, op: OpOverload, node: Node) -> _Recorded | str:
-        """What a call comes to, or why that is not known before it is made."""
+        """The kernels that a call reaches, or why that is not known before it is made."""
         if facts_of(op).mutated:
             return "it writes to an argument"
         args, kwargs = self._value((node.args, dict(node.kwargs)))

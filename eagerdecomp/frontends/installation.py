@@ -215,15 +215,15 @@ class Installation:
 
     @property
     def verified(self) -> Verified:
-        """As `EagerDecompMode.verified`."""
+        """See `EagerDecompMode.verified`."""
         return self._verifying.found() if self._verifying is not None else Verified()
 
     def why_missed(self, op: OpLike) -> str:
-        """As `EagerDecompMode.why_missed`."""
+        """See `EagerDecompMode.why_missed`."""
         return self._engine.why_missed(op)
 
     def explain(self, op: OpLike, *args: Any, **kwargs: Any) -> Explanation:
-        """As `EagerDecompMode.explain`."""
+        """See `EagerDecompMode.explain`."""
         return self._engine.explain(op, args, kwargs)
 
     # -- kernels -------------------------------------------------------------------------------------------------------

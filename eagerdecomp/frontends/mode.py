@@ -57,11 +57,11 @@ class EagerDecompMode(CompositeMode):
             code runs on the host. Other random calls stay decomposed; `OpStats.other_numbers` counts those that draw other numbers
             than eager.
 
-    A kept op's gradient is that of PyTorch's composition, which backward runs anew, on ops of the set: it can be differentiated as
+    A kept op's gradient is that of PyTorch's composition, which backward runs again, on ops of the set: it can be differentiated as
     often. Random ops draw their numbers again; a kernel that draws others than the composition does by the same generator raises in
     backward. While such a mode is entered, in any thread, the op has a kernel in PyTorch's dispatcher, through which calls of other
     threads pass on to the composition. Some calls come in parts still: under `torch.func` and forward-mode AD; under an autocast
-    without a rule for the op; of a random op that needs a gradient while it is traced. Ops that answer views cannot be kept.
+    without a rule for the op; of a random op that needs a gradient while it is traced. Ops that return views cannot be kept.
 
     A checked call is made natively, on copies of its arguments, and then as ever; what both leave behind is compared: values within
     rounding, NaN, dtype, shape, strides, what is a view of what, what was written, errors. Of ops that draw random numbers values
@@ -169,7 +169,7 @@ class EagerDecompMode(CompositeMode):
 
     @property
     def verified(self) -> Verified:
-        """What `verify` checked so far, and the differences that it found; prints as text."""
+        """The checks of `verify` so far, and the differences found; prints as text."""
         return self._verifying.found() if self._verifying is not None else Verified()
 
     def why_missed(self, op: OpLike) -> str:
@@ -181,7 +181,7 @@ class EagerDecompMode(CompositeMode):
         return self._engine.why_missed(op)
 
     def explain(self, op: OpLike, *args: Any, **kwargs: Any) -> Explanation:
-        """What this mode does with a call of an op, as `eagerdecomp.explain` tells it, with the mode's counts and why the last
+        """Return what this mode does with a call of an op, as `eagerdecomp.explain` does, with the mode's counts and why the last
         recorded call was. Without arguments: the op's rules, and the program of that call.
 
         Raises:

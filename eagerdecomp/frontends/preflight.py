@@ -49,7 +49,7 @@ class Preflight:
     """
 
     def __init__(self, backend: Backend, rules: Iterable[Rule]) -> None:
-        # Native kernels stand for the backend's own: only those have answers for fake tensors.
+        # Native kernels stand for the backend's own: only those have returns for fake tensors.
         bare = Backend(backend.name, backend.ops, device_type=backend.device_type)
         self._engine = Engine(bare, rules, ProgramCache())
         # One for all calls: what linked rules make once is of it.
@@ -97,7 +97,7 @@ class Preflight:
         raise UnsupportedGradientError(str(op), describe_call(op, args, kwargs), wanted, refused)
 
     def _refused(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> list[UnsupportedOpError] | None:
-        """What `backward()` would raise; None where the op cannot run on fake tensors."""
+        """Return the error that `backward()` would raise; None where the op cannot run on fake tensors."""
         fakes = _Fakes(facts_of(op).is_inplace)
         try:
             given, named = fakes.of(args), {name: fakes.of(value) for name, value in kwargs.items()}
@@ -211,7 +211,7 @@ class _Fakes:
         self.base: Tensor | None = None
 
     def of(self, value: Any) -> Any:
-        """What stands for an argument."""
+        """The stand-in of an argument."""
         if isinstance(value, Tensor):
             made = self._made.get(id(value))
             if made is None:
@@ -269,7 +269,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _kind(value: Any, exact: bool) -> Any:
-    """What a gradient may go by, coarsely."""
+    """The facts that a gradient may depend on, coarsely."""
     if isinstance(value, Tensor):
         if not _is_dense(value):
             return value.dtype, value.layout, value.requires_grad, is_lazy(value)

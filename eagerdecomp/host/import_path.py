@@ -25,7 +25,7 @@ class UsageError(Exception):
 
 
 def object_of(option: str, spec: str) -> Any:
-    """What ``--option module:name`` names (`option` is "" for a word without one); modules of the working directory are found too.
+    """Return the object that ``--option module:name`` names (`option` is "" without one); also of the working directory.
 
     Raises:
         UsageError: where there is no such module or name in it.

@@ -45,7 +45,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a script printed to stdout in two runs, under the mode and in plain eager.
+    """A script's stdout in two runs, under the mode and in plain eager.
 
     Examples:
         >>> outputs = Outputs("loss 2\\ndone\\n", "loss 1\\ndone\\n")

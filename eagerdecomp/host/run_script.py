@@ -33,7 +33,7 @@ class ScriptNotFound(Exception):
 
 @dataclass(frozen=True)
 class Script:
-    """What to run: a file, a directory or zip with a ``__main__``, or a module; and its arguments."""
+    """The script to run: a file, a directory or zip with a ``__main__``, or a module; and its arguments."""
 
     name: str
     args: tuple[str, ...] = ()
@@ -195,7 +195,7 @@ def _is_source(name: str) -> bool:
 
 
 def _execute(script: Script) -> None:
-    """By runpy for modules only: for a path it would make ``sys.argv[0]`` what ``__file__`` has to be."""
+    """Use runpy for modules only: for a path it would set ``sys.argv[0]`` to what ``__file__`` has to be."""
     if script.is_module:
         runpy.run_module(script.name, run_name="__main__", alter_sys=True)
         return
@@ -222,7 +222,7 @@ def _execute(script: Script) -> None:
 
 
 def _exit_code(leaving: SystemExit) -> int:
-    """What the interpreter makes of a `SystemExit`."""
+    """The exit code that the interpreter derives from a `SystemExit`."""
     if leaving.code is None:
         return 0
     if isinstance(leaving.code, int):

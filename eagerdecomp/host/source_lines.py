@@ -64,7 +64,7 @@ def is_users(file: str) -> bool:
 
 
 def fault_in_words(error: BaseException) -> str:
-    """What the user's code raised, in a line: ``TypeError: no such thing (nets.py:12)``, where the line is the last of theirs."""
+    """The error of the user's code, in a line: ``TypeError: no such thing (nets.py:12)``, where the line is the last of theirs."""
     words = [line for line in str(error).splitlines() if line.strip()]
     if isinstance(error, SyntaxError) and error.filename is not None:
         words, place = [error.msg], (error.filename, error.lineno)
@@ -97,10 +97,10 @@ class ForwardLines:
 
 
 class UserLines:
-    """Lines by number, in the order in which they were met. Those beyond a bound are all one, without a file.
+    """Lines by number, in the order in which they were seen. Those beyond a bound are all one, without a file.
 
     Args:
-        limit: how many are told apart.
+        limit: how many are distinguished.
     """
 
     def __init__(self, limit: int = 5000) -> None:
@@ -108,12 +108,12 @@ class UserLines:
         self._lock = free_in_child(threading.Lock())
         self._numbers: dict[Line, int] = {}
         self._users: dict[str, bool] = {}
-        # What was asked before: code objects are told apart by address, and kept so that it stays theirs.
+        # What was asked before: code objects are distinguished by address, and kept so that it stays theirs.
         self._places: dict[tuple[int, int, str, int], tuple[int, CodeType | None]] = {}
         self._forward: list[ForwardLines] = []
 
     def of_thread(self) -> ForwardLines:
-        """What a thread gives to `number_of`, its own for good."""
+        """The key of a thread for `number_of`, its own for good."""
         made = ForwardLines()
         with self._lock:
             self._forward.append(made)

@@ -1,4 +1,4 @@
-"""What a program did.
+"""Reports on what a program did.
 
 `blame_mode` finds the call that went wrong, `compare_mode` runs two backends side by side, `profile` counts.
 """

@@ -145,7 +145,7 @@ class BlameMode(CompositeMode):
             pass
 
     def report(self, error: Exception | None = None) -> BlameReport:
-        """What was found so far."""
+        """The findings so far."""
         found = tuple(Blame(**{**vars(one), "times": self._times[key]}) for key, one in self._found.items())
         ops = repr(self._backend if self._backend.kernels else self._backend.ops)
         return BlameReport(found, self._compared, self._native, self._drew, dict(self._skipped), ops, error, self._inside)

@@ -46,14 +46,14 @@ def compare(
     rules: Iterable[Rule] = (),
     on_unsupported: Literal["error", "fallback"] = "error",
 ) -> Comparison:
-    """Run a function on two backends, and tell which op diverges first and how far apart the values of each op are.
+    """Run a function on two backends, and say which op diverges first and how far apart the values of each op are.
 
     Each op that the function calls is made on both backends with the same inputs, so that differences do not add up, and what both
     leave behind is compared: what rounding explains is no divergence, but counts in the ULPs. The function goes on with the first
-    one's results. Before that it is run wholly on the one and wholly on the other, which tells how far its outputs drift apart.
+    one's results. Before that it is run wholly on the one and wholly on the other, which says how far its outputs drift apart.
 
     Args:
-        fn: the program; run three times from the same random state, so that it makes its model itself. What it answers, tensors
+        fn: the program; run three times from the same random state, so that it makes its model itself. What it returns, tensors
             in lists, tuples and dicts, is what drifts.
         first: a `Backend` or an op set, on the CPU, or ``"native"``, plain eager.
         second: likewise.
@@ -157,7 +157,7 @@ class Comparing(CompositeMode):
         return [nullcontext() if mode is None else mode for mode in self._modes]
 
     def report(self, error: Exception | None = None) -> Comparison:
-        """What was found so far."""
+        """The findings so far."""
         found = tuple(replace(one, times=self._times[key]) for key, one in self._found.items())
         rows = sorted(self._histograms.values(), key=lambda one: (-(one.worst_ulps or 0), -one.counts[-1], one.op))
         return Comparison(self._names, found, tuple(rows), self._compared, self._drew, dict(self._skipped), error=error)

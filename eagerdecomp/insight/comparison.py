@@ -59,7 +59,7 @@ def counted(one: Tensor, other: Tensor) -> tuple[list[int], int | None]:
         one, other = torch.view_as_real(one.contiguous()), torch.view_as_real(other.contiguous())
     counts = [0] * len(BINS)
     near, far = ordered_bits(one), ordered_bits(other)
-    if near is None or far is None:  # whole numbers and truths
+    if near is None or far is None:  # whole numbers and bools
         same = int((one == other).sum())
         counts[0], counts[-2] = same, one.numel() - same
         return counts, None
@@ -100,17 +100,17 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found; true where two backends diverge. Prints as text; `markdown`, and `as_dict` for JSON.
+    """The findings of `compare`; true where two backends diverge. Prints as text; `markdown`, and `as_dict` for JSON.
 
     Attributes:
         names: what the two backends call themselves.
-        diverging: ops and lines whose results differ beyond rounding on the same inputs, in the order they were met.
+        diverging: ops and lines whose results differ beyond rounding on the same inputs, in the order they were seen.
         histograms: how far apart values are, an op and dtype each, the furthest first.
         compared: how many calls were compared.
         drew: how many more drew random numbers: of those only dtypes, shapes and strides are compared.
         skipped: calls that could not be compared, by the reason.
         drift: how far apart the outputs of the whole program are, run on one backend and on the other; a dtype each. Empty where it
-            answers no tensors, or was not run so.
+            returns no tensors, or was not run so.
         error: what the program raised after a divergence.
 
     Examples:

@@ -23,7 +23,7 @@ CompileHook = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Sequ
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """What a backend supports and how it runs it; accepted wherever an op set is.
+    """A backend: the ops that it supports and how it runs them; accepted wherever an op set is.
 
     Args:
         name: for messages and tables.
@@ -38,13 +38,13 @@ class Backend:
 
     - `graph` is a `torch.fx.GraphModule`. Its placeholders are the tensors (and generators) that the op is given and the program
       uses, in the order of the op's schema, lists spread out, a tensor given twice once. Its ``call_function`` nodes call overloads
-      of `ops` alone (and `operator.getitem`, where one answers several), its ``get_attr`` nodes are tensors that the rule made.
-      Its output is a tuple of what the program makes: arguments that the op answers are not in it, and a program that only writes
+      of `ops` alone (and `operator.getitem`, where one returns several), its ``get_attr`` nodes are tensors that the rule made.
+      Its output is a tuple of what the program makes: arguments that the op returns are not in it, and a program that only writes
       has an empty one. Each node has ``meta["val"]``, a fake tensor of the shape, strides and dtype that it had in a real run.
     - `inputs` are the tensors of the call under way, as examples. The hook must neither change nor keep them.
-    - The function it answers is called with tensors like them, as positional arguments. It must write to arguments where the graph
-      does (written arguments share memory with no other) and answer a tuple or list of tensors with the graph's shapes, strides and
-      dtypes: the first answer is checked. It runs in place of the program from then on, from any thread, whatever `kernels` hold.
+    - The function it returns is called with tensors like them, as positional arguments. It must write to arguments where the graph
+      does (written arguments share memory with no other) and return a tuple or list of tensors with the graph's shapes, strides and
+      dtypes: the first result is checked. It runs in place of the program from then on, from any thread, whatever `kernels` hold.
     - None or ``NotImplemented`` in place of a function: not this program, which is run call by call.
     - What the hook raises ends the call as a `HookError` that names op and program.
 

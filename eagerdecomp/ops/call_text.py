@@ -63,7 +63,7 @@ def parse_call(text: str, make: Callable[[tuple[int, ...], tuple[int, ...] | Non
 
     Args:
         text: the arguments, without parentheses around them.
-        make: gives a tensor of these sizes, strides (None: row-major) and dtype; by default `tensor_like`.
+        make: gives a tensor of these sizes, strides (None: contiguous) and dtype; by default `tensor_like`.
 
     Raises:
         CallTextError: where it is none.
@@ -118,7 +118,7 @@ class _Reader:
         return [self._value(node) for node in tree.args], named
 
     def _match_brackets(self) -> None:
-        """Raise where brackets do not match: Python would tell of the ones around all that it reads."""
+        """Raise where brackets do not match: Python would report the ones around all that it reads."""
         opened: list[int] = []
         for match in _BRACKETS.finditer(self._text):
             if match[0] in _CLOSING:

@@ -16,7 +16,7 @@ COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional
 PLUMBING_NAMESPACES = COLLECTIVE_NAMESPACES | {"prim", "profiler"}
 
 
-#: ATen ops that answer questions about metadata, or hold numbers to a condition in compiled graphs, and compute nothing.
+#: ATen ops that return questions about metadata, or hold numbers to a condition in compiled graphs, and compute nothing.
 PLUMBING_OPS = frozenset(
     {
         "aten._assert_scalar.default",

@@ -53,7 +53,7 @@ _DATA_TAGS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_outpu
 class OpFacts(UnstatedFacts):
     """Facts about one op: what its schema and tags state, and what they do not (`UnstatedFacts`).
 
-    Most ops are met as kernels, of which little is asked: arguments, which take longest to read, are read when asked for.
+    Most ops are seen as kernels, of which little is asked: arguments, which take longest to read, are read when asked for.
 
     Attributes:
         mutated: the positions of the arguments that it writes.
@@ -138,7 +138,7 @@ def facts_of(op: OpOverload) -> OpFacts:
 
 
 def reads_data(op: OpOverload, args: Sequence[Any]) -> bool:
-    """Whether what a call answers, or its shape, comes from data: of `index` it does for masks alone."""
+    """Whether what a call returns, or its shape, comes from data: of `index` it does for masks alone."""
     facts = facts_of(op)
     if not (facts.reads_data and facts.reads_masks):
         return facts.reads_data

@@ -164,7 +164,7 @@ def without_self_calls(clauses: Clauses) -> Clauses:
 
 
 class Costs:
-    """What ops and their rules cost on one op set, in kernel calls: by any footprint of any rule.
+    """Costs of ops and their rules on one op set, in kernel calls, from the recorded footprints.
 
     Only the part of the graph that an op depends on is solved when its cost is asked for: a small part of the whole.
 

@@ -26,7 +26,7 @@ _LAST = ("prims", "small")
 
 
 class Decision(NamedTuple):
-    """What happens to an op on one backend.
+    """The decision for an op on one backend.
 
     Attributes:
         kernel: what runs a supported call; None where the op is not supported at all.
@@ -127,7 +127,7 @@ class Planner:
         return decision
 
     def decide_natively(self, op: OpOverload) -> Decision:
-        """The same, torch's own kernel in the place of the backend's: only that has an answer for fake tensors."""
+        """The same, torch's own kernel in the place of the backend's: only that has a result for fake tensors."""
         found = self.decide(op)
         return found if found.kernel is None else found._replace(kernel=builtin(op))
 
@@ -169,8 +169,8 @@ class Planner:
         return [rule for rule in self._ours(op) if rule.source != "prims" or self._has_prims]
 
     def _is_a_prim(self, name: str) -> bool:
-        """Whether torch's table does nothing for an op but call one prim of the set, where a rule of ours takes it apart: that prim
-        is the op itself by another name, and a backend that has it gets it whole. A rule of ours that mends calls stays first."""
+        """Whether torch's table does nothing for an op but call one prim of the set, where a rule of ours decomposes it: that prim
+        is the op itself by another name, and a backend that has it gets it whole. A rule of ours that fixes calls stays first."""
         if not self._has_prims:
             return False
         costs = self._costs(self.backend.ops)
@@ -200,7 +200,7 @@ class Planner:
 
 @functools.lru_cache(maxsize=16)
 def shipped_costs(ops: OpSet) -> Costs:
-    """What each route costs on an op set, by the shipped footprints."""
+    """The cost of each route on an op set, from the shipped footprints."""
     has_prims = any(op.namespace == "prims" for op in ops)
     without = frozenset() if has_prims else frozenset({"prims", "prims-linked"})
     return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name, without, is_changed)

@@ -4,7 +4,7 @@ A rule is a Python or C++ function; what it calls is known only by running it. `
 calls of torch's operator database and writes ``rules.json.gz``: for each op, examples of its calls, what each rule calls for
 them, and what the gradient of the op calls. The planner reads what each rule called, and how often. A plan reads the examples too.
 
-What was recorded of a rule counts only while the rule's code is what it was (`code_hash`): a plan tries a changed rule anew, and
+What was recorded of a rule counts only while the rule's code is what it was (`code_hash`): a plan tries a changed rule again, and
 the planner does not pass it over. ``python tools/record_rules.py --changed`` records such rules in seconds.
 """
 
@@ -47,10 +47,10 @@ class SeenCall:
 
 @dataclass(frozen=True)
 class SeenOp:
-    """What was recorded of one op.
+    """The recorded data of one op.
 
     Attributes:
-        eager: eager calls it for the operator database; others are met within rules.
+        eager: eager calls it for the operator database; others are seen within rules.
         calls: kinds of call, the most frequent first.
         gradient: an example and what its backward called, for each kind; None where autograd has no gradient for it.
         changed: our rules that have changed since, of which nothing is known.
@@ -82,7 +82,7 @@ class _ByLine(Mapping[str, SeenOp]):
         return len(self._lines)
 
     def entry(self, op: str) -> Mapping[str, Any]:
-        """What the line of an op holds, rules that have changed since included."""
+        """The recorded data of an op, including rules that have changed since."""
         (entry,) = json.loads(f"{{{self._lines[op].removesuffix(',')}}}").values()
         return entry  # type: ignore[no-any-return]
 
@@ -143,7 +143,7 @@ def changed_rules(op: str, hashes: Mapping[str, str]) -> tuple[set[str], tuple[R
 
 
 def _current(op: str, entry: Mapping[str, Any]) -> SeenOp:
-    """What the line of an op holds of its rules as they are now."""
+    """The recorded data of an op's rules that have not changed."""
     stale, changed = changed_rules(op, entry["hashes"])
     called = entry["footprints"]
     calls = (
@@ -155,7 +155,7 @@ def _current(op: str, entry: Mapping[str, Any]) -> SeenOp:
 
 
 def _footprints(entry: Mapping[str, Any]) -> Mapping[str, tuple[Footprint, ...]]:
-    """What each rule of an op called, most frequent first."""
+    """The footprints of each rule of an op, most frequent first."""
     called = entry["footprints"]
     weights: dict[str, Counter[int]] = {}
     for _, by_rule, weight in entry["calls"]:

@@ -30,7 +30,7 @@ def source_of(program: Program) -> str:
 
 
 class Hoisted(NamedTuple):
-    """What a program finds when it starts, in place of calls that would make it (see `hoisting`).
+    """Values that a program finds when it starts, in place of calls that would make them (see `constant_hoisting`).
 
     Attributes:
         slots: what they would make.

@@ -1,4 +1,4 @@
-"""Fusing: a program that is run often goes to the backend's `compile` hook, and what that answers takes its place."""
+"""Fusing: a program that is run often goes to the backend's `compile` hook, and what that returns takes its place."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _worth_fusing(program: Program, backend: Backend) -> bool:
 def _fused(
     program: Program, compiled: Callable[..., Any], backend: Backend, made: dict[Slot, Any], arguments: Sequence[Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """What runs the program from now on, and what runs it this once, its answer held to what the program made."""
+    """Return the function that runs the program from now on, and one that runs it once and checks its result."""
     assert backend.compile is not None
     inputs = inputs_of(program)
     outputs = tuple(slot for slot in dict.fromkeys(slots_in(program.result)) if slot not in inputs)
@@ -85,22 +85,22 @@ def _fused(
         function = backend.compile(graph, [given[slot] for slot in inputs])
     if function is None or function is NotImplemented:
         return compiled, compiled
-    told.expect(callable(function), f"answered {function!r}, which cannot be called")
+    told.expect(callable(function), f"returned {function!r}, which cannot be called")
 
     def checked(*tensors: Any) -> Any:
         with told:
             answer = function(*tensors)
-        told.expect(isinstance(answer, (tuple, list)), f"made a function that answers a {type(answer).__name__}, not a tuple")
-        told.expect(len(answer) == len(outputs), f"made a function that answers {len(answer)} values, not {len(outputs)}")
+        told.expect(isinstance(answer, (tuple, list)), f"made a function that returns a {type(answer).__name__}, not a tuple")
+        told.expect(len(answer) == len(outputs), f"made a function that returns {len(answer)} values, not {len(outputs)}")
         for slot, value in zip(outputs, answer, strict=True):
             told.expect(
                 isinstance(value, Tensor) and _looks(value) == _looks(made[slot]),
-                f"made a function that answers {_looks(value)} for {slot!r}, not {_looks(made[slot])}",
+                f"made a function that returns {_looks(value)} for {slot!r}, not {_looks(made[slot])}",
             )
         return answer
 
     def unpacked(run: Callable[..., Any]) -> Callable[..., Any]:
-        # As a program of one call, codegen takes lists apart, and answers the caller's own object where the op does.
+        # As a program of one call, codegen decomposes lists, and returns the caller's own object where the op does.
         call = KernelCall(program.op, inputs, (), outputs, packed=True)
         return _where_apart(program, generate(replace(program, constants=(), calls=(call,)), lambda _: run), compiled)
 
@@ -108,7 +108,7 @@ def _fused(
 
 
 def _where_apart(program: Program, fused: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """`fused` for calls whose written inputs share memory with no other, where the schema does not tell that they are written (else
+    """`fused` for calls whose written inputs share memory with no other, where the schema does not say that they are written (else
     the runtime has asked before): a fused kernel may write before all is read."""
     facts = facts_of(program.op)
     taken = [number for number, one in enumerate(facts.arguments) if one.holds_tensors or one.kind == "Generator"]
@@ -179,7 +179,7 @@ def _looks(value: Any) -> Any:
 
 
 class _Told:
-    """What goes wrong in a hook, told with the op and the program: ``with told: hook(...)``."""
+    """Report errors of a hook with the op and the program: ``with reporting: hook(...)``."""
 
     def __init__(self, program: Program, backend: Backend) -> None:
         self._program = program

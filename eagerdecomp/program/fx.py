@@ -19,16 +19,16 @@ __all__ = ["fake_like", "graph_of", "inputs_of"]
 
 
 def inputs_of(program: Program) -> tuple[Slot, ...]:
-    """What the graph of a program takes, in order: the parameters that something reads, lists spread out, each once."""
+    """The inputs of a program's graph, in order: the parameters that something reads, lists spread out, each once."""
     read = {slot for call in program.calls for slot in call.reads()} | set(slots_in(program.result))
     return tuple(slot for slot in dict.fromkeys(slots_in(program.parameters)) if slot in read)
 
 
 def graph_of(program: Program, fakes: Mapping[Slot, Any] | None = None) -> torch.fx.GraphModule:
-    """The program as a graph, which run on its inputs answers what the program does.
+    """The program as a graph, which run on its inputs returns what the program does.
 
     A placeholder stands for each slot of `inputs_of`, named after the op's argument (``weight``, ``self_0`` of a list); a
-    ``call_function`` node for each kernel call, its target the overload, with a ``getitem`` for each value read of one that answers
+    ``call_function`` node for each kernel call, its target the overload, with a ``getitem`` for each value read of one that returns
     several; a ``get_attr`` for each constant. The output is the program's result, nested as it is there.
 
     Args:

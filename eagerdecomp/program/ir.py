@@ -85,14 +85,14 @@ class KernelCall:
 
 @dataclass(frozen=True)
 class Program:
-    """A decomposition of one call: what it takes, the kernel calls in order, and what it answers.
+    """A decomposition of one call: what it takes, the kernel calls in order, and what it returns.
 
     Attributes:
         op: the op the program computes.
         parameters: one entry per tensor or generator argument of the op, in schema order: a slot, or a list of slots.
         constants: tensors made by the rule outside any recorded call, each with the slot that stands for it.
         calls: the kernel calls in order; each slot is made before it is read.
-        result: the value answered: a slot, a literal, or lists and tuples of both.
+        result: the value returned: a slot, a literal, or lists and tuples of both.
     """
 
     op: OpOverload

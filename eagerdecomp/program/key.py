@@ -1,6 +1,6 @@
 """Keys: the facts of one call that a recorded program may depend on, and the function that reads them for one op.
 
-A key has two parts. The fixed part holds what is no tensor (each scalar by type and value, told apart where Python's equality does
+A key has two parts. The fixed part holds what is no tensor (each scalar by type and value, distinct where Python's equality does
 not: ``True == 1 == 1.0``, ``-0.0 == 0.0``, NaN), which arguments are absent, which are the same tensor, layouts, and the ambient
 switches a rule may read. The other part is the op's *guards*: Python expressions over its arguments, such as ``self.dtype`` or
 ``self.shape[0] > 1``, one for each fact that some rule of the op was seen to read. Where that is not known it is every
@@ -96,7 +96,7 @@ NAMES: dict[str, Any] = {
 
 
 def parameter_name(argument: Argument) -> str:
-    """What an argument is called in a key's source."""
+    """The name of an argument in a key's source."""
     return argument.name + "_" if keyword.iskeyword(argument.name) else argument.name
 
 
@@ -260,7 +260,7 @@ def key_of(
 
 
 def key_labels(op: OpOverload, guards: Sequence[Guard]) -> tuple[str, ...]:
-    """What each part of a key with these guards is, for people."""
+    """A description of each part of a key with these guards."""
     arguments = facts_of(op).arguments
     labels = [
         f"{parameter_name(one)}.layout" if one.holds_tensors and not whole_facts(op) else parameter_name(one) for one in arguments
@@ -275,7 +275,7 @@ def key_labels(op: OpOverload, guards: Sequence[Guard]) -> tuple[str, ...]:
 
 
 def guard_values(op: OpOverload, values: Sequence[Any], guards: Iterable[Guard]) -> dict[Guard, Any]:
-    """What these guards, and those that tell all calls apart, are for a call. Read before a rule runs: it may resize arguments."""
+    """Evaluate the given guards, and the full guard set, for one call. Read before a rule runs: it may resize arguments."""
     arguments = facts_of(op).arguments
     facts: list[Any] = []
     for argument, value in zip(arguments, values, strict=True):

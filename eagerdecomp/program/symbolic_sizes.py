@@ -1,7 +1,7 @@
 """Sizes that remember where they came from: integers of a recording that stay expressions of the tensors they were read from.
 
 A rule under recording gets them in the place of plain integers. What it computes from them by ``+ - * // % /`` goes into the
-program as an `Expression`, computed anew at each call; what it decides by them (a comparison, a truth value) or needs as a plain
+program as an `Expression`, computed again at each call; what it decides by them (a comparison, a truth value) or needs as a plain
 number (``range(n)``) is told to a `Watch`, and becomes part of the call's key.
 """
 
@@ -51,7 +51,7 @@ class Expression:
         return _OPERATORS[self.operator][0].format(*operands)
 
     def value(self, value_of: Callable[[Any], Any]) -> Any:
-        """What the expression comes to; `value_of` gives the tensor of a leaf."""
+        """The value of the expression; `value_of` gives the tensor of a leaf."""
         _, compute = _OPERATORS[self.operator]
         return compute(*(_value(operand, value_of) for operand in self.operands))
 
@@ -330,7 +330,7 @@ class Sizes(tuple[Any, ...]):
         return super().__hash__()
 
     def numel(self) -> Any:
-        """As `torch.Size.numel`."""
+        """See `torch.Size.numel`."""
         count: Any = 1
         for size in self:
             count = count * size

@@ -1,4 +1,4 @@
-"""What linked rules share: the dtype in which a formula of floats is computed, and constants that are made once."""
+"""Shared parts of linked rules: the dtype in which a formula of floats is computed, and constants that are made once."""
 
 from __future__ import annotations
 

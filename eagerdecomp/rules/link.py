@@ -171,7 +171,7 @@ class _Linker:
         return made
 
     def _named(self, value: Any, tree: _Tree, path: str) -> Any:
-        """What a global name, or an attribute of one, leads to: `tree` holds the attributes that are read of it."""
+        """The value of a global name, or of its attributes; `tree` holds the attributes that are read."""
         if not isinstance(value, (OpNamespace, OpOverloadPacket, ModuleType)):
             if tree and is_absent(value):  # a packet
                 return SimpleNamespace(

@@ -1,4 +1,4 @@
-"""What a user's rule or kernel returned and did, held to what its op returns and does: how many results, of which kind, shape,
+"""Check the results and effects of a user's rule or kernel against its op's: how many results, of which kind, shape,
 dtype and device, in whose memory, and what was written."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Expected = Sequence[tuple[tuple[torch.Size, torch.dtype, torch.device], bool] | 
 
 
 def expected_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expected | None:
-    """What an op makes of a call, by its kernels for fake tensors; None where they do not know."""
+    """The result facts of a call by the op's kernels for fake tensors; None where they do not know."""
     if facts_of(op).mutated:  # what is written has its shape and dtype
         return None
     fakes = FakeTensorMode()
@@ -54,7 +54,7 @@ def expected_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _on_cpu(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expected | None:
-    """What eager's kernel for the CPU makes of a call; None where it does not take it."""
+    """The result facts of a call by eager's CPU kernel; None where it rejects the call."""
 
     def home(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -68,7 +68,7 @@ def _on_cpu(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
 def _made(
     run: Callable[..., Any], convert: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Expected | None:
-    """What a function makes of a call with its tensors converted; None where it raises."""
+    """The result facts of a call with its tensors converted; None where it raises."""
     with Caught() as caught, no_current_modes(), without_torch_function():
         given, named = mapped(list(args), convert), {name: mapped(value, convert) for name, value in kwargs.items()}
         result, inputs = run(*given, **named), [*given, *named.values()]
@@ -137,7 +137,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def _kind_fault(op: OpOverload, args: Sequence[Any], result: Any) -> str:
-    """What is wrong with the number or the kinds of results; "" for nothing."""
+    """Return what is wrong with the number or the kinds of results, or ""."""
     returns = op._schema.returns
     if not returns:
         return ""
@@ -159,7 +159,7 @@ def _kind_fault(op: OpOverload, args: Sequence[Any], result: Any) -> str:
 
 
 def _looks_fault(expected: Expected | None, result: Any, *, device: bool = True) -> str:
-    """What is wrong with the shapes, dtypes and devices of results; "" for nothing, or where nothing is known."""
+    """Return what is wrong with the shapes, dtypes and devices of results; "" if nothing is, or nothing is known."""
     results = list(leaves_of(result))
     if expected is None or not all(map(_is_plain, results)):
         return ""

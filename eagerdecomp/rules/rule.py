@@ -97,7 +97,7 @@ class Rule:
 
     @property
     def key(self) -> str:
-        """What tells the rule from the op's others: an op has one linked and one recorded rule of each source."""
+        """The identity of the rule among the op's rules: an op has one linked and one recorded rule of each source."""
         return f"{self.source}-linked" if self.linked else self.source
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,7 @@ class Rule:
         return Bound(self._around(formula), self._around(run))
 
     def _dispatched(self, fused: bool) -> Callable[..., Any]:
-        """The rule with each op called through the dispatcher; bound anew at each call where constants would be kept in between."""
+        """The rule with each op called through the dispatcher; rebound at each call where constants would be kept in between."""
         if self.linked and (fused or self._calls_next_rules):
             return self.bind(_Dispatched(self.op, fused)).run
         return self._plain
@@ -383,7 +383,7 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
 
     The function may read its arguments' sizes, strides, offsets, dtypes and devices, scalars, and the default dtype: a call that
     differs in one of these is another program. One that reads or changes anything else (a counter, a clock, a switch of torch's)
-    needs ``effects=True`` and then runs anew at every call.
+    needs ``effects=True`` and then runs again at every call.
 
     The function takes the op's own arguments and calls other ops; it may leave a call to the next rule by ``NotImplemented``.
     Nothing global changes: only modes that are given the rule use it.

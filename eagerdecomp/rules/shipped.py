@@ -1,4 +1,4 @@
-"""What torch ships, seen as rules: its two decomposition tables, its composite kernels, its composite-explicit kernels."""
+"""Torch's own decompositions as rules: its two decomposition tables, its composite kernels, its composite-explicit kernels."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ aten = torch.ops.aten
 
 
 def _fill(self: torch.Tensor, value: Any) -> Any:
-    """As torch's reference, which is in no table and refuses the numbers that eager casts to the tensor's type. Without it a set of
+    """Use torch's reference: no table holds it, and it rejects scalars that eager casts to the tensor's dtype. Without it a set of
     prims, which holds `prims.fill`, could make no tensor of zeros."""
     return torch.ops.prims.fill.default(self, bool(value) if self.dtype is torch.bool else value)
 
 
 def _as_batch_norm(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """A norm of layers by one of batches, in which eager takes the inverse of a deviation of 0 for 0, makes statistics of no
-    rows in float32, rounds half floats before it scales them, and lets the parameters' strides decide the layout."""
+    rows in float32, rounds float16 and bfloat16 before it scales them, and lets the parameters' strides decide the layout."""
 
     def run(input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> Any:
         params = [one for one in (weight, bias) if one is not None]

@@ -1,7 +1,7 @@
 """Faults of the decompositions that torch ships: where an entry of its tables is not what the operator is.
 
 ``tests/rules/test_shipped_faults.py`` shows each in torch by a call, and that this library gives eager's result for that call. It
-does so by a rule of its own that comes first, by laying the entry's result out anew (`eager.layouts`), by a check before the entry
+does so by a rule of its own that comes first, by laying the entry's result out again (`eager.layouts`), by a check before the entry
 runs (`eager.checks`), or by leaving the entry unused.
 """
 
@@ -20,7 +20,7 @@ class Fault:
     Attributes:
         op: the overload's name.
         kind: ``value``, ``shape``, ``type``, ``strides``, ``aliasing``, ``writes`` (an argument), ``raises`` (where the operator
-            answers), ``accepts`` (what the operator rejects), ``error`` (of another type) or ``declines`` (``NotImplemented``).
+            returns), ``accepts`` (what the operator rejects), ``error`` (of another type) or ``declines`` (``NotImplemented``).
         what: for people: what the entry does.
         unused: the entry is wrong for so many calls that no route takes it.
     """
@@ -31,23 +31,23 @@ class Fault:
     unused: bool = False
 
 
-_STRIDES = "lays its result out otherwise for inputs that are dense but not row-major"
+_STRIDES = "lays its result out otherwise for inputs that are dense but not contiguous"
 
 FAULTS: tuple[Fault, ...] = (
     Fault(
         "aten._scaled_dot_product_flash_attention_for_cpu.default",
         "shape",
-        "answers the softmax in the log-sum-exp's place: silently wrong gradients",
+        "returns the softmax in the log-sum-exp's place: silently wrong gradients",
         unused=True,
     ),
     Fault("aten.nll_loss.default", "shape", "reads the positional reduction as size_average", unused=True),
     Fault("aten.multilabel_margin_loss_forward.default", "value", "counts the targets after the first -1", unused=True),
-    Fault("aten.take.default", "aliasing", "answers a view of the input for a 0-dim index", unused=True),
+    Fault("aten.take.default", "aliasing", "returns a view of the input for a 0-dim index", unused=True),
     Fault("aten.geometric.default", "raises", "draws a uniform in the input's dtype, so integers raise", unused=True),
     Fault("aten.margin_ranking_loss.default", "raises", "wants the reduction as a string", unused=True),
     Fault("aten.hinge_embedding_loss.default", "raises", "wants the reduction as a string", unused=True),
-    Fault("aten.std_mean.default", "type", "answers a named tuple where the operator answers a plain one", unused=True),
-    Fault("aten.std_mean.correction", "type", "answers a named tuple where the operator answers a plain one", unused=True),
+    Fault("aten.std_mean.default", "type", "returns a named tuple where the operator returns a plain one", unused=True),
+    Fault("aten.std_mean.correction", "type", "returns a named tuple where the operator returns a plain one", unused=True),
     Fault("aten.std_mean.dim", "raises", "takes one positional argument where the operator takes three", unused=True),
     Fault("aten.as_strided_scatter.default", "value", "writes to the start of the memory where no offset is given", unused=True),
     Fault("aten.isin.Tensor_Tensor", "value", "finds nothing among many numbers of which some are NaN"),
@@ -66,7 +66,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("aten.huber_loss_backward.default", "raises", "divides by the number of elements where there are none"),
     Fault("aten.adaptive_max_pool2d.default", "declines", "covers only output sizes that divide the input's"),
     Fault("aten.adaptive_max_pool3d.default", "declines", "covers only output sizes that divide the input's"),
-    Fault("aten.adaptive_max_pool3d.default", "raises", "takes row-major and channels-last inputs only"),
+    Fault("aten.adaptive_max_pool3d.default", "raises", "takes contiguous and channels-last inputs only"),
     Fault("aten.index_add.default", "accepts", "does not compare the source's shape with the input's"),
     Fault("aten.smooth_l1_loss.default", "accepts", "takes a negative beta"),
     Fault("aten.silu.default", "accepts", "takes integers, and so do some eighty entries that `eager.checks` lists"),

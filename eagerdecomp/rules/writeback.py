@@ -1,4 +1,4 @@
-"""Writing a functional result into a caller's tensor, with the checks that ATen makes, and answering the caller's own object."""
+"""Writing a functional result into a caller's tensor, with the checks that ATen makes, and returning the caller's own object."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def functional_of(handler: Callable[..., Any]) -> Callable[..., Tensor] | None:
 
 
 def write_list(targets: Sequence[Tensor], operands: Sequence[Sequence[Any]], results: Iterator[Tensor]) -> None:
-    """What an in-place op does with lists, `operands` holding for each other argument a tensor for each target, or one for all. A
+    """Run an in-place op on lists, `operands` holding for each other argument a tensor for each target, or one for all. A
     result is made when its turn comes, and dropped once written: one lives at a time."""
     if not _all_apart(targets, operands):
         for position, target in enumerate(targets):

@@ -57,7 +57,7 @@ class OpPrograms:
         self._vain = 0
 
     def worth_recording(self, key: Any) -> bool:
-        """Whether a missed call should be recorded. Once the bound has been reached, only a key met before is: an op whose shapes
+        """Whether a missed call should be recorded. Once the bound has been reached, only a key seen before is: an op whose shapes
         keep changing then runs its rule directly, and neither fills the cache nor pays for recording. Nor does an op whose
         recordings have never yielded a program."""
         with self._lock:
@@ -191,7 +191,7 @@ class ProgramCache:
             return CacheInfo(sum(len(t.programs) for t in tables), sum(t.evictions for t in tables), self._limit)
 
     def clear(self) -> None:
-        """Forget every program; the modes that use the cache record anew."""
+        """Forget every program; the modes that use the cache record again."""
         with self._lock:
             for space in self._spaces.values():
                 for table in space.values():

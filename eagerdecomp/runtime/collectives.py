@@ -50,7 +50,7 @@ class Callbacks:
             _release(self)
 
     def passing(self, op: OpOverload) -> Callable[..., Any]:
-        """What runs an op that passes as plumbing."""
+        """Return the handler of an op that passes as plumbing."""
         if op.namespace in COLLECTIVE_NAMESPACES:
             self._met = True
             if self._entered:

@@ -38,7 +38,7 @@ class _MetBefore(NoRoute):
 
 
 def _unless_vain(op: OpOverload, run: Callable[..., Any], vain: dict[Any, NoRoute]) -> Callable[..., Any]:
-    """What runs an op, but for calls of a kind that has no route."""
+    """Wrap a handler: calls of a kind known to have no route raise at once."""
 
     def checked(*args: Any, **kwargs: Any) -> Any:
         met = vain.get(key_or_none(op, arguments_of(op, args, kwargs)))
@@ -61,7 +61,7 @@ class Engine:
         host_random: ``"decomposed"`` or ``"native"``.
 
     Attributes:
-        heard: if set, is told of each call that is about to run natively, with what the search for a route left behind.
+        observed: if set, is told of each call that is about to run natively, with what the search for a route left behind.
         may_fall_back: whether who is told of such a call could have given `on_unsupported`.
 
     Raises:
@@ -173,12 +173,12 @@ class Engine:
                 return "data loading code called it, and it ran natively"
             return "it ran natively, without a route" if counts.fell_back else "its kernel runs it"
         if counts.bypassed:
-            return f"it runs anew each time, {counts.why_bypassed}"
+            return f"it runs again each time, {counts.why_bypassed}"
         rules = self.planner.decide(entry.op).rules
         return "a linked rule runs it, which keeps no programs" if rules and rules[0].linked else "its programs were there before"
 
     def explain(self, op: OpLike, args: Sequence[Any], kwargs: dict[str, Any]) -> Explanation:
-        """What becomes of a call, with the counts so far and why the last recorded call was."""
+        """Explain a call, with the counts so far and why the last recorded call missed."""
         entries = self.runtime.entries
         met = [one for one in resolve_ops([op]) if builtin(one) in entries]
         overload = met[0] if len(met) == 1 and not (args or kwargs) else one_overload(op, args, kwargs)

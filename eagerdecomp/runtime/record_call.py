@@ -128,7 +128,7 @@ class ColdPath:
         return self._by_predicate(op) if decision.kernel is None or decision.when is not None else decision.kernel
 
     def _by_predicate(self, op: OpOverload) -> Handler:
-        """What runs an op whose predicate, or rule, is asked at each call, in programs too: it may read more than a key holds."""
+        """Return the handler of an op whose predicate, or rule, is asked at each call: it may read more than a key holds."""
         return self._nested(op).run
 
     # -- rules run as they are -----------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ class Runtime:
             return run
 
     def _wrappers(self, entry: Entry, *, of_user: bool) -> Iterator[Callable[[Handler], Handler]]:
-        """What stands around an op's handler, innermost first. A plain backend needs none for most ops: each returns the handler
+        """The wrappers of an op's handler, innermost first. A plain backend needs none for most ops: each returns the handler
         itself where it has nothing to do.
 
         Args:
@@ -161,7 +161,7 @@ class Runtime:
             del self._linking.ops[depth:]
 
     def _link(self, op: OpOverload, entry: Entry, kernel_of: KernelOf) -> Handler:
-        """What runs an op, by kernels that `kernel_of` hands out; its counts are kept in `entry`.
+        """Return the handler of an op, with kernels from `kernel_of`; its counts are kept in `entry`.
 
         Raises:
             NoRoute: when no rule can be linked or recorded.
@@ -210,7 +210,7 @@ class Runtime:
         return handler
 
     def _linked(self, entry: Entry, next_rules: Handler, own: OpOverload, kernel_of: KernelOf, op: OpOverload) -> Handler:
-        """What a linked rule of `own` calls for an op."""
+        """The function that a linked rule of `own` calls for an op."""
         if op is own:
             return next_rules
         with self._lock:  # a rule may ask for a kernel while it runs, in any thread

@@ -24,7 +24,7 @@ class OpStats:
         decomposed: of those, run by a rule.
         hits: decomposed calls that ran a stored program or a linked rule, with nothing planned, recorded or read.
         misses: decomposed calls that were recorded.
-        bypassed: decomposed calls that ran their rule anew: it reads data, has effects, or its shapes keep changing.
+        bypassed: decomposed calls that ran their rule again: it reads data, has effects, or its shapes keep changing.
         fell_back: calls run natively although unsupported, under ``on_unsupported="fallback"``.
         why_bypassed: the reason of the last bypass, or "".
         host_random: calls of a random op outside the set that data loading code made, and that ran natively, under

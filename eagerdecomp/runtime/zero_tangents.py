@@ -31,7 +31,7 @@ _Run = Callable[..., Any]
 
 
 class _Numbers(threading.local):
-    """Of how many calls to come in a thread one may be handed zeros as a number."""
+    """The number of coming calls of a thread that may be handed zeros as a scalar."""
 
     awaited = 0
 
@@ -54,7 +54,7 @@ class Zeros:
         self._lock = free_in_child(threading.Lock())
 
     def noted(self, made: Any) -> Any:
-        """What the handler of `MAKER` made, to be known again."""
+        """A result of the handler of `MAKER`, marked to be recognized."""
         if _is_tracked(made):
             self._numbers.awaited = 2 if made.dim() == 0 else 0
             with self._lock:
@@ -103,7 +103,7 @@ _What = Callable[["Zeros", bool, bool, Any, Any, Tensor, Any], Any]
 
 
 def _treated(zeros: Zeros, what: _What, run: _Run) -> _Run:
-    """The handler of an op of two operands, one of which may be such zeros. It runs all the same: of what it answers the shape,
+    """The handler of an op of two operands, one of which may be such zeros. It runs all the same: of what it returns the shape,
     the type and the refusals are eager's."""
 
     def treated(self: Any, other: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
 """Reads: what a rule asks of its arguments while it is recorded, so that a key holds that and no more.
 
-A rule is a function of what it reads: a call for which every question gets the same answer takes the same way through it, and makes
+A rule is a function of what it reads: a call for which every question gets the same result takes the same way through it, and makes
 the same kernel calls. `Reads` stands under a recording and hears each question that Python code asks of a tensor. A fact of an
 argument becomes a guard of the key (`key`); of what a kernel made, the facts of the arguments that it follows from. Where nobody
 can hear what is read (C++ that composes operators, a question not known here) every fact of every argument counts as read.
@@ -30,7 +30,7 @@ __all__ = ["Reads", "Under", "Values"]
 
 
 def _attributes(*names: str) -> tuple[Callable[..., Any], ...]:
-    """What torch calls where Python reads these attributes of a tensor."""
+    """The functions that torch calls where Python reads these attributes of a tensor."""
     return tuple(getattr(Tensor, name).__get__ for name in names)
 
 
@@ -55,7 +55,7 @@ _BY_TYPES = frozenset(
     {torch.result_type, Tensor.to, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16, Tensor.long, Tensor.int, Tensor.bool}
 )
 
-# Questions of the memory itself, of autograd's state, or of where memory is: no key tells their answers.
+# Questions of the memory itself, of autograd's state, or of where memory is: no key tells their results.
 _UNKEYED = frozenset(
     {
         *(Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.__repr__, Tensor.__format__, torch.tensor),
@@ -76,7 +76,7 @@ _GUARDS = {
 
 
 class Values:
-    """What `Reads` must know of the recording it stands under: which tensors kernels made, and what arrived at the recorder."""
+    """The part of a recording that `Reads` needs: which tensors kernels made, and what arrived at the recorder."""
 
     def __init__(self) -> None:
         self.slots: dict[int, Slot] = {}
@@ -99,7 +99,7 @@ class Under:
         self._hears = of_user or not reads.everything
 
     def modes(self) -> Any:
-        """Lets function modes act, if it is heard. It acts as it is made: to be made in the ``with``."""
+        """Lets function modes act, if it is observed. It acts as it is made: to be made in the ``with``."""
         return with_torch_function() if self._hears else nullcontext()
 
     def __enter__(self) -> None:
@@ -280,7 +280,7 @@ class Reads(TorchFunctionMode):
         return sizes[plain(dims[0])] if dims and dims[0] is not None else sizes
 
     def _is_row_major(self, slot: Slot | None) -> bool:
-        """Whether a tensor is row-major in every call where those arguments are that it was made of: then that is what is read."""
+        """Whether a tensor is contiguous in every call where those arguments are that it was made of: then that is what is read."""
         for position, tensor in self._tensors.values():
             if self._values.slots.get(id(tensor)) is slot:
                 if tensor.is_contiguous():

@@ -39,7 +39,7 @@ _NOTHING = nullcontext()
 
 @dataclass(frozen=True)
 class Recording:
-    """What one run of a rule left behind: a program and what it depends on, or the reason why there is none.
+    """The outcome of one run of a rule: a program and its dependencies, or the reason why there is none.
 
     Attributes:
         program: the kernel calls.
@@ -63,8 +63,8 @@ class Recorder(DispatchMode):
         arguments: its tensor and generator arguments, in schema order (`key.program_arguments`).
         chain: the rules under way already, where this one runs within another.
         by_predicate: gives what runs an op that is supported for some calls only, or whose rule is to be called whole. Such an op
-            is one call of the program, asked anew at each; without it the predicate is asked now and the op inlined.
-        call: all of the op's arguments, in schema order, where it is to be heard what its rule reads of them.
+            is one call of the program, asked again at each; without it the predicate is asked now and the op inlined.
+        call: all of the op's arguments, in schema order, where it is to be observed what its rule reads of them.
         fused: the program is for a backend's hook.
     """
 
@@ -118,7 +118,7 @@ class Recorder(DispatchMode):
             self._why_not = "writes to a tensor that its rule made outside any operator"
         kept = {self._memory(slot) for slot, _ in self._constants}
         if not self._why_not and any(self._memory(slot) in kept for slot in slots_in(encoded)):
-            self._why_not = "answers a tensor that its rule made outside any operator"
+            self._why_not = "returns a tensor that its rule made outside any operator"
         self._why_not = self._why_not or (self._reads.unkeyed if self._reads is not None else "") or self._hidden_work(encoded)
         if self._why_not:
             return Recording(None, self._why_not)
@@ -257,7 +257,7 @@ class Recorder(DispatchMode):
         return not any(_memory_of(tensor) in blank for tensor in tensors_in(result))
 
     def _all_read(self, values: Sequence[Any], start: int, result: Any) -> bool:
-        """Whether every tensor among the values is an argument of a call noted since `start`, or is answered itself."""
+        """Whether every tensor among the values is an argument of a call noted since `start`, or is returned itself."""
         read = {slot for call in self._calls[start:] for slot in call.reads()}
         answered = {id(value) for value in tensors_in(result)}
         return all(self._shared.slots.get(id(t)) in read or id(t) in answered or not t.numel() for t in tensors_in(values))
@@ -285,7 +285,7 @@ class Recorder(DispatchMode):
         if reader is not None:
             return f"{reader.op} reads memory that no operator filled"
         if not facts_of(self._op).allocates and any(self._memory(slot) in blank for slot in slots_in(result)):
-            return "answers memory that no operator filled"
+            return "returns memory that no operator filled"
         return ""
 
     def _unfilled(self, calls: Sequence[KernelCall]) -> tuple[set[int], KernelCall | None]:
@@ -400,7 +400,7 @@ class Recorder(DispatchMode):
 
 
 def _memory_of(value: Any) -> int:
-    """What tells a tensor's storage from others; 0 for what has no memory of its own to share."""
+    """The identity of a tensor's storage; 0 for tensors without memory of their own."""
     if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.numel():
         return 0
     return int(value.untyped_storage()._cdata)

@@ -43,7 +43,7 @@ class Chain:
         return len(self._rules)
 
     def entry(self, place: int) -> object:
-        """What tells a rule under way from another in its place."""
+        """The identity of a running rule."""
         return self._rules[place]
 
     def met(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
@@ -61,11 +61,11 @@ class Chain:
         return next((place for place, given, named in same if _facts(rule.op, given, named) == facts), None)
 
     def entered(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> _Entered:
-        """Hold a rule in the chain while it runs: ``with chain.entered(...)``, which raises NoRoute when the rule is met there."""
+        """Hold a rule in the chain while it runs: ``with chain.entered(...)``, which raises NoRoute when the rule is seen there."""
         return _Entered(self, rule, args, kwargs)
 
     def whole(self, run: Callable[[], Any]) -> Any:
-        """What `run` gives. Whatever it raises, an interrupt between any two steps of it too, it leaves all that it entered: an
+        """Return the result of `run`. Whatever it raises, even an interrupt between two steps, it leaves all that it entered: an
         interrupt may come on the way out of a rule or a mode, before that is left."""
         rules, modes = len(self._rules), modes_entered()
         try:
@@ -112,5 +112,5 @@ def _descend(levels: int) -> None:
 
 
 def _facts(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What tells calls of one op apart; calls without a key all count as one, so that a rule met twice on such is cut."""
+    """The identity of a call among calls of one op; calls without a key count as one, so a second one in a chain is cut."""
     return key_or_none(op, arguments_of(op, args, kwargs))

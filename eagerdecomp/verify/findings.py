@@ -1,4 +1,4 @@
-"""What `blame` found, as values and as text."""
+"""Findings of `blame`, as values and as text."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Blame:
 
 @dataclass(frozen=True)
 class BlameReport:
-    """What `blame` found; true where anything did. Prints as text; `as_dict` gives plain values for JSON.
+    """The findings of `blame`; true where there are any. Prints as text; `as_dict` gives plain values for JSON.
 
     Attributes:
         found: the differences, in the order in which the program met them: one, unless all were asked for.

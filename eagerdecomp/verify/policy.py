@@ -56,7 +56,7 @@ class Verify:
 
 
 def as_verify(given: Verify | str | None) -> Verify | None:
-    """What `verify=` means: ``"cpu"`` is ``Verify()``.
+    """Resolve `verify=`: ``"cpu"`` is ``Verify()``.
 
     Raises:
         ArgumentError: for anything else.
@@ -70,7 +70,7 @@ def as_verify(given: Verify | str | None) -> Verify | None:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was checked so far; true where anything differed. Prints as text; `as_dict` gives plain values for JSON.
+    """The checks so far; true where anything differed. Prints as text; `as_dict` gives plain values for JSON.
 
     Attributes:
         checked: by the op called, or the kernel's op, how many calls were held to eager.
@@ -128,7 +128,7 @@ def _text(one: Verified) -> Iterator[str]:
     yield (
         f"{many} from eager: {one.calls} calls checked, of {len(one.checked)} ops and kernels"
         if one.calls
-        else "nothing was checked: no call was taken apart, and none run by a kernel that the backend brings"
+        else "nothing was checked: no call was decomposed, and none run by a kernel that the backend brings"
     )
     if one.drew:
         yield f"  {one.drew} of them drew random numbers: their values were not compared"

@@ -60,7 +60,7 @@ class Call:
         return self._args, self._kwargs
 
     def eager(self, generator: torch.Generator | None = None) -> Observed:
-        """What eager's kernel leaves behind; where it takes a generator, drawn from the one given."""
+        """The results and effects of eager's kernel; where it takes a generator, drawn from the one given."""
         writes = facts_of(self.op).mutated or facts_of(self.op).writes_statistics_if
         args, kwargs = self.arguments() if writes else self.kept()
         if generator is not None:
@@ -94,10 +94,10 @@ class Draws:
 
 
 class Compared(NamedTuple):
-    """A call made beside eager.
+    """A call made against eager.
 
     Attributes:
-        answer: what it answered.
+        answer: what it returned.
         error: what it raised instead.
         difference: how what it left behind is not eager's.
         drew: whether it drew random numbers, so that its values were not compared.
@@ -158,7 +158,7 @@ def free_strides(planner: Planner, call: Call) -> bool:
 
 
 def eager(op: OpOverload) -> Callable[..., Any]:
-    """What runs an op as plain eager does, within the handler of a mode too."""
+    """Return the function that runs an op as plain eager does, within the handler of a mode too."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with no_current_modes(), without_torch_function(), lazy_bits_visible():

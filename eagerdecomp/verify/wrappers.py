@@ -57,7 +57,7 @@ _NOT_THERE = ("not implemented for", "not supported", "unsupported", "expected s
 
 
 class _Here(threading.local):
-    """What this thread is about: a call that is checked, within which its kernels are too; or the checking, in which none is."""
+    """Per-thread state: whether a verified call is running (its kernels are verified too) or the verifier is (nothing is)."""
 
     checking = False
     quiet = False
@@ -66,7 +66,7 @@ class _Here(threading.local):
 
 
 class Verifying:
-    """What one mode or installation checks, and what it found.
+    """The verifier of one mode or installation, with its findings.
 
     Args:
         backend: the backend as it was given.
@@ -91,7 +91,7 @@ class Verifying:
         self._left_out = 0
 
     def found(self) -> Verified:
-        """What was checked so far."""
+        """The checks so far."""
         with self._lock:
             blames = tuple(replace(one, times=self._times[key]) for key, one in self._found.items())
             return Verified(dict(self._checked), self._drew, dict(self._skipped), blames, self._left_out)
@@ -212,7 +212,7 @@ class Verifying:
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
-        """What is called meanwhile is no call of the program's."""
+        """Suspend verification: calls made meanwhile are not the program's."""
         here = self._here
         before, here.quiet = here.quiet, True
         try:
@@ -308,7 +308,7 @@ class Verifying:
 
 
 def watch_of(watch: Watch | None, verifying: Verifying | None) -> Watch | None:
-    """What stands around handlers where both do."""
+    """The wrapper of a handler where two wrappers apply."""
     if watch is None or verifying is None:
         return watch if verifying is None else verifying.watch
     inner, outer = watch, verifying.watch
@@ -325,7 +325,7 @@ def _computes(op: OpOverload) -> bool:
 
 
 def _native(call: Call, draws: Draws) -> tuple[Observed, bool]:
-    """What native eager leaves behind of a call, and whether it drew; the program's generators are left as they were."""
+    """Run a call in plain eager; return its results and effects, and whether it drew. The program's generators are restored."""
     facts = facts_of(call.op)
     # Other threads may draw from the default generator meanwhile: it is put back only where there is no other way.
     if facts.is_random and any(argument.kind == "Generator" for argument in facts.arguments):
@@ -341,7 +341,7 @@ def _native(call: Call, draws: Draws) -> tuple[Observed, bool]:
 
 
 def _kind(values: Sequence[Any]) -> Any:
-    """What kind of call it is: the dtypes, shapes and strides of its tensors. None for tensors that do not tell."""
+    """The kind of a call: the dtypes, shapes and strides of its tensors. None for tensors without them."""
     try:
         return tuple(
             [

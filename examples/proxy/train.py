@@ -28,7 +28,7 @@ LARGE = [
     *("aten._foreach_add_", "aten._fused_sgd_.default", "aten._fused_adam_.default"),
 ]
 
-#: What the set is beside Core ATen, and which of it eager would take apart.
+#: What the set is beside Core ATen, and which of it eager would decompose.
 FORMS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "Core ATen": ((), ()),
     "composites whole": ((), device.WHOLE),

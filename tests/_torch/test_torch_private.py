@@ -96,7 +96,7 @@ def test_before_first_call_takes_as_told_what_torch_still_tells_of_the_typed_sto
 
 
 def test_builtin_is_the_c_function_behind_an_overload_and_one_per_overload() -> None:
-    assert builtin(aten.add.Tensor) is builtin(aten.add.Tensor), "OpOverload._op is made anew at each read"
+    assert builtin(aten.add.Tensor) is builtin(aten.add.Tensor), "OpOverload._op is rebuilt at each read"
     assert builtin(aten.add.Tensor) is not builtin(aten.add.Scalar)
     assert builtin(aten.add.Tensor)(torch.ones(2), torch.ones(2), alpha=2).tolist() == [3, 3], "OpOverload._op is not callable"
     with Seen() as seen:
@@ -178,7 +178,7 @@ def test_has_tag_reads_the_tags_that_overloads_carry() -> None:
     named = {name: op for name in op_names() if name.startswith("aten::") and (op := overload(name)) is not None}
     for tag in (torch.Tag.core, torch.Tag.nondeterministic_seeded):
         tagged = [name for name in named if has_tag(name, tag)]
-        assert tagged == [name for name, op in named.items() if tag in op.tags], "_get_operation_overload answers otherwise"
+        assert tagged == [name for name, op in named.items() if tag in op.tags], "_get_operation_overload returns otherwise"
         assert tagged
     assert not has_tag("aten::nosuch", torch.Tag.core)
 

@@ -43,7 +43,7 @@ class Noted:
 
 
 def fused(run: Callable[[], Any], hook: Any = None) -> Any:
-    """The answer of the first call that is fused, all before it answered call by call."""
+    """The answer of the first call that is fused, all before it returned call by call."""
     with ed.EagerDecompMode(ed.Backend("cpu", OPS, compile=hook or inductor_hook), cache=ed.ProgramCache()):
         for _ in range(BEFORE):
             run()
@@ -218,7 +218,7 @@ def graph_of(run: Callable[..., Any], *args: torch.Tensor) -> torch.fx.GraphModu
         lambda x: ((x + 1)[:1].expand(3, 4),),
         lambda x: (x,),
     ],
-    ids=["view of an argument", "view of an answer", "expanded", "an argument"],
+    ids=["view of an argument", "view of a result", "expanded", "an argument"],
 )
 def test_answers_that_share_memory_are_declined(run: Any) -> None:
     assert inductor_hook(graph_of(run, torch.randn(3, 4)), []) is None

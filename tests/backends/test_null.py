@@ -1,4 +1,4 @@
-"""The null backend computes nothing and answers what fits; the reference backend is torch's own."""
+"""The null backend computes nothing and returns what fits; the reference backend is torch's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The floor calls the kernels that ours calls and answers what ours answers; the others are what they say."""
+"""The floor calls the kernels that ours calls and returns what ours returns; the others are what they say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project that ``new-backend`` writes passes its tests and checks as it stands; what cannot be written is told in a line."""
+"""A project that ``new-backend`` writes passes its tests and checks as it stands; what cannot be written is reported in a line."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_conformance_suite_sees_what_its_own_calls_do_not(kind: str, tmp_pat
     failed = [line.strip() for line in str(caught.value).splitlines() if line.strip().startswith("FAILED")]
     assert len(failed) == 1
     assert failed[0].startswith("FAILED tests/test_mine.py::test_the_conformance_suite_finds_nothing_wrong")
-    assert "aten.add.Tensor: answers a call that eager refuses" in str(caught.value)
+    assert "aten.add.Tensor: returns a call that eager refuses" in str(caught.value)
 
 
 @pytest.mark.full

@@ -111,7 +111,7 @@ def test_what_the_mode_answers_and_eager_refuses_is_wrong(monkeypatch: pytest.Mo
     monkeypatch.setattr(matrix_judge, "EagerDecompMode", functools.partial(ed.EagerDecompMode, rules=[broken]))
     result = judge_cell(info, errors, CORE, 2)
     assert result.status == "wrong"
-    assert "answers where eager raises" in result.detail
+    assert "returns where eager raises" in result.detail
 
 
 def test_another_type_of_error_is_told_and_fails_error_inputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,10 +58,10 @@ _CALLS = {
     "a bound of bools, into floats": lambda: torch.clamp_min(torch.ones(2).bool(), True, out=torch.ones(2)),
     "polar halves, into floats": lambda: torch.polar(torch.ones(2).half(), torch.ones(2).half(), out=torch.ones(2)),
     "shifts of halves by a number": lambda: torch.bitwise_left_shift(2, torch.ones(2).half()),
-    "a complex number for truths": lambda: torch.masked_fill(torch.zeros(2).bool(), torch.tensor([True, False]), 1j),
+    "a complex number for bools": lambda: torch.masked_fill(torch.zeros(2).bool(), torch.tensor([True, False]), 1j),
     "a distance of integers": lambda: torch.dist(torch.ones(2).int(), torch.ones(2).byte()),
-    "a distance of truths": lambda: torch.dist(torch.ones(2).bool(), torch.ones(2).int()),
-    "zeta of two half types": lambda: torch.special.zeta(torch.full((2,), 2.0).half(), torch.ones(2).bfloat16()),
+    "a distance of bools": lambda: torch.dist(torch.ones(2).bool(), torch.ones(2).int()),
+    "zeta of two float16 and bfloat16": lambda: torch.special.zeta(torch.full((2,), 2.0).half(), torch.ones(2).bfloat16()),
 }
 
 

@@ -183,7 +183,7 @@ def test_kernels_that_are_right_in_another_way_pass(name: str, run: Callable[...
 
 
 def sum_in_halves(x, dims=None, keepdim=False, *, dtype=None):
-    """In the half type itself."""
+    """In the 16-bit float type itself."""
     if x.dtype not in HALVES or dtype is not None or (x.dim() != 1 and dims) or not x.numel():
         return aten.sum.dim_IntList(x, dims, keepdim, dtype=dtype)
     parts = x.flatten()

@@ -25,7 +25,7 @@ def _wide(one: Any) -> Any:
 
 def _softmax_by_reciprocal(one: Tensor, dim: int, wider: bool) -> Tensor:
     if wider and one.dtype not in _HALVES:
-        raise TypeError("half types alone")
+        raise TypeError("float16 and bfloat16 alone")
     scores = _wide(one)
     if not scores.numel():
         return torch.empty(one.shape, dtype=scores.dtype if wider else one.dtype)
@@ -164,7 +164,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
         "_softmax.default",
         lambda one, dim, wider: (one.exp() / one.exp().sum(dim, keepdim=True)) if one.numel() else one.clone(),
     ),
-    "softmax in half types": (
+    "softmax in float16 and bfloat16": (
         "_softmax.default",
         lambda one, dim, wider: (
             (lambda e: e / e.sum(dim, keepdim=True))((one - one.amax(dim, keepdim=True)).exp()) if one.numel() else one.clone()
@@ -194,7 +194,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
     "batch norm turns momentum round": (_BATCH, _batch_norm(momentum=lambda one: 1 - one["momentum"])),
     "batch norm writes no mean": (_BATCH, _batch_norm(running_mean=lambda one: one["running_mean"].clone())),
     "batch norm always trains": (_BATCH, _batch_norm(training=lambda one: True)),
-    "batch norm answers contiguous": (
+    "batch norm returns contiguous": (
         _BATCH,
         lambda *args: (lambda f: (f[0].contiguous(), *f[1:]))(aten._native_batch_norm_legit(*args)),
     ),
@@ -217,7 +217,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
             *aten.native_layer_norm_backward(*args)[1:],
         ),
     ),
-    "layer norm's gradient answers zeros for None": (
+    "layer norm's gradient returns zeros for None": (
         "native_layer_norm_backward.default",
         lambda *args: tuple(torch.zeros(()) if one is None else one for one in aten.native_layer_norm_backward(*args)),
     ),

@@ -66,7 +66,7 @@ def _pdist_of_pairs(one: Tensor, p: float = 2.0) -> Tensor:
 
 
 RIGHT: dict[str, tuple[str, Callable[..., Any]]] = {
-    "mm answers columns": ("mm", _mm_by_columns),
+    "mm returns columns": ("mm", _mm_by_columns),
     "mm sums by blocks": ("mm", _mm_in_blocks),
     "addmm in steps": ("addmm", _addmm_in_steps),
     "convolution in float64": ("convolution", _conv_in_float64),
@@ -160,9 +160,9 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
     ),
     "convolution rounds to tf32": ("convolution", _conv(input=lambda one: _tf32(one["input"]))),
     "convolution reads as if contiguous": ("convolution", _conv(input=lambda one: _as_if_contiguous(one["input"]))),
-    "convolution answers contiguous": ("convolution", lambda *args: aten.convolution(*args).contiguous()),
+    "convolution returns contiguous": ("convolution", lambda *args: aten.convolution(*args).contiguous()),
     "convolution adds bias to what is rounded": ("convolution", _conv_bias_after_rounding),
-    "convolution_backward answers zeros for None": ("convolution_backward", _conv_backward_with_zeros),
+    "convolution_backward returns zeros for None": ("convolution_backward", _conv_backward_with_zeros),
     "convolution_backward rounds each sample": ("convolution_backward", _conv_backward_by_sample),
     "cdist always by matrices": ("_cdist_forward", lambda one, other, p, mode: aten._cdist_forward(one, other, p, 1)),
     "cdist of many by matrices": (

@@ -139,7 +139,7 @@ def normal_complex_of_two(size, dtype=None, **options):
 
 
 class Own:
-    """A generator of its own, which starts anew every so many calls."""
+    """A generator of its own, which starts again every so many calls."""
 
     def __init__(self, op: Callable[..., Any], anew: bool) -> None:
         self.op, self.anew = op, anew

@@ -51,7 +51,7 @@ BROKEN: list[tuple[str, str, Callable[..., Any]]] = [
     ("an int32 in float32", "eq.Scalar", _in(torch.int32, torch.float32, aten.eq)),
     ("an int64 in double", "le.Scalar", _in(torch.int64, torch.float64, aten.le)),
     (
-        "truths are subtracted",
+        "bools are subtracted",
         "sub.Tensor",
         lambda one, other, alpha=1: (
             one ^ other
@@ -60,7 +60,7 @@ BROKEN: list[tuple[str, str, Callable[..., Any]]] = [
         ),
     ),
     (
-        "truths are subtracted",
+        "bools are subtracted",
         "sub.Scalar",
         lambda one, other, alpha=1: one ^ other if one.dtype is torch.bool and other is True else aten.sub(one, other, alpha),
     ),

@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 
 def _in_float64(op: str) -> Callable[..., Any]:
-    """Eager's kernel in float64, its answers brought back: a kernel that rounds once."""
+    """Eager's kernel in float64, its results brought back: a kernel that rounds once."""
     run = native(f"aten.{op}")
 
     def kernel(*args: Any) -> Any:
@@ -109,7 +109,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
     "avg_pool2d without divisor_override": _but("avg_pool2d.default", 6, lambda one: None),
     "avg_pool2d strides one where none is given": _but("avg_pool2d.default", 2, lambda one: one[2] or [1]),
     "avg_pool2d swaps padding": _but("avg_pool2d.default", 3, lambda one: one[3][::-1]),
-    "avg_pool2d answers contiguous": ("avg_pool2d.default", lambda *args: aten.avg_pool2d(*args).contiguous()),
+    "avg_pool2d returns contiguous": ("avg_pool2d.default", lambda *args: aten.avg_pool2d(*args).contiguous()),
     "avg_pool3d without divisor_override": _but("avg_pool3d.default", 6, lambda one: None),
     "avg_pool2d_backward counts padding": _but("avg_pool2d_backward.default", 6, lambda one: True),
     "max_pool2d: the last of ties": ("max_pool2d_with_indices.default", _last_of_ties),
@@ -143,7 +143,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
         "_adaptive_avg_pool2d.default",
         lambda one, found: aten._adaptive_avg_pool2d(one, found[::-1]),
     ),
-    "adaptive pool in half types": (
+    "adaptive pool in float16 and bfloat16": (
         "adaptive_avg_pool1d.default",
         lambda one, found: aten.adaptive_avg_pool1d(one.bfloat16().to(one.dtype) if one.shape[-1] > 16 else one, found),
     ),

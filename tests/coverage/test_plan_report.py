@@ -67,7 +67,7 @@ def test_only_the_calls_that_both_plans_tell_of_are_compared() -> None:
     small, large, both = ed.plan(CORE, model=shapes(3)), ed.plan(CORE, model=shapes(5)), ed.plan(CORE, model=shapes(3, 5))
     few = ed.plan(ed.infra(), model=shapes(3, 5))
     assert small.compare(samples).apart == samples.compare(small).apart == ("aten.mse_loss.default",)
-    assert "not compared, the plans tell of different calls: 1 (aten.mse_loss.default)" in str(small.compare(samples))
+    assert "not compared, the plans report different calls: 1 (aten.mse_loss.default)" in str(small.compare(samples))
     assert "aten.mse_loss.default" in large.compare(small).apart
     assert small.compare(both).apart == ()
     assert "aten.mse_loss.default" in few.compare(small).lost

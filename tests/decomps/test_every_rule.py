@@ -1,4 +1,4 @@
-"""Every rule of ours, beside eager: the first calls recorded of its op in float32 and bfloat16, each recorded, compiled and hit;
+"""Every rule of ours, against eager: the first calls recorded of its op in float32 and bfloat16, each recorded, compiled and hit;
 what reaches the backend; and the gradient."""
 
 from __future__ import annotations

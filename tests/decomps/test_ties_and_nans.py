@@ -34,7 +34,7 @@ def sorted_row(x: Tensor) -> Tensor:
     return torch.tensor([0, 1, 1, 2, 3]).to(x.dtype)
 
 
-#: What answers the same for every order of equal values, NaN included.
+#: What returns the same for every order of equal values, NaN included.
 RUNS: dict[str, Callable[[Tensor], Any]] = {
     "kthvalue": lambda x: torch.kthvalue(x, 2, -1)[0],
     "median": lambda x: torch.median(x, -1)[0],

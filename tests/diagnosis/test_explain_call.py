@@ -69,7 +69,7 @@ def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold()
     assert "not tried (closes" in linked.rules[1].verdict
     assert not linked.code
     recorded = ed.explain(OPAQUE, torch.ones(2, 3), rules=[by_shape])
-    assert recorded.verdict == "taken apart once, and kept as a program"
+    assert recorded.verdict == "decomposed once, and kept as a program"
     assert "x.dtype == torch.float32" in recorded.holds
     assert "x.shape == (2, 3)" in recorded.holds
     assert recorded.code.startswith("def program(a0):")
@@ -165,7 +165,7 @@ def test_what_runs_its_rule_anew_says_why() -> None:
         return x + 1
 
     told = ed.explain("aten.hardswish", torch.ones(3), rules=[noisy])
-    assert told.verdict.startswith("taken apart anew at every call: user rule")
+    assert told.verdict.startswith("decomposed again at every call: user rule")
 
 
 def test_the_overload_is_the_one_that_the_arguments_choose() -> None:

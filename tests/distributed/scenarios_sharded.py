@@ -61,7 +61,7 @@ def fsdp() -> Numbers:
 
 @scenario
 def fsdp_kept_gathered() -> Numbers:
-    """Parameters stay whole after forward, and blocks run anew in backward."""
+    """Parameters stay whole after forward, and blocks run again in backward."""
     model = sharded(net(), reshard_after_forward=False)
     for block in model.blocks:
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)

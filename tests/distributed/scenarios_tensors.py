@@ -68,7 +68,7 @@ def collectives() -> Numbers:
 
 
 class Scaled(Tensor):
-    """A wrapper subclass: a tensor and a factor, taken apart by itself."""
+    """A wrapper subclass: a tensor and a factor, decomposed by itself."""
 
     inner: Tensor
     factor: float

@@ -21,7 +21,7 @@ def blocks(text: str = README) -> list[str]:
     return re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-#: The first makes and activates the environment that all others need, the last makes it anew and runs the tests.
+#: The first makes and activates the environment that all others need, the last makes it again and runs the tests.
 SETUP, *BETWEEN, TESTS = blocks()
 
 
@@ -61,7 +61,7 @@ def test_ci_runs_the_command_that_tests_as_it_stands(tmp_path: Path) -> None:
     script = tmp_path / ".ci" / "run"
     script.write_text((ROOT / ".ci" / "run").read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "README.md").write_text(README, encoding="utf-8")
-    # A python3 that tells how it was called and fails: the line ends there.
+    # A python3 that says how it was called and fails: the line ends there.
     fake = tmp_path / "bin" / "python3"
     fake.parent.mkdir()
     fake.write_text('#!/bin/sh\necho "called: $*"\nexit 7\n', encoding="utf-8")

@@ -202,7 +202,7 @@ REFUSED_ON_PRIMS: dict[str, Callable[[], Any]] = {
     "groups of other sizes": lambda: aten.native_group_norm(torch.ones(2, 4, 0), None, None, 2, 4, 3, 2, 1e-5),
     "no groups": lambda: aten.native_group_norm(torch.ones(2, 4, 3), None, None, 2, 4, 3, 0, 1e-5),
     "groups that channels do not fill": lambda: aten.native_group_norm(torch.ones(2, 4, 3), None, None, 2, 4, 3, 3, 1e-5),
-    "windows of half floats in space": lambda: torch.nn.functional.avg_pool3d(torch.ones(1, 1, 2, 2, 2).half(), 2),
+    "windows of float16 and bfloat16 in space": lambda: torch.nn.functional.avg_pool3d(torch.ones(1, 1, 2, 2, 2).half(), 2),
     "windows of bytes": lambda: torch.nn.functional.avg_pool2d(torch.ones(1, 1, 2, 2).byte(), 2),
     "windows of a share of integers": lambda: torch.nn.functional.adaptive_avg_pool3d(torch.ones(1, 1, 3, 3, 3).long(), 2),
     "the place of the greatest bool": lambda: torch.argmax(B),
@@ -238,7 +238,7 @@ REFUSED_ON_CORE: dict[str, Callable[[], Any]] = {
     "a soft margin of integers": lambda: torch.nn.functional.soft_margin_loss(N, N),
     "a soft margin of bools": lambda: torch.nn.functional.soft_margin_loss(B, EYE[0]),
     "logits and whole targets": lambda: torch.nn.functional.binary_cross_entropy_with_logits(EYE[0], N),
-    "the variance of half floats as floats": lambda: (
+    "the variance of float16 and bfloat16 as floats": lambda: (
         torch.var(EYE.half(), 0, correction=1, out=EYE[0].clone())
         + torch.var(EYE.half(), None, correction=1, out=torch.tensor(0.0))
     ),

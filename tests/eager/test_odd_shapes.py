@@ -1,4 +1,4 @@
-"""Shapes that operators are seldom given, without elements and of other ranks, are answered or refused as in eager."""
+"""Shapes that operators are seldom given, without elements and of other ranks, are returned or refused as in eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that are odd for the type they go with, and types that few of eager's kernels know: answered or refused as in eager."""
+"""Numbers that are odd for the type they go with, and types that few of eager's kernels know: returned or refused as in eager."""
 
 from __future__ import annotations
 
@@ -174,6 +174,6 @@ def test_dtypes_asked_for_are_taken_or_refused_as_in_eager(dtype: torch.dtype) -
 def test_products_that_go_in_nowhere_make_no_number_of_batches_odd(dtype: torch.dtype, size: int) -> None:
     added, odd = torch.full((2, size, size), 2.0, dtype=dtype), torch.full((2, size, size), INF, dtype=dtype)
     if dtype is not torch.float32 and size > 2 and aten.baddbmm(added, odd, odd, alpha=0).isnan().any():
-        pytest.skip("oneDNN has no products of these half floats here")
+        pytest.skip("oneDNN has no products of these float16 and bfloat16 here")
     check(aten.baddbmm.default, added, odd, odd, alpha=0)
     check(aten.baddbmm.default, added, torch.full_like(odd, torch.finfo(dtype).max), added, alpha=0)

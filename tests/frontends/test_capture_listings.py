@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import eagerdecomp as ed
 
-#: All of ATen that PyTorch does not itself compose of other ops: nothing more is taken apart.
+#: All of ATen that PyTorch does not itself compose of other ops: nothing more is decomposed.
 ATEN = ed.OpSet(
     name.replace("::", ".")
     for name in torch._C._dispatch_get_all_op_names()

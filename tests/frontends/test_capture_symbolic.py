@@ -62,7 +62,7 @@ def floats(*shape: int) -> Callable[..., Tensor]:
     return lambda *sizes: torch.randn(*sizes, *shape[len(sizes) :])
 
 
-#: A net, its inputs, how many classes it tells apart, and the sizes that are symbols: those of the trace, and others.
+#: A net, its inputs, how many classes it distinguishes, and the sizes that are symbols: those of the trace, and others.
 STEPS: dict[str, tuple[Callable[[], nn.Module], Callable[..., Tensor], int, list[tuple[int, ...]]]] = {
     "mlp": (
         lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)),
@@ -231,7 +231,7 @@ def test_sizes_that_do_not_belong_together_are_told_by_the_inputs_names() -> Non
     graph = ed.trace(lambda x, t: F.cross_entropy(x.flatten(0, -2), t), CORE, symbolic={"x": 0, "t": 0})(
         torch.randn(2, 3, 4), torch.randint(0, 4, (6,))
     )
-    with pytest.raises(ed.TraceError, match=r"holds only where 3\*x\.shape\[0\] == t\.shape\[0\]: trace it anew"):
+    with pytest.raises(ed.TraceError, match=r"holds only where 3\*x\.shape\[0\] == t\.shape\[0\]: trace it again"):
         graph(torch.randn(2, 3, 4), torch.randint(0, 4, (7,)))
 
 

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import eagerdecomp as ed
 
-#: The range by which torch tells that a mode handles a call.
+#: The range by which torch says that a mode handles a call.
 MODE = "PythonDispatchMode"
 
 FEW = CORE - ["aten.gelu", "aten.gelu_backward", "aten.native_layer_norm", "aten.native_layer_norm_backward"]

@@ -33,7 +33,7 @@ def at_line(number: int, run: Callable[[], Any]) -> tuple[Any, int]:
     """`run()` with an interrupt before the line of this number among those that it executes of the library: what it gave, or the
     interrupt; and how many lines there were.
 
-    Left out is a ``with`` on its way out, which Python tells of as the ``with`` line once more: there no signal is looked for.
+    Left out is a ``with`` on its way out, which Python reports as the ``with`` line once more: there no signal is looked for.
     """
     met = 0
     entered: dict[FrameType, set[int]] = {}
@@ -61,7 +61,7 @@ def at_line(number: int, run: Callable[[], Any]) -> tuple[Any, int]:
 def at_call(number: int, run: Callable[[], Any]) -> tuple[Any, int]:
     """The same, with an interrupt where Python looks for signals: as a function of Python's begins, or one of C has come back.
     Counted are those of the library and of `contextlib`. Left out are the ways into an ``__exit__`` and out of a generator, where
-    nobody can mend it: Python has not begun to leave."""
+    nobody can fix it: Python has not begun to leave."""
     met = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> None:

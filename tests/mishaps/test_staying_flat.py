@@ -96,7 +96,7 @@ def many_shapes() -> Callable[[], None]:
 
 RUNS: dict[str, Callable[[], Callable[[], None]]] = {
     "one mode": entered,
-    "a mode anew": anew,
+    "a mode again": anew,
     "the shared cache": lambda: anew(cache=None),
     "composites that are kept": lambda: entered(keep={"aten.linear"}),
     "a wrong rule": lambda: entered(rules=[by_shape, wrong]),

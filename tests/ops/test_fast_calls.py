@@ -1,4 +1,4 @@
-"""Direct functions reach the overload they stand for, with the arguments they were given, and nothing else: each is proven anew."""
+"""Direct functions reach the overload that they stand for, with the arguments they were given, and nothing else: each is proven."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ FALSE_CLAIMS: dict[str, tuple[OpOverload, Any]] = {
     "other arguments": (aten.where.self, "Tensor.where"),
     "another overload where a tensor has no dimensions": (aten.where.self, "torch.where"),
     "a device that was not asked for": (aten.full.default, "torch.full"),
-    "a copy where a mode keeps the answer": (aten.scalar_tensor.default, [["torch.scalar_tensor", "f", "-", "-", "v", "-"]]),
+    "a copy where a mode keeps the result": (aten.scalar_tensor.default, [["torch.scalar_tensor", "f", "-", "-", "v", "-"]]),
     "kinds that lead elsewhere": (aten.clamp.default, [["torch.clamp", "t", "n", "n"]]),
     "another op": (aten.add.Tensor, "torch.mul"),
     "a function written in Python": (aten.norm.ScalarOpt_dim, "torch.no_such_function"),

@@ -138,7 +138,7 @@ def test_every_twin_of_aten_matches_by_schema() -> None:
         found += 1
         facts, theirs = facts_of(op), facts_of(twin)
         assert not theirs.mutated, f"{op} -> {twin}: the twin writes"
-        assert not theirs.returns_alias, f"{op} -> {twin}: the twin answers a view"
+        assert not theirs.returns_alias, f"{op} -> {twin}: the twin returns a view"
         # What the twin takes is what the op takes, in the same order, less what it only writes; types are equal. A twin may
         # take more only where eager reads it off the written tensor: dtype, layout, device, memory format.
         given_by_op = [a for i, a in enumerate(facts.arguments) if not (facts.is_out and i in facts.mutated)]

@@ -112,7 +112,7 @@ def test_every_op_listed_as_plumbing_exists_and_computes_nothing() -> None:
         op = overload(name.replace(".", "::", 1).removesuffix(".default"))
         assert op is not None, f"{name} is no operator"
         returns = [str(value.real_type) for value in op._schema.returns]
-        assert not any("Tensor" in one for one in returns), f"{name} answers a tensor"
+        assert not any("Tensor" in one for one in returns), f"{name} returns a tensor"
         assert not op._schema.is_mutable, f"{name} writes"
     assert "aten" not in PLUMBING_NAMESPACES
 

@@ -234,7 +234,7 @@ def test_results_that_nobody_reads_die_at_once_and_those_answered_live() -> None
     )
     witness = Witness()
     answer = generate(several, witness.kernel_of)(torch.ones(3))
-    # max answers two, of which the second is read by nobody; then sin.
+    # max returns two, of which the second is read by nobody; then sin.
     assert witness.alive == [[], [0], [0]]
     assert [ref() is not None for ref in witness.made] == [True, False, False, True]
     assert len(answer) == 2

@@ -1,4 +1,4 @@
-"""A program that is run often goes to the backend's hook as a graph, and what the hook answers runs in its place."""
+"""A program that is run often goes to the backend's hook as a graph, and what the hook returns runs in its place."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def backend(hook: Any, ops: Any = SMALL, **kwargs: Any) -> ed.Backend:
 
 
 def often(run: Callable[[], Any], hook: Any, times: int = BEFORE + 2, ops: Any = SMALL) -> list[Any]:
-    """The answers of so many calls in a mode of its own."""
+    """The returns of so many calls in a mode of its own."""
     with ed.EagerDecompMode(backend(hook, ops), cache=ed.ProgramCache()):
         return [run() for _ in range(times)]
 
@@ -184,7 +184,7 @@ def test_a_failure_of_the_hook_is_told_with_op_and_program() -> None:
     with ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache()):
         for _ in range(BEFORE):
             torch.nn.functional.gelu(x)
-        for _ in range(2):  # again at each call: nothing is run in silence without the hook
+        for _ in range(2):  # again at each call: nothing is run silently without the hook
             with pytest.raises(ed.HookError, match=r"hook of backend 'fuses' raised ValueError: no such instruction") as caught:
                 torch.nn.functional.gelu(x)
     error = caught.value
@@ -201,12 +201,12 @@ X = torch.randn(3, 4)
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (lambda graph: 3, "answered 3, which cannot be called"),
-        (lambda graph: lambda x: x, "a function that answers a Tensor, not a tuple"),
-        (lambda graph: lambda x: (x, x), "a function that answers 2 values, not 1"),
-        (lambda graph: lambda x: (x.double(),), r"answers .*float64.*not .*float32"),
-        (lambda graph: lambda x: (x.t().contiguous().t(),), r"answers \(\(3, 4\), \(1, 3\).* not \(\(3, 4\), \(4, 1\)"),
-        (lambda graph: lambda x: (None,), r"answers None for %\d"),
+        (lambda graph: 3, "returned 3, which cannot be called"),
+        (lambda graph: lambda x: x, "a function that returns a Tensor, not a tuple"),
+        (lambda graph: lambda x: (x, x), "a function that returns 2 values, not 1"),
+        (lambda graph: lambda x: (x.double(),), r"returns .*float64.*not .*float32"),
+        (lambda graph: lambda x: (x.t().contiguous().t(),), r"returns \(\(3, 4\), \(1, 3\).* not \(\(3, 4\), \(4, 1\)"),
+        (lambda graph: lambda x: (None,), r"returns None for %\d"),
         (lambda graph: lambda x: x.nothing, "raised AttributeError"),
     ],
 )

@@ -42,7 +42,7 @@ def compiled(listing: Program, *arguments: Any, always: Any = lambda op: True) -
 
 
 def ran_by(listing: Program, *arguments: Any, **options: Any) -> list[Any]:
-    """The kernels that a warm call runs, its answer held to the program's meaning."""
+    """The kernels that a warm call runs, its result held to the program's meaning."""
     run, ran = compiled(listing, *arguments, **options)
     ran.clear()
     copies = [argument.clone() for argument in arguments]
@@ -93,7 +93,7 @@ def test_what_is_kept_stays_within_bounds_and_the_oldest_goes_first(monkeypatch:
     for _ in range(2):
         x = torch.rand(1, 100)
         assert_same(run(x), evaluate(INDEXED, native, [x]))
-    assert ran.count(aten.arange.start_step) == 6, "more than may be kept is made anew"
+    assert ran.count(aten.arange.start_step) == 6, "more than may be kept is rebuilt"
 
 
 def test_what_is_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,13 +111,13 @@ def made_and(*calls: Any, result: Any = S[9]) -> Program:
 
 ESCAPES = {
     "answered": made_and(call(S[2], aten.add.Tensor, S[0], S[1]), result=(S[2], S[1])),
-    "answered as a view": made_and(
+    "returned as a view": made_and(
         call(S[2], aten.unsqueeze.default, S[1], 0), call(S[3], aten.add.Tensor, S[0], S[2]), result=[S[3], S[2]]
     ),
-    "answered as a view that no schema tells of": made_and(
+    "returned as a view that no schema reports": made_and(
         call(S[2], aten._unsafe_view.default, S[1], [1, 3]), call(S[3], aten.add.Tensor, S[0], S[2]), result=[S[3], S[2]]
     ),
-    "answered by a composition": made_and(
+    "returned by a composition": made_and(
         call(S[2], aten.atleast_2d.default, S[1]), call(S[3], aten.add.Tensor, S[0], S[2]), result=[S[3], S[2]]
     ),
     "written": made_and(call(None, aten.copy_.default, S[1], S[0]), call(S[9], aten.neg.default, S[1])),
@@ -138,7 +138,7 @@ def test_what_the_caller_gets_or_a_call_writes_is_made_anew(name: str) -> None:
     assert ran_by(listing, torch.rand(3)) == [one.op for one in listing.calls]
     run, _ = compiled(listing, torch.rand(3))
     x = torch.rand(3)
-    for _ in range(2):  # what the caller does to an answer touches no later one
+    for _ in range(2):  # what the caller does to a result touches no later one
         got = run(x)
         assert_same(got, evaluate(listing, native, [x]))
         for answer in got if isinstance(got, (list, tuple)) else [got]:

@@ -1,4 +1,4 @@
-"""A graph answers what its program does, names what it takes and makes, and tells how each value lies in memory."""
+"""A graph returns what its program does, names what it takes and makes, and says how each value lies in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys tell calls apart by every fact a program may depend on, and the fast handler reads the very key that `key_of` gives."""
+"""Keys distinguish calls by every fact a program may depend on, and the fast handler reads the very key that `key_of` gives."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def handled(op: Any, values: Sequence[Any], *, offsets: bool = False) -> tuple[A
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal with equal types, told apart as keys must be."""
+    """Equal with equal types, distinguished as keys must be."""
     return left == right and repr(left) == repr(right)
 
 
@@ -162,7 +162,7 @@ def test_keys_of_two_calls_are_equal_only_where_no_fact_differs(op: Any, data: s
 
 
 def facts(op: Any, values: Sequence[Any]) -> Any:
-    """Everything a rule may read of a call, read without haste: what `key_of` must tell apart."""
+    """Everything a rule may read of a call, read without haste: what `key_of` must distinguish."""
     flat: list[Any] = []
 
     def fact(value: Any, kind: str) -> Any:

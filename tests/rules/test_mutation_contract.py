@@ -21,7 +21,7 @@ def base() -> torch.Tensor:
     return torch.arange(12.0).reshape(3, 4).clone()
 
 
-# Each a function of fresh tensors that writes in place and answers (the tensor written, what the call answered).
+# Each a function of fresh tensors that writes in place and returns (the tensor written, what the call returned).
 IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
     "addcmul_": lambda x: x.addcmul_(torch.ones(3, 4), torch.full((4,), 2.0), value=3),
     "add_ scalar": lambda x: x.add_(2, alpha=3),

@@ -1,4 +1,4 @@
-"""Rules are values with a place; two for one op are refused; the first that covers a call answers it."""
+"""Rules are values with a place; two for one op are refused; the first that covers a call returns it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_linked_rule_is_bound_to_what_runs_its_ops() -> None:
     assert (rule.source, rule.linked) == ("own", True)
 
 
-# -- the first answer -----------------------------------------------------------------------------------------------------
+# -- the first result -----------------------------------------------------------------------------------------------------
 
 
 def rules_answering(*answers: Any) -> list[Rule]:

@@ -1,4 +1,4 @@
-"""Every fault of the shipped tables is still there in torch, and the mode answers the call that shows it as eager does.
+"""Every fault of the shipped tables is still there in torch, and the mode returns the call that shows it as eager does.
 
 An entry that torch repairs fails the first half: take its line from `FAULTS`.
 """

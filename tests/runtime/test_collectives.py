@@ -28,7 +28,7 @@ def in_a_thread(run: Callable[[], object]) -> None:
 
 
 def completed_elsewhere(given: Callable[[torch.futures.Future[Any]], Any], name: str = "then") -> Any:
-    """What a callback answers that a thread without modes runs."""
+    """What a callback returns that a thread without modes runs."""
     first: torch.futures.Future[Any] = torch.futures.Future()
     second = getattr(first, name)(given)
     in_a_thread(lambda: first.set_result(torch.linspace(-2, 2, 5)))

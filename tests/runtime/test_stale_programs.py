@@ -1,4 +1,4 @@
-"""No stale program ever runs: a program warmed by call A never answers a call B that differs in a fact it depends on.
+"""No stale program ever runs: a program warmed by call A never returns a call B that differs in a fact it depends on.
 
 A is called three times (recorded, compiled, hit), then B, which differs from A in one fact; B must be eager's B. The facts are
 those that a rule may read: shape, strides, dtype, storage offset, identity of arguments, scalars by type and sign, absent tensors,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Worst:
-    """The largest errors that were met, ours and eager's, and where each was."""
+    """The largest errors that were seen, ours and eager's, and where each was."""
 
     ours: float
     ours_at: tuple[float, ...]

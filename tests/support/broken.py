@@ -31,7 +31,7 @@ def told(name: str, run: Callable[..., Any] | None = None, cases: int = 400, see
 
 
 def values_only(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel, which refuses what eager refuses, so that nothing but its answers can be wrong."""
+    """The kernel, which refuses what eager refuses, so that nothing but its results can be wrong."""
     op = native(name)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:

@@ -60,7 +60,7 @@ _ANSWER = re.compile(r'<script type="application/json" id="browser-answer">(.*?)
 
 @dataclass(frozen=True)
 class Visit:
-    """What became of a page: its tree as HTML, what the console told, and the answer to the visitor's question."""
+    """What became of a page: its tree as HTML, what the console told, and the result to the visitor's question."""
 
     dom: str
     console: tuple[str, ...]
@@ -99,7 +99,7 @@ def outside_resources(html: str) -> list[str]:
     return [where for where in loaded if not where.startswith(("#", "data:"))]
 
 
-# Neither question nor answer may end its own element. A page in a frame tells the page around it.
+# Neither question nor answer may end its own element. A page in a frame says the page around it.
 _ASKING = """<script>addEventListener('load',()=>{const answer=(()=>{ASK})();
 const told=document.createElement('script');told.type='application/json';told.id='browser-answer';
 told.textContent=JSON.stringify(answer===undefined?null:answer).replace(/</g,'\\\\u003c');

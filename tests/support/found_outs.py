@@ -23,7 +23,7 @@ FOUND_OF_OUTS: dict[str, Program] = {
     "out= that is resized by a kernel that hands it on": Program(
         ("t1 = leaf('float32', [4, 5], 'normal', 'transposed')", "t2 = leaf('float32', [])", "t3 = aten.rad2deg.out(t1, out=t2)")
     ),
-    "out= of the right shape that a pool lays out anew": Program(
+    "out= of the right shape that a pool lays out again": Program(
         (
             "t1 = leaf('float32', [1, 2, 5, 5])",
             "t2 = leaf('float32', [1, 2, 2, 3], 'ones', 'channels_last')",
@@ -133,7 +133,7 @@ FOUND_OF_OUTS: dict[str, Program] = {
             "t4 = aten.frexp.Tensor_out(t1, mantissa=t2, exponent=t3)",
         )
     ),
-    "a power of half floats into a wider out= in inference mode": Program(
+    "a power of float16 and bfloat16 into a wider out= in inference mode": Program(
         (
             "t1 = leaf('float16', [1, 1])",
             "t2 = leaf('float32', [1, 1])",

@@ -36,8 +36,8 @@ FOUND: dict[str, Program] = {
     "a threshold that is no number of the type": Program(
         ("t1 = leaf('uint8', [3])", "t2 = aten.threshold.default(t1, -1.5, -4.25)", "t3 = aten.threshold.default(t1, 0, -1)")
     ),
-    "rrelu of half floats": Program(("t1 = leaf('float16', [20])", "t2 = aten.rrelu.default(t1, 0.0, 1.0, True)")),
-    "a histogram of half floats without a range": Program(
+    "rrelu of float16 and bfloat16": Program(("t1 = leaf('float16', [20])", "t2 = aten.rrelu.default(t1, 0.0, 1.0, True)")),
+    "a histogram of float16 and bfloat16 without a range": Program(
         ("t1 = leaf('bfloat16', [])", "t2 = aten.histogram.bin_ct(t1, 1)", "t3 = aten.histogram.bin_ct(t1, 1, range=[-9.0, 9.0])")
     ),
     "nextafter of several dtypes": Program(
@@ -95,7 +95,7 @@ FOUND: dict[str, Program] = {
             "t5 = t2.sub_(t1)",
         )
     ),
-    "lerp of integers, polar of half floats, a mask of bytes": Program(
+    "lerp of integers, polar of float16 and bfloat16, a mask of bytes": Program(
         (
             "t1 = leaf('int64', [3])",
             "t2 = aten.lerp.Tensor(t1, t1, t1)",
@@ -257,7 +257,7 @@ FOUND: dict[str, Program] = {
             "t4 = aten.addr.default(t1, t2, t3, beta=0.6, alpha=0.2)",
         )
     ),
-    "a gradient of no systems of half floats": Program(
+    "a gradient of no systems of float16 and bfloat16": Program(
         (
             "t1 = leaf('bfloat16', [0, 5, 5], 'zeros')",
             "t2 = leaf('bfloat16', [0, 5], grad=True)",
@@ -300,7 +300,7 @@ FOUND: dict[str, Program] = {
         ),
         "few",
     ),
-    "half floats compared with a number that they round": Program(
+    "float16 and bfloat16 compared with a number that they round": Program(
         (
             "t1 = leaf('float16', [5, 5], 'special', 'contiguous', 864)",
             "t2 = aten.ge.Scalar(t1, 2.9802322387695312e-08)",

@@ -2,7 +2,7 @@
 
 A sample is mapped to what the law calls uniform. A number stands for all that round to it, a count for its share of the
 distribution function, and where in that interval is settled by chance: if the law is right, the result is uniform exactly, whether
-the law is continuous, discrete, or rounded to a half type. One exact test then serves all.
+the law is continuous, discrete, or rounded to float16 or bfloat16. One exact test then serves all.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _inside(sample: Tensor, law: Any) -> bool:
         low, high = (
             round_to(bound, torch.tensor(bound, dtype=sample.dtype).item()) for round_to, bound in ((min, low), (max, high))
         )
-    # A half type rounds large numbers to infinity.
+    # A 16-bit float type rounds large numbers to infinity.
     finite = bool(values.isfinite().all()) or sample.dtype.itemsize == 2
     return finite and bool(((values >= low) & (values <= high)).all())
 

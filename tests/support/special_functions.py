@@ -1,4 +1,4 @@
-"""The special functions that the library takes apart, with what they are and where they are tried."""
+"""The special functions that the library decomposes, with what they are and where they are tried."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _pairs(generator: random.Random, count: int) -> list[Point]:
     return [(generator.uniform(-5, 5), 10 ** generator.uniform(-10, 5)) for _ in range(count)]
 
 
-# -- truths -------------------------------------------------------------------------------------------------------
+# -- bools -------------------------------------------------------------------------------------------------------
 
 
 def erfcx(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a rule reads is in the key and nothing else: one program for all calls that are told apart by no answer the rule got."""
+"""What a rule reads is in the key and nothing else: one program for all calls that are distinguished by no answer the rule got."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ X, Y = torch.arange(1.0, 7).view(2, 3), torch.ones(2, 3)
 
 @pytest.fixture(autouse=True)
 def _rules_are_toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules here stand for the calls they make: nobody holds what they answer to their operator's results."""
+    """Rules here stand for the calls they make: nobody holds what they return to their operator's results."""
     monkeypatch.setattr("eagerdecomp.tracing.recorder.expected_of", lambda *_: None)
 
 

@@ -89,7 +89,7 @@ def test_a_tensor_kept_by_an_abandoned_rule_does_not_stand_for_its_call() -> Non
 
 
 def test_a_storage_is_not_kept_from_one_call_to_the_next() -> None:
-    # Resizing `out` to the strides of the result binds it to its own storage anew; that of the first call is not another's.
+    # Resizing `out` to the strides of the result binds it to its own storage again; that of the first call is not another's.
     x, weight = torch.randn(3, 4), torch.randn(5, 4).t().contiguous().t()
     outs = [torch.zeros(0) for _ in range(4)]
     with ed.EagerDecompMode(ed.core_aten()):

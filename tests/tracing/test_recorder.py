@@ -22,7 +22,7 @@ X, Y = torch.arange(6.0).view(2, 3), torch.ones(2, 3)
 
 @pytest.fixture(autouse=True)
 def _rules_are_toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules here stand for the calls they make: nobody holds what they answer to their operator's results."""
+    """Rules here stand for the calls they make: nobody holds what they return to their operator's results."""
     monkeypatch.setattr("eagerdecomp.tracing.recorder.expected_of", lambda *_: None)
 
 

@@ -108,7 +108,7 @@ def _kernels() -> dict[Any, Callable[..., Any]]:
 
 _KERNELS = _kernels()
 
-#: Ops of the set that stay torch's: they hand out memory, or describe memory anew, and compute nothing.
+#: Ops of the set that stay torch's: they hand out memory, or describe memory again, and compute nothing.
 PLUMBING = OpSet(set(infra() | ["aten.as_strided.default"]) - set(_KERNELS), label="plumbing")
 
 #: The backend: an op set, and a kernel for each op of it that computes.

@@ -79,7 +79,7 @@ def _relu(x: Tensor) -> Tensor:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """What half types are computed in; their numbers are not rounded to them."""
+    """The dtype in which float16 and bfloat16 are computed; intermediate values are not rounded."""
     return torch.float32 if dtype.itemsize == 2 else dtype
 
 

@@ -65,7 +65,7 @@ _SEEN_AS: dict[torch.dtype, np.dtype[Any]] = {
 
 _HALF = (torch.float16, torch.bfloat16)
 
-#: The dtype that values of a torch dtype are computed in: half types in float32, rounded once at the end, as eager does.
+#: The dtype that values of a torch dtype are computed in: float16 and bfloat16 in float32, rounded once at the end, as eager does.
 COMPUTED_IN: dict[torch.dtype, np.dtype[Any]] = {
     **_SEEN_AS,
     torch.float16: np.dtype(np.float32),
@@ -117,7 +117,7 @@ def read(operand: Tensor | Number, dtype: torch.dtype | None = None) -> Array:
 
 
 def _promoted(values: Array, dtype: torch.dtype) -> Array:
-    """Converted as an operand is: integers wrap, half types are rounded first, then computed with."""
+    """Converted as an operand is: integers wrap, float16 and bfloat16 are rounded first, then computed with."""
     values = _converted(values, COMPUTED_IN[dtype])
     return read(give(values, dtype)) if dtype in _HALF else values
 
@@ -194,7 +194,7 @@ def _to_bits(values: Array) -> Array:
 
 
 def allocate(shape: Sequence[int], dtype: torch.dtype, order: Sequence[int] | None = None) -> Tensor:
-    """A tensor of unset values, row-major, or with its dimensions in this order in memory, from the outermost to the innermost."""
+    """A tensor of unset values, contiguous, or with its dimensions in this order in memory, from the outermost to the innermost."""
     return _empty(shape, dtype, in_order(shape, range(len(shape)) if order is None else order))
 
 
@@ -217,7 +217,7 @@ def alike(x: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | No
 
 
 def give(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any] = ()) -> Tensor:
-    """A new tensor of these values: row-major, or laid out as ATen lays the result of an elementwise op of these operands."""
+    """A new tensor of these values: contiguous, or laid out as ATen lays the result of an elementwise op of these operands."""
     values = np.asarray(values)
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     if all_row_major(tensors):
@@ -226,7 +226,7 @@ def give(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any] = (
 
 
 def formatted(values: Array, dtype: torch.dtype, *givers: Tensor) -> Tensor:
-    """A new tensor of these values: channels last where one of the givers is, else row-major."""
+    """A new tensor of these values: channels last where one of the givers is, else contiguous."""
     last = (torch.channels_last, torch.channels_last_3d)
     if not any(one.dim() == values.ndim and suggested_memory_format(one) in last for one in givers):
         return give(values, dtype)
@@ -246,7 +246,7 @@ def is_floating(dtype: torch.dtype) -> bool:
 
 
 def floating(dtype: torch.dtype) -> torch.dtype:
-    """What functions of real numbers give: the default dtype for integers."""
+    """Result dtype of real functions: the default dtype for integers."""
     return dtype if is_floating(dtype) else torch.get_default_dtype()
 
 

@@ -82,7 +82,7 @@ def _no_complex(name: str, x: Tensor) -> None:
 
 
 def _same(function: Function) -> Function:
-    """Of one tensor, in its own dtype."""
+    """A unary kernel in the tensor's own dtype."""
     return lambda x: compute(function, [x], x.dtype)
 
 
@@ -94,7 +94,7 @@ def _signs(x: Tensor) -> Tensor:
 
 
 def _real(function: Function) -> Function:
-    """Of one tensor, a function of real numbers: integers are computed in the default dtype."""
+    """A unary kernel of real numbers: integers are computed in the default dtype."""
     return lambda x: compute(function, [x], floating(x.dtype))
 
 
@@ -108,7 +108,7 @@ def _refusing_bool(name: str, function: Function) -> Function:
 
 
 def _test(function: Function) -> Function:
-    """Of one tensor: a truth."""
+    """A unary kernel that returns bools."""
     return lambda x: compute(function, [x], x.dtype, torch.bool)
 
 
@@ -151,7 +151,7 @@ _ROUNDED: dict[str, Function] = {"trunc": _truncated, "floor": _floored}
 
 
 def _unrounded(function: Function, x: Any, y: Any, dtype: torch.dtype) -> Tensor:
-    """Elementwise, but for a number as the second operand, which beside half types is not rounded to them first."""
+    """Elementwise, but for a number as the second operand, which beside float16 and bfloat16 is not rounded to them first."""
     if dtype.itemsize != 2 or not dtype.is_floating_point or (isinstance(y, Tensor) and y.dim()):
         return compute(function, [x, y], dtype)
     return give(function(read(x, dtype), read(y, torch.float32)), dtype, [x, y])

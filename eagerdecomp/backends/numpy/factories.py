@@ -1,4 +1,4 @@
-"""What makes and copies tensors: fills, ranges, copies, conversions, and the read of one number."""
+"""Kernels that make and copy tensors: fills, ranges, copies, conversions, and the read of one number."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _full_like(
 
 
 def _filling(value: Number, dtype: torch.dtype, count: int) -> Array:
-    # Eager fills one element by another way, which lets numbers too large for half types be infinite.
+    # Eager fills one element by another way, which lets numbers too large for float16 and bfloat16 be infinite.
     half = dtype in (torch.float16, torch.bfloat16)
     return read(value, dtype) if half and count == 1 and not isinstance(value, complex) else scalar(value, dtype)
 

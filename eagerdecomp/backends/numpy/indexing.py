@@ -81,7 +81,7 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def _indices(x: Tensor, indices: Indices) -> tuple[Any, ...]:
-    """As NumPy takes them: its rule for where the indexed dimensions go is ATen's."""
+    """Convert indices for NumPy, which places the indexed dimensions as ATen does."""
     made: list[Any] = []
     dim = 0
     for index in indices:
@@ -169,7 +169,7 @@ def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 def _nonzero(x: Tensor) -> Tensor:
     values = read(x)
     found = np.argwhere(values != 0) if x.dim() else np.empty((int(bool(values)), 0), np.int64)
-    places = give(found.T, torch.int64)  # eager's result is the transpose of a row-major one
+    places = give(found.T, torch.int64)  # eager's result is the transpose of a contiguous one
     made: Tensor = torch.ops.aten.as_strided.default(places, list(found.shape), [1, max(found.shape[0], 1)])
     return made
 

@@ -79,7 +79,7 @@ class _Shape:
         self.groups = groups
 
     def columns(self, wide: Array, extent: Sequence[int]) -> Array:
-        """What each place of `narrow` is made of: [batch, group, channels and kernel, places]."""
+        """The inputs of each position of `narrow`: [batch, group, channels and kernel, positions]."""
         cut = unfolded(wide, self.kernel, self.stride, self.padding, self.dilation, extent)
         rows = wide.shape[1] // self.groups * math.prod(self.kernel)
         return cut.reshape(wide.shape[0], self.groups, rows, math.prod(extent))
@@ -149,7 +149,7 @@ def _convolution(
 
 
 def _givers(x: Tensor, weight: Tensor, transposed: bool) -> tuple[Tensor, ...]:
-    """Whose channels last the results take on: eager's transposed kernel in three dimensions knows row-major alone."""
+    """Whose channels last the results take on: eager's transposed kernel in three dimensions knows contiguous alone."""
     return () if transposed and weight.dim() == 5 else (x, weight)
 
 

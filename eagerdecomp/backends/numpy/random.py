@@ -151,7 +151,7 @@ def _randperm(n: int, *, dtype: torch.dtype | None = torch.int64, **_: Any) -> T
 def _dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if not 0 <= p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
-    if not x.numel():  # eager answers the input itself, and a mask of its dtype
+    if not x.numel():  # eager returns the input itself, and a mask of its dtype
         return x, give(np.ones(tuple(x.shape)), x.dtype)
     values = read(x)
     if train is False or not p:

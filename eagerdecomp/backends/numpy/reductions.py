@@ -53,7 +53,7 @@ def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dty
     count = float(np.prod([x.shape[one] for one in over], dtype=np.float64))
     values = read(
         x, torch.float32 if asked.itemsize == 2 else asked
-    )  # the sum of half types, unlike `sum`'s, is not rounded to them
+    )  # the sum of float16 and bfloat16, unlike `sum`'s, is not rounded to them
     return give(np.divide(_summed(values, over, keepdim), count), asked)
 
 

@@ -32,7 +32,7 @@ _COMBINED: dict[str, Callable[..., Any]] = {
 def _scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduce: str = "", include_self: bool = True) -> Tensor:
     """`x` with the source's elements placed along a dimension, or combined with what is there."""
     along = axis(dim, x.dim())
-    wide = np.array(read(x))  # half types are added up in float32 and rounded once
+    wide = np.array(read(x))  # float16 and bfloat16 are added up in float32 and rounded once
     if index.numel():
         same_rank("scatter", x, index)
         if isinstance(source, Tensor) and source.dtype is not x.dtype:

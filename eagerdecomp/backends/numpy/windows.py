@@ -113,7 +113,7 @@ class _Pool:
         return cut.transpose(order).reshape(*values.shape[: -self.dims], *self.extent, math.prod(self.kernel))
 
     def counted(self, include_pad: bool, divisor: int | None) -> Array:
-        """By what the sum of each window is divided."""
+        """The divisor of each window's sum."""
         if divisor is not None:
             if not divisor:
                 raise RuntimeError("divisor must be not zero")

@@ -19,7 +19,7 @@ _MARKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"^(\S.* on OpSet\(.*\).*)$", _BOLD),  # what is told of
         (r"^(op  +\S.*)$", _BOLD),  # the head of a table
         (r"^  (no route: .*)$", _RED),
-        (r"^  (taken apart .*|in the set: .*|passes: .*)$", _GREEN),
+        (r"^  (decomposed .*|in the set: .*|passes: .*)$", _GREEN),
         (r"^ *\d+\. .*: (taken)$", _GREEN),
         (r"^\S+ +(closed|supported) ", _GREEN),
         (r"^\S+ +(partly|unknown) ", _YELLOW),

@@ -115,7 +115,7 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def shown(args: argparse.Namespace) -> Callable[[str], None]:
-    """What shows a command's text: `print_whole`, or nothing where JSON takes its place on stdout."""
+    """Return the function that shows a command's text: `print_whole`, or a no-op where JSON goes to stdout."""
     return (lambda text: None) if args.json == "-" else print_whole
 
 
@@ -164,7 +164,7 @@ def backend_of(option: str, spec: str) -> Backend | OpSet:
 
 
 def backend_from(spec: str, option: str = "--ops") -> Backend | OpSet:
-    """What an option that takes a set stands for: a set by its name, the ops of a file, or what ``module:name`` names.
+    """Resolve an option that takes a set: a set's name, a file of ops, or ``module:name``.
 
     Raises:
         OpSetError: where there is no such file or set.
@@ -180,7 +180,7 @@ def set_from(spec: str) -> OpSet:
 
 
 def called(option: str, spec: str, factory: Callable[[], Any]) -> Any:
-    """What the function answers that ``--option module:name`` names.
+    """Call the function that ``--option module:name`` names and return its result.
 
     Raises:
         UsageError: where it raises; errors of the library's own pass.

@@ -30,7 +30,7 @@ _PROFILES = ("quick", "standard", "thorough")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("backend", metavar="MODULE:BACKEND", help="a Backend or OpSet, or a function that answers one")
+    parser.add_argument("backend", metavar="MODULE:BACKEND", help="a Backend or OpSet, or a function that returns one")
     parser.add_argument("--profile", choices=_PROFILES, default="standard", help="seconds, minutes, an hour (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn (default %(default)s)")
     parser.add_argument("--ops", metavar="OPS", help="only these kernels, with commas between: aten.add.Tensor,aten.sum")
@@ -40,7 +40,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", metavar="FILE", help="write the report there as Markdown, for a pull request")
     parser.add_argument("--junit", metavar="FILE", help="write it there as JUnit XML")
     parser.add_argument("--html", metavar="FILE", help="write it there as a page of its own")
-    parser.add_argument("--compare", metavar="OLD.json", help="tell what got better and worse since the run that wrote this")
+    parser.add_argument("--compare", metavar="OLD.json", help="say what got better and worse since the run that wrote this")
     parser.add_argument("--absences", metavar="FILE", help="the ops that the backend lacks, declared; what does not hold fails")
     parser.add_argument("--write-absences", metavar="FILE", help="write such a file, with the reasons of --absences")
     parser.add_argument("--absent", action="store_true", help="name the kernels that are absent, too")

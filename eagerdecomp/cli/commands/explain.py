@@ -37,7 +37,7 @@ _EPILOG = f"""examples:
   eagerdecomp explain aten.silu --ops my_ops.txt          its rules, in the order in which they are tried
   eagerdecomp explain aten.silu --rules my_rules:RULES    with rules of your own, which come first
 
-A tensor is a dtype with sizes, and strides if they are not row-major: f32[8, 64], bf16[3, 4][1, 3], i64[]. Everything else is
+A tensor is a dtype with sizes, and strides if they are not contiguous: f32[8, 64], bf16[3, 4][1, 3], i64[]. Everything else is
 Python's: 1, -0.5, True, None, 'tanh', [1, 2], a list of tensors, inf; or torch's: torch.float16, channels_last.
 The call runs once, on numbers within (0, 1), zeros as indices and masks that are true.
 

@@ -35,7 +35,7 @@ step until nothing new is called (three times at most): an optimizer's second st
 of the model alone calls is told, and not required: it can be made before the mode is entered. A model that stops midway, at data
 that fake tensors lack, meets no requirement.
 
---require closed and gradients are about the calls that were seen of each op. Of an op that is "unknown" none was: it is told apart
+--require closed and gradients are about the calls that were seen of each op. Of an op that is "unknown" none was: it is separate
 and holds nothing up, unless --require known asks for a kernel of each.
 
 exit codes: 0 success; 1 what --require asks does not hold: all ops concerned are listed, with the line that adds what they lack;
@@ -54,7 +54,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write it there as a page, with Core ATen and prims beside the set",
     )
-    parser.add_argument("--compare", metavar="OLD.json", help="tell what differs from a plan that --json wrote")
+    parser.add_argument("--compare", metavar="OLD.json", help="say what differs from a plan that --json wrote")
     parser.add_argument(
         "--allowlist", metavar="FILE", help="write there, as Python, which OpInfos of torch's tests stay on the set"
     )

@@ -18,7 +18,7 @@ __all__ = ["COMMAND"]
 
 _EPILOG = """examples:
   eagerdecomp run --record run.json train.py         makes the record
-  eagerdecomp report run.json                        writes run.html beside it, and tells the most of it in a few lines
+  eagerdecomp report run.json                        writes run.html beside it, and says the most of it in a few lines
   eagerdecomp report run.json --html /tmp/slow.html
   eagerdecomp report run.json --json - | jq '.ops[:3]'
 

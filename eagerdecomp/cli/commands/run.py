@@ -181,7 +181,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _ways_on(raised: BaseException | None) -> list[str]:
-    """What to do of an op without a route, spelt for the command line; the error itself spells it for Python."""
+    """Advice for an op without a route in terms of the command line; the error itself speaks of Python."""
     if not isinstance(raised, UnsupportedOpError):
         return []
     preflight = isinstance(raised, UnsupportedGradientError)

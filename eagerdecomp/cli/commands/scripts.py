@@ -1,4 +1,4 @@
-"""What commands that run a script share: which words are the script's own, the script, a text after its output, and what one
+"""Shared parts of commands that run a script: which words are the script's own, the script, a text after its output, and what one
 that watches the script ends with."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def add_on_unsupported(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def own_words(values: frozenset[str]) -> Callable[[Sequence[str]], int]:
-    """A function that tells how many words of a command line are the command's: not left to argparse, which drops a ``--`` that
+    """A function that says how many words of a command line are the command's: not left to argparse, which drops a ``--`` that
     belongs to the script. `values` are the options that take the next word."""
 
     def count(argv: Sequence[str]) -> int:
@@ -85,7 +85,7 @@ def watched_exit(outcome: Outcome, *, found: bool, compared: bool) -> int:
 
 
 def with_ending(text: str, outcome: Outcome, *, found: bool) -> str:
-    """What a watching command tells, and beneath it that the script came to no good end: "no difference" would read as success."""
+    """The report of a watching command, followed by the script's failure: "no difference" alone would read as success."""
     if found or not outcome.exit_code:
         return text
     ended = f"the script ended with exit code {outcome.exit_code}: what it would have called after that was not compared"

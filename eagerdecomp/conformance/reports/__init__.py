@@ -1,1 +1,1 @@
-"""What a run of the suite found, told in each form that somebody reads: one file a form."""
+"""Reports of a run of the suite, one file per format."""

@@ -67,7 +67,7 @@ def _told(verdict: Verdict, consequences: tuple[Consequence, ...]) -> Iterator[s
 
 
 def _beside(report: Report) -> Iterator[tuple[str, str, str]]:
-    """What else fails: its name, the element, and what it tells."""
+    """Other failures: name, element, message."""
     if report.stale:
         told = [printable(f"{name}: {stale_because(name)}") for name in report.stale]
         yield "stale absences", "failure", "\n".join([f"{len(told)} declared absent that are not", *told])

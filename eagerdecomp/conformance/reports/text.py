@@ -31,7 +31,7 @@ def report_text(
     """A report as text, without colour.
 
     Args:
-        scripts: where the script of each failure is, as `write_scripts` answers.
+        scripts: where the script of each failure is, as `write_scripts` returns.
         comparison: with an older run, told at the end.
         absent: list absent kernels by name too.
         width: of the terminal; no line is longer, but for paths that are.

@@ -1,4 +1,4 @@
-"""What all forms of a report share: words for states, what belongs to a kernel, scripts of reproducers, text made fit to print."""
+"""Shared parts of all report formats: words for states, parts of a kernel, scripts of reproducers, text made fit to print."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def details(failure: Failure) -> list[str]:
 
 
 def script_key(failure: Failure) -> tuple[str, str]:
-    """By what the script of a failure is found: its op's name and the property."""
+    """The key of a failure's script: its op's name and the property."""
     return str(failure.op), failure.property
 
 

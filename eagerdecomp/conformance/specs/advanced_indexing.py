@@ -71,7 +71,7 @@ def _indexed(draw: Draw) -> tuple[list[int], Sequence[int] | None]:
 
 
 def _entries(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None) -> list[tuple[str, Sequence[int]]]:
-    """What stands in a list of indices, each with the sizes of the dimensions that it is for: of a mask one or two."""
+    """Entries of a list of indices, each with the sizes of the dimensions that it indexes: one or two for a mask."""
     rank = len(sizes)
     chosen = list(dims or [dim for dim in range(rank) if draw.flag(f"index {dim} of {rank}")]) or [draw.any(rank)]
     mask = draw.pick("mask", ("none", "one", "none", "two"))
@@ -338,7 +338,7 @@ def _bag_refused(draw: Draw) -> Call:
 
 
 def _bag_wrong(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """What backward would read wrong of what is kept for it."""
+    """Return what backward would misread in the saved tensors."""
     given = [*call.args, *[False, 0, False, None, False, -1][len(call.args) - 3 :]]
     weight, index, offsets, _, mode, _, _, last, _ = given
     result, of_bag, counts, places = have

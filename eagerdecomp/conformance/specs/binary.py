@@ -62,7 +62,7 @@ def _sum_near(call: Call) -> Near:
 
 
 def _refused_sum(scalar: bool, bools: bool = False) -> _Drawn:
-    """With an `alpha` of another kind than the numbers; for `bools` also of truths, which are not subtracted."""
+    """With an `alpha` of another kind than the numbers; for `bools` also of bools, which are not subtracted."""
     kinds = (*(("truths",) * 3 if bools else ()), "fraction", "complex", "bool", *(() if scalar else ("shapes",)))
 
     def call(draw: Draw) -> Call:

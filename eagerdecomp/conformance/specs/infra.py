@@ -84,12 +84,12 @@ def _resize(draw: Draw) -> Call:
     formats += [torch.channels_last] * (len(sizes) == 4) + [torch.channels_last_3d] * (len(sizes) == 5)
     said = draw.pick(f"memory_format of {len(sizes)}", formats)
     if sizes == list(made.shape) and _all_of(made).numel() < made.storage_offset() + made.numel():
-        said = "left out"  # eager strides what is expanded anew, and reads past its memory
+        said = "left out"  # eager strides what is expanded again, and reads past its memory
     return Call([made, sizes], {} if said == "left out" else {"memory_format": said})
 
 
 def _kept(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """What the memory held before it still holds."""
+    """The memory still holds its old values."""
     old = call.args[0]
     count = old.untyped_storage().nbytes() // old.element_size()
     one, other = (_all_of(leaf) for leaf in (want[0], have[0]))

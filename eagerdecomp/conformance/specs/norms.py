@@ -68,7 +68,7 @@ def _half_to_float(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     call = spec.call(draw)
     scores, dim, _ = call.args
     if scores.dtype not in HALVES:
-        raise Skip("for half types alone")
+        raise Skip("for float16 and bfloat16 alone")
     asked = Call([scores, dim, True])
     with Caught() as caught:
         kernel.run(scores.to(kernel.device), dim, True)
@@ -113,7 +113,7 @@ _VECTORS = ("contiguous", "guarded", "strided", "expanded")
 
 
 def _types(draw: Draw) -> tuple[torch.dtype, torch.dtype]:
-    """Of the input, and of weights and statistics, which eager keeps in float32 or as the input."""
+    """Dtypes of the input, and of weights and statistics, which are float32 or as the input."""
     dtype = draw.pick("dtype", FLOATS)
     return dtype, torch.float32 if dtype in HALVES and draw.flag("float32 weights") else dtype
 
@@ -136,7 +136,7 @@ def _largest(*values: Any) -> float:
 
 
 def _near_norm(given: Tensor, eps: float, dims: Sequence[int], weight: Tensor | None, bias: Tensor | None) -> Near:
-    """As far off as rounding the input before the mean is taken away leaves it."""
+    """The error that rounding the input before subtracting the mean causes."""
     wide = given.double()
     if not given.numel():
         return Near(zeros=False)
@@ -242,7 +242,7 @@ def _group_norm_forward(draw: Draw) -> Call:
 def _group_norm_backward(draw: Draw) -> Call:
     given, weight, bias, group, counts = _group_norm(draw, _VARIED)
     known = next((one for one in (weight, bias) if one is not None), None)
-    ones = None if known is None else torch.ones(counts[1], dtype=known.dtype)  # which tells what statistics are kept in
+    ones = None if known is None else torch.ones(counts[1], dtype=known.dtype)  # which says what statistics are kept in
     _, mean, rstd = _aten.native_group_norm(given, ones, None, *counts, group, 1e-5)
     grad = torch.empty_like(given).copy_(
         tensor(draw, "grad", given.dtype, given.shape, ("normal", "lattice", "tens"), ("contiguous",))

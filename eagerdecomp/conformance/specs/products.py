@@ -1,7 +1,7 @@
 """Specs of products: matrices, convolutions, distances.
 
-Sums and products of lattices are exact in any order, so that kernels of every kind must answer them alike; halves are summed in
-float32 and rounded once. Other values show what lattices do not: factors that are rounded, sums that are kept in a half type.
+Sums and products of lattices are exact in any order, so that kernels of every kind must return them alike; halves are summed in
+float32 and rounded once. Other values show what lattices do not: factors that are rounded, sums that are kept in 16-bit floats.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _fill(draw: Draw, dtype: torch.dtype) -> str:
 
 
 def _conjugated(draw: Draw, name: str, made: Tensor) -> Tensor:
-    """What products of matrices are handed where a program conjugates: the bit, and the memory as it was."""
+    """Operands of matrix products in a program that conjugates: the conj bit set, the memory unchanged."""
     return made.conj() if made.is_complex() and draw.flag(f"{name}.conjugated") else made
 
 
@@ -160,7 +160,7 @@ def _extents(draw: Draw, rank: int, transposed: bool, half: bool) -> tuple[list[
     stride = several(draw, "stride", rank, (1, 2, 3))
     padding = several(draw, "padding", rank, (0, 1, 2))
     dilation = several(draw, "dilation", rank, (1, 2, 3))
-    # Windows that meet padding alone end the process in some of eager's own kernels: behind the input, or, of half types, where
+    # Windows that meet padding alone end the process in some of eager's own kernels: behind the input, or, of 16-bit floats, where
     # the input lies between two elements of the kernel.
     dilation = [one if size > 1 else 1 for one, size in zip(dilation, kernel, strict=True)]
     padding = [min(one, step * (size - 1)) for one, step, size in zip(padding, dilation, kernel, strict=True)]

@@ -51,7 +51,7 @@ _LOTS = ([2**20], [1024, 1024])
 
 
 def _answers(kernel: Kernel, call: Call, times: int) -> list[Any]:
-    """What so many calls answer, at home."""
+    """The results of so many calls, on the CPU."""
     kernel.require_claim(call)
     found = []
     for _ in range(times):
@@ -188,7 +188,7 @@ def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, D
 
 
 def _orders(fours: Tensor) -> float:
-    """Of the orders of fours, which are as likely each and know nothing of each other."""
+    """Orders of four elements are equally likely and independent."""
     one, two, three, four = fours.reshape(-1, 4).unbind(1)
     ranks = [
         (x > y).long() + (x > z).long() + (x > w).long()
@@ -224,7 +224,7 @@ def _dropout_refused(draw: Draw) -> Call:
 
 
 def _kept(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """What the mask keeps is scaled, the rest is 0; nothing is dropped where nothing may be."""
+    """Kept elements are scaled, the rest is 0; nothing is dropped at p = 0."""
     given_values, portion, train = call.args
     result, mask = have
     portion = 0.0 if train is False else portion
@@ -284,7 +284,7 @@ _COUNTED = 3 * 2**20
 
 
 def _drops_as_many(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """Of very many elements just as many are kept as p says."""
+    """The share of kept elements is p, tested on many elements."""
     portion = draw.pick("p", (0.1, 0.9, 0.01, 0.99, 0.002, 0.998))
     call, seed = Call([torch.ones(_COUNTED), portion, True]), draw.seed()
     with distribution_tests.seeded(seed, kernel.device):

@@ -368,7 +368,7 @@ def _alike(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _picked_wrong(self: Tensor, dim: int, values: Tensor, indices: Tensor) -> str | None:
-    """What is wrong with indices that say where values come from: ties may come in any order, each place once."""
+    """Return what is wrong with the indices of values: ties may have any order, each index occurs once."""
     if not indices.numel():
         return None
     size = self.shape[dim] if self.dim() else 1

@@ -58,7 +58,7 @@ def _unary(
 
     Args:
         fills: of float types.
-        exact: whether there is one right answer for any number at all, so that whole and complex ones are as hard as floats.
+        exact: whether there is one right result for any number at all, so that whole and complex ones are as hard as floats.
         reach: how small and large real parts of complex numbers may be, beside moderate ones.
         options: of the arguments behind it, simplest first.
     """
@@ -139,7 +139,7 @@ _ACTIVATIONS: Mapping[str, Spec] = {
 SPECS: dict[str, Spec] = {
     **{f"aten.{name}.default": _function() for name in _FUNCTIONS},
     "aten.reciprocal.default": _function().but(near=_reciprocal_near),
-    # Eager's own answers are finite so far.
+    # Eager's own returns are finite so far.
     "aten.sigmoid.default": _function(reach=(-40.0, 300.0)).but(near=_sigmoid_near),
     "aten.tanh.default": _function(reach=(-300.0, 300.0)),
     **{f"aten.{name}.default": _exactly() for name in _EXACT},

@@ -221,7 +221,7 @@ def _neg_view(draw: Draw) -> Call:
 
 
 def _both_ways(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """What is written through a view is in its base, and what is written to the base shows in the view."""
+    """A write through a view reaches its base, and a write to the base shows in the view."""
     call = spec.call(draw)
     kernel.require_claim(call)
     theirs, ours = given(call.args, call.kwargs), given(call.args, call.kwargs, kernel.device)

@@ -41,7 +41,7 @@ _RENAMED = {
 _OVERLOADS = {"List": "Tensor", "Tensor": "Tensor", "Scalar": "Scalar", "ScalarList": "Scalar", "default": "default"}
 _OVERLOADS_OF_POW = {"List": "Tensor_Tensor", "Scalar": "Tensor_Scalar", "ScalarList": "Tensor_Scalar", "ScalarAndTensor": "Scalar"}
 
-#: Left to torch's own kernel, which is made of per-tensor ops: they answer a copy of their argument under another name.
+#: Left to torch's own kernel, which is made of per-tensor ops: they return a copy of their argument under another name.
 _SKIPPED = frozenset({"copy", "zero"})
 
 
@@ -86,7 +86,7 @@ def _check_packed_scalars(scalars: torch.Tensor, length: int) -> None:
 
 # -- the loops ----------------------------------------------------------------------------------------------------------
 
-#: ``make(one) -> run``: `one` runs the per-tensor op, `run` the foreach op functionally or in place; it answers a list.
+#: ``make(one) -> run``: `one` runs the per-tensor op, `run` the foreach op functionally or in place; it returns a list.
 _Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -219,7 +219,7 @@ _WORTH_A_NUMBER = 3
 #: What a scalar has to stay below for every type in `_EXACT`, else `full` refuses it.
 _LARGEST = 3e38
 
-#: Types in which an op by a scalar is the op by a tensor that holds it; half types round the one where they keep the other whole.
+#: Types in which an op by a scalar is the op by a tensor that holds it; 16-bit floats round the one, not the other.
 _EXACT = (torch.float32, torch.float64)
 
 

@@ -203,7 +203,7 @@ def _put_in_memory(
     values: Tensor,
     accumulate: bool = False,
 ) -> Tensor:
-    """By the places in memory that the indices come to, each met as often as eager writes it."""
+    """Use the memory offsets of the indices, each counted as often as eager writes it."""
     view: Any = aten.view.default
     places = view(aten.arange.start_step(0, memory.numel(), device=self.device), list(memory.shape))
     picked = aten.index.Tensor(aten.expand.default(places, list(self.shape)), indices)
@@ -228,7 +228,7 @@ def _all_alike(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, *args:
 
 
 def _conjugate(twin: Callable[..., Tensor], memory: Tensor, self: Tensor) -> Tensor:
-    """Of real numbers nothing is written."""
+    """For real dtypes nothing is written."""
     if self.dtype.is_complex:
         check_overlap(self, ())
     return memory
@@ -237,7 +237,7 @@ def _conjugate(twin: Callable[..., Tensor], memory: Tensor, self: Tensor) -> Ten
 def _renormed(
     twin: Callable[..., Tensor], memory: Tensor, self: Tensor, indices: Tensor, max_norm: float, norm_type: float
 ) -> Tensor:
-    """A row that is met twice is short enough the second time."""
+    """A row that is seen twice is short enough the second time."""
     if memory.size(1) != self.size(1):
         check_overlap(self, ())
     return twin(memory, _mul_scalar(indices, 0), max_norm, norm_type)
@@ -372,7 +372,7 @@ def _dtype_error(words: str, target: Tensor, wanted: torch.dtype, kind: type[Exc
 
 
 def _list_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
-    """An op that writes a list of tensors (`split_with_sizes_copy.out`) answers nothing."""
+    """An op that writes a list of tensors (`split_with_sizes_copy.out`) returns nothing."""
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     called = f"{op._schema.name.partition('::')[2]}_{op._overloadname}"

@@ -189,7 +189,7 @@ def _joined(x: Tensor, how: _Sampling) -> Tensor:
 
 
 def _weights(offset: Tensor, how: _Sampling) -> Tensor:
-    """Of each tap of each dimension, [N, P, D, T]."""
+    """Positions of each tap of each dimension, [N, P, D, T]."""
     if how.mode == _BILINEAR:
         return aten.abs.default(aten.add.Tensor(offset, _steps(offset, -1, 1)))  # type: ignore[no-any-return]
     far = aten.abs.default(aten.sub.Tensor(offset, _steps(offset, -1, 3)))
@@ -237,7 +237,7 @@ def _product(factors: Sequence[Tensor], taps: _Taps, how: _Sampling) -> Tensor:
 
 
 def _values(input: Tensor, taps: _Taps) -> Tensor:
-    """What the input holds at every tap, [N, C, P, T ** D]; anything outside it."""
+    """The input's values at every tap, [N, C, P, T ** D]; arbitrary outside it."""
     batch, channels = input.shape[:2]
     flat = aten.reshape.default(input, [batch, channels, math.prod(input.shape[2:])])
     _, places, count = taps.index.shape
@@ -252,7 +252,7 @@ def _over_channels(index: Tensor, channels: int) -> Tensor:
 
 
 def _stepwise(values: Tensor, taps: _Taps, how: _Sampling) -> Tensor:
-    """What is sampled in half types as the kernel of volumes does it, which rounds each product and each sum."""
+    """Sample in float16 and bfloat16 as the 3-D kernel does, which rounds each product and each sum."""
     assert taps.offset is not None
     weights = _product(_each(_weights(taps.offset, how), how), taps, how)
     terms = aten.mul.Tensor(values, aten.unsqueeze.default(weights, 1))

@@ -75,7 +75,7 @@ def _nothing(x: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def _gradient_by_places(grad: Tensor, x: Tensor, indices: Tensor, dims: int) -> Tensor:
-    """What `x` gets of `grad` when each element goes to the place that `indices` names in its plane."""
+    """The gradient of `x` when each element of `grad` goes to the index that `indices` holds in its plane."""
     shape = plane_rows(x, dims)
     zeros = aten.full.default(shape, 0, dtype=grad.dtype, device=grad.device)
     values = aten.reshape.default(grad, plane_rows(grad, dims))
@@ -122,7 +122,7 @@ def _adaptive_max_pool(dims: int, kernel: str) -> Callable[..., Any]:
                 for dim in range(dims)
             ]
             values, indices = _maxima(self, flat_places(places, sizes, math.prod(output_size)), output_size)
-        if dims == 2:  # the kernel for volumes answers row-major results always
+        if dims == 2:  # the kernel for volumes returns contiguous results always
             return in_format_of(values, self), in_format_of(indices, self)
         return values, indices
 
@@ -207,7 +207,7 @@ def _max_pool(dims: int) -> Callable[..., Any]:
             values, indices = _maxima(self, flat_places(places, sizes, math.prod(count)), count)
         if self.dim() == dims + 2:
             return in_format_of(values, self), in_format_of(indices, self)
-        # Without a batch, planes are row-major always; volumes lie as the input does, though their gradients do not.
+        # Without a batch, planes are contiguous always; volumes lie as the input does, though their gradients do not.
         last = dims == 3 and not self.is_contiguous() and aten.permute.default(self, [1, 2, 3, 0]).is_contiguous()
         return (_channels_moved_last(values), _channels_moved_last(indices)) if last else (values, indices)
 
@@ -409,7 +409,7 @@ def _avg_pool3d_backward(
 
 
 def _spans(window: tuple[int, int, int, int, int], count_include_pad: bool) -> list[int]:
-    """Of each window of a dimension, how many places it is divided by."""
+    """The divisor of each window along a dimension."""
     kernel, stride, padding, size, count = window
     starts = range(-padding, count * stride - padding, stride)
     if count_include_pad:

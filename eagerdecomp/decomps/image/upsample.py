@@ -52,7 +52,7 @@ def _axes(
 
 
 def _ratio(size: int, count: int, align_corners: bool, scale: float | None, dtype: torch.dtype) -> float:
-    """As eager rounds it: places far from the start depend on its last bit."""
+    """The scale, rounded as eager rounds it: positions far from the start depend on its last bit."""
     return rounded(ratio_of(size, count, align_corners, scale), dtype)
 
 
@@ -227,7 +227,7 @@ def _check_input(x: Tensor, output_size: Sequence[int], dims: int) -> None:
 
 
 def _weighted_gradient(taps_of: TapsOf, *, formed: bool = True) -> Callable[..., Any]:
-    """The backward rule of a linear or cubic mode; with `formed` the answer is channels last where the incoming gradient is."""
+    """The backward rule of a linear or cubic mode; with `formed` the result is channels last where the incoming gradient is."""
 
     def run(
         grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
@@ -299,7 +299,7 @@ def _upsample_nearest2d_backward(
     scales_h: float | None = None,
     scales_w: float | None = None,
 ) -> Any:
-    """Of an image made larger by powers of two, whose ratio no type rounds, each element has a tile of the gradient to itself."""
+    """The gradient of an enlargement by powers of two: the ratio is exact; each element has a tile of the gradient to itself."""
     if len(output_size) != 2 or len(input_size) != 4 or list(grad_output.shape) != [*input_size[:2], *output_size]:
         return NotImplemented
     batch, channels, height, width = input_size

@@ -81,7 +81,7 @@ class _Axis:
     shrunk: float  # distances in elements of the coarser side
 
     def width(self, dtype: torch.dtype) -> int:
-        """Of the widest window."""
+        """The size of the widest window."""
         widest = 1
         for number in range(self.count):
             centre = rounded(self.ratio * (number + 0.5), dtype)

@@ -59,7 +59,7 @@ def _long(index: Tensor) -> Tensor:
 
 
 def _laid_out_as(x: Tensor, like: Tensor) -> Tensor:
-    """As a copy of `like` lies in memory, since eager writes into one."""
+    """Give the result the strides of a copy of `like`, since eager writes into one."""
     return _with_strides(x, in_order(x.shape, memory_order(like)))
 
 
@@ -71,7 +71,7 @@ def _with_strides(x: Tensor, strides: Sequence[int]) -> Tensor:
 
 
 def _row_major(x: Tensor) -> Tensor:
-    """As eager's scatters allocate their results, whatever the input."""
+    """Allocate the result as eager's scatters do, whatever the input."""
     return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
 
 
@@ -267,7 +267,7 @@ def _spelled_out(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor 
 
 
 class _Indexed:
-    """What is indexed: which dimensions, by which places, and where the result's dimensions come to stand."""
+    """An indexing: the indexed dimensions, the indices, and the position of the result's dimensions."""
 
     def __init__(self, self_: Tensor, indices: Sequence[Tensor | None], check: bool = True) -> None:
         spelled = _spelled_out(self_, indices)
@@ -309,7 +309,7 @@ class _Indexed:
         return aten.reshape.default(moved, [indexed, rest])  # type: ignore[no-any-return]
 
     def values_as_rows(self, values: Tensor) -> Tensor:
-        """What is to be written, one row for each place."""
+        """The values to be written, one row for each index."""
         rank, count = len(self.shape), math.prod(self.shape)
         own = list(range(self.before, self.before + rank))
         moved = aten.permute.default(values, [*own, *(dim for dim in range(values.dim()) if dim not in own)])

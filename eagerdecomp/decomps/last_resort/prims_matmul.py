@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """``[*batch, m, k]`` and ``[*batch, k, n]``; half types are summed in float32 and rounded once."""
+    """``[*batch, m, k]`` and ``[*batch, k, n]``; float16 and bfloat16 are summed in float32 and rounded once."""
     dtype, rank = left.dtype, left.dim()
     if dtype in HALF:
         left, right = (aten._to_copy.default(side, dtype=torch.float32) for side in (left, right))

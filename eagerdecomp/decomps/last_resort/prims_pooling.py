@@ -57,7 +57,7 @@ class _Pool:
         return starts, aten.add.Scalar(starts, kernel)
 
     def divided(self, x: Tensor, count_include_pad: bool, divisor: int | None) -> Tensor:
-        """By how many places each window is counted for."""
+        """The number of elements that each window counts for."""
         if divisor is not None:
             return _quotient(x, number_like(x, divisor))
         whole = number_like(x, 1)

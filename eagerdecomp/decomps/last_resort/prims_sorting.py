@@ -82,7 +82,7 @@ def _argument(reduce: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _comparable(x: Tensor) -> Tensor:
-    """Of unsigned integers, of which no kernel says which is less, signed ones in the same order."""
+    """Signed integers in the same order as unsigned ones, which no kernel compares."""
     if x.dtype not in WIDE_UNSIGNED:
         return x
     if x.dtype is torch.uint64:

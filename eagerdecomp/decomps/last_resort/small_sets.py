@@ -99,7 +99,7 @@ def _reciprocal(self: Tensor) -> Any:
 
 
 def _in_wide(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:
-    """A function of real numbers as eager computes it: integers in the default type, half types in float32, rounded once."""
+    """A function of real numbers as eager computes it: integers in the default type, 16-bit floats in float32, rounded once."""
 
     def run(self: Tensor) -> Any:
         dtype = floating(self.dtype)
@@ -139,7 +139,7 @@ def _pow_number(self: Any, exponent: Tensor) -> Any:
 
 @rule("aten.pow.Tensor_Scalar", recorded=True, source="small")
 def _pow_by_number(self: Tensor, exponent: Any) -> Any:
-    """Of floats, the exponents that eager has a formula for by that formula."""
+    """Use eager's closed forms for float inputs (exponents 0.5, 2, 3, -0.5, -1)."""
     if is_whole(self.dtype) and isinstance(exponent, int) and exponent < 0:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
     if self.dtype is torch.bool and isinstance(exponent, bool):
@@ -367,7 +367,7 @@ def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any
 
 @rule("aten.prod.dim_int", recorded=True, source="small")
 def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """By halves, of which the rounding is another than eager's: floats in float64, rounded once."""
+    """Interpolate from the nearer end; float32 in float64 and rounded once, since the rounding differs from eager's."""
     kept = dtype or (torch.int64 if is_whole(self.dtype) else self.dtype)
     held = in_type(in_type(self, kept), torch.float64 if kept.is_floating_point else kept)
     if not self.dim():

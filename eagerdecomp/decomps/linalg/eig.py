@@ -357,7 +357,7 @@ def _substituted(work: Tensor, values: Tensor, places: _Places) -> Tensor:
 
 
 def _normalized(vectors: Tensor, values: Tensor, real: bool) -> Tensor:
-    """Of length 1, the largest entry real, as LAPACK gives them; of real matrices in pairs, or real."""
+    """Normalize eigenvectors as LAPACK does: length 1, largest entry real; conjugate pairs for real matrices."""
     vectors = aten.div.Tensor(vectors, lifted(_or_one(aten.amax.default(aten.abs.default(vectors), [1], True)), vectors))
     place = aten.argmax.default(aten.abs.default(vectors), 1, True)
     head = aten.gather.default(vectors, 1, place)

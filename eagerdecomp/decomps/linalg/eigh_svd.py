@@ -70,7 +70,7 @@ class _Rounds:
         self.order = aten.cat.default([arange(*ends, like) for ends in pieces]) if half > 1 else None
 
     def least(self, sizes: Tensor) -> Tensor:
-        """What is worth a rotation in a sweep that begins with `sizes` ``[Q, n, n]`` off the diagonal, of matrices of about 1."""
+        """Threshold of a rotation in a sweep that begins with off-diagonal `sizes` ``[Q, n, n]``, of matrices of norm about 1."""
         most = aten.amax.default(aten.where.self(self.apart, sizes, number_like(sizes, 0.0)), [1])
         most = aten.amax.default(most, [1], True)
         return aten.clamp.default(aten.mul.Scalar(aten.mul.Tensor(most, most), _LATER), torch.finfo(sizes.dtype).eps)  # type: ignore[no-any-return]
@@ -310,7 +310,7 @@ def _linalg_lstsq(
     """`gelsy`, the default, `gelsd` and `gelss` by singular values; `gels` by QR.
 
     All are of least norm. Where singular values lie near `rcond`, `gelsy` cuts a pivoted QR factorization instead, and
-    may count and answer otherwise. Whether `gelsd` and `gelss` answer residuals depends on the rank, which they read.
+    may count and return otherwise. Whether `gelsd` and `gelss` answer residuals depends on the rank, which they read.
     """
     vector = b.dim() == self.dim() - 1 and list(b.shape) == list(self.shape[:-1])
     right = aten.unsqueeze.default(b, -1) if vector else b
@@ -338,7 +338,7 @@ def _linalg_lstsq(
             residuals = unfolded(aten.sum.dim_IntList(_squares(given), [1]), batch)
     elif driver == "gels":
         nothing = aten.eq.Scalar(aten.amax.default(aten.abs.default(matrix), [1, 2], True), 0)
-        # For a matrix of zeros LAPACK answers zeros, and leaves none as residuals; what else is not of full rank it refuses.
+        # For a matrix of zeros LAPACK returns zeros, and leaves none as residuals; what else is not of full rank it refuses.
         solved, info = _by_qr(matrix, given)
         info = aten.where.self(aten.squeeze.dims(nothing, [1, 2]), number_like(info, 0), info)
         aten._linalg_check_errors.default(unfolded(info, batch), "torch.linalg.lstsq", is_matrix=self.dim() == 2)
@@ -360,7 +360,7 @@ def _linalg_lstsq(
             singular = unfolded(values, batch)
             if rows > columns and aten._local_scalar_dense.default(aten.amin.default(count)) == columns:
                 residuals = unfolded(_missed(matrix, found, given), batch)
-    # LAPACK answers in the place of the right side, made as long as the longer of the two.
+    # LAPACK returns in the place of the right side, made as long as the longer of the two.
     longer = aten.constant_pad_nd.default(found, [0, 0, 0, max(rows, columns) - columns]) if rows > columns else found
     solution = cut(column_major(longer, batch), -2, 0, columns)
     return aten.squeeze.dim(solution, -1) if vector else solution, residuals, rank, singular

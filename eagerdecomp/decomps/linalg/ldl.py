@@ -43,7 +43,7 @@ _ALPHA = (1 + math.sqrt(17)) / 8
 
 
 def _magnitude(x: Tensor) -> Tensor:
-    """What LAPACK compares complex numbers by: the sum of the sizes of their parts."""
+    """The magnitude by which LAPACK compares complex numbers: the sum of the absolute values of their parts."""
     if not x.is_complex():
         return aten.abs.default(x)  # type: ignore[no-any-return]
     return aten.sum.dim_IntList(aten.abs.default(aten.view_as_real.default(x)), [-1])  # type: ignore[no-any-return]

@@ -337,7 +337,7 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
 def _answer(
     factors: Tensor, order: Tensor, right: Tensor, batch: Sequence[int], *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """As eager lays it out: column by column, or row by row for an unknown on the left."""
+    """Give the result eager's strides: column-major, or row by row for an unknown on the left."""
     factors, order, right = folded(factors, batch), folded(order, batch), folded(right, batch)
     if adjoint:
         factors = conjugate(factors)

@@ -47,7 +47,7 @@ def _taylor(x: Tensor, degree: int) -> Tensor:
 
 
 def _exponential(x: Tensor) -> Tensor:
-    """Of ``[Q, n, n]``. 84 calls for the squarings, since how many are needed is data, and up to 45 for the polynomial.
+    """Matrix exponential, ``[Q, n, n]``. 84 calls for the squarings, whose number is data, and up to 45 for the polynomial.
 
     Of matrices that are not finite, or of larger norms than are served, it is NaN.
     """

@@ -1,6 +1,6 @@
 """Sums, products, logarithms and exponentials of float64 with what their rounding lost, for what is to be right to the last place.
 
-Each answers two terms: the rounded value and the rest, which together are nearer to the mathematics than one number can be.
+Each returns two terms: the rounded value and the rest, which together are nearer to the mathematics than one number can be.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def product(x: TensorExpr, y: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
 
 
 def logarithm(x: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """That of the power of 2 beside `x`, exactly, and that of the quotient, by the series of ``2 artanh((q - 1) / (q + 1))``.
+    """Logarithm of the power of 2 beside `x`, exactly, and that of the quotient, by the series of ``2 artanh((q - 1) / (q + 1))``.
 
     A kernel's own is one unit off at some numbers, and serves where there is no quotient: of 0, the least numbers and infinity.
     """

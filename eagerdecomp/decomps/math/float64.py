@@ -208,7 +208,7 @@ def log1p(x: Tensor) -> Tensor:
 
 
 def tanh(x: Tensor) -> Tensor:
-    """By the exponential of the negative magnitude, which does not overflow."""
+    """Use the exponential of the negative magnitude, which does not overflow."""
     falling = expm1(_times(magnitude(x), -2))
     size = aten.div.Tensor(falling, _plus(falling, 2))
     small = aten.gt.Tensor(as_number(1e-8, x), magnitude(x))
@@ -264,13 +264,13 @@ def _beside_circle(x: Tensor) -> Tensor:
 
 
 def acos(x: Tensor) -> Tensor:
-    """By half the angle."""
+    """Use the half angle."""
     half = aten.sqrt.default(aten.div.Tensor(less_by(as_number(1, x), x), _plus(x, 1)))
     return _times(aten.atan.default(half), 2)
 
 
 def atan2(y: Tensor, x: Tensor) -> Tensor:
-    """By the quadrant; of two infinities by the diagonal, of two zeros by the axis. A zero's sign shows in what it divides."""
+    """Choose by quadrant; two infinities use the diagonal, two zeros the axis. A zero's sign shows in a quotient by it."""
     zero, pi = as_number(0, y), as_number(math.pi, y)
     infinite = both(aten.eq.Tensor(magnitude(y), as_number(_INF, y)), aten.eq.Tensor(magnitude(x), as_number(_INF, x)))
     slope = aten.where.self(infinite, _times(sign_of(y), sign_of(x)), aten.div.Tensor(y, x))
@@ -341,7 +341,7 @@ def _beyond_exponents(size: Tensor, near: Tensor) -> Tensor:
 
 
 def _odd(x: Tensor, size: Tensor) -> Tensor:
-    """What is `size` right of zero; where that is a zero or no number, `x`."""
+    """Return the value `size` to the right of zero; where that is a zero or NaN, `x`."""
     zero = as_number(0, x)
     found = aten.where.self(aten.gt.Tensor(size, zero), size, x)
     return aten.where.self(aten.gt.Tensor(zero, x), minus(size), found)  # type: ignore[no-any-return]
@@ -356,7 +356,7 @@ def of_one(
 ) -> Callable[[Tensor], Any]:
     """The rule of a formula in float64: integers become the default dtype.
 
-    Complex numbers are refused by the name of eager's kernel, and half types where eager has no `half`. For types of fewer digits
+    Complex numbers are refused by the name of eager's kernel, and 16-bit floats where eager has no `half`. For narrower types
     than float64 there may be a `short` formula, which need not be right to its last place.
     """
 

@@ -150,7 +150,7 @@ def solve_triangular(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool =
     """The ``[Q, n, k]`` that a triangular ``[Q, n, n]`` maps to `right`; the other triangle is not looked at.
 
     A few rows are solved one by one. More are substituted by blocks of `LEAF`: each is solved by its inverse and one step of
-    refinement, which makes the answer as good as substitution by rows wherever a block's condition is below ``1 / eps``: 30 calls,
+    refinement, which makes the result as good as substitution by rows wherever a block's condition is below ``1 / eps``: 30 calls,
     and 10 for every further block.
     """
     batch, size = matrix.size(0), matrix.size(1)

@@ -46,7 +46,7 @@ def in_blocks(make: Callable[[int, int], Tensor], size: int, dim: int, each: int
 
 
 def taken(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """What `gather` gives of an index within range, whose other dimensions broadcast with those of `x`."""
+    """Return the result of `gather` for an index within range, whose other dimensions broadcast with those of `x`."""
     if x.is_conj() or x.is_neg():
         x = aten.clone.default(x)
     if x.dtype is torch.complex128:  # no integer is as wide

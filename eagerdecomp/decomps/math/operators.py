@@ -140,7 +140,7 @@ def _operand(value: TensorExpr | float, beside: TensorExpr) -> Tensor:
 
 
 def polynomial(x: TensorExpr, coefficients: Sequence[TensorExpr | float]) -> TensorExpr:
-    """By Horner's rule, the constant term first."""
+    """Evaluate a polynomial by Horner's rule; the constant term comes first."""
     *rest, last = coefficients
     result = x * last
     for coefficient in reversed(rest[1:]):

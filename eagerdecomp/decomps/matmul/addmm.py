@@ -26,12 +26,12 @@ _PLAIN = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex
 #: From so many multiplications on eager hands a batch of products to BLAS, which reads no factor that is multiplied by nothing.
 _BY_BLAS = 400
 
-# And of half floats, from more in all batches on, to oneDNN, which does so too.
+# And of float16 and bfloat16, from more in all batches on, to oneDNN, which does so too.
 _BY_ONEDNN = 4096
 
 
 def _scaled_alone(self: Tensor, shape: Sequence[int], beta: Any) -> Tensor:
-    """What is left of a sum whose product goes in nowhere, row-major."""
+    """The remaining term of a sum whose product is unused, contiguous."""
     self = aten.expand.default(self, shape)
     if beta == 0:
         return aten.full.default(shape, 0, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
@@ -82,7 +82,7 @@ def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
         aten.expand.default(self, list(result.shape))
     else:
         shape = result.shape if not size else None
-        # The product stands first: the sum is as row-major as it is.
+        # The product stands first: the sum is as contiguous as it is.
         result = aten.add.Tensor(result, self) if beta == 1 else aten.add.Tensor(result, self, alpha=beta)
         if result.numel() != size or result.dim() > 3 or (shape is not None and result.shape != shape):
             aten.expand.default(self, aten.bmm.default(batch1, batch2).shape)  # raises: it has broadcast the product

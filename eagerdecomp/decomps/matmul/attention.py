@@ -57,10 +57,10 @@ def _forward(
     if attn_mask is None:
         weights = aten._softmax.default(scores, -1, False)
         out = aten.bmm.default(weights, value_rows)
-        # exp(top - lse) is the largest weight of its row, so the softmax kernel's answer holds the log-sum-exp.
+        # exp(top - lse) is the largest weight of its row, so the softmax kernel's result holds the log-sum-exp.
         lse = aten.sub.Tensor(aten.amax.default(scores, [-1]), aten.log.default(aten.amax.default(weights, [-1])))
     else:
-        # A row that the mask empties answers zeros, and 0 for its log-sum-exp.
+        # A row that the mask empties returns zeros, and 0 for its log-sum-exp.
         zero, one = (aten.full.default([], x, dtype=wide_type(query.dtype), device=query.device) for x in (0.0, 1.0))
         top = aten.amax.default(scores, [-1], True)
         top = aten.where.self(aten.eq.Scalar(top, -math.inf), zero, top)

@@ -28,7 +28,7 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
 
     Forward and backward hold scores of one block at a time, ``[B, H, L, block_size]``, where the library's own rules hold all
     ``[B, H, L, S]``; a block costs 20 to 30 kernel calls each way. Results, log-sum-exp included, are the same up to rounding, so
-    forward may run by these rules and backward by a kernel, or the other way round. Attention that torch itself takes apart
+    forward may run by these rules and backward by a kernel, or the other way round. Attention that torch itself decomposes
     (dropout, double backward) never arrives whole and is not blocked.
 
     Raises:

@@ -145,7 +145,7 @@ def _per_dim(given: Sequence[int], dims: int) -> list[int]:
 
 
 def _format(input: Tensor, weight: Tensor) -> torch.memory_format:
-    """What a convolution's results lie in: channels last where either argument does. In three dimensions only oneDNN's kernel
+    """The memory format of a convolution's results: channels last if either argument is. In three dimensions only oneDNN's kernel
     knows that."""
     known = [torch.channels_last]
     if _onednn_takes(input.dtype):
@@ -207,7 +207,7 @@ def convolution(
     if not channels:  # of nothing eager makes nothing, whatever the weights would make
         return aten.full.default([batch, 0, *sizes], 0, dtype=input.dtype, device=input.device)
     rows = aten.reshape.default(weight, [groups, outputs // groups, channels // groups * math.prod(kernel)])
-    if bias is not None:  # of half types the sum is rounded with it, once
+    if bias is not None:  # of float16 and bfloat16 the sum is rounded with it, once
         rows, columns, bias = widened(rows), widened(columns), widened(bias)
     result = aten.view.default(aten.bmm.default(rows, columns), [outputs, batch, *sizes])
     if bias is not None:
@@ -218,7 +218,7 @@ def convolution(
 def _check_geometry(
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], more: Sequence[int], transposed: bool
 ) -> None:
-    """Refuse what eager's kernels refuse, which the product of patches would answer."""
+    """Refuse what eager's kernels refuse, which the product of patches would return."""
     if min(padding) < 0:
         raise RuntimeError("negative padding is not supported")
     if min(more) < 0:
@@ -255,7 +255,7 @@ def _check_weight(
             "instead"
         )
     if input.size(1) != (first if transposed else second * groups):
-        return  # what is behind tells of it
+        return  # what is behind reports it
     outputs = second * groups if transposed else first
     if bias is not None and list(bias.shape) != [outputs]:
         raise RuntimeError(
@@ -413,7 +413,7 @@ def _slow_backward(
     gradients = aten.convolution_backward.default(
         grad_output, self, weight, None, stride, padding, [1, 1], False, [0, 0], 1, output_mask
     )
-    # oneDNN's kernel answers the weight's gradient whenever it is asked for the bias's.
+    # oneDNN's kernel returns the weight's gradient whenever it is asked for the bias's.
     return tuple(gradient if asked else None for gradient, asked in zip(gradients, output_mask, strict=True))
 
 

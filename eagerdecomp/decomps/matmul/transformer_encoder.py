@@ -118,7 +118,7 @@ def multi_head_attention(
     context, attention = _attended(heads(), batch, length, num_head, embed_dim // num_head, mask, mask_type)
     projected = aten.view.default(_linear(context, proj_weight, proj_bias), [batch, length, embed_dim])
     if not need_weights:
-        # Eager answers an undefined tensor, which Python sees as None.
+        # Eager returns an undefined tensor, which Python sees as None.
         return projected, None
     attention = aten.view.default(attention, [batch, num_head, length, length])
     if average_attn_weights:

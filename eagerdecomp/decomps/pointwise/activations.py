@@ -1,4 +1,4 @@
-"""Activations and their gradients in fewer kernels than the shipped entries take, half types in float32 with one rounding.
+"""Activations and their gradients in fewer kernels than the shipped entries take, 16-bit floats in float32 with one rounding.
 
 Each formula is written for operands of one floating type; any other call is left to the shipped entries.
 """
@@ -30,7 +30,7 @@ _NAN = Constant(math.nan)
 
 
 def _formula(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A plain formula of tensors of one floating type: computed in float32 where they are of a half type, rounded once."""
+    """A plain formula of tensors of one floating type: computed in float32 where they are of float16 or bfloat16, rounded once."""
 
     @functools.wraps(fn)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -97,7 +97,7 @@ def _shrunk_softly(self: Tensor, lambd: float) -> Any:
 
 @rule("aten.log_sigmoid_forward.default")
 def _log_sigmoid_forward(self: Tensor) -> Any:
-    """The logarithm, and ``exp(-|x|)``, which its gradient on the CPU starts from. Both are row-major."""
+    """The logarithm, and ``exp(-|x|)``, which its gradient on the CPU starts from. Both are contiguous."""
     dtype = self.dtype
     if not dtype.is_floating_point:
         return NotImplemented
@@ -287,7 +287,7 @@ def _sigmoid_backward(grad_output: Tensor, output: Tensor) -> Any:
 
 @rule("aten.native_dropout.default", recorded=True)
 def _native_dropout(input: Tensor, p: float, train: bool | None) -> Any:
-    """Of no elements eager answers the tensor itself, and a mask of its type, of any other a new one. The shipped entry answers the
+    """Without elements eager returns the tensor itself, and a mask of its dtype, else a new one. The shipped entry returns the
     tensor where it drops nothing, takes no word for not training, and refuses complex numbers."""
     if not input.numel():
         return input, aten.empty_like.default(input)
@@ -342,7 +342,7 @@ def _glu(self: Tensor, dim: int = -1) -> Any:
 
 @rule("aten.glu_backward.default", recorded=True)
 def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Any:
-    """Of half types too the gate is rounded before the gradient of its own argument starts from it, as in eager's kernel."""
+    """In 16-bit floats too the gate is rounded before the gradient of its own argument starts from it, as in eager's kernel."""
     value, gate = _halves(self, dim)
     if grad_output.shape != value.shape or grad_output.dtype is not self.dtype or not self.dtype.is_floating_point:
         return NotImplemented

@@ -43,7 +43,7 @@ _SUBNORMAL = 2.0**-1022
 
 @rule("aten.frexp.Tensor", recorded=True)
 def _frexp(self: Tensor) -> Any:
-    """By the bits of a float64, in which all smaller types are normal numbers."""
+    """Read the bits of a float64, in which values of all smaller dtypes are normal numbers."""
     if not self.dtype.is_floating_point:
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     x = in_type(self, torch.float64)

@@ -171,7 +171,7 @@ def _shift_right(self: Any, other: Any) -> Any:
 @rule("aten.angle.default", recorded=True)
 def _angle(self: Tensor) -> Any:
     if self.dtype.is_complex:
-        if not self.is_contiguous():  # eager's result is row-major whatever it is made of
+        if not self.is_contiguous():  # eager's result is contiguous whatever it is made of
             self = aten.clone.default(self, memory_format=torch.contiguous_format)
         parts = aten.view_as_real.default(self)
         return aten.atan2.default(aten.select.int(parts, -1, 1), aten.select.int(parts, -1, 0))
@@ -188,7 +188,7 @@ def _angle(self: Tensor) -> Any:
 def _conj_physical(self: Tensor) -> Any:
     if not self.dtype.is_complex:
         return self
-    if self.is_conj():  # what its memory holds is the answer
+    if self.is_conj():  # what its memory holds is the result
         return aten.clone.default(aten._conj.default(self))
     parts = aten.view_as_real.default(self)
     # 1 for the real part, -1 for the other: a product keeps the layout, and the sign of every zero right.
@@ -215,7 +215,7 @@ def _efficient_zeros(
 @rule("aten.exp2.default", recorded=True)
 def _exp2(self: Tensor) -> Any:
     dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.get_default_dtype()
-    # Not `pow.Scalar`, which answers row-major results whatever the layout of its exponent.
+    # Not `pow.Scalar`, which returns contiguous results whatever the layout of its exponent.
     return aten.pow.Tensor_Tensor(aten.full.default([], 2.0, dtype=dtype, device=self.device), self)
 
 
@@ -266,7 +266,7 @@ _LARGE = 2.0**32
 
 def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
     """`addcmul` and `addcdiv` in two kernels: the product, then `add` with `value` as its `alpha`. Eager multiplies by `value`
-    first; the results differ by no more than the product's own rounding, and in half types not at all."""
+    first; the results differ by no more than the product's own rounding, and in float16 and bfloat16 not at all."""
 
     def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
         dtype = self.dtype
@@ -292,7 +292,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
         result = promoted(operands)
         if result is torch.bool:
             raise not_implemented(f"{name}_cpu_out", result)
-        # Every operand in the result's type first, half types in float32, rounded once at the end.
+        # Every operand in the result's type first, float16 and bfloat16 in float32, rounded once at the end.
         wide = torch.float32 if result in HALF else result
         value = +held_number(value, wide)  # of a bool, its number
         self, tensor1, tensor2 = (x if x.dtype is wide else aten._to_copy.default(x, dtype=wide) for x in operands)
@@ -338,7 +338,7 @@ def _fill(self: Tensor, value: Any = 0) -> Tensor:
 
 @rule("aten.lerp.Scalar")
 def _lerp(self: Tensor, end: Tensor, weight: Any) -> Any:
-    """Towards `end` from the nearer side, as eager computes it: two kernels, six for half types."""
+    """Towards `end` from the nearer side, as eager computes it: two kernels, six for float16 and bfloat16."""
     dtype = self.dtype
     if dtype is not end.dtype:
         raise RuntimeError(f"expected dtype {cpp_name(dtype)} for `end` but got dtype {cpp_name(end.dtype)}")
@@ -364,7 +364,7 @@ def _lerp(self: Tensor, end: Tensor, weight: Any) -> Any:
 
 
 def _times_log(log: OpOverload) -> Callable[..., Any]:
-    """``x log y``, and 0 where x is 0 and y is a number: in half types eager rounds the logarithm before it multiplies."""
+    """``x log y``, and 0 where x is 0 and y is a number: in 16-bit floats eager rounds the logarithm before it multiplies."""
 
     def link(self: Tensor, other: Tensor) -> Any:
         return aten.where.self(
@@ -410,7 +410,7 @@ def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> Any:
 
 
 def _product_by_scalar(self: Tensor, other: Any) -> Any:
-    """Eager multiplies in place by the scalar as a tensor of the dtype of `self`, which rounds it in half types."""
+    """Eager multiplies in place by the scalar as a tensor of the dtype of `self`, which rounds it in float16 and bfloat16."""
     if self.dtype not in HALF or isinstance(other, complex):
         return aten.mul.Scalar(self, other)
     return aten.mul.Tensor(self, aten.full.default([], other, dtype=self.dtype, device=self.device))
@@ -446,7 +446,7 @@ def _masked_fill_by_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Any:
 
 
 def _compared(of_tensors: OpOverload) -> Callable[..., Any]:
-    """Eager rounds the number to the half type that it is compared in; the shipped entries compare in float32."""
+    """Eager rounds the number to the 16-bit float type that it is compared in; the shipped entries compare in float32."""
 
     def run(self: Tensor, other: Any) -> Any:
         if self.dtype not in HALF or isinstance(other, (bool, complex)):
@@ -487,7 +487,7 @@ def _edges(dtype: torch.dtype) -> tuple[float, float]:
 
 @rule("aten.add.Tensor", recorded=True)
 def _add_bools(self: Any, other: Any, *, alpha: Any = 1) -> Any:
-    """Of bools: the shipped entry multiplies them by a number, and fails where that makes integers of them."""
+    """Handle bools: the shipped entry multiplies them by a number, and fails where that makes integers of them."""
     of_bools = all(x.dtype is torch.bool if isinstance(x, Tensor) else isinstance(x, bool) for x in (self, other))
     if not of_bools or alpha == 1 or isinstance(alpha, (float, complex)):
         return NotImplemented
@@ -499,7 +499,7 @@ def _add_bools(self: Any, other: Any, *, alpha: Any = 1) -> Any:
 
 @rule("aten.pow.Tensor_Scalar", recorded=True)
 def _pow_of_bools(self: Tensor, exponent: Any) -> Any:
-    """Of bools by a bool: the shipped entry counts it as an integer."""
+    """Handle bools by a bool, which the shipped entry counts as an integer."""
     if not isinstance(exponent, bool) or self.dtype is not torch.bool:
         return NotImplemented
     return aten.clone.default(self) if exponent else aten.full_like.default(self, True)

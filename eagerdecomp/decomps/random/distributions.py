@@ -62,7 +62,7 @@ def _draws_or_warns(*args: Any, **kwargs: Any) -> bool:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The type a law is computed in: half types round once, at the end."""
+    """The type a law is computed in: float16 and bfloat16 round once, at the end."""
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
@@ -188,7 +188,7 @@ def _integers(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | 
 
 
 def _laid_out(draw: _Draw, like: Tensor, order: Sequence[int], dtype: torch.dtype, device: Any, *parameters: Any) -> Tensor:
-    """``run(like, order, dtype, *parameters)``: drawn in memory order, answered in the shape of `like`."""
+    """``run(like, order, dtype, *parameters)``: drawn in memory order, returned in the shape of `like`."""
     if all(position == dim for position, dim in enumerate(order)):
         return draw(list(like.shape), dtype, device, *parameters)
     drawn: Tensor = aten.permute.default(draw([like.shape[dim] for dim in order], dtype, device, *parameters), inverse(order))
@@ -211,7 +211,7 @@ def _bernoulli_(self: Tensor, p: float = 0.5, *, generator: torch.Generator | No
 
 
 def _normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: torch.Generator | None = None) -> Any:
-    """Of the types that a law is drawn in, in row-major order: what most calls ask for."""
+    """Draw in the dtypes that a sampler computes in, contiguous: the common case."""
     dtype = self.dtype
     if generator is None and (dtype is torch.float32 or dtype is torch.float64) and self.is_contiguous():
         if mean == 0 and std == 1:

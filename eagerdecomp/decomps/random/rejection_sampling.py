@@ -27,7 +27,7 @@ aten = torch.ops.aten
 
 
 def _takes_generator(*args: Any, **kwargs: Any) -> bool:
-    """Of these ops it is the last argument, by position or by name."""
+    """The generator is the last argument of these ops, by position or by name."""
     return any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))
 
 
@@ -73,7 +73,7 @@ def _uniform(like: TensorExpr, rounds: int) -> TensorExpr:
 
 
 def _first(accepted: TensorExpr, candidates: TensorExpr) -> TensorExpr:
-    """Of each column the first candidate accepted; of one without any, the first."""
+    """Choose the first accepted candidate of each column; the first one if none is accepted."""
     chosen = aten.argmax.default(accepted.to(torch.uint8).tensor, 0, True)
     return TensorExpr(aten.squeeze.dim(aten.gather.default(candidates.tensor, 0, chosen), 0))
 
@@ -146,7 +146,7 @@ def _invert(first: TensorExpr, ratios: TensorExpr) -> TensorExpr:
 
 
 def _stirling_table(like: Tensor) -> Tensor:
-    """What Stirling's formula about ``k + 1`` leaves of ``log k!``, for the first `_TABLE` counts."""
+    """The remainder of Stirling's formula about ``k + 1`` for ``log k!``, for the first `_TABLE` counts."""
     counts = TensorExpr(aten.arange.start_step(0, _TABLE, 1, dtype=torch.float64, device=like.device))
     factorials = counts.clamp(1).log().cumsum()
     return (factorials - (counts + 0.5) * (counts + 1).log() + counts + (1 - 0.5 * math.log(2 * math.pi))).tensor
@@ -253,7 +253,7 @@ def _draw_large_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
 
 
 def _draw_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
-    """Of the rarer outcome; where either parameter is out of its range the answer is replaced by the caller."""
+    """Draw the count of the rarer outcome; where either parameter is out of its range the result is replaced by the caller."""
     large = trials * chance >= _LARGE_MEAN
     above = _draw_large_binomial(choose(large, trials, 2 * _LARGE_MEAN), choose(large, chance, 0.5))
     return choose(large, above, _draw_small_binomial(trials, choose(large, 0.0, chance)))

@@ -77,7 +77,7 @@ def _zero_for_nan(value: TensorExpr) -> TensorExpr:
 
 
 def _gamma_near_zero(shape: TensorExpr, x: TensorExpr) -> TensorExpr:
-    """By the power series of the distribution function, for ``x < 0.8``."""
+    """Use the power series of the distribution function, for ``x < 0.8``."""
     term, over = None, 1 / shape
     series, squares = over, over * over
     for order in range(1, 6):
@@ -92,7 +92,7 @@ def _gamma_near_zero(shape: TensorExpr, x: TensorExpr) -> TensorExpr:
 
 
 def _gamma_saddle(shape: TensorExpr, x: TensorExpr) -> TensorExpr:
-    """By Rice's saddle point expansion, for shapes above 8."""
+    """Use Rice's saddle point expansion, for shapes above 8."""
     square = shape * shape
     middle = 1440 * square + 6 * x * (53 - 120 * x) - 65 * x * x / shape + shape * (107 + 3600 * x)
     middle = (1 + 24 * shape * (1 + 12 * shape)) * middle / (1244160 * square * square)
@@ -125,7 +125,7 @@ def _gamma(shape: TensorExpr, x: TensorExpr) -> TensorExpr:
 
 
 def _beta_near_zero(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr, factor: TensorExpr) -> TensorExpr:
-    """By `alpha`, where x is near 0: a power series."""
+    """Gradient by `alpha` where x is near 0: a power series."""
     term, over = None, 1 / alpha
     series = over * (factor + over)
     for order in range(1, 11):
@@ -137,7 +137,7 @@ def _beta_near_zero(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr, factor: 
 
 
 def _beta_near_one(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr, factor: TensorExpr) -> TensorExpr:
-    """By `alpha`, where x is near 1: a power series in ``1 - x`` of the mirrored law, by its second parameter."""
+    """Gradient by `alpha` where x is near 1: a power series in ``1 - x`` of the mirrored distribution."""
     rest = 1 - x
     term, products, slopes = None, None, None
     series = factor / beta
@@ -153,7 +153,7 @@ def _beta_near_one(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr, factor: T
 
 
 def _beta_saddle(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr) -> TensorExpr:
-    """By Rice's saddle point expansion, for two parameters above 6."""
+    """Use Rice's saddle point expansion, for two parameters above 6."""
     total = alpha + beta
     mean, rest, product = alpha / total, 1 - x, alpha * beta
     spread = (product / (total + 1)).sqrt() / total
@@ -208,7 +208,7 @@ def _dirichlet(x: TensorExpr, alpha: TensorExpr, total: TensorExpr) -> TensorExp
 
 
 def _elementwise(formula: Callable[..., TensorExpr], kernel: str) -> Callable[..., Any]:
-    """The rule of a formula: one type for all arguments, broadcast together, a row-major result."""
+    """The rule of a formula: one type for all arguments, broadcast together, a contiguous result."""
 
     def run(*given: Tensor) -> Tensor:
         dtype = given[0].dtype

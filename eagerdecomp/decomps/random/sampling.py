@@ -105,7 +105,7 @@ def _check_std(std: Tensor) -> None:
 
 
 def _noise(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
-    """Standard normal noise in the type of `like`; half types in float32, to be rounded once."""
+    """Standard normal noise in the type of `like`; float16 and bfloat16 in float32, to be rounded once."""
     dtype = like.dtype
     if not (dtype.is_floating_point or dtype.is_complex or 0 in shape):
         raise not_implemented("normal_kernel_cpu", dtype)
@@ -189,7 +189,7 @@ def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, g
         # The first arrivals of independent Poisson clocks with these rates.
         ahead = aten.div.Tensor(weights, aten.exponential.default(weights, generator=generator))
         return aten.argmax.default(ahead, -1, True) if num_samples == 1 else aten.topk.default(ahead, num_samples, -1)[1]
-    # How many of the cumulated shares lie at or below a level in [0, 1): a weight of 0 is never met.
+    # How many of the cumulated shares lie at or below a level in [0, 1): a weight of 0 is never seen.
     edges = aten.cumsum.default(weights, -1)
     edges = aten.div.Tensor(edges, aten.unsqueeze.default(aten.select.int(edges, -1, -1), -1))
     level = aten.rand.generator([*rows, num_samples], generator=generator, dtype=torch.float64, device=weights.device)

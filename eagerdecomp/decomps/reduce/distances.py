@@ -79,7 +79,7 @@ def _length(differences: Tensor, p: float) -> Any:
 
 
 def _directions(differences: Tensor, distances: Tensor, p: float) -> Tensor:
-    """What each coordinate of a pair is moved by, up to the pair's factor."""
+    """The gradient of each coordinate of a pair, up to the pair's factor."""
     if p == 2:
         return differences
     sizes = aten.abs.default(differences)

@@ -1,7 +1,7 @@
 """Histograms of one dimension and more: a search among the edges of each dimension, then one `scatter_add` of the weights.
 
 Where no range is given eager computes the edges from numbers that it reads, the ends of the data; so do these rules, which then run
-anew at each call.
+again at each call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _check_points(points: Tensor, dims: int) -> None:
 
 
 def _check(points: Tensor, dims: int, counts: Sequence[int], weight: Tensor | None) -> None:
-    """Of points [..., dims] and how many bins each dimension has."""
+    """Histogram of points [..., dims] with a number of bins for each dimension."""
     _check_points(points, dims)
     for dim, count in enumerate(counts):
         if count <= 0:
@@ -60,7 +60,7 @@ def _ends(points: Tensor, dims: int, range: Sequence[float] | None) -> list[tupl
         ends = list(zip(range[::2], range[1::2], strict=True))
     elif not points.numel():
         ends = [(0.0, 1.0)] * dims
-    elif points.dtype not in (torch.float32, torch.float64):  # half types eager's kernel counts, but finds no ends of
+    elif points.dtype not in (torch.float32, torch.float64):  # float16 and bfloat16 eager's kernel counts, but finds no ends of
         raise not_implemented("histogramdd", points.dtype)
     else:
         columns = aten.reshape.default(points, [-1, dims])

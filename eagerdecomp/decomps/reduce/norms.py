@@ -35,7 +35,7 @@ def _logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool = False) -> Any:
 
 @rule("aten.linalg_vector_norm.default")
 def _vector_norm(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Of one element it is the magnitude itself, whose square may be out of range: no call of this rule."""
+    """Decline one element: its norm is the magnitude, whose square may be out of range."""
     rank, shape = self.dim(), self.shape
     dims = list(dim) if dim else list(range(rank))
     if not self.dtype.is_floating_point and not self.dtype.is_complex:

@@ -114,7 +114,7 @@ def _two(like: Tensor) -> Tensor:
 
 
 def _flattened(order_statistic: Callable[..., Any]) -> Callable[[Tensor], Any]:
-    """Over all elements; NaN of an empty tensor, as eager answers for floating types."""
+    """Over all elements; NaN of an empty tensor, as eager returns for floating types."""
 
     def run(self: Tensor) -> Any:
         if not self.numel():
@@ -169,7 +169,7 @@ def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: flo
 
 @rule("aten.std_mean.correction", recorded=True)
 def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    """The shipped entry answers a named tuple where eager answers a plain one."""
+    """The shipped entry returns a named tuple where eager returns a plain one."""
     if self.dtype.is_complex:
         variance, mean = _complex_var_mean(self, dim, correction, keepdim)
         return aten.sqrt.default(variance), mean

@@ -175,7 +175,7 @@ def _of_mean(segments: _Segments, grad: Tensor, output: Tensor, data: Tensor, in
 
 
 def _of_extremum(segments: _Segments, grad: Tensor, output: Tensor, data: Tensor, initial: Any) -> Tensor:
-    """As eager shares it among those that are equal: a gradient above 0 in parts, one below 0 to each in full."""
+    """Share the gradient among equal values as eager does: a gradient above 0 in parts, one below 0 to each in full."""
     values = segments.flat(data)
     hit = aten.logical_or.default(aten.eq.Tensor(values, segments.spread(segments.numbered(output))), aten.isnan.default(values))
     zero = aten.full.default([], 0, dtype=values.dtype, device=values.device)
@@ -220,7 +220,7 @@ def _reduction(reduce: str) -> tuple[str, float]:
 
 
 def _check(data: Tensor, lengths: Tensor | None, indices: Tensor | None, offsets: Tensor | None, axis: int) -> int:
-    """What eager asks of types and sizes; answers the axis, counted from the front."""
+    """Check dtypes and sizes as eager does; return the axis, counted from the front."""
     axis = _check_sizes(data, lengths, indices, offsets, axis)
     name, bounds = ("lengths", lengths) if offsets is None else ("offsets", offsets)
     if not data.dtype.is_floating_point:

@@ -44,7 +44,7 @@ def _of_log_softmax(grad_output: Tensor, output: Tensor, dim: Any) -> Any:
 
 @rule("aten._safe_softmax.default")
 def _safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
-    """A row of nothing but -inf, which a mask has emptied, answers zeros."""
+    """A row of nothing but -inf, which a mask has emptied, returns zeros."""
     if not self.dim() or not self.numel():
         return NotImplemented
     scores = self if dtype is None or self.dtype is dtype else aten._to_copy.default(self, dtype=dtype)

@@ -103,7 +103,7 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _mode_of_few(self: Tensor, dim: int, keepdim: bool) -> Any:
-    """That of a short row, in which NaN may be: by comparing each place with each.
+    """Sort a short row, NaN included, by comparing all pairs of elements.
 
     Eager inserts one number after the other: one that is less than the first goes to the front, any other goes down as long as it
     is less than its neighbour, and so not beyond a NaN. Equal numbers are a run where there is no NaN between them, a NaN is one.
@@ -154,7 +154,7 @@ def _mode_of_none(self: Tensor, dim: int, keepdim: bool) -> Any:
 def _distinct(ordered: Tensor, numbered: bool, counted: bool) -> tuple[Tensor, Any, Any]:
     """``distinct(ordered, shape, back, counted)``: what is left of a flat tensor when each run of equal values becomes one.
 
-    `back` maps each place to its run: None if not asked for, else a function from run numbers to the answer."""
+    `back` maps each place to its run: None if not asked for, else a function from run numbers to the result."""
     length, device = ordered.size(0), ordered.device
     first = aten.full.default([min(length, 1)], True, dtype=torch.bool, device=device)
     starts = (
@@ -286,7 +286,7 @@ def _searchsorted(
 
 
 def _halving(row: Tensor, values: Tensor, reached: Any, length: int) -> Any:
-    """Eager's binary search, probe by probe: of rows with NaN, or out of order, the answer is where its probes lead."""
+    """Eager's binary search, probe by probe: of rows with NaN, or out of order, the result is where its probes lead."""
     start = aten.full.default(list(values.shape), 0, dtype=torch.int64, device=values.device)
     end = aten.full.default(list(values.shape), length, dtype=torch.int64, device=values.device)
     parts, last = 1, False
@@ -385,7 +385,7 @@ def _computed_in(dtype: torch.dtype, number: Any) -> torch.dtype:
 
 @rule("aten.bucketize.Tensor", "aten.bucketize.Scalar", recorded=True)
 def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
-    """Of tensors among boundaries the shipped entry serves; without boundaries it answers the type of what is sought."""
+    """Handle scalars, and calls without boundaries, where the shipped entry returns the wrong dtype."""
     if boundaries.dim() != 1:
         return NotImplemented
     if isinstance(self, Tensor):

@@ -88,7 +88,7 @@ def _bag_of_each(offsets: Tensor, count: int) -> Any:
 
 
 def _is_fast(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int) -> bool:
-    """Whether eager sums without asking for each index's bag, which it then does not answer either."""
+    """Whether eager sums without asking for each index's bag, which it then does not return either."""
     dense = weight.stride(1) == 1 and (per_sample_weights is None or per_sample_weights.stride(0) == 1)
     return mode == _SUM and dense and weight.dtype is not torch.float64 and padding_idx < 0
 
@@ -173,7 +173,7 @@ def _forward_only(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> Any:
-    """What training uses answers the same, but for the sizes of the bags of a sum: those are zeros, one for each offset."""
+    """Return the results of the training form, but for the bag sizes of a sum: those are zeros, one for each offset."""
     given = (scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
     output, each, sizes, chosen = aten._embedding_bag.default(weight, indices, offsets, *given)
     if include_last_offset and mode == _SUM:
@@ -251,7 +251,7 @@ def _dense_backward(
 
 
 def _frequencies(indices: Tensor, num_weights: int) -> Any:
-    """What eager divides each row's gradient by: for the n-th of the indices that occur, in order, how often the n-th smallest of
+    """The divisor of each row's gradient in eager: for the n-th of the indices that occur, in order, how often the n-th smallest of
     *all* indices occurs. That is its own number only where no index occurs twice before it."""
     whole = {"dtype": torch.int64, "device": indices.device}
     count = aten.index_put.default(aten.full.default([num_weights], 0, **whole), [indices], aten.full.default([], 1, **whole), True)

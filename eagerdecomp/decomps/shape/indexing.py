@@ -36,7 +36,7 @@ _GATHER = IfRouted(op_called("aten.gather.default"))
 
 @rule("aten.index_select.default")
 def _index_select(self: Tensor, dim: int, at: Tensor) -> Any:
-    """By `index`, which counts negative indices from the end: without their sign they are out of range, as eager has it.
+    """Use `index`, which counts negative indices from the end: without their sign they are out of range, as eager has it.
 
     In the second dimension, where eager's kernel is another and raises what `gather` does, by that, if there is one.
     """
@@ -131,7 +131,7 @@ _OLDER_REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
 @rule("aten.scatter.reduce", recorded=True)
 def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Any:
-    """What `scatter` did before `scatter_reduce` was."""
+    """The old form of `scatter_reduce`."""
     if reduce not in _OLDER_REDUCTIONS:
         raise RuntimeError("reduce argument must be either add or multiply.")
     return aten.scatter_reduce.two(self, dim, index, src, _OLDER_REDUCTIONS[reduce])
@@ -286,7 +286,7 @@ def _rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | Non
 
 
 def _scatter_by(scatter: OpOverload, self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    """``scatter(self, dim, index, source)``, of complex numbers of half types by their parts, which no kernel scatters whole."""
+    """``scatter(self, dim, index, source)``, of complex numbers of 16-bit floats by their parts, which no kernel scatters whole."""
     if self.dtype is not torch.complex32:
         return scatter(self, dim, index, source)
     of_both = aten.expand.default(aten.unsqueeze.default(index, -1), [*source.shape, 2])
@@ -311,7 +311,7 @@ _IN_STEPS = IfRouted(_added_in_steps)
 
 @rule("aten.index_add.default")
 def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
-    """By `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end.
+    """Use `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end.
 
     ATen's kernel calls `scatter_add` too, for the first and the last of several dimensions, int64 indices and `alpha=1`. All
     other calls round the sum at each element, where `scatter_add` may sum float16 and bfloat16 in float32 and round once; so these
@@ -342,7 +342,7 @@ def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 @rule("aten.index_copy.default")
 def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    """By `scatter`, for the same reason."""
+    """Use `scatter`, for the same reason."""
     found = _rows(self, dim, index, source) if index.dtype is torch.int64 else None
     if found is None:
         return NotImplemented
@@ -373,7 +373,7 @@ def _take(self: Tensor, index: Tensor) -> Any:
 def _put_unchecked(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Any:
-    """What autograd calls for the gradient of indexing; unsafe ones need not be checked, and may be."""
+    """The op that autograd calls for the gradient of indexing; unsafe ones need not be checked, and may be."""
     return aten.index_put.default(self, indices, values, accumulate)
 
 

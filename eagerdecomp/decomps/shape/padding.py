@@ -80,19 +80,19 @@ def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]
         summed = aten.index_put.default(zeros, _index(self, padding, places), grad_output, True)
         formed = _formed(self, dims)
         form = torch.contiguous_format if formed is None or _plainly_row_major(formed) else suggested_memory_format(formed)
-        # The sums are row-major as the zeros are: to ask them would make one program for each size.
+        # The sums are contiguous as the zeros are: to ask them would make one program for each size.
         return summed if form is torch.contiguous_format else aten.clone.default(summed, memory_format=form)
 
     return run
 
 
 def _formed(self: Tensor, dims: int) -> Tensor | None:
-    """What tells the kernels the memory format: the input, if it is a batch or a volume; else they answer row-major results."""
+    """The tensor that gives the memory format: the input, if it is a batch or a volume; else they return contiguous results."""
     return self if self.dim() == dims + 2 or dims == 3 else None
 
 
 def _plainly_row_major(x: Tensor) -> bool:
-    """Whether its sizes alone show that a row-major tensor is not channels last as well: strides differ from size to size."""
+    """Whether its sizes alone show that a contiguous tensor is not channels last as well: strides differ from size to size."""
     return x.is_contiguous() and (x.size(1) - 1) * (x.size(-1) - 1) > 0
 
 
@@ -115,7 +115,7 @@ def _check(self: Tensor, padding: Sequence[int], dims: int, kind: str) -> None:
                 "Padding size should be less than the corresponding input dimension, but got: padding "
                 f"({pair[0]}, {pair[1]}) at dimension {number} of input {list(self.shape)}"
             )
-    if min(padding) >= 0:  # a size that is not asked for tells no two calls apart
+    if min(padding) >= 0:  # a size that is not asked for distinguishes no two calls
         return
     sizes = _sizes(self, padding)
     if min(sizes) < 0 or not any(sizes) or (dims == 1 and sizes[0] < 1):

@@ -51,7 +51,7 @@ def _linspace(
     start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None, **options: Any
 ) -> Any:
     """Each half counted from its own end; the shipped entry counts the middle of an odd number from the first. Of integers: from
-    ends that are cut to integers, in float64; the shipped entry cuts the results alone, of float32. Of half types: each step is
+    ends that are cut to integers, in float64; the shipped entry cuts the results alone, of float32. Of 16-bit floats: each step is
     rounded, as the kernel rounds it."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if dtype in HALF and steps > 1 and layout in (None, torch.strided) and not isinstance(start, complex):

@@ -270,7 +270,7 @@ _NO_TRIANGLES = RARE - {torch.complex32}
 
 
 def _triangle(kernel: str, op: OpOverload, comparison: OpOverload) -> Callable[..., Any]:
-    """What lies on one side of a diagonal, and zeros: columns against the column that the diagonal has in their row."""
+    """Keep the elements on one side of a diagonal, zeros elsewhere: compare columns with the diagonal's column in each row."""
 
     def triangle(self: Tensor, diagonal: int = 0) -> Any:
         shape = self.shape
@@ -308,7 +308,7 @@ def _wrapped(dim: int, rank: int) -> int:
 
 
 def _copied(view: OpOverload) -> Callable[..., Any]:
-    """The rule of an op that answers a copy of what a view would show."""
+    """The rule of an op that returns a copy of what a view would show."""
 
     def copied(*args: Any, **kwargs: Any) -> Any:
         seen = view(*args, **kwargs)

@@ -170,7 +170,7 @@ def _airy(x: TensorExpr) -> TensorExpr:
 # -- rules --------------------------------------------------------------------------------------------------------
 
 
-#: Op, formula, the name by which eager's kernel refuses, whether it has half types.
+#: Op, formula, the name by which eager's kernel refuses, whether it has float16 and bfloat16.
 _TABLE: tuple[tuple[str, Callable[[TensorExpr], TensorExpr], str, bool], ...] = (
     ("aten.i0.default", _i(0, False), "i0_vml_cpu", True),
     ("aten.special_i0e.default", _i(0, True), "i0e_cpu", True),

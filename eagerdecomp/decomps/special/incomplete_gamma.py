@@ -125,7 +125,7 @@ def _alternating(x: TensorExpr, a: TensorExpr, count: int) -> TensorExpr:
 
 
 def _shares(a: TensorExpr, x: TensorExpr, lengths: _Lengths) -> tuple[TensorExpr, TensorExpr]:
-    """What lies below `x`, and what above, for numbers above 0."""
+    """The lower and upper incomplete gamma functions, for arguments above 0."""
     quotient = x / a
     near = (quotient > _LOW) & (quotient < _HIGH)
     half_square = _half_square(x, a, near)

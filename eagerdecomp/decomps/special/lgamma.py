@@ -28,7 +28,7 @@ _DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1
 
 
 def _from_whole(x: TensorExpr) -> TensorExpr:
-    """What is between `x` and the whole number beside it, exactly."""
+    """The distance between `x` and the nearest integer, exactly."""
     return x - TensorExpr(aten.round.default(x.tensor))
 
 
@@ -41,7 +41,7 @@ def _less_a_line(u: TensorExpr, start: float, slope: float) -> tuple[TensorExpr,
 
 
 def _lgamma_beside_2(u: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """That of ``2 + u``, for `u` up to a half, as a sum of two: its zeros are factors, of a line that the rest is small beside."""
+    """Log-gamma of ``2 + u``, for `u` up to a half, as a sum of two: its zeros are factors of a dominant line."""
     square, lost = product(u, u)
     both, dropped = total(u, square)
     line, below = _less_a_line(u, 0.421875, 0.09375)
@@ -50,7 +50,7 @@ def _lgamma_beside_2(u: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
 
 
 def _between(x: TensorExpr, whole: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """What the gamma function is multiplied by between `x`, up to 4, and what is beside 2, and the relative rest."""
+    """Recurrence factor between gamma(x), x <= 4, and gamma near 2, with its relative rounding error."""
     first = choose(whole < 2, x.abs(), choose(whole > 2, x - 1, 1.0))
     second = choose(whole < 1, x + 1, choose(whole > 3, x - 2, 1.0))
     both, lost = product(first, second)
@@ -108,7 +108,7 @@ def _lgamma_short(x: TensorExpr) -> TensorExpr:
 
 
 def _log_sine(beside: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """Of ``sin(pi y) / (pi y)``, as a sum of two: a line in the square of `y` times that, and what is small beside it."""
+    """Logarithm of ``sin(pi y) / (pi y)``, as a sum of two: a line in the square of `y` times that, and what is small beside it."""
     square, lost = product(beside, beside)
     line, below = _less_a_line(square, -1.640625, 0.625)
     rough, missed = product(square, line)

@@ -2,7 +2,7 @@
 
 Those of Chebyshev take that for the first few orders alone, as eager does: beyond, between -1 and 1, they are sines and cosines,
 and outside hyperbolic ones. The others have no such form: their highest order is read when orders are a tensor, so that such a call
-runs anew each time; one number as the order is known without.
+runs again each time; one number as the order is known without.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _product_less(factor: TensorExpr, value: TensorExpr, other: TensorExpr) -> T
 
 @dataclass(frozen=True)
 class _Kind:
-    """Of Chebyshev's polynomials: the first one is ``slope * x + start``; in ``theta``, waves of ``n + shift``.
+    """Chebyshev polynomials: the first one is ``slope * x + start``; in ``theta``, waves of ``n + shift``.
 
     `sine` and `mirrored` are whether that is a sine, over the one of ``theta`` times `shift`, and what it is below -1.
     """

@@ -152,7 +152,7 @@ def _polygamma(n: int, self: Tensor) -> Any:
 
 
 def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> TensorExpr:
-    """What eager's reflection gives there: the sine of a rounded multiple of pi, in its type, is not 0."""
+    """The value of eager's reflection formula: the sine of a rounded multiple of pi, in its type, is not 0."""
     x = TensorExpr(self).to(wide_type(dtype))
     sine = TensorExpr(aten.sin.default((x * math.pi).tensor)).to(torch.float64)
     return (math.pi / sine) ** 2

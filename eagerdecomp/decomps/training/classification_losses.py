@@ -96,7 +96,7 @@ def _chosen(rank: int, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
 
 
 def _in_eagers_words(error: RuntimeError) -> IndexError | RuntimeError:
-    """What eager says of a class out of range, for the error of a look-up or a write by classes; any other as it is."""
+    """Eager's message for a class out of range, for the error of a look-up or a write by classes; any other as it is."""
     found = re.match(r"index (-?\d+) is out of bounds for dimension", str(error))
     return IndexError(f"Target {found[1]} is out of bounds.") if found else error
 
@@ -238,7 +238,7 @@ def _check_multi_margin(kernel: str, self: Tensor, target: Tensor, p: float, wei
 
 
 def _missed(self: Tensor, target: Tensor, margin: float, rows: int, classes: int) -> tuple[Any, Any]:
-    """By how much each class misses its margin to the row's own class, and the own class as a column."""
+    """The margin violation of each class against the row's own class, and the own class as a column."""
     scores = aten.reshape.default(self, [rows, classes])
     at = aten.reshape.default(target, [rows, 1])
     return aten.add.Scalar(aten.sub.Tensor(scores, aten.gather.default(scores, 1, at)), margin), at

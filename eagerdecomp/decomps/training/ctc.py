@@ -35,7 +35,7 @@ _INF = float("inf")
 
 
 class _Paths(NamedTuple):
-    """What `_paths` gives, rows in the order of its steps, the first before any step: ``[B, T + 1, S + 2]``."""
+    """The result of `_paths`, rows in the order of its steps, the first before any step: ``[B, T + 1, S + 2]``."""
 
     arrived: Tensor  #: of the paths that reach a state, its own log probability at that time left out
     within: Tensor  #: with it
@@ -190,7 +190,7 @@ def _paths(own: Tensor, labels: Tensor, entered: Tensor) -> _Paths:
 
 
 def _log_sum_exp(x: Tensor, dim: int) -> Any:
-    """The softmax kernel's answer holds it: the greatest of ``x - log_sum_exp(x)`` belongs to the greatest `x`."""
+    """The softmax kernel's result holds it: the greatest of ``x - log_sum_exp(x)`` belongs to the greatest `x`."""
     return aten.sub.Tensor(aten.amax.default(x, [dim]), aten.amax.default(aten._log_softmax.default(x, dim, False), [dim]))
 
 

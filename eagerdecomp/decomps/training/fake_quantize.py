@@ -73,7 +73,7 @@ def _per_tensor(self: Tensor, scale: float, zero_point: int, quant_min: int, qua
 
 
 def _reciprocal(step: float) -> float:
-    """Of a float32, in float32."""
+    """Quantize a float32 in float32."""
     return math.copysign(math.inf, step) if abs(step) <= 2.0**-128 else rounded(1 / step, torch.float32)
 
 
@@ -104,7 +104,7 @@ def _by_numbers(self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int,
 
 
 def _switched(on: Tensor, x: Tensor, quantized: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """What was quantized where that is on, `x` itself otherwise."""
+    """Return the quantized values where quantization is on, `x` otherwise."""
     return aten.where.self(on, quantized, x), aten.logical_or.default(mask, aten.logical_not.default(on))
 
 
@@ -264,7 +264,7 @@ def _gradients(
 
 @dataclass(frozen=True)
 class _Observed:
-    """What the fused op answers, and what becomes of its four state tensors."""
+    """The results of the fused op, and the new values of its four state tensors."""
 
     output: Tensor
     mask: Tensor

@@ -2,7 +2,7 @@
 
 Steps and learning rates that come as tensors on the CPU are read, as eager's CPU kernels read them; on another device they stay
 tensors, and what depends on the step alone is computed for all parameters at once, in double precision. Scales and flags are never
-read. Parameters, gradients and state meet element by element, large ones in blocks; half types are computed in float32 and rounded
+read. Parameters, gradients and state meet element by element, large ones in blocks; 16-bit floats use float32 and are rounded
 once, where they are written.
 """
 
@@ -140,7 +140,7 @@ def _above(tensor: Tensor, number: Any) -> Tensor:
 
 
 def _blend(step: _Step, target: Tensor, factor: Any, other: Tensor, weight: Any) -> Tensor:
-    """``target * factor + other * weight``, without a factor where that is None: written to the target, answered unrounded."""
+    """``target * factor + other * weight``, without a factor where that is None: written to the target, returned unrounded."""
     if isinstance(weight, Tensor):
         other, weight = aten.mul.Tensor(other, weight), 1
     if step.skip is None and step.in_place and target.dtype not in HALF:
@@ -315,7 +315,7 @@ def _sgd(
 ) -> None:
     """Two kernels a parameter, five with momentum.
 
-    Eager's kernel for half types leaves all parameters but the last few as they are, and reads momentum as floats that are not
+    Eager's kernel for 16-bit floats leaves all parameters but the last few as they are, and reads momentum as floats that are not
     there; ours takes every parameter as the kernel takes those few.
     """
     lists = {"grads": grads, "momentum_buffer_list": buffers}

@@ -362,7 +362,7 @@ def _native_group_norm_backward(
     group: int,
     output_mask: Sequence[bool],
 ) -> Any:
-    """Of groups without elements, by whose number the shipped entry divides: the weight's gradient keeps what is no number."""
+    """Handle groups without elements, where the shipped entry divides by 0: the weight's gradient keeps NaN."""
     wants_input, *wants = output_mask
     if N * C * HxW or (weight is None and any(wants)):
         return NotImplemented
@@ -385,7 +385,7 @@ def _fused_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tens
     fits = len(shape) > 0 and list(input.shape[max(input.dim() - len(shape), 0) :]) == shape
     if not (fits and input.dtype.is_floating_point and (weight is None or list(weight.shape) == shape)):
         return NotImplemented
-    if not input.is_contiguous():  # eager's result is row-major whatever the input
+    if not input.is_contiguous():  # eager's result is contiguous whatever the input
         input = aten.clone.default(input, memory_format=torch.contiguous_format)
     wide = widened(input)
     square = aten.mean.dim(aten.mul.Tensor(wide, wide), list(range(-len(shape), 0)), True)

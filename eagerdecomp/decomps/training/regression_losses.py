@@ -37,7 +37,7 @@ def _reducer(loss: Tensor, reduction: int) -> Any:
 
 
 def _share(reduction: int, self: Tensor) -> float:
-    """What the gradient of one element is multiplied by for the reduction."""
+    """The factor of an element's gradient for the reduction."""
     return 1.0 / (self.numel() or 1) if reduction == _MEAN else 1.0
 
 
@@ -109,7 +109,7 @@ def _smooth_l1(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float
     return _reducer(loss if beta == 1 else aten.div.Scalar(loss, beta), reduction)
 
 
-# The kernels of these gradients answer row-major results.
+# The kernels of these gradients answer contiguous results.
 
 
 @rule("aten.mse_loss_backward.default")

@@ -104,7 +104,7 @@ class _Problem:
 
     @property
     def shape(self) -> list[int]:
-        """That of the scores."""
+        """The gradient of the scores."""
         return [*self.query.shape[:3], self.key.size(2)]
 
     def by_group(self, x: Tensor) -> Any:
@@ -124,7 +124,7 @@ class _Problem:
         return scores
 
     def kept(self) -> Tensor | None:
-        """What each weight is multiplied with by dropout; None for no dropout."""
+        """The dropout factor of each weight; None without dropout."""
         if not self.dropout_p:
             return None
         size, dtype = math.prod(self.shape), wide_type(self.query.dtype)
@@ -382,7 +382,7 @@ def _flash_forward(
     block_table: Tensor | None = None,
     num_splits: int | None = None,
 ) -> Any:
-    """Of ``[B, L, H, D]``, or of ``[total, H, D]`` and the offsets of the sequences. Pages of keys (`block_table`) are joined
+    """Attention of ``[B, L, H, D]``, or ``[total, H, D]`` and sequence offsets. Pages of keys (`block_table`) are joined
     first, for batches without offsets of keys."""
     if block_table is not None:
         if cum_seq_k is not None:
@@ -591,7 +591,7 @@ def _efficient_forward(
     seqlen_k: Tensor | None = None,
     window_size: int | None = None,
 ) -> Any:
-    """Of ``[B, L, H, D]``, or of ``[1, total, H, D]`` and the offsets of the sequences."""
+    """Attention of ``[B, L, H, D]``, or of ``[1, total, H, D]`` and the offsets of the sequences."""
     if bias is not None and cu_seqlens_q is not None:
         return NotImplemented
     seed, offset = _seeds(dropout_p, query)
@@ -742,7 +742,7 @@ def _cudnn_forward(
     seqused_k: Tensor | None = None,  # since torch 2.15, as is the next
     block_table: Tensor | None = None,
 ) -> Any:
-    """Of batches; of sequences end to end see `_flash_attention_forward`."""
+    """Attention of batches; for concatenated sequences see `_flash_attention_forward`."""
     if any(one is not None for one in (cum_seq_q, cum_seq_k, seqused_k, block_table)):
         return NotImplemented
     return _cudnn(query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, return_debug_mask, scale=scale)
@@ -764,7 +764,7 @@ def _cudnn_forward_into(
     seqused_k: Tensor | None = None,
     block_table: Tensor | None = None,
 ) -> Any:
-    """Of sequences end to end, as flash attention's, but that a query sees keys counted from the first."""
+    """Attention of concatenated sequences, as flash attention's, but a query sees keys counted from the first."""
     if cum_seq_k is None or block_table is not None:
         return NotImplemented
     row_of, rows, _ = _sequences(cum_seq_q, query.size(0))
@@ -817,7 +817,7 @@ def _overrideable(
     *,
     scale: float | None = None,
 ) -> Any:
-    """Of ``[B, H, L, D]`` or ``[H, L, D]``."""
+    """Attention of ``[B, H, L, D]`` or ``[H, L, D]``."""
     seed, offset = _seeds(dropout_p, query)
     operands = _of_batch(query), _of_batch(key), _of_batch(value)
     scaling = scaling_of(operands[0], scale)

@@ -132,7 +132,7 @@ _BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 
 @rule("aten._philox_uniform_.default", recorded=True)
 def _uniform(self: Tensor, key: Tensor, low: float = 0.0, high: float = 1.0) -> Any:
-    """Of [0, 1), by the lower bits of a word; a float64 by those of two, the upper one first."""
+    """Uniform in [0, 1), from the lower bits of a word; a float64 by those of two, the upper one first."""
     dtype = wide_type(self.dtype)
     if self.dtype is torch.float64:
         high_word, low_word = _words(self, key, 2)
@@ -147,7 +147,7 @@ def _uniform(self: Tensor, key: Tensor, low: float = 0.0, high: float = 1.0) -> 
 
 @rule("aten._philox_normal_.default", recorded=True)
 def _normal(self: Tensor, key: Tensor, mean: float = 0.0, std: float = 1.0) -> Any:
-    """By Box and Muller 1958, "A note on the generation of random normal deviates": two numbers of two words each, or of four."""
+    """Box and Muller 1958, "A note on the generation of random normal deviates": two numbers of two words each, or of four."""
     dtype, streams = wide_type(self.dtype), _streams(self, key)
     words = streams.words(streams.count + streams.count % 2, 2 if self.dtype is torch.float64 else 1)
     given = aten.reshape.default(words, [*words.shape[:-2], -1, 2, words.size(-1)])

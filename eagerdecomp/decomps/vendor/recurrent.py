@@ -64,13 +64,13 @@ class _Layers:
         return list(aten.unbind.int(input, 1 if self.batch_first else 0))
 
     def whole(self, steps: Sequence[Tensor]) -> Any:
-        """What `steps` takes apart."""
+        """Join the rows of all steps: the inverse of `steps`."""
         return aten.cat.default(steps) if self.batch_sizes else aten.stack.default(steps, 1 if self.batch_first else 0)
 
 
 @dataclass
 class _Step:
-    """What backward needs of a step of a layer and direction: what went in, and what the cell left."""
+    """The values of a step of a layer and direction that backward needs: the inputs, and the cell's results."""
 
     time: int
     given: Tensor
@@ -160,7 +160,7 @@ def _run_direction(
 
 
 def _dropout(layers: _Layers, layer: int, like: Tensor, seed: Tensor | None) -> Any:
-    """What the output of a layer is multiplied with; None for no dropout, and behind the last layer."""
+    """The dropout factor of a layer's output; None without dropout, and after the last layer."""
     if not layers.dropped or seed is None or layer == layers.num_layers - 1:
         return None
     if layers.dropout >= 1:

@@ -61,7 +61,7 @@ def _batch_norm(
 
 
 def _wide_product(op: Any, self: Tensor, mat2: Tensor, out_dtype: torch.dtype) -> Any:
-    """A product of half types kept in float32, or in their own type, as CUDA has it."""
+    """A product of float16 and bfloat16 kept in float32, or in their own type, as CUDA has it."""
     for one in (self, mat2):
         if one.dtype is not out_dtype and not (one.dtype in HALF and out_dtype is torch.float32):
             raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
@@ -133,7 +133,7 @@ def _matmul_backward(grad: Tensor, self: Tensor, other: Tensor, mask: Sequence[b
 
 
 def _summed_to(grad: Tensor, shape: Sequence[int]) -> Any:
-    """What was broadcast, summed."""
+    """Sum over the broadcast dimensions."""
     extra = grad.dim() - len(shape)
     dims = [*range(extra), *(extra + dim for dim, size in enumerate(shape) if size == 1 and grad.size(extra + dim) != 1)]
     return aten.view.default(aten.sum.dim_IntList(grad, dims), list(shape)) if dims else grad
@@ -152,7 +152,7 @@ def _max_pool_backward(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> Any:
-    """By the places of the maxima, found again."""
+    """Use the indices of the maxima, computed again."""
     _, indices = aten.max_pool2d_with_indices.default(self, kernel_size, stride, padding, dilation, ceil_mode)
     return aten.max_pool2d_with_indices_backward.default(
         grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices

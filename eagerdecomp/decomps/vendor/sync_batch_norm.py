@@ -28,7 +28,7 @@ def _per_channel(values: Tensor, input: Tensor) -> Any:
 
 @rule("aten.batch_norm_stats.default", recorded=True)
 def _stats(input: Tensor, eps: float) -> Any:
-    """-> mean and inverse deviation of each channel, of a half type in float32."""
+    """-> mean and inverse deviation of each channel, of float16 or bfloat16 in float32."""
     given, dims = widened(input), _all_but_channels(input)
     var = aten.var.correction(given, dims, correction=0)
     return aten.mean.dim(given, dims), aten.rsqrt.default(aten.add.Scalar(var, eps))

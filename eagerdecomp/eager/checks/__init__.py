@@ -1,1 +1,1 @@
-"""What eager checks of arguments before its kernels run, in its words."""
+"""Eager's checks of arguments before its kernels run, with its messages."""

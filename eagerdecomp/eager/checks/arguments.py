@@ -20,7 +20,7 @@ __all__ = ["ARGUMENT_CHECKS", "NORM_CHECKS", "check_topk"]
 
 
 def _size(x: Tensor, dim: int) -> int:
-    """As ATen's `size` asks, whose error comes ahead of what the operator itself would say of the shape."""
+    """Check a dimension as ATen's `size` does, whose error comes before the operator's own check of the shape."""
     if not x.dim():
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     return x.size(_wrapped(dim, x.dim()))
@@ -34,7 +34,7 @@ def _wrapped(dim: int, rank: int) -> int:
 
 
 def check_topk(self: Tensor, k: int, dim: int) -> None:
-    """What eager's kernel refuses; for the rules that stand in for it, since Core ATen holds the op."""
+    """Checks of eager's kernel, for rules that replace it although Core ATen holds the op."""
     if self.dtype is torch.bool:
         raise RuntimeError("topk does not support bool dtypes on CPU")
     if self.is_complex():
@@ -463,7 +463,7 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
 
 
 def _batch(places: Sequence[int], training: int) -> Callable[..., None]:
-    """Of batch norm: types as `_normalized` asks; statistics are of at least one element."""
+    """Check batch norm: dtypes as `_normalized` does; statistics have at least one element."""
     typed = _normalized(*places)
 
     def check(input: Tensor, *more: Any) -> None:
@@ -485,7 +485,7 @@ def _groups(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C
         )
     for name, one in (("weight", weight), ("bias", bias)):
         if one is not None and list(one.shape) != [C]:
-            told = shape_text([0] if weight is None else weight.shape)  # of the bias too eager tells the weight's
+            told = shape_text([0] if weight is None else weight.shape)  # of the bias too eager says the weight's
             raise RuntimeError(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
                 f"but got {name} of shape {told} and input of shape {shape}"
@@ -498,7 +498,7 @@ def _groups(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C
 
 
 def _normalized(*places: int) -> Callable[..., None]:
-    """Eager's norms take one type alone, or half floats beside parameters in float32; those stand at `places`."""
+    """Eager's norms take one type alone, or float16 and bfloat16 beside parameters in float32; those stand at `places`."""
 
     def check(input: Tensor, *more: Any) -> None:
         given = [one for one in (more[place] for place in places) if one is not None]

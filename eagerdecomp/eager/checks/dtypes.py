@@ -1,6 +1,6 @@
 """Checks of the types that operands and numbers are computed in together, in eager's words: what its kernels know no numbers of.
 
-torch's Python references widen halves of complex numbers, and take truths for integers, where eager's kernels refuse both.
+torch's Python references widen halves of complex numbers, and take bools for integers, where eager's kernels refuse both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What eager checks of the operands of products, and of what is added to one, in its words and order."""
+"""Eager's checks of the operands of products, and of the added term, in its order and with its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What eager refuses of the random laws: parameters out of range and types without the law, in its words."""
+"""Eager's checks of random ops: parameters out of range and unsupported dtypes, with its messages."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _check_viewed(self: Tensor, size: Sequence[int]) -> None:
 
 
 def check_few(elements: Tensor, test_elements: Tensor) -> None:
-    """Of `isin`: few elements are looked for one by one, in a view of them all."""
+    """The strides of `isin`, which looks for few elements one by one, in a view of them all."""
     if test_elements.numel() < int(10 * elements.numel() ** 0.145):
         _check_viewed(test_elements, [test_elements.numel()])
 
@@ -87,7 +87,7 @@ def _split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
 
 
 def _is_skipped(one: Tensor) -> bool:
-    """Of tensors that are joined, one of shape [0] is left out whatever the others are."""
+    """Skip tensors of shape [0] in a concatenation, whatever the others are."""
     return one.dim() == 1 and not one.size(0)
 
 
@@ -167,7 +167,7 @@ def _as_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], storag
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
     span = reach(size, stride)
     own = self.numel() if self.is_contiguous() else reach(self.shape, self.stride())
-    if offset + span <= self.storage_offset() + own:  # without asking for the storage, which no key tells of
+    if offset + span <= self.storage_offset() + own:  # without asking for the storage, which no key reports
         return
     held = self.untyped_storage().nbytes()
     needed = (offset + span) * self.element_size()

@@ -36,17 +36,17 @@ def trace(
     keep: Iterable[OpLike] = (),
     symbolic: Mapping[str, int | Sequence[int]] | None = None,
 ) -> Callable[..., torch.fx.GraphModule]:
-    """``trace(fn, ops)(*args)``: run `fn` once in `EagerDecompMode`, and answer what reached the backend as a `GraphModule`.
+    """``trace(fn, ops)(*args)``: run `fn` once in `EagerDecompMode`, and return what reached the backend as a `GraphModule`.
 
     Every kernel call is a ``call_function`` node whose target is an overload of the set, in the order of the run: of the forward
     pass, of a ``backward()`` or ``torch.autograd.grad`` within `fn`, of an optimizer's step. Nothing is added and nothing left
-    out: writes in place stay writes, random ops draw anew. Each node has ``meta["val"]``, a fake tensor of the shape, strides and
+    out: writes in place stay writes, random ops draw again. Each node has ``meta["val"]``, a fake tensor of the shape, strides and
     dtype of the run, ``meta["original_aten"]``, the op that PyTorch called, and the line of yours that it comes from, a gradient
     from the one that it is the gradient of. It is the first run of its rules; what runs often may make fewer calls, once the
     passes have been over what was recorded. A backend's kernel is one node; its `compile` hook is not asked. Ranges of a profiler
     are no kernel calls.
 
-    The graph takes what `fn` takes, nested alike, and answers what it answers. Tensors that `fn` holds (parameters, buffers, a
+    The graph takes what `fn` takes, nested alike, and returns what it returns. Tensors that `fn` holds (parameters, buffers, a
     closure's) are attributes of the graph, the very same tensors, and are written where `fn` writes them. Numbers and other values
     stay what they were. It makes kernel calls and no more: `.grad` is not set, so return the gradients that you want as outputs.
     Called on other values it does to them what `fn` would. Called on what it was not made for (other shapes, strides, dtypes,
@@ -79,7 +79,7 @@ def trace(
 
 
 class _Capture:
-    """One run of a function: its inputs as placeholders, the run, its answer as the graph's output."""
+    """One run of a function: its inputs as placeholders, the run, its result as the graph's output."""
 
     def __init__(
         self, fn: Callable[..., Any], args: Any, kwargs: dict[str, Any], symbolic: Mapping[str, int | Sequence[int]]
@@ -131,7 +131,7 @@ class _Capture:
             raise TraceRequestError(f"symbolic: {name}, which is {shown}, has no dimension {', '.join(map(str, dims))}") from None
 
     def _answer(self) -> Any:
-        """What the function answers."""
+        """The results of the function."""
         try:
             return self._fn(*self._args, **self._kwargs)
         except RuntimeError as error:

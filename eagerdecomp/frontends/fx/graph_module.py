@@ -1,4 +1,4 @@
-"""What a traced run became: a graph of kernel calls that runs on inputs like those it was made of, and refuses others."""
+"""The result of a traced run: a graph of kernel calls that runs on inputs like the traced ones, and rejects others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Trace(torch.fx.GraphModule):
                 except ZeroDivisionError:
                     if self.meta.get("sizes") is None:
                         raise
-                    raise TraceError("a number computed of the sizes divides by zero for these: trace it anew") from None
+                    raise TraceError("a number computed of the sizes divides by zero for these: trace it again") from None
 
         cls.forward = checked
         return made
@@ -50,7 +50,7 @@ def as_traced(value: Any, expected: Any) -> None:
     """
     found = list(value.shape) if isinstance(value, Tensor) else value
     if found != expected and not (isinstance(found, float) and math.isnan(found) and math.isnan(expected)):
-        raise TraceError(f"the traced run went on by {expected!r}, which it read from a tensor; now it is {found!r}: trace it anew")
+        raise TraceError(f"the traced run went on by {expected!r}, which it read from a tensor; now it is {found!r}: retrace it")
 
 
 def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Sizes | None) -> None:
@@ -75,12 +75,12 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
         else:
             like = type(want) is type(value) and bool(want == value)
         if not like:
-            raise TraceError(f"{node.name} is {looks(value)}; the graph was made with {looks(want)}: trace it anew")
+            raise TraceError(f"{node.name} is {looks(value)}; the graph was made with {looks(want)}: trace it again")
         twin = node.meta.get("same_as")
         if twin is not None and value is not given[twin]:
-            raise TraceError(f"{node.name} was the same tensor as {placeholders[twin].name} when the graph was made: trace it anew")
+            raise TraceError(f"{node.name} was the same tensor as {placeholders[twin].name} when the graph was made: retrace it")
     if sizes is not None and (broken := sizes.broken(symbols, names)):
-        raise TraceError(f"the graph holds only where {broken}: trace it anew")
+        raise TraceError(f"the graph holds only where {broken}: trace it again")
 
 
 def looks(value: Any) -> str:

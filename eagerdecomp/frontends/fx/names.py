@@ -38,7 +38,7 @@ def safe(name: str) -> str:
 
 
 def names_held(fn: Callable[..., Any]) -> dict[int, str]:
-    """What a function calls the tensors that it holds: by id, the path to each with dots as underscores."""
+    """Names of the tensors that a function holds: by id, the path to each with dots as underscores."""
     names: dict[int, str] = {}
     for name, value in _holders(fn):
         if isinstance(value, torch.nn.Module):

@@ -181,7 +181,7 @@ class GraphRecorder(DispatchMode):
         return f'File "{line.file}", line {line.number}, in {line.function.rpartition(".")[2]}\n    {line.text}'
 
     def read(self, value: Any) -> Any:
-        """What stands for a value in a node's arguments."""
+        """The representation of a value in a node's arguments."""
         if isinstance(value, Tensor):
             known = self._find(value)
             if known is None:
@@ -240,7 +240,7 @@ class GraphRecorder(DispatchMode):
         self._known[value._cdata] = _Known(WeakTensor(value), node, number, val, storage)
 
     def _picture(self, value: Any) -> Any:
-        """What ``meta["val"]`` holds of a value: a fake tensor in place of a tensor."""
+        """The ``meta["val"]`` of a value: a fake tensor in place of a tensor."""
         if not isinstance(value, Tensor):
             return value
         if value.layout is not torch.strided:

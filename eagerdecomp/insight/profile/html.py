@@ -101,7 +101,7 @@ def _tiles(digest: Digest) -> list[tuple[str, str, str]]:
         ("calls", f"{count_text(total.calls)} \u2192 {count_text(digest.kernel_calls)}", "of ops \u2192 of kernels"),
         ("outside the set", count_text(outside), "ops that ran natively" if outside else "all that ran is of the set"),
         ("time in calls", duration_text(total.seconds), _of_the_run(total, head.seconds, head.recorder_seconds)),
-        ("cache hits", hits, f"of {counted(decomposed, 'call')} taken apart" if decomposed else "no call was taken apart"),
+        ("cache hits", hits, f"of {counted(decomposed, 'call')} decomposed" if decomposed else "no call was decomposed"),
         ("misses", count_text(total.misses), f"{count_text(total.bypassed)} bypassed, {counted(digest.programs, 'program')} held"),
     ]
 
@@ -137,7 +137,7 @@ def _flow(digest: Digest, links: Mapping[str, str]) -> dict[str, object]:
     }
     parts: dict[str, tuple[str, Sequence[int]]] = {"all": ("all ops", range(len(flows)))}
     if 0 < len(some) < len(flows):
-        parts = {"changed": ("ops that were taken apart or ran natively", some), **parts}
+        parts = {"changed": ("ops that were decomposed or ran natively", some), **parts}
     pictures = {}
     for part, (_, places) in parts.items() if flows else ():
         for way, (told, width, words) in ways.items():
@@ -173,7 +173,7 @@ def _cache(digest: Digest) -> dict[str, object]:
     shown = [
         ("Hits", f"{counted(total.hits, 'call')} that ran a stored program or a linked rule", "hits"),
         ("Misses", f"{counted(total.misses, 'call')} recorded as a new program", "misses"),
-        ("Bypassed", f"{counted(total.bypassed, 'call')} that ran a rule anew", "bypassed"),
+        ("Bypassed", f"{counted(total.bypassed, 'call')} that ran a rule again", "bypassed"),
         ("Programs", f"{count_text(digest.programs)} held at the end", "programs"),
     ]
     native = [one.fell_back + one.refused for one in buckets]

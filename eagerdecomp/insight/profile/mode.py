@@ -93,7 +93,7 @@ class RecordingMode(EagerDecompMode):
         if not notes.begun:
             notes.begun, notes.started = now(), datetime.now(timezone.utc).isoformat(timespec="seconds")
             notes.programs = self.cache.info().programs
-        # In a body of a higher-order op, which enters the mode anew, the watch may be there already.
+        # In a body of a higher-order op, which enters the mode again, the watch may be there already.
         watching = self._watching.stack
         watching.append(not any(mode is self._watch for mode in mode_stack()))
         if watching[-1]:
@@ -166,7 +166,7 @@ class RecordingMode(EagerDecompMode):
         args: Sequence[Any],
         kwargs: dict[str, Any] | None,
     ) -> int:
-        """What a call that raised nothing turned out to be, by the counts of its op before and after; keeps misses and bypasses."""
+        """Classify a call that raised nothing by its op's counts before and after; record misses and bypasses."""
         if call.fell_back:
             return _FELL_BACK
         entry = self._entries[builtin(call.op)]
@@ -194,7 +194,7 @@ class RecordingMode(EagerDecompMode):
         call.spent += now() - began
 
     def record(self, *, script: str = "", args: Sequence[str] = (), exit_code: int | None = None) -> Record:
-        """What was recorded so far. The arguments go into its head: what was run, and the exit code that it had."""
+        """Return the record so far. The arguments go into its head: what was run, and the exit code that it had."""
         notes, tallies = self._notes, self._notes.tallies()
         buckets, bucket_seconds = buckets_of(tallies, notes.programs)
         events = notes.timeline.events_of(notes.begun)
@@ -264,7 +264,7 @@ class _Watch(AmbientMode):
 
 
 class _Notes:
-    """What one mode keeps, of all threads."""
+    """The state of one mode, for all threads."""
 
     def __init__(self, timeline: int) -> None:
         self.lines = UserLines()
@@ -334,7 +334,7 @@ class _Notes:
             self._unsupported[call.op, call.line] = told
 
     def unsupported(self) -> tuple[Unsupported, ...]:
-        """The calls without a route, in the order they were met."""
+        """The calls without a route, in the order they were seen."""
         with self._lock:
             return tuple(self._unsupported.values())
 
@@ -373,7 +373,7 @@ class _Notes:
 
 @contextmanager
 def _quiet(call: Call | None) -> Iterator[None]:
-    """What is called meanwhile is no kernel call by itself."""
+    """Suspend recording: calls made meanwhile are no kernel calls of the program."""
     if call is None or call.quiet:
         yield
         return
@@ -385,7 +385,7 @@ def _quiet(call: Call | None) -> Iterator[None]:
 
 
 def _marks(entry: Entry | None, thread: int) -> tuple[int | None, int, int, int]:
-    """What tells, seen before and after a call, what became of it: the first differs if this thread's call was no hit."""
+    """Counts that show, before and after a call, what happened to it: the first differs if this thread's call was no hit."""
     return (None, 0, 0, 0) if entry is None else (entry.seen.get(thread), entry.misses, entry.declined, entry.host_random)
 
 

@@ -23,7 +23,7 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class Record:
-    """What a run did. Its size is bounded: calls are counted by op and line, and of single ones only the first are kept.
+    """The record of a run. Its size is bounded: calls are counted by op and line, and of single ones only the first are kept.
 
     Attributes:
         head: what run it was.
@@ -34,8 +34,8 @@ class Record:
         bucket_seconds: how long each of those is.
         misses: the first calls that were recorded, in their order.
         misses_left_out: how many there were beyond those.
-        bypasses: calls that ran a rule anew, by reason, the most first.
-        unsupported: calls without a route, in the order they were met.
+        bypasses: calls that ran a rule again, by reason, the most first.
+        unsupported: calls without a route, in the order they were seen.
         events: the first calls, by their start.
         events_left_out: how many there were beyond those.
         notes: what the record lacks, in sentences.
@@ -99,11 +99,13 @@ class Record:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise RecordError(f"not a record, as eagerdecomp run --record writes one ({error}): record anew") from None
+            raise RecordError(f"not a record, as eagerdecomp run --record writes one ({error}): record again") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise RecordError(f'not a record, as eagerdecomp run --record writes one (no "format": "{FORMAT}" in it): record anew')
+            raise RecordError(f'not a record, as eagerdecomp run --record writes one (no "format": "{FORMAT}" in it): record again')
         if data.get("version") != VERSION:
-            raise RecordError(f"a record of version {data.get('version')!r}; this eagerdecomp reads version {VERSION}: record anew")
+            raise RecordError(
+                f"a record of version {data.get('version')!r}; this eagerdecomp reads version {VERSION}: re-record it"
+            )
         try:
             whole = cls(
                 _checked(Head(**{name: _frozen(value) for name, value in data["head"].items()})),
@@ -122,13 +124,13 @@ class Record:
             )
             made = _checked(whole)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise RecordError(f"a record that lacks something ({type(error).__name__}: {error}): record anew") from None
+            raise RecordError(f"a record that lacks something ({type(error).__name__}: {error}): record again") from None
         placed: tuple[Site | Miss | Bypass | Unsupported | Event, ...]
         placed = (*made.sites, *made.misses, *made.bypasses, *made.unsupported, *made.events)
         for one in placed:
             if not 0 <= one.line < len(made.lines):
                 words = f"{one.op} came from line {one.line} of {len(made.lines)}"
-                raise RecordError(f"a record that lacks something ({words}): record anew")
+                raise RecordError(f"a record that lacks something ({words}): record again")
         return made
 
 

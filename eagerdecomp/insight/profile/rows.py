@@ -9,7 +9,7 @@ __all__ = ["Bucket", "Bypass", "Event", "Flow", "Head", "KernelEvent", "Miss", "
 
 @dataclass(frozen=True)
 class Head:
-    """What run it was.
+    """The metadata of the run.
 
     Attributes:
         script: what was run: a file, a module's name, or "" where a mode was entered by hand.
@@ -61,7 +61,7 @@ class Site:
         direct: calls that the kernel of the backend ran as they were, or that passed as plumbing.
         hits: decomposed by a linked rule or a stored program.
         misses: decomposed and recorded, as no stored program fitted.
-        bypassed: decomposed by a rule that was run anew, with neither key nor program.
+        bypassed: decomposed by a rule that was run again, with neither key nor program.
         fell_back: run natively although unsupported, as `on_unsupported="fallback"` has it.
         refused: without a route to the set: `UnsupportedOpError`.
         failed: ended in any other exception.
@@ -103,7 +103,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Bucket:
-    """What happened in one stretch of time. Stretches in which nothing was called are left out.
+    """The counts of one stretch of time. Stretches in which nothing was called are left out.
 
     Attributes:
         start: where it begins, in seconds from the start of the run; each is `Record.bucket_seconds` long.
@@ -146,7 +146,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class Bypass:
-    """The calls of one op from one line that ran their rule anew for one reason."""
+    """The calls of one op from one line that ran their rule again for one reason."""
 
     op: str
     line: int

@@ -1,4 +1,4 @@
-"""What a record comes to: its calls by op, by source line and by kernel reached; as values, as JSON and in a few lines."""
+"""Summary of a record: its calls by op, by source line and by kernel reached; as values, as JSON and in a few lines."""
 
 from __future__ import annotations
 

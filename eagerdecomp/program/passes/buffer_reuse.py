@@ -37,7 +37,7 @@ class Layout:
 def layouts_of(
     program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], arguments: Sequence[Any]
 ) -> tuple[Any, dict[Slot, Layout]]:
-    """What the program answers for the arguments, and the layouts of the plain, dense tensors that its kernels made on the way."""
+    """Run the program; return its results, and the layouts of the plain, dense tensors that its kernels made."""
     layouts: dict[Slot, Layout] = {}
     calls = iter(program.calls)
 

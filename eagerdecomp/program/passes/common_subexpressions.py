@@ -49,7 +49,7 @@ def _renamed(call: KernelCall, merged: dict[Slot, Slot]) -> KernelCall:
 
 
 def _identity(call: KernelCall) -> Any:
-    """What makes two calls equal; None where equal calls may give different values."""
+    """The identity of a call; None where equal calls may give different values."""
     if facts_of(call.op).is_random or not all(call.results):
         return None
     return (call.op, _typed(call.args), _typed(call.kwargs))

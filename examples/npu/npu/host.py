@@ -101,7 +101,7 @@ def _computing(op: Any) -> Callable[..., Any]:
 
 
 def _viewing(op: Any) -> Callable[..., Any]:
-    """Lay out the same memory anew."""
+    """Lay out the same memory again."""
 
     def laid(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         seen = op(on_cpu(self), *args, **kwargs)
@@ -183,7 +183,7 @@ _library = torch.library.Library("aten", "IMPL")
 
 
 def kernel(op: Any, own: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A kernel of the device, counted: one's own, or the CPU's, which also runs what one's own answers `NotImplemented` to."""
+    """A kernel of the device, counted: one's own, or the CPU's, which also runs what one's own returns `NotImplemented` to."""
     of_the_cpu = BY_HAND.get(op) or (_viewing(op) if op.is_view else _computing(op))
 
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -20,7 +20,7 @@ aten = torch.ops.aten
 #: Of the forms with `out=` Core ATen has one, which needs no kernel of its own.
 SUPPORTED = ed.core_aten() - host.COMPOSED - ["aten.atan2.out"]
 
-#: What eager takes apart in C++ before a device sees it, and a device may run in one piece; no part of `SUPPORTED`.
+#: What eager decomposes in C++ before a device sees it, and a device may run in one piece; no part of `SUPPORTED`.
 COMPOSITES = [
     *("aten.linear.default", "aten.layer_norm.default", "aten.scaled_dot_product_attention.default"),
     "aten.silu_backward.default",
@@ -30,7 +30,7 @@ COMPOSITES = [
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, *args: Any, **options: Any
 ) -> Tensor:
-    """The CPU's. It drops what torch's composition of it drops, which backward runs anew."""
+    """The CPU's. It drops what torch's composition of it drops, which backward runs again."""
     op = aten.scaled_dot_product_attention.default
     query, key, value, attn_mask = (given(one, op) for one in (query, key, value, attn_mask))
     if not dropout_p:

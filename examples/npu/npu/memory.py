@@ -73,7 +73,7 @@ def on_cpu(tensor: Tensor) -> Tensor:
 
 
 def lay(tensor: Tensor, storage: torch.UntypedStorage, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
-    """Lay a tensor of the device anew, in this storage, or in a larger copy of it where that has no room."""
+    """Lay a tensor of the device again, in this storage, or in a larger copy of it where that has no room."""
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     needed = (last + 1) * tensor.element_size() if 0 not in size else 0
     if needed > storage.nbytes():

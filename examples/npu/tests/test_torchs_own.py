@@ -24,7 +24,7 @@ PARTS = 24
 SAMPLES = 4
 
 #: What integers bring that the allowlist, which saw floating samples, could not know.
-KNOWN = {"kthvalue": "of equal values it may answer the place of any", "scatter": "other samples, with reduce="}
+KNOWN = {"kthvalue": "of equal values it may return the place of any", "scatter": "other samples, with reduce="}
 
 
 def instantiated(infos: Sequence[Any], allowed: Allowlist) -> unittest.TestSuite:
@@ -59,7 +59,7 @@ def on_the_cpu(value: Any) -> Any:
 
 
 def step(op: Any, sample: Any, differentiated: bool) -> list[Any]:
-    """What a call answers, and its gradients."""
+    """What a call returns, and its gradients."""
     answer = sample.output_process_fn_grad(op(sample.input, *sample.args, **sample.kwargs))
     given = [
         one for one in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(one, Tensor) and one.requires_grad

@@ -67,7 +67,7 @@ class Server:
                 raise ServerLost(f"the server did not start: exit code {self._process.wait()}")
             address = json.loads(ready)
             self._connection = Client(address if isinstance(address, str) else tuple(address), authkey=secret)
-            self.ask("count")  # it answers once nobody else can connect
+            self.ask("count")  # it returns once nobody else can connect
 
     @property
     def pid(self) -> int:
@@ -75,7 +75,7 @@ class Server:
         return self._process.pid
 
     def ask(self, do: str, frames: Sequence[bytes] = (), **told: Any) -> tuple[dict[str, Any], list[bytes]]:
-        """Send a message and wait for the answer.
+        """Send a message and wait for the result.
 
         Raises:
             RemoteError: where the server's kernel raised.

@@ -22,15 +22,15 @@ __all__ = ["WHOLE", "backend", "start", "stop"]
 
 aten = torch.ops.aten
 
-#: Composites that are worth a message of their own; eager takes them apart before a mode can see them, unless they are kept.
+#: Composites that are worth a message of their own; eager decomposes them before a mode can see them, unless they are kept.
 WHOLE = ["aten.linear", "aten.layer_norm", "aten.scaled_dot_product_attention"]
 
-#: Memory cannot be laid anew here, nor be resized; and what torch composes below autograd would lose its gradient with a kernel.
+#: Memory cannot be laid again here, nor be resized; and what torch composes below autograd would lose its gradient with a kernel.
 _LEFT_OUT = ["aten.resize_", "aten.set_", "aten.atan2.out", "aten.adaptive_avg_pool1d", "aten.avg_pool1d", "aten.var.dim"]
 _LEFT_OUT += ["aten.upsample_bilinear2d.vec", "aten.upsample_nearest2d.vec", "aten._conj", "aten._neg_view"]
 _LEFT_OUT += ["aten.view_as_real", "aten.view_as_complex"]
 
-#: torch has these for every device: they lay no memory anew and look at none.
+#: torch has these for every device: they lay no memory again and look at none.
 _TORCHS_OWN = frozenset(
     {aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.view.dtype, aten.is_same_size.default}
 )
@@ -183,7 +183,7 @@ def _read(tensor: Tensor) -> Tensor:
 
 
 def _remote(op: Any) -> Callable[..., Any]:
-    """A kernel that is a message. An in-place operator answers the tensor that it was given."""
+    """A kernel that is a message. An in-place operator returns the tensor that it was given."""
     written = next((at for at, one in enumerate(op._schema.arguments) if one.alias_info and one.alias_info.is_write), None)
     in_place = written is not None and len(op._schema.returns) == 1 and op._schema.returns[0].alias_info is not None
 

@@ -1,4 +1,4 @@
-"""What crosses the socket: a message is one frame of JSON, then as many frames of raw bytes as it says; README tells what it holds.
+"""What crosses the socket: a message is one frame of JSON, then as many frames of raw bytes as it says; README says what it holds.
 
 Nothing is pickled, so neither side can make the other run what it was not asked for.
 """

@@ -32,7 +32,7 @@ RULES = {op: rule for op in EVERY_OVERLOAD for rule in foreach.rules_for(op)}
 #: Left to torch's own kernels.
 WITHOUT_RULE = {"aten._foreach_copy.default", "aten._foreach_zero.default"}
 
-#: Computed by other formulas than eager's, to less than the last bit of a half type.
+#: Computed by other formulas than eager's, to less than the last bit of float16 or bfloat16.
 BY_FORMULA = {"lgamma", "erfc"}
 
 

@@ -201,7 +201,7 @@ def test_large_tensors_are_written_as_in_eager(name: str, turn: Callable[[Tensor
 
 
 class Largest(DispatchMode):
-    """The most elements that a kernel answered in memory of its own."""
+    """The most elements that a kernel returned in memory of its own."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -117,7 +117,7 @@ WRONG = {
     "pivots of another shape": lambda: solve(FACTORS, PIVOTS[:2], torch.ones(3, 1)),
     "pivots no integers": lambda: solve(FACTORS, PIVOTS.float(), torch.ones(3, 1)),
     "other size": lambda: solve(FACTORS, PIVOTS, torch.ones(2, 1)),
-    "factors of half type": lambda: solve(FACTORS.half(), PIVOTS, torch.ones(3, 1).half()),
+    "factors of float16 or bfloat16": lambda: solve(FACTORS.half(), PIVOTS, torch.ones(3, 1).half()),
     "factors integers": lambda: solve(FACTORS.long(), PIVOTS, torch.ones(3, 1).long()),
 }
 

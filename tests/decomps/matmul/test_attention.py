@@ -135,7 +135,7 @@ BAD_CALLS: dict[str, Any] = {
     "three dims": lambda q, k, v: forward(q[0], k[0], v[0]),
     "integers": lambda q, k, v: forward(q.int(), k.int(), v.int()),
     "mixed types": lambda q, k, v: forward(q, k.float(), v),
-    "mixed half types": lambda q, k, v: forward(q.half(), k.half(), v),
+    "mixed float16 and bfloat16": lambda q, k, v: forward(q.half(), k.half(), v),
     "mask of one dim": lambda q, k, v: forward(q, k, v, attn_mask=torch.zeros(S, dtype=torch.float64)),
     "boolean mask": lambda q, k, v: forward(q, k, v, attn_mask=torch.ones(L, S, dtype=torch.bool)),
     "mask of another size": lambda q, k, v: forward(q, k, v, attn_mask=torch.zeros(L + 1, S, dtype=torch.float64)),

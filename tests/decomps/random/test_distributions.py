@@ -74,7 +74,7 @@ STREAMS: dict[str, Callable[[torch.dtype, int, Any], Tensor]] = {
     "xavier_normal_": lambda t, n, g: torch.nn.init.xavier_normal_(zeros(t, n, 16), generator=g),
     "kaiming_uniform_": lambda t, n, g: torch.nn.init.kaiming_uniform_(zeros(t, n, 5), generator=g),
 }
-# Of half types eager computes the last block of a remainder anew, in float32.
+# Of float16 and bfloat16 eager computes the last block of a remainder again, in float32.
 ROUNDED_APART = {"normal_", "normal_ centred", "normal_ of scale 1", "normal of numbers"}
 # The set's kernels compute these functions of many numbers at a time, up to a last bit.
 LAST_BIT = {"cauchy_", "log_normal_ of few"}

@@ -1,4 +1,4 @@
-"""The incomplete gamma functions on Core ATen: beside the mathematics, and beside eager."""
+"""The incomplete gamma functions on Core ATen: beside the mathematics, and against eager."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
 def in_place_of(layout: str, x: Tensor) -> Tensor:
-    """The values laid out as parameters may be; none is dense and row-major but the first."""
+    """The values laid out as parameters may be; none is dense and contiguous but the first."""
     if layout == "contiguous":
         return x.clone()
     if layout == "permuted":
@@ -33,7 +33,7 @@ FUSED: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 AS_ONE_ROW = "goes through parameter, gradient and state as they lie in memory, one element after another, whatever their strides"
-FEW_ALONE = "of half types leaves all but the last few elements as they are, and reads momentum as floats that are not there"
+FEW_ALONE = "of 16-bit floats leaves all but the last few elements as they are, and reads momentum as floats that are not there"
 
 #: Where eager's fused kernel is wrong, by float64 and by its own step of one parameter at a time: the layouts of parameter and
 #: gradient, a dtype, and why. No call of these is held to eager; ours is held to float64.
@@ -50,7 +50,7 @@ FUSED_FAULTS = {
 
 
 def stepped(name: str, dtype: torch.dtype, layouts: tuple[str, str], fused: bool) -> list[Tensor]:
-    """A parameter and its optimizer's state after three steps, from numbers of half type."""
+    """A parameter and its optimizer's state after three steps, from numbers of float16 or bfloat16."""
     make, options = FUSED[name]
     start, *grads = torch.randn(4, 7, 33, generator=torch.Generator().manual_seed(0)).bfloat16().half().to(dtype)
     parameter = torch.nn.Parameter(in_place_of(layouts[0], start))

@@ -36,7 +36,7 @@ def steps(count: int) -> list[Tensor]:
     return [torch.tensor(float(3 + at)) for at in range(count)]
 
 
-#: Small, since eager's fused SGD takes no more than 15 elements of a half type right: see `test_fused_faults.py`.
+#: Small, since eager's fused SGD takes no more than 15 elements of float16 or bfloat16 right: see `test_fused_faults.py`.
 SHAPES = [(3, 4), (), (5,)]
 
 RATES = st.sampled_from([0.1, 0.0, torch.tensor(0.1), torch.tensor([0.1], dtype=torch.float64)])

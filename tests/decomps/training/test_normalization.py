@@ -75,7 +75,7 @@ def test_batch_norm(name: str, dtype: torch.dtype, of_parameters: torch.dtype) -
 def test_batch_norm_on_sets_without_its_kernels(name: str, dtype: torch.dtype, of_parameters: torch.dtype) -> None:
     without = CORE - [op for op in CORE if "batch_norm" in str(op)]
     weight, bias, mean, var = channels(of_parameters)
-    drawn = images(dtype=dtype)  # of half floats eager's own rounding shows
+    drawn = images(dtype=dtype)  # of float16 and bfloat16 eager's own rounding shows
     for x in (torch.zeros_like(drawn) if dtype.itemsize < 4 else drawn, torch.zeros(1, 3, dtype=dtype)):
         check(BATCH_NORMS[name], x, weight, bias, mean, var, ops=without)
         check(BATCH_NORMS[name], x, None, None, mean, var, ops=without)

@@ -93,7 +93,7 @@ def test_projected_states() -> None:
 
 
 def test_dropout_between_layers_is_made_again_by_backward() -> None:
-    """Central differences of a call whose seed is drawn anew by the same generator."""
+    """Central differences of a call whose seed is drawn again by the same generator."""
     made = layer("tanh", 2, False, True, 0, False).double()
     made.dropout = 0.5
     x, hx = torch.randn(4, 3, 4).double().requires_grad_(), torch.zeros(2, 3, 5).double()

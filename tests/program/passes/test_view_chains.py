@@ -76,7 +76,7 @@ def test_permutes_meet_through_other_names() -> None:
 
 
 def test_a_view_that_the_caller_gets_stays_a_tensor_of_its_own() -> None:
-    # Eager answers a new tensor for `detach`; the caller must not get the argument itself.
+    # Eager returns a new tensor for `detach`; the caller must not get the argument itself.
     before = program([S[0]], [call(S[1], aten.detach.default, S[0]), call(S[2], aten.alias.default, S[1])], (S[1], S[2]))
     after = check(view_chains(before))
     assert after.result == (S[1], S[2])
