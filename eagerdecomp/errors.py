@@ -162,7 +162,7 @@ class ConformanceError(EagerDecompError, ValueError):
     """A report of a conformance run, a manifest of absences, or a backend's device cannot be used.
 
     Cause: a file that holds none, or one of another version; a line of a manifest that names no operator; a device that no tensor
-    comes to and back from. Cure: the message says which.
+    is copied to and back from. Cure: the message says which.
     """
 
 
@@ -325,7 +325,7 @@ class UnsupportedOpError(EagerDecompError):
         op_set: what the set calls itself.
         hint: a word of advice for this op, or "".
         may_fall_back: whether it was raised where ``on_unsupported`` can be given.
-        gaps: the ops without a route that the mode has met so far, this one included.
+        gaps: the ops without a route that the mode has seen so far, this one included.
         additions: kernels that together open all of them.
 
     Examples:

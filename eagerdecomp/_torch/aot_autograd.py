@@ -28,7 +28,7 @@ _KEYS = (
 
 
 def _by_scales(op: OpOverload) -> Callable[..., Tensor]:
-    """An ``upsample_*.vec``: the overload that is told the size, which C++'s composition is not where sizes are symbols."""
+    """An ``upsample_*.vec``: the overload that takes the size, which C++'s composition does not use where sizes are symbols."""
 
     def run(self: Tensor, output_size: Sequence[Any] | None, *others: Any) -> Tensor:
         from torch._decomp.decompositions import upsample_compute_output_size

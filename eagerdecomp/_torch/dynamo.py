@@ -127,7 +127,7 @@ _skipped: dict[int, CodeType] = {}
 
 def traced_functional(kind: type) -> bool:
     """Whether tensors of a type are what AOTAutograd runs a graph on to take the writes out of it. They
-    have no answer of their own: a mode that is handed one, since it comes before the mode of theirs, passes the call on."""
+    have no result of their own: a mode that is handed one, since it comes before the mode of theirs, passes the call on."""
     from torch._subclasses.functional_tensor import FunctionalTensor
 
     return issubclass(kind, FunctionalTensor)

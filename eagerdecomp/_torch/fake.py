@@ -26,7 +26,7 @@ def mode_of_fakes(tensors: Iterable[Tensor]) -> FakeTensorMode:
 @contextmanager
 def handling_fakes(fakes: FakeTensorMode) -> Iterator[None]:
     """Run rules on fake tensors of a mode as a handler of ours runs them on others: no other modes, no `__torch_function__`, lazy
-    bits resolved. That an op has no answer for fake tensors is one, and not logged as an error."""
+    bits resolved. That an op has no result for fake tensors is one, and not logged as an error."""
     with no_current_modes(), fake_tensor_log_off(), fakes, without_torch_function(), lazy_bits_visible():
         yield
 

@@ -1,6 +1,6 @@
 """torch, imported while nothing of ours is half made: it imports the packages of devices (entry points), which may import ours.
 
-Where there is no NumPy, torch says so while it is imported; nothing of ours needs it, and who does is told when it is asked for."""
+Where there is no NumPy, torch says so while it is imported; code that needs it gets an error then."""
 
 from __future__ import annotations
 

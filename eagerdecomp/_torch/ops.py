@@ -67,8 +67,8 @@ def builtin(op: OpOverload) -> Callable[..., Any]:
 def before_first_call(op: OpOverload) -> None:
     """Prepare the first run of torch's own kernel of an op: only `prims.as_strided` needs it.
 
-    That asks a typed storage for its size, and torch tells once a process that those are deprecated, to a user who has none. Here
-    that is taken as told, as it would be after the call.
+    That asks a typed storage for its size, and torch warns once a process that those are deprecated, to a user who has none. Here
+    that warning counts as given, as it would after the call.
     """
     if op is torch.ops.prims.as_strided.default:
         vars(torch.storage._warn_typed_storage_removal)["has_warned"] = True

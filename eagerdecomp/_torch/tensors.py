@@ -139,7 +139,7 @@ def same_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 @contextmanager
 def fake_tensor_log_off() -> Iterator[None]:
-    """Keep torch from logging, as an error, each op of this thread that has no answer for fake tensors."""
+    """Keep torch from logging, as an error, each op of this thread that has no result for fake tensors."""
     log, here = logging.getLogger(FakeTensor.__module__), threading.get_ident()
     log.addFilter(elsewhere := lambda record: threading.get_ident() != here)
     try:

@@ -139,7 +139,7 @@ def _owner(node: torch.fx.Node) -> int:
 
 
 def _in_a_thread(work: Callable[[], T]) -> T:
-    """The answer of `work` in a thread of its own, where no mode, no excluded key and no grad state of the caller holds."""
+    """The result of `work` in a thread of its own, where no mode, no excluded key and no grad state of the caller holds."""
     found: list[T] = []
     failed: list[BaseException] = []
 

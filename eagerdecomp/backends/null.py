@@ -33,7 +33,7 @@ def null_backend(ops: OpSet | Iterable[OpLike] | None = None) -> tuple[Backend, 
 
     Results are ones, and so is a number that is read from a tensor, by which programs may divide. Views, allocation and changes of
     metadata are torch's own, since no backend does without; what writes an argument leaves its values. A result whose size only
-    values tell (`nonzero`) is empty.
+    the values decide (`nonzero`) is empty.
 
     Args:
         ops: the set; Core ATen unless given.

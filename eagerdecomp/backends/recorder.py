@@ -41,7 +41,7 @@ class BackendRecorder(AmbientMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # A higher-order op is no kernel call: what it comes to calls ops, which arrive by themselves.
+        # A higher-order op is no kernel call: the ops that it calls arrive by themselves.
         if isinstance(func, HigherOrderOperator):
             return run_higher_order(self, func, args, kwargs or {})
         if isinstance(func, OpOverload):

@@ -19,7 +19,7 @@ SUMMARIES = {
     "run": "run any script with every op brought to an op set",
     "report": "a recorded run as a page: ops and what they became, time, cache, misses, gaps",
     "explain": "show what happens to a call, rule by rule, and its program",
-    "plan": "what each op comes to on a set, and which kernels to write next",
+    "plan": "what each op decomposes into on a set, and which kernels to write next",
     "trace": "print what a model sends to the backend, forward and backward, as a graph",
     "blame": "find the first op of a script that goes wrong on a backend, and why",
     "compare": "run a script on two backends, and report what differs",

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells of a wrong word in one line, whatever the word is."""
+    """Reports a wrong argument in one line, whatever it is."""
 
     def error(self, message: str) -> NoReturn:
         super().error(_escaped(message))

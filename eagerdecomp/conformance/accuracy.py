@@ -180,7 +180,7 @@ def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int,
     same = same_values(wanted, given)
     if dtype.is_complex:
         real, imag = same_values(wanted.real, given.real), same_values(wanted.imag, given.imag)
-        # What is infinite in one part is infinity, whatever the other is: eager's own kernels answer NaN there on some processors,
+        # What is infinite in one part is infinity, whatever the other is: eager's own kernels return NaN there on some processors,
         # and nothing says how far off a rounded part may be beside it.
         both = (real & wanted.real.isinf()) | (imag & wanted.imag.isinf())
         nan = (wanted.real + wanted.imag + given.real + given.imag).isnan()

@@ -213,7 +213,7 @@ def _joined(have: Observed, want: Observed) -> tuple[int, int] | None:
 
 
 def _span(tensor: Tensor) -> tuple[int, int, int]:
-    """The memory a tensor lies in, and the bytes of it from its first to its last element."""
+    """The storage of a tensor, and the bytes of it from its first to its last element."""
     start = int(tensor.storage_offset())
     last = start + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.untyped_storage()._cdata, start * tensor.element_size(), (last + 1) * tensor.element_size()

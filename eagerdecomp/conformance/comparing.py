@@ -17,7 +17,7 @@ __all__ = ["DIRECTIONS", "Change", "Comparison", "Direction", "compare"]
 
 Direction = Literal["worse", "better", "neither"]
 
-#: In the order told, with the words that tell it.
+#: In the order of the report, with its words.
 DIRECTIONS: Mapping[Direction, str] = {
     "worse": "worse than before",
     "better": "better than before",
@@ -58,7 +58,7 @@ class Comparison:
     Attributes:
         changes: the kernels whose verdicts differ, by name.
         same: how many are as they were.
-        apart: not compared: ops of one run that the other was not asked for, or did not come to.
+        apart: not compared: ops of one run that the other was not asked for, or did not reach.
         notes: how the runs themselves differ: another profile, another torch.
     """
 
@@ -103,7 +103,7 @@ def compare(old: Report, new: Report) -> Comparison:
 
 
 def _unknown_to(report: Report, verdict: Verdict | None) -> bool:
-    """Whether a run does not know what an op would have come to: it was not asked, or did not come to it."""
+    """Whether a run does not know the result of an op: it was not asked, or did not reach it."""
     return report.limited if verdict is None else report.interrupted and verdict.state == "not exercised"
 
 

@@ -40,7 +40,7 @@ def kernel_of(backend: Backend, op: OpOverload) -> Kernel:
     return Kernel(op, run, op, device, claims if device == "cpu" else _of_tensors_there(backend, claims))
 
 
-# By which op a tensor comes to have a bit that says that its values are to be read as others, and the method that asks for it.
+# The op by which a tensor gets a bit that says that its values are to be read as others, and the method that asks for it.
 _LAZY_BITS = {op_called("aten._conj.default"): "is_conj", op_called("aten._neg_view.default"): "is_neg"}
 
 
@@ -70,7 +70,7 @@ def _made_there(run: Callable[..., Any], device: torch.device, /, *args: Any, **
 
 @contextmanager
 def reached(backend: Backend) -> Iterator[None]:
-    """While held, tensors come to a backend's device and back; where torch has no kernels for that, the backend is installed.
+    """While held, tensors are copied to a backend's device and back; where torch has no kernels for that, the backend is installed.
 
     Raises:
         ConformanceError: where they do not come back all the same.
@@ -84,7 +84,7 @@ def reached(backend: Backend) -> Iterator[None]:
         if error is not None:
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise ConformanceError(
-                f"no tensor comes to {device} and back, for which it needs empty_strided, copy_ and as_strided: {reason}"
+                f"no tensor can be copied to {device} and back, which needs empty_strided, copy_ and as_strided: {reason}"
             ) from error
         yield
 

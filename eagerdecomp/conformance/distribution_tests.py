@@ -1,4 +1,4 @@
-"""Laws: whether random numbers follow their law, told by bounds that hold for every sample size.
+"""Distribution tests: whether random numbers follow their distribution, by bounds that hold for every sample size.
 
 Each test gives an upper bound of the probability that a right kernel does as badly, as its logarithm, by an inequality that is
 proven for finite samples: Dvoretzky, Kiefer, Wolfowitz and Massart's for the distance of distributions, Chernoff's for counts, the
@@ -165,7 +165,7 @@ def sampled(sample: Tensor, law: Law, lags: Sequence[int] = ()) -> str | None:
     """Return how a sample contradicts the distribution, or None.
 
     Args:
-        sample: float numbers, in the order in which they lie in memory.
+        sample: floats, in memory order.
         lags: distances at which neighbours are looked at, beside usual ones.
     """
     flat = sample.detach().contiguous().flatten()

@@ -95,7 +95,7 @@ def _chunks(
             reached = answer.last or 0
             program = chunks[number][reached]
             message, call = f"{answer.message} in a call of it", f"{program.op}({program.call})"
-            yield Failure(program.op, answer.how, message, call, "an answer", answer.message, "", seed)
+            yield Failure(program.op, answer.how, message, call, "a result", answer.message, "", seed)
             left += [part for part in (chunks[number][:reached], chunks[number][reached + 1 :]) if part]
         chunks = left
 

@@ -22,7 +22,7 @@ class Given:
 
     Attributes:
         args, kwargs: to call with.
-        memory: of each of their tensors the whole memory it lies in, as a tensor of one dimension.
+        memory: the whole storage of each of their tensors, as a tensor of one dimension.
         before: what that held, on the CPU.
     """
 
@@ -82,7 +82,7 @@ def _memory_of(storage: torch.UntypedStorage, device: str) -> torch.UntypedStora
 
 
 def home(answer: Any) -> Any:
-    """An answer with its tensors on the CPU, laid out as they were."""
+    """A result with its tensors on the CPU, strides kept."""
 
     copy = copying(device=torch.device("cpu"))
 

@@ -22,7 +22,7 @@ __all__ = ["openings"]
 def openings(backend: Backend, *, together: int = 10) -> tuple[Opening, ...]:
     """The missing kernels that open an op: the best next `together` of them first, then the others by what each opens alone.
 
-    An op is opened where every call seen of it comes to have a route to the backend's kernels. A missing kernel whose own op is
+    An op is opened where every call seen of it gets a route to the backend's kernels. A missing kernel whose own op is
     decomposed already, and which no other op waits for, is not among them.
     """
     missing = {str(op): op for op in core_aten() if op not in backend.ops}

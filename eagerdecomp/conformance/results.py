@@ -163,7 +163,7 @@ class Report:
 
     @property
     def counts(self) -> Mapping[State, int]:
-        """How many kernels came to each state."""
+        """How many kernels are in each state."""
         counted = Counter(verdict.state for verdict in self.results)
         return {state: counted[state] for state in STATES}
 

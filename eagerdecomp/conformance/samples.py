@@ -1,6 +1,6 @@
 """Samples: tensors with values, sizes and layouts that kernels go wrong on, drawn choice by choice.
 
-What a tensor is laid out in is wider than the tensor: cells before, between and behind its elements are guards, which hold values
+The storage is larger than the tensor: cells before, between and behind its elements are guards, which hold values
 that show in a result when they are read, and which no kernel may write.
 """
 
@@ -63,10 +63,10 @@ _SMALL = (2, 3, 1, 4, 5)
 #: Sizes a little beyond so many vectors, of each width that machines have: what is left over is computed by other code.
 TAILS = (17, 33, 65, 129, 257)
 
-#: How a tensor may lie in memory. Those that do not fit a shape stand for the first that does.
+#: Possible strides of a tensor. Those that do not fit a shape stand for the first that does.
 LAYOUTS = ("contiguous", "guarded", "transposed", "strided", "channels_last", "permuted", "expanded", "gapped", "column")
 
-#: Layouts that keep every value of a tensor: whose elements lie in places of their own, so that they can be written.
+#: Layouts that keep every value of a tensor: whose elements do not overlap, so that they can be written.
 FAITHFUL = tuple(one for one in LAYOUTS if one != "expanded")
 
 # -- shapes ------------------------------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def _order(layout: str, rank: int) -> list[int]:
 
 
 def laid_out(values: Tensor, sizes: Sequence[int], layout: str) -> Tensor:
-    """Values as a tensor of these sizes that lies in memory as `layout` says, guards around it."""
+    """Values as a tensor of these sizes with the strides that `layout` says, guards around it."""
     values = values.reshape(list(sizes))
     rank = len(sizes)
     if layout == "contiguous" or not values.numel():
@@ -414,7 +414,7 @@ def tensor(
     fills: Sequence[str] = ("normal", "lattice", "special", "wide"),
     layouts: Sequence[str] = LAYOUTS,
 ) -> Tensor:
-    """A tensor of a dtype and sizes, its values of one of the kinds of `FILLS`, laid out as one of `LAYOUTS`."""
+    """A tensor of a dtype and sizes, its values of one of the kinds of `FILLS`, with one of `LAYOUTS`."""
     kind = draw.pick(f"{name}.values", fills)
     layout = draw.pick(f"{name}.layout", layouts)
     draws = draw.generator()

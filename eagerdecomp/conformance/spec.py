@@ -37,7 +37,7 @@ class Call:
 class Near:
     """How far from the true value (the op in float64) a kernel's may be, in units of the precision that it is computed in.
 
-    Half types are computed in float32 and rounded once: half a unit of theirs comes on top. A kernel may also be off by twice what
+    16-bit floats are computed in float32 and rounded once: half a unit of theirs is added. A kernel may also be off by twice what
     eager's own is off by.
 
     Attributes:

@@ -98,7 +98,7 @@ def left_out(draw: Draw, args: Sequence[Any], defaults: Sequence[Any]) -> list[A
 
 
 def as_index(draw: Draw, name: str, values: Tensor, layouts: Sequence[str] = LAYOUTS) -> Tensor:
-    """Whole numbers as an index tensor of either type, laid out somehow."""
+    """Whole numbers as an index tensor of either dtype, with any strides."""
     dtype = draw.pick(f"{name}.dtype", (torch.int64, torch.int32))
     layout = draw.pick(f"{name}.layout", layouts)
     return laid_out(values.to(dtype).reshape(-1), list(values.shape), layout)
@@ -182,7 +182,7 @@ _UNLIKE = (*("drawn", "drawn", "drawn", "grid") * 6, "large")
 # Types of which neither holds what the other does.
 _OPPOSED = ((torch.uint8, torch.int8), (torch.int8, torch.uint8), (torch.int64, torch.int32))
 
-# Layouts whose elements lie in places of their own.
+# Layouts whose elements do not overlap.
 _APART = ("contiguous", "guarded", "strided")
 
 

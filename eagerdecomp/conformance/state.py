@@ -72,7 +72,7 @@ def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     after = [leaf for leaf in between.leaves if isinstance(leaf, Tensor)]
     shared = {leaf.untyped_storage()._cdata for leaf in fresh if leaf.numel()}
     if any(leaf.numel() and leaf.untyped_storage()._cdata in shared for leaf in after):
-        return Fault("state", "returns memory that an earlier answer still holds", "memory of its own", "the earlier answer's", one)
+        return Fault("state", "returns memory that an earlier result still holds", "memory of its own", "the earlier result's", one)
     if any(not same_bits(home(_bytes(leaf)), home(copy)) for leaf, copy in zip(fresh, kept, strict=True)):
         return Fault("state", "a later call changes what an earlier one returned", "", "", one)
     found, again = _again(kernel, spec, one, first, "in a call made again after another")
@@ -176,7 +176,7 @@ def _between_others(kernel: Kernel) -> Callable[..., Any]:
 
 
 def threads(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """Calls from several threads at once answer what they return alone."""
+    """Calls from several threads at once return what they return alone."""
     calls = _calls(kernel, spec, draw)
     eager = [_eager(kernel, call) for call in calls]
     for call, want in zip(calls, eager, strict=True):

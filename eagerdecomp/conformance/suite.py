@@ -107,7 +107,7 @@ def run_conformance(
     Raises:
         ValueError: for a profile that there is not, or less than one process.
         OpSetError: for an op in `ops` that is no op of this torch.
-        ConformanceError: where no tensor comes to the backend's device and back.
+        ConformanceError: where no tensor can be copied to the backend's device and back.
     """
     if profile not in PROFILES:
         raise ValueError(f"no profile is called {profile!r}; choose from {', '.join(PROFILES)}")
@@ -372,7 +372,7 @@ class _Run:
         said = f"; its last words: {words[-_WORDS:] if 'Traceback' in words else words[:_WORDS]}" if words else ""
         message = printable(f"{lost.message} in a call of it")
         script = self._run_script(op, message, example)
-        failure = Failure(op, lost.how, message, example, "an answer", lost.message + said, script, self._seed)
+        failure = Failure(op, lost.how, message, example, "a result", lost.message + said, script, self._seed)
         return Verdict(op, "wrong", failures=(failure,), note="what else is wrong with it is not known")
 
 

@@ -103,7 +103,7 @@ def exercised(
     """Try a kernel.
 
     Args:
-        beat: told of each case before a kernel is called, eager's or this one, so that a case that ends the process is known.
+        beat: called with each case before a kernel is called, eager's or this one, so that a case that ends the process is known.
         tick: called with each call of the kernel, which may be many in a case.
     """
     kernel = _ticking(kernel, tick)
@@ -166,7 +166,7 @@ def _ticking(kernel: Kernel, tick: Callable[[], None]) -> Kernel:
 
 
 class _Told:
-    """Tells of a case when a kernel is first called, eager's or this one: all that is drawn is drawn by then. Notes with what."""
+    """Reports a case when a kernel is first called, eager's or this one: all that is drawn is drawn by then. Notes with what."""
 
     def __init__(self, tell: Callable[[], None], draw: Draw, trial: Trial) -> None:
         self._tell: Callable[[], None] | None = tell
@@ -175,7 +175,7 @@ class _Told:
         self._noted = False
 
     def kernel(self, kernel: Kernel) -> Kernel:
-        """The kernel, which tells first."""
+        """The kernel, reported before it runs."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
             if not self._noted:

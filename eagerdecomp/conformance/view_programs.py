@@ -227,9 +227,9 @@ class Run:
             return
         self.lines.append(line)
         if caught.error is None and refused.error is not None:
-            raise Difference("raises", f"`{line}` raises where eager returns", "an answer", str(refused.error))
+            raise Difference("raises", f"`{line}` raises where eager returns", "a result", str(refused.error))
         if caught.error is not None:
-            raise Difference("errors", f"`{line}` returns where eager refuses", str(caught.error), "an answer")
+            raise Difference("errors", f"`{line}` returns where eager refuses", str(caught.error), "a result")
         self.plain, self.ours = theirs, mine
         for name in self.plain:
             found = _differing(name, self.plain, self.ours)

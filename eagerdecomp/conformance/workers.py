@@ -24,7 +24,7 @@ __all__ = ["Beat", "Lost", "asked", "cores", "done_in_processes", "has_fork", "s
 
 R = TypeVar("R")
 
-#: Tells what a worker is about to do, in plain values: known to the parent should the worker not live to tell more. None: it goes
+#: Reports what a worker is about to do, in plain values, so that the parent knows it if the worker dies. None: it goes
 #: on with that.
 Beat = Callable[[Any], None]
 
@@ -47,7 +47,7 @@ class Lost:
     Attributes:
         how: ``crash``, ``hang``, or ``error`` where the work itself raised.
         message: in words: which signal, which exit code, how long.
-        last: what the job had told last that it was about to do; None before it told anything.
+        last: the job's last report of what it was about to do; None before the first.
         words: what it wrote to its streams.
     """
 
@@ -121,7 +121,7 @@ class _Worker(Generic[R]):
         self.connection.send(job)
 
     def idle_for(self) -> float:
-        """Seconds since the job last told of anything."""
+        """Seconds since the job's last report."""
         count = self.page.count()
         if count != self.seen[0]:
             self.seen = (count, time.monotonic())
@@ -154,7 +154,7 @@ def _serve(connection: Connection, parents: Connection, work: Callable[[int, Bea
     os.dup2(words.fileno(), 2)
     sys.stdout = sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     faulthandler.enable(file=words.fileno(), all_threads=False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, which is told too, ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, which gets the signal too, ends this process
     torch.set_num_threads(1)
     torch.set_flush_denormal(False)
     _end_with_parent()
@@ -165,7 +165,7 @@ def _serve(connection: Connection, parents: Connection, work: Callable[[int, Bea
             return
         try:
             answer = work(job, lambda value: page.tick() if value is None else page.write(value))
-        except Exception as error:  # told as what it is: the other jobs go on
+        except Exception as error:  # reported as it is: the other jobs go on
             answer = Lost("error", f"{type(error).__name__}: {error}", page.read(), traceback.format_exc())
         connection.send(answer)
 
@@ -224,7 +224,7 @@ def _answer(worker: _Worker[R]) -> R | Lost:
 
 
 def survives(work: Callable[[], Any], seconds: float) -> bool:
-    """Whether a piece of work, done in a process of its own, comes to an end in that time without ending the process."""
+    """Whether a piece of work, done in a process of its own, ends in that time without ending the process."""
     process = multiprocessing.get_context("fork").Process(target=_quietly, args=(work,), daemon=True)
     process.start()
     process.join(seconds)
@@ -236,7 +236,7 @@ def survives(work: Callable[[], Any], seconds: float) -> bool:
 
 
 def asked(question: Callable[[], R]) -> R | Lost:
-    """The answer to a question that is asked in a process of its own, so that nothing of this one's state is changed by it."""
+    """The result of a function that runs in a process of its own, so that nothing of this one's state is changed by it."""
     ((_, answer),) = done_in_processes([0], lambda job, beat: question(), 1, _PATIENCE)
     return answer
 

@@ -1,4 +1,4 @@
-"""Planning: `plan`, which asks the rules and what was seen of them what each op comes to on a set."""
+"""Planning: `plan`, what each op decomposes into on a set, from the rules and the recorded data about them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plan(
         kernels: how many kernels to propose. Those of the prims namespace are proposed for sets alone that have some.
         name: what the plan calls the model.
         rules: your own rules, as for `EagerDecompMode`. They are run on fake tensors, for the calls that were seen of their ops.
-        tell: is told, as the plan is made, which part is done, of 1, and what is under way.
+        tell: called while the plan is made with the fraction done and the current step.
 
     Raises:
         OpSetError: for an op name that this torch does not have.
@@ -99,7 +99,7 @@ def plan(
     found: list[OpPlan] = []
     for number, op in enumerate(names):
         if not number % 50:
-            tell(0.5 + 0.2 * number / len(names), "what each op comes to")
+            tell(0.5 + 0.2 * number / len(names), "what each op decomposes into")
         found.append(_planned(routes, op, called, unknown))
     if ops is not None:
         found = [_counted(one, backend.ops, user.values()) for one in found]
@@ -174,7 +174,7 @@ def _of_data() -> tuple[str, ...]:
     release = nearest_release(FILE)
     if release == torch_release():
         return ()
-    told = f"no calls were recorded with torch {torch_release()}: what ops come to goes by those of {release}"
+    told = f"no calls were recorded with torch {torch_release()}: the plan uses those of {release}"
     return (f"{told}; `python tools/record_rules.py` in a checkout records its own",)
 
 

@@ -1,4 +1,4 @@
-"""Rehearsal: what calls come to, found by running their rules on fake tensors, so that no kernel runs.
+"""Dry run: the kernels that calls reach, found by running their rules on fake tensors, so that no kernel runs.
 
 A set that lacks much leads through thousands of rules before a call is given up, mostly the same ones: what failed once is not
 tried again.

@@ -1,4 +1,4 @@
-"""The kernel calls that examples come to, counted as they are run on the CPU with torch's own kernels in place of a backend's."""
+"""The kernel calls of examples, counted as they are run on the CPU with torch's own kernels in place of a backend's."""
 
 from __future__ import annotations
 

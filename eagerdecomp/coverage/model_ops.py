@@ -1,4 +1,4 @@
-"""Model calls: the ops that a model calls, forward and backward, and what each comes to, on fake tensors: no kernel runs."""
+"""Model calls: the ops that a model calls, forward and backward, and what each decomposes into, on fake tensors: no kernel runs."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class ModelCalls:
     Attributes:
         counts: op -> how often one step calls it, the most of any run.
         making: op -> how often it is called while the model is made.
-        routes: op -> what each distinct call of it comes to; None for a call of which data decides.
+        routes: op -> the kernels of each distinct call of it; None for a call that depends on data.
         calls: op -> the arguments of each of these, beside its route.
         notes: what is not in it, and why.
-        stopped: why the first run did not come to its end; "" where it did.
+        stopped: why the first run did not end; "" where it did.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -122,7 +122,7 @@ def model_calls(
         planner: decides what happens to each op.
         factory: makes, on fake tensors, a module and its inputs (a tensor, a tuple, or a dict of arguments), or a function of no
             arguments that does a step.
-        tell: is told which part is done, of 1, and what is under way.
+        tell: called with the fraction done and the current step.
 
     Raises:
         PlanError: where the factory gives neither, or the model fails on fake tensors.
@@ -167,7 +167,7 @@ def model_calls(
 
 
 def _run(step: Callable[[], None], found: ModelCalls, number: int, heard: _Heard) -> bool:
-    """Run a step; whether it came to its end."""
+    """Run a step; return whether it ended."""
     try:
         step()
     except EagerDecompError:

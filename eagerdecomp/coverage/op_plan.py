@@ -9,7 +9,7 @@ from eagerdecomp.coverage.routes import Route
 
 __all__ = ["OpPlan", "STATUSES"]
 
-#: What an op can be, with the words that tell it.
+#: The states of an op, with the words for them.
 STATUSES: Mapping[str, str] = {
     "supported": "in the set",
     "passes": "no computation: passes whatever the set",
@@ -28,7 +28,7 @@ class OpPlan:
     Attributes:
         op: its name.
         status: one of `STATUSES`.
-        routes: what each kind of call comes to; for an op of the set, nothing.
+        routes: the kernels of each kind of call; for an op of the set, nothing.
         rules: the rules there are for it, with their sources, in the order they are tried.
         gradient: whether its backward closes too: ``closed``, ``partly``, ``missing``, ``none`` (it has none) or ``unknown``.
         gradient_missing: the ops of the backward that keep it from closing.
@@ -56,7 +56,7 @@ class OpPlan:
 
     @property
     def kernels(self) -> tuple[int, int] | None:
-        """The fewest and the most kernel calls that one call comes to, over those that close; None where none does."""
+        """The fewest and the most kernel calls that one call makes, over those that close; None where none does."""
         if self.status in ("supported", "passes"):
             one = int(self.status == "supported")
             return one, one

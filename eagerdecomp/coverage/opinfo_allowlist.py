@@ -100,7 +100,7 @@ def allowlist_of(plan: Plan, infos: Sequence[Any] | None = None, *, step: Callab
     Args:
         plan: the plan. An op that it does not hold does not close.
         infos: the OpInfos; torch's whole database unless given.
-        step: told how many are done.
+        step: called with the number done.
     """
     closed = {one.op for one in plan.of(*_CLOSED)}
     forward, gradients, left_out = [], [], {}

@@ -1,4 +1,4 @@
-"""Plans: what each op comes to on an op set and which kernels to write next, as values that print, compare and are kept as JSON."""
+"""Plans: the kernels of each op on an op set and which to write next, as values that print, compare and are saved as JSON."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class Plan:
         """A page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address.
 
         Args:
-            beside: plans for other sets, from which the part of each op says what it comes to there too.
+            beside: plans for other sets, whose results are shown for each op too.
         """
         title = f"Plan of {self.subject} on {self.op_set}"
         sheets = [Sheet(one.op_set, one.ops) for one in (self, *beside)]

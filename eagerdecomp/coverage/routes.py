@@ -1,4 +1,4 @@
-"""Routes: what every op comes to on a backend, call by call, as far as its rules were seen.
+"""Routes: what every op decomposes into on a backend, call by call, as far as its rules were seen.
 
 An op *closes* where each kind of call that was seen ends in ops of the set, by some rule, through ops that close themselves. It
 closes *in part* where some calls do, or where a route leads through an op that closes in part. What was never seen is unknown; it
@@ -37,7 +37,7 @@ class Way(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """One kind of call of an op: an example ("" where only the schema tells), the rules for it in the order they are tried, and
+    """One kind of call of an op: an example ("" where only the schema is known), the rules for it in the order they are tried, and
     whether the backend's kernel takes it, by its predicate."""
 
     example: str
@@ -121,7 +121,7 @@ class Routes:
                 yield Kind(call.example, tuple(Way(rule, call.by_rule[rule.key]) for rule in rules if rule.key in call.by_rule))
         else:
             bound = tuple(Way(rule, ops) for rule in rules if rule.linked and (ops := _bound(rule)))
-            # C++ composes what writes `out` of what does the same: its functional twin and a copy say what that comes to.
+            # C++ composes what writes `out` of what does the same: its functional variant and a copy give its cost.
             composed = tuple(Way(rule, as_twin) for rule in rules if rule.source == "composite" and (as_twin := _of_twin(rule)))
             if bound or composed:
                 yield Kind("", bound or composed)
@@ -176,7 +176,7 @@ class Routes:
         """The ops that must close for each op to close."""
         return {op: [[{}] if kind.taken else [way.calls for way in kind.ways] for kind in self.kinds(op)] for op in ops}
 
-    # -- what calls come to -----------------------------------------------------------------------------------------
+    # -- kernels of calls -----------------------------------------------------------------------------------------
 
     def routes(self, op: str) -> tuple[Route, ...]:
         """The routes of each kind of call of an op outside the set."""
@@ -294,7 +294,7 @@ class Routes:
 
 
 def _takes(when: Predicate, example: str) -> bool:
-    """Whether a predicate takes a call, as far as can be told of tensors without data."""
+    """Whether a predicate takes a call, as far as tensors without data show."""
     if not example:
         return False
     with fake_tensor_log_off(), FakeTensorMode():

@@ -15,7 +15,7 @@ __all__ = ["with_rules"]
 def with_rules(seen: Mapping[str, SeenOp], rules: Iterable[Rule]) -> tuple[Mapping[str, SeenOp], dict[str, str]]:
     """Recorded calls of each op with what these rules call on fake tensors; and, by op, why some could not be tried.
 
-    Of a call for which a rule could not be tried, the rules behind it tell, to which a call goes on that a rule leads nowhere.
+    If a rule cannot be run on a sample, fall back to the next rules' recorded calls.
     """
     found, notes = dict(seen), {}
     for rule in rules:
@@ -31,7 +31,7 @@ def with_rules(seen: Mapping[str, SeenOp], rules: Iterable[Rule]) -> tuple[Mappi
             calls.append(call if called is None else SeenCall(call.example, {**call.by_rule, rule.key: called}))
         found[op] = replace(before, calls=tuple(calls))
         if not before.calls:
-            notes[op] = f"{rule}: no call of {op} was seen, so what it comes to is not known"
+            notes[op] = f"{rule}: no call of {op} was seen, so its kernels are not known"
         elif failed:
             notes[op] = f"{rule} could not be tried for {len(failed)} of {len(before.calls)} calls seen of {op}: {failed[0]}"
     return found, notes

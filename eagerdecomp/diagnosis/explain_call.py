@@ -55,7 +55,7 @@ def explain(
         rules: as for `EagerDecompMode`.
 
     Raises:
-        OpSetError: for an unknown op, or a packet whose overload the arguments do not tell.
+        OpSetError: for an unknown op, or a packet whose overload the arguments do not determine.
 
     Examples:
         >>> import torch
@@ -72,7 +72,7 @@ def one_overload(op: OpLike, args: Sequence[Any] = (), kwargs: Mapping[str, Any]
     """The overload that an op and the arguments of a call stand for.
 
     Raises:
-        OpSetError: where they do not tell.
+        OpSetError: if they do not determine one.
     """
     found = resolve_ops([op])
     if len(found) == 1:

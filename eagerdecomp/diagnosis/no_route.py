@@ -65,7 +65,7 @@ def _depth(failure: NoRoute) -> int:
 
 
 def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[Attempt]:
-    """Every rule that was tried, with the reason it led nowhere; a rule met again further down is reported once."""
+    """Every rule that was tried, with the reason it led nowhere; a rule seen again further down is reported once."""
     for rule, reason, inner in failure.attempts:
         if inner is None:
             yield Attempt(str(failure.op), str(rule), reason)

@@ -323,7 +323,7 @@ def _values(
 
 
 def _clearly_near(want: Tensor, have: Tensor, tolerance: Tolerance) -> bool:
-    """Whether two tensors are near each other, asked in float32 at a third of the cost; False where that does not tell."""
+    """Whether two tensors are near each other, asked in float32 at a third of the cost; False where that is inconclusive."""
     if want.dtype.is_complex:
         return False
     if want.dtype not in (torch.float32, torch.float64):

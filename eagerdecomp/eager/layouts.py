@@ -112,7 +112,7 @@ def _as_compared(result: Tensor, *args: Any) -> Sequence[int] | None:
 
 
 def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor], computed_in: torch.dtype | None = None) -> Sequence[int]:
-    """The strides that ATen's `TensorIterator` gives a result of `shape`: of its operands, the first that tells two dimensions
+    """The strides that ATen's `TensorIterator` gives a result of `shape`: of its operands, the first that orders two dimensions
     apart settles their order. One of another type than the kernel computes in is copied before: nothing of it is expanded then."""
     dims = len(shape)
     spread = [_spread(operand, shape, computed_in or operand.dtype) for operand in operands]

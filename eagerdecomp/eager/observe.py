@@ -75,7 +75,7 @@ class Caught:
 
 
 def observe(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Observed]:
-    """The answer of a call, and what it left behind; what the call raises is part of that."""
+    """The result and effects of a call; an error that it raises is part of them."""
     answer = None
     with Caught() as caught:
         answer = run(*args, **kwargs)
@@ -203,7 +203,7 @@ def _copy(given: Tensor, storages: dict[int, torch.UntypedStorage], alone: bool,
 
 
 def whole_memory(tensor: Tensor) -> Tensor:
-    """All of the memory that a tensor lies in, as one dimension of its dtype."""
+    """The whole storage of a tensor, as one dimension of its dtype."""
     given = bare(tensor)
     return given.as_strided((given.untyped_storage().nbytes() // given.element_size(),), (1,), 0)
 

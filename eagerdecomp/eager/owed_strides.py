@@ -1,4 +1,4 @@
-"""Which results of an op must have eager's strides, and which may lie in memory as their kernel likes.
+"""Which results of an op must have eager's strides, and which may have their kernel's.
 
 torch promises the layout of views, of what is written, of what is asked for by ``memory_format`` or ``stride``, of functions of
 elements whose operands lie alike, and the memory format of windows, convolutions and norms. Products, reductions and the like

@@ -1,4 +1,4 @@
-"""Strides: how a tensor lies in memory, and how `torch.empty_like` would lay out another like it."""
+"""Strides: those of a tensor, and those that `torch.empty_like` would give another like it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def memory_order(tensor: Tensor, memory_format: torch.memory_format | None = Non
 
 
 def in_order(shape: Sequence[int], order: Sequence[int]) -> list[int]:
-    """The strides of a dense tensor whose dimensions lie in this order, from the outermost in memory to the innermost."""
+    """The strides of a dense tensor whose dimensions have this order, from the outermost in memory to the innermost."""
     strides, step = [1] * len(shape), 1
     for dim in reversed(order):
         strides[dim] = step
@@ -111,7 +111,7 @@ def can_be_viewed(tensor: Tensor, shape: Sequence[int]) -> bool:
     step, held, taken = strides[-1], 1, 1
     for dim in range(len(sizes) - 1, -1, -1):
         held *= sizes[dim]
-        # The end of a run of dimensions that lie in memory as one.
+        # The end of a run of dimensions that is contiguous in memory.
         if dim == 0 or (sizes[dim - 1] != 1 and strides[dim - 1] != held * step):
             while place >= 0 and (taken < held or shape[place] == 1):
                 taken *= shape[place]

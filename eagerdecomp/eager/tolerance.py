@@ -52,7 +52,7 @@ def _tolerance(relative: float, of_largest: float, rounding: float, dtype: torch
     return Tolerance(relative, of_largest, rounding, 2 * (info.tiny if info.bits >= 32 else info.smallest_normal / 64))
 
 
-# Half types are computed in float32 and rounded once; two roundings are allowed, since eager's may fall to either side. Inputs in
+# 16-bit floats are computed in float32 and rounded once; two roundings are fine, since eager's may fall to either side. Inputs in
 # float64 are moved by more than one rounding: nothing wider shows what that does, and its own roundings would hide it.
 _TOLERANCES = {
     torch.float64: _tolerance(1e-9, 1e-11, 2.0**-46, torch.float64),

@@ -249,7 +249,7 @@ class _Lowering:
 
 
 class _Unspeakable(Exception):
-    """A size that nothing in the graph tells."""
+    """A size that nothing in the graph gives."""
 
 
 class _Recorded:

@@ -82,7 +82,7 @@ def install(
         A handle, which is a context manager too: ``with install(backend, "npu"): ...``.
 
     Raises:
-        InstallError: where the device has an installation already, or is none that torch knows. Later, by a call that comes to an
+        InstallError: where the device has an installation already, or is none that torch knows. Later, by a call that reaches an
             op of the set for which the device has no kernel.
         OpSetError: for an op that cannot be kept.
 

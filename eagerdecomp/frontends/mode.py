@@ -148,7 +148,7 @@ class EagerDecompMode(CompositeMode):
         try:
             entry = self._entries[func._op]
         except (KeyError, AttributeError):
-            entry = None  # not from here: an error met on the way would carry this one as its context
+            entry = None  # not from here: an error raised on the way would carry this one as its context
         if entry is None:
             if isinstance(func, HigherOrderOperator):
                 return run_higher_order(self, func, args, kwargs or {})
@@ -185,6 +185,6 @@ class EagerDecompMode(CompositeMode):
         recorded call was. Without arguments: the op's rules, and the program of that call.
 
         Raises:
-            OpSetError: for an unknown op name, or a packet whose overload neither the arguments nor the calls so far tell.
+            OpSetError: for an unknown op name, or a packet whose overload neither the arguments nor the calls so far determine.
         """
         return self._engine.explain(op, args, kwargs)

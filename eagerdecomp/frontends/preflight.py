@@ -139,7 +139,7 @@ class Preflight:
             with heard:
                 torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
         except _UNKNOWN:
-            pass  # no derivative, of which eager tells in its words; or an op that has no answer for fake tensors
+            pass  # no derivative, which eager reports in its words; or an op that has no result for fake tensors
         return list(heard.refused.values())
 
 
@@ -180,7 +180,7 @@ class _OnTheSet(DispatchMode):
 
 
 class _Answering(DispatchMode):
-    """Answers one op, whose result follows from data, by what it gave."""
+    """Returns for one op, whose result depends on data, what it gave."""
 
     def __init__(self, op: OpOverload, answer: Any) -> None:
         super().__init__()

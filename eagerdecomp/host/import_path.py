@@ -17,7 +17,7 @@ USAGE_ERROR = 2
 
 
 class UsageError(Exception):
-    """A request that cannot be carried out: told on stderr in a line or two, with exit code 2, or the one that it is given."""
+    """A request that cannot be carried out: reported on stderr in a line or two, with exit code 2, or the one that it is given."""
 
     def __init__(self, words: str, exit_code: int = USAGE_ERROR) -> None:
         super().__init__(words)

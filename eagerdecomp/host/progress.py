@@ -32,7 +32,7 @@ class Progress:
         self._width = 0
 
     def step(self, done: int, text: str = "") -> None:
-        """Tell that `done` steps are done; most calls draw nothing."""
+        """Report that `done` steps are done; most calls draw nothing."""
         now = self._clock()
         last = done >= self._total
         if self._terminal:
@@ -100,7 +100,7 @@ class PartDone(_Line):
     """Shows ``45 %  the next kernels  3 s left`` on a terminal, and nothing elsewhere."""
 
     def tell(self, part: float, words: str) -> None:
-        """Tell which part is done, of 1, and what is under way."""
+        """Report the fraction done and the current step."""
         elapsed = self._clock() - self._started
         left = f"{_short(elapsed * (1 - part) / part)} left" if part > 0 and elapsed >= 1 else ""
         self._draw("  ".join(filter(None, (f"{round(100 * part)} %", words, left))))
@@ -116,7 +116,7 @@ class SoFar(_Line):
         self._next = self._started + _SOON_SECONDS
 
     def tell(self, words: str) -> None:
-        """Tell what was done so far; most calls draw nothing."""
+        """Report what was done so far; most calls draw nothing."""
         now = self._clock()
         if now >= self._next:
             self._next = now + _REDRAW_SECONDS

@@ -235,7 +235,7 @@ def _end_threads(others: Collection[threading.Thread]) -> bool:
     """Wait for the script's threads, all but `others`, as the interpreter does at its end; whether Ctrl-C cut the wait short."""
     try:
         for executor in {pool for thread in threading.enumerate() if thread not in others and (pool := _executor_of(thread))}:
-            executor.shutdown()  # its threads wait for work until they are told that none will come
+            executor.shutdown()  # its threads wait for work until they get the signal that none will come
         while waited := [one for one in threading.enumerate() if one not in others and not one.daemon]:
             for thread in waited:
                 thread.join()
@@ -245,7 +245,7 @@ def _end_threads(others: Collection[threading.Thread]) -> bool:
 
 
 def _executor_of(thread: threading.Thread) -> Executor | None:
-    """The executor of `concurrent.futures` a thread works for. The interpreter tells them at its end by what they hold here."""
+    """The executor of `concurrent.futures` a thread works for. The interpreter finds them at its end by what they hold here."""
     pools = sys.modules.get("concurrent.futures.thread")
     reference = getattr(thread, "executor_reference", None)  # of a pool of processes
     if pools is not None and getattr(thread, "_target", None) is pools._worker:

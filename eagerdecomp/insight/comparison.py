@@ -46,7 +46,7 @@ class Histogram:
         return sum(self.counts)
 
     def take(self, counts: Sequence[int], ulps: int | None, call: str) -> None:
-        """Add what a tensor of a call came to."""
+        """Add the values of a tensor of a call."""
         self.counts = [one + more for one, more in zip(self.counts, counts, strict=True)]
         if ulps is not None and ulps > (self.worst_ulps or 0):
             self.worst, self.worst_ulps = call, ulps

@@ -161,7 +161,7 @@ def _plainly_takes(kernel: Kernel, positional: int) -> bool:
 
 
 def _signature(kernel: Kernel) -> inspect.Signature | None:
-    """How a kernel may be called; None where only the call will tell."""
+    """How a kernel may be called; None where only the call shows it."""
     if isinstance(kernel, (BuiltinFunctionType, OpOverload)):
         return None
     try:

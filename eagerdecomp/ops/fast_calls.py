@@ -3,13 +3,13 @@
 ``torch.add(x, y)`` reaches ``aten.add.Tensor`` 0.3 to 1.4 us sooner than the overload itself, whose arguments are boxed one by one;
 but torch's argument parser chooses the overload then. ``tools/prove_direct.py`` calls both on arguments of every kind and writes
 ``fast_calls.json``: per overload its function and the kinds of arguments with which exactly that overload, and no other, arrives
-with exactly those arguments (but that memory may be told not to be pinned, as it is not when nothing is said). Kinds are letters:
+with exactly those arguments (but ``pin_memory=False`` may be given, which is the default). Kinds are letters:
 
 ``t`` tensor, of any number of dimensions · ``b i f c`` Python bool, int, float, complex · ``x`` symbolic number · ``n`` None ·
 ``l`` list of numbers · ``X`` list with symbolic ones · ``L`` list of tensors · ``o`` list of tensors and None · ``e`` empty list ·
 ``d`` dtype · ``v`` device · ``y`` layout · ``m`` memory format · ``g`` generator · ``s`` string · ``-`` left out
 
-Handlers of ``__torch_function__`` are asked as often as for boxed calls, and are told the function instead of the overload.
+Handlers of ``__torch_function__`` are called as often as for boxed calls, and get the function instead of the overload.
 """
 
 from __future__ import annotations

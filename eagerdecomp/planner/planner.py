@@ -115,7 +115,7 @@ class Planner:
         return op in self._user
 
     def has_rules_of(self, other: Planner) -> bool:
-        """Whether the same rules came to both from outside the library."""
+        """Whether the same rules from outside the library reached both."""
         return self._user == other._user
 
     def decide(self, op: OpOverload) -> Decision:

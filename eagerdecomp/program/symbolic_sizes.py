@@ -2,7 +2,7 @@
 
 A rule under recording gets them in the place of plain integers. What it computes from them by ``+ - * // % /`` goes into the
 program as an `Expression`, computed again at each call; what it decides by them (a comparison, a truth value) or needs as a plain
-number (``range(n)``) is told to a `Watch`, and becomes part of the call's key.
+number (``range(n)``) is reported to a `Watch`, and becomes part of the call's key.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Expression:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it comes to an integer."""
+        """Whether its value is an integer."""
         return self.operator != "/" and all(
             operand.is_integer if isinstance(operand, Expression) else not isinstance(operand, float) for operand in self.operands
         )
@@ -97,14 +97,14 @@ def _value(operand: Any, value_of: Callable[[Any], Any]) -> Any:
 
 
 class Watch(Protocol):
-    """Who is told what a rule found out about a size."""
+    """Observer of what a rule found out about a size."""
 
     @property
     def watching(self) -> bool:
         """Whether the recording still goes on; afterwards its sizes are plain numbers."""
 
     def decided(self, expression: Expression, value: Any) -> None:
-        """The rule went on knowing that the expression comes to this value."""
+        """The rule continued knowing that the expression has this value."""
 
     def same_shape(self, one: Any, other: Any, answer: bool) -> bool:
         """The rule went on knowing whether two leaves have one shape; False where that can't be said of leaves."""
@@ -338,7 +338,7 @@ class Sizes(tuple[Any, ...]):
 
 
 def plain(value: Any) -> Any:
-    """The nested value with plain numbers, and nobody told."""
+    """The nested value with plain numbers, unreported."""
     if type(value) is TrackedInt:
         return value.value
     if type(value) is list:

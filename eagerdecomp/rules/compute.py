@@ -23,7 +23,7 @@ _KEPT = 64
 
 
 def told(read: Callable[..., Any], tell: Callable[[str], None]) -> Callable[..., Any]:
-    """`READ`, which tells first why the call that reads is one that no program serves."""
+    """`READ`, which first records why no program serves the call that reads."""
 
     def run(tensor: Tensor) -> Any:
         tell(f"reads the data of a tensor ({READ})")

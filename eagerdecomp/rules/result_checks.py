@@ -26,7 +26,7 @@ __all__ = ["checked_kernel", "expected_of", "held"]
 # torch notes in flags of the whole process whether a mode is entered; threads that take turns leave them right.
 _one_at_a_time = free_in_child(threading.RLock())
 
-#: What the operator makes of a call: of each result its shape, dtype and device, and whether it lies in memory of an argument; None
+#: The result facts of a call: of each result its shape, dtype and device, and whether it shares memory with an argument; None
 #: for one that is no plain tensor.
 Expected = Sequence[tuple[tuple[torch.Size, torch.dtype, torch.device], bool] | None]
 
@@ -175,7 +175,7 @@ def _looks_fault(expected: Expected | None, result: Any, *, device: bool = True)
 
 
 def _memory_fault(expected: Expected | None, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> str:
-    """Which result lies in memory of an argument, or does not, unlike its op's; "" for none, or where nothing is known."""
+    """The result that shares memory with an argument, or does not, unlike its op's; "" for none, or where nothing is known."""
     results = list(leaves_of(result))
     if expected is None or not all(map(_is_plain, results)):
         return ""
@@ -187,7 +187,7 @@ def _memory_fault(expected: Expected | None, args: Sequence[Any], kwargs: Mappin
 
 
 def _is_among(one: Tensor, values: Any) -> bool:
-    """Whether a tensor lies in memory of one among the values."""
+    """Whether a tensor shares memory with one of the values."""
     return any(_is_plain(other) and same_storage(one, other) for other in leaves_of(values) if isinstance(other, Tensor))
 
 

@@ -71,7 +71,7 @@ class Rule:
             the calls of which this function of the op's arguments says so.
         keeps_lazy_bits: made of calls that hand conj and neg bits through untouched, so it needs no guard for them.
         whole: a linked rule that goes by facts which other rules can't be asked for without losing programs for all sizes (how what
-            a kernel made lies in memory), or tells a kernel's error in eager's words: a program calls its op as one, and the rule
+            a kernel made has strides), or reports a kernel's error in eager's words: a program calls its op as one, and the rule
             decides at each call.
 
     Examples:

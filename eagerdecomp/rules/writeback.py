@@ -288,7 +288,7 @@ def write_list(targets: Sequence[Tensor], operands: Sequence[Sequence[Any]], res
 
 
 def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) -> bool:
-    """Whether each target is laid out plainly and no operand shares the memory of any: then no write can overlap."""
+    """Whether each target has plain strides and no operand shares the memory of any: then no write can overlap."""
     owners = {target.untyped_storage()._cdata for target in targets}
     for operand in operands:
         for tensor in operand:
@@ -341,7 +341,7 @@ def _warn_resize(target: Tensor, result: Tensor) -> None:
         )
 
 
-# -- what autograd is told ---------------------------------------------------------------------------------------------------------
+# -- reports to autograd ---------------------------------------------------------------------------------------------------------
 
 
 def bump_versions(op: OpOverload, run: Callable[..., Any], *, direct: bool) -> Callable[..., Any]:

@@ -51,7 +51,7 @@ class OpPrograms:
         self.evictions = 0
         self._limit = limit
         self._lock = lock
-        # Keys met once while the op is in churn; a key met again is worth a program.
+        # Keys seen once while the op is in churn; a key seen again is worth a program.
         self._seen: deque[int] = deque(maxlen=4 * limit)
         self._churn = False
         self._vain = 0
@@ -86,7 +86,7 @@ class OpPrograms:
             self.listings[key] = listing
 
     def widen(self, guards: Iterable[Guard], exact: tuple[Guard, ...]) -> tuple[Guard, ...]:
-        """All guards, now that a rule of the op has read these: the old ones and the new, or `exact`, those that tell all calls
+        """All guards, now that a rule of the op has read these: the old ones and the new, or `exact`, those that separate all calls
         apart, once that is less to read or new ones keep coming. Programs under other guards are dropped; handlers that hold
         their dict keep an empty one."""
         with self._lock:

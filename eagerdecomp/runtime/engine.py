@@ -61,8 +61,8 @@ class Engine:
         host_random: ``"decomposed"`` or ``"native"``.
 
     Attributes:
-        observed: if set, is told of each call that is about to run natively, with what the search for a route left behind.
-        may_fall_back: whether who is told of such a call could have given `on_unsupported`.
+        observed: if set, called with each call that is about to run natively, with what the search for a route left behind.
+        may_fall_back: whether the user could have given `on_unsupported`.
 
     Raises:
         ArgumentError: for a value that an argument cannot have.

@@ -216,7 +216,7 @@ class ColdPath:
         raise caught.error if isinstance(caught.error, NoRoute) else error
 
     def _run_fallback_rules(self, entry: Entry, failure: NoRoute, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Run a call whose linked rule met an op without a route, by the op's other rules; raise `failure` if none leads further.
+        """Run a call whose linked rule called an op without a route, by its other rules; raise `failure` if none leads further.
 
         An op that writes several tensors may have written some of them: to run it again would write those twice.
         """

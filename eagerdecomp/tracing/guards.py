@@ -55,7 +55,7 @@ _BY_TYPES = frozenset(
     {torch.result_type, Tensor.to, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16, Tensor.long, Tensor.int, Tensor.bool}
 )
 
-# Questions of the memory itself, of autograd's state, or of where memory is: no key tells their results.
+# Questions of the memory itself, of autograd's state, or of where memory is: no key holds their results.
 _UNKEYED = frozenset(
     {
         *(Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.__repr__, Tensor.__format__, torch.tensor),
@@ -307,7 +307,7 @@ class Reads(TorchFunctionMode):
             for position, given in self._tensors.values():
                 self._note("rank", position, given, given.dim())
         else:
-            self.read_everything(f"reads what it can be told by ({fact} of what a kernel made)")
+            self.read_everything(f"reads what identifies it ({fact} of what a kernel made)")
 
     def _called(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         values = self._values

@@ -211,7 +211,7 @@ class Recorder(DispatchMode):
         reads = self._reads
         composed = rule.source in ("composite", "explicit")  # C++: torch hears nothing of what it calls
         if reads is not None:
-            # C++ reads unheard; and whether a rule met again is at its end depends on all the facts of the call.
+            # C++ reads unseen; and whether a rule seen again is at its end depends on all the facts of the call.
             if facts_of(rule.op).reads_dtypes and rule.source == "composite":
                 reads.read_types()
             elif composed or rule.source == "user" or self._chain.holds(rule):

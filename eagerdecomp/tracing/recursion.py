@@ -98,7 +98,7 @@ def _elements(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
 
 
 def _has_room() -> bool:
-    """Whether Python would still make that many calls within calls. It tells nobody how many it counts, some of C's among them."""
+    """Whether Python would still nest that many calls. Python does not say how many it counts, some of C's among them."""
     try:
         _descend(_CALLS_LEFT)
     except RecursionError:

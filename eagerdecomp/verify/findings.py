@@ -71,7 +71,7 @@ class BlameReport:
     """The findings of `blame`; true where there are any. Prints as text; `as_dict` gives plain values for JSON.
 
     Attributes:
-        found: the differences, in the order in which the program met them: one, unless all were asked for.
+        found: the differences, in the order of the program: one, unless all were asked for.
         compared: how many calls were compared with eager.
         native: how many ran nothing but torch's own kernel of the op.
         drew: of those compared how many drew random numbers, of which only dtypes, shapes and strides are held to eager's.

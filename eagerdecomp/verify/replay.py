@@ -97,7 +97,7 @@ class Compared(NamedTuple):
     """A call made against eager.
 
     Attributes:
-        answer: what it returned.
+        answer: the value that it returned.
         error: what it raised instead.
         difference: how what it left behind is not eager's.
         drew: whether it drew random numbers, so that its values were not compared.
@@ -146,7 +146,7 @@ def compared(
 
 def free_strides(planner: Planner, call: Call) -> bool:
     """Whether a call's results may have other strides than eager's: those of a kernel of the backend's that owes none, or of such a
-    one among those that the call comes to."""
+    one of those that the call reaches."""
     args, kwargs = call.kept()
     kernel = answered_by(planner, call.op, args, kwargs)
     if kernel is not None:

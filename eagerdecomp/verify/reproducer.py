@@ -363,7 +363,7 @@ def _smaller(
 def resized(
     args: Sequence[Any], kwargs: Mapping[str, Any], size: int, start: int, less: int
 ) -> tuple[list[Any], dict[str, Any]] | None:
-    """A call with `less` in place of `size` wherever that stands: of tensors the elements from `start` on, laid out densely.
+    """A call with `less` in place of `size` wherever that stands: of tensors the elements from `start` on, made contiguous.
 
     None where tensors share memory, which they would not afterwards.
     """

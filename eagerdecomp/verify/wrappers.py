@@ -201,7 +201,7 @@ class Verifying:
                     self._checked[str(op)] += 1
                     self._drew += drew
         try:
-            # What a kernel within did wrong is told already, as that kernel's.
+            # A wrong kernel within is reported already, as that kernel's.
             if found is not None and here.found == before:
                 self._tell(call, draws, found, run, kernel, caught.error)
             if caught.error is not None:
@@ -378,6 +378,6 @@ def _strayed(call: Call, want: Observed, have: Observed, device: str) -> Differe
 
 
 def _home(have: Observed) -> Observed:
-    """The same with its tensors on the CPU, laid out as they are."""
+    """The same with its tensors on the CPU, strides kept."""
     (leaves, inputs), _ = copied(None, [list(have.leaves), list(have.inputs)], {}, home=True)
     return replace(have, leaves=leaves, inputs=inputs)

@@ -345,7 +345,7 @@ def test_markdown_fits_a_comment() -> None:
     long = [wrong(f"aten.{name}.default", message="word " * 900, example="value " * 900) for name in _UNARY]
     text = report_markdown(a_report(*long, *map(absent, ["aten.sin.default"]), openings=NEXT))
     assert len(text) < 65_536
-    assert "wrong too, and not told of here for want of room: " in text
+    assert "wrong too, and left out here for want of space: " in text
     assert text.count("<details>") == text.count("</details>") > 3
     brief = a_report(*(wrong(f"aten.{name}.default") for name in _UNARY))
     assert "for want of room" not in report_markdown(brief)

@@ -1,7 +1,7 @@
 """Tensors seen as NumPy arrays, and results: torch holds the memory, NumPy computes in it.
 
 A result's memory is asked of torch (`aten.empty_strided`), as a device asks its allocator, so that a result can be resized, shared
-and laid out like any tensor. NumPy sees the memory by its address: no copy, and no op that a recorder would have to be told of.
+and with strides like any tensor. NumPy sees the memory by its address: no copy, and no op that a recorder would have to see.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 aten = torch.ops.aten
 
-#: What a type checker knows of arrays and of Python's numbers is less than kernels for every dtype would have to tell it.
+#: What a type checker knows of arrays and of Python's numbers is less than kernels for every dtype would have to declare.
 Array: TypeAlias = Any
 Number: TypeAlias = Any
 
@@ -204,7 +204,7 @@ def _empty(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int]) -> 
 
 
 def alike(x: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | None = None) -> Tensor:
-    """Memory laid out as ``empty_like`` would."""
+    """Memory with the strides of ``empty_like``."""
     preserving = memory_format in (None, torch.preserve_format)
     ranks = {torch.channels_last: 4, torch.channels_last_3d: 5}
     if memory_format in ranks and x.dim() != ranks[memory_format]:
@@ -217,7 +217,7 @@ def alike(x: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | No
 
 
 def give(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any] = ()) -> Tensor:
-    """A new tensor of these values: contiguous, or laid out as ATen lays the result of an elementwise op of these operands."""
+    """A new tensor of these values: contiguous, or with the strides of ATen's elementwise op of these operands."""
     values = np.asarray(values)
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     if all_row_major(tensors):

@@ -115,7 +115,7 @@ def _index(x: Tensor, indices: Indices) -> Tensor:
 
 
 def _order_of_indexed(x: Tensor, places: tuple[Any, ...], shape: Sequence[int]) -> Sequence[int] | None:
-    """How what indexing gives lies in memory, as ATen finds it: those of `x` with the index's dimensions as if expanded."""
+    """The strides of an indexing result, as ATen computes them: those of `x` with the index's dimensions as if expanded."""
     if x.is_contiguous():
         return None
     indexed = [dim for dim, place in enumerate(places) if not isinstance(place, slice)]
@@ -130,7 +130,7 @@ def _order_of_indexed(x: Tensor, places: tuple[Any, ...], shape: Sequence[int]) 
 
 
 def like_operand(x: Tensor) -> Tensor:
-    """Memory laid out as that of an elementwise result of `x`."""
+    """Memory with the strides of an elementwise result of `x`."""
     return give(np.empty(tuple(x.shape)), x.dtype, [x])
 
 

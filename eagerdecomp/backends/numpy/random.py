@@ -27,7 +27,7 @@ __all__ = ["KERNELS"]
 _HEAD, _WORDS = struct.Struct("<QiiQ"), 624
 _TAIL = struct.Struct("<dddi4xfi")
 
-#: The digits of a uniform number, and of how many bits one is made. Half types are drawn in float32 and rounded.
+#: The digits of a uniform number, and of how many bits one is made. 16-bit floats are drawn in float32 and rounded.
 _DIGITS = {torch.float16: (24, 32), torch.bfloat16: (24, 32), torch.float32: (24, 32), torch.float64: (53, 64)}
 
 
@@ -67,7 +67,7 @@ class _Twister:
         if count < 16:
             return np.array([self._one_normal() for _ in range(count)])
         whole = count // 16 * 16
-        # Half types draw block by block; the others draw a number for each element first.
+        # 16-bit floats draw block by block; the others draw a number for each element first.
         made = np.zeros(count)
         drawn = whole if dtype.itemsize == 2 else count
         made[:drawn] = self.uniform(drawn, dtype)

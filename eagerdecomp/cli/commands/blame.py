@@ -34,7 +34,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--ops", metavar="SET", help=f"in place of --backend, a set with torch's own kernels: {names}, or a FILE (default core)"
     )
     add_rules(parser)
-    parser.add_argument("--all", action="store_true", help="go on to the script's end, and tell every op and line that differs")
+    parser.add_argument("--all", action="store_true", help="go on to the script's end, and report every op and line that differs")
     add_on_unsupported(parser, "to the set: raise, or run it natively")
     parser.add_argument("--reproducer", metavar="FILE", help="write the script that shows the first difference there")
     add_json(parser, "what was found")

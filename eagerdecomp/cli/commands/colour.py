@@ -16,7 +16,7 @@ _MARKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), colour)
     for pattern, colour in (
         (r"^(eagerdecomp \w+:)", _RED),  # an error
-        (r"^(\S.* on OpSet\(.*\).*)$", _BOLD),  # what is told of
+        (r"^(\S.* on OpSet\(.*\).*)$", _BOLD),  # what is reported
         (r"^(op  +\S.*)$", _BOLD),  # the head of a table
         (r"^  (no route: .*)$", _RED),
         (r"^  (decomposed .*|in the set: .*|passes: .*)$", _GREEN),

@@ -110,7 +110,7 @@ def kept_ops(text: str | None) -> tuple[str, ...]:
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """The option ``--json``, which every command that tells something has; `what` it writes."""
+    """The option ``--json``, which every command that reports something has; `what` it writes."""
     parser.add_argument("--json", metavar="FILE", help=f"write {what} there as JSON as well (- for stdout, in place of the text)")
 
 

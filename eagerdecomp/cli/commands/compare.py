@@ -47,7 +47,7 @@ _EPILOG = f"""examples:
   eagerdecomp compare --backend core --against prims --markdown ulps.md -m package.train
 
 Every op of the script is made on both with the same inputs, so that differences do not add up; the script goes on with A's results.
-Told are the ops that differ by more than rounding, the first one first, each with its line and with which of the two is not what
+It reports the ops that differ by more than rounding, the first one first, each with its line and with which of the two is not what
 native eager gives, and for every op and dtype how many values are how many ULPs apart. Values of random ops are not compared.
 
 exit codes: 0 nothing diverges; {FAILED} an op diverges; {USAGE_ERROR} the command line, a backend, the rules, an op file or the

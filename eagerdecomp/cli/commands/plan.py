@@ -32,7 +32,7 @@ _EPILOG = """examples:
 --model module:factory names a function without arguments that gives a module and its inputs (return model, (x,)), or a function
 that does a step. It runs on fake tensors: no kernel runs, forward or backward, and weights take no memory. A module runs twice, a
 step until nothing new is called (three times at most): an optimizer's second step calls other ops than its first. What the making
-of the model alone calls is told, and not required: it can be made before the mode is entered. A model that stops midway, at data
+of the model alone calls is reported, not required: it can be made before the mode is entered. A model that stops midway, at data
 that fake tensors lack, meets no requirement.
 
 --require closed and gradients are about the calls that were seen of each op. Of an op that is "unknown" none was: it is separate

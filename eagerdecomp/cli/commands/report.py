@@ -32,7 +32,7 @@ exit codes: 0 success; 2 the command line or the record is wrong, or a file cann
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("record", metavar="RECORD", help="a file that eagerdecomp run --record wrote")
     parser.add_argument("--html", metavar="FILE", help="write the page there (default: beside the record, as .html)")
-    add_json(parser, "what the record comes to")
+    add_json(parser, "the record's summary")
 
 
 def _run(args: argparse.Namespace) -> int:

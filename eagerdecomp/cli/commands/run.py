@@ -63,7 +63,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_script(parser, "run")
 
 
-# Options of `run` that take the next word: those in front of the script have to be told from the script's own.
+# Options of `run` that take the next word: those before the script have to be distinguished from the script's own.
 _RUN_VALUES = frozenset(
     {
         *("--ops", "--backend", "--keep", "--on-unsupported", "--host-random", "--record", "--perfetto", "--json"),

@@ -33,7 +33,7 @@ def report_markdown(report: Report, *, comparison: Comparison | None = None) -> 
     """A report as Markdown.
 
     Args:
-        comparison: with an older run, told first.
+        comparison: with an older run, reported first.
     """
     wrong = sorted(report.of("wrong"), key=lambda verdict: str(verdict.op))
     consequences = by_blamed(report)
@@ -52,7 +52,7 @@ def report_markdown(report: Report, *, comparison: Comparison | None = None) -> 
             parts.append(told)
             room -= len(told) + 2
     if untold:
-        parts.append(f"wrong too, and not told of here for want of room: {len(untold)} ({_names(untold)})")
+        parts.append(f"wrong too, and left out here for want of space: {len(untold)} ({_names(untold)})")
     return "\n\n".join([*before, *parts, *after]) + "\n"
 
 
@@ -113,7 +113,7 @@ def _next(report: Report) -> Iterator[str]:
 
 def _skipped(report: Report) -> Iterator[str]:
     for note, ops in by_note(report.of("not exercised")).items():
-        yield f"not exercised, {_text(note) or 'no reason is told'}: {len(ops)} ({_names(ops)})"
+        yield f"not exercised, {_text(note) or 'no reason is given'}: {len(ops)} ({_names(ops)})"
 
 
 def _names(names: Sequence[str]) -> str:

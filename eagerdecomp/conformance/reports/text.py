@@ -14,7 +14,7 @@ from eagerdecomp.host.html import counted
 __all__ = ["report_text"]
 
 _LINES = 12  # of an example or a value, before the rest is left to the script
-_DETAILED = 30  # kernels that are told of at length
+_DETAILED = 30  # kernels that are reported at length
 _NAMES = 6
 _NEXT = 10
 _LABEL = 12
@@ -32,7 +32,7 @@ def report_text(
 
     Args:
         scripts: where the script of each failure is, as `write_scripts` returns.
-        comparison: with an older run, told at the end.
+        comparison: with an older run, reported at the end.
         absent: list absent kernels by name too.
         width: of the terminal; no line is longer, but for paths that are.
     """
@@ -100,7 +100,7 @@ def _cut(lines: list[str], indent: str) -> list[str]:
 def _skipped(report: Report, width: int) -> list[str]:
     lines = []
     for note, ops in by_note(report.of("not exercised")).items():
-        lines += _indented([f"{one_line(note) or 'no reason is told'}: {len(ops)} ({_some(ops)})"], "  ", width)
+        lines += _indented([f"{one_line(note) or 'no reason is given'}: {len(ops)} ({_some(ops)})"], "  ", width)
     return ["not exercised", *lines] if lines else []
 
 

@@ -126,7 +126,7 @@ _DIVIDED_BY = ("float", "int", "bool", "limit", "complex")
 
 
 def _without(values: Tensor, number: int, instead: int) -> Tensor:
-    """A tensor of whole numbers in which another number stands for one, wherever it lies in memory."""
+    """A tensor of whole numbers in which another number stands for one, wherever it is in memory."""
     if not (values.is_floating_point() or values.dtype is torch.bool):
         memory = values.as_strided((values.untyped_storage().nbytes() // values.element_size(),), (1,), 0)
         memory[memory == number] = instead
@@ -233,7 +233,7 @@ def _power_to_number(draw: Draw) -> Call:
         return Call([tensor(draw, "self", dtype, shape(draw, most=4), _COMPLEX_BASES), chosen])
     if not dtype.is_floating_point and chosen < 0 and isinstance(chosen, int):
         chosen = -chosen
-    # Of -inf and -0.0, which small numbers become in float16, the roots that C's pow and sqrt answer differ.
+    # Of -inf and -0.0, which small numbers become in float16, the roots that C's pow and sqrt return differ.
     roots = _ROOTS if dtype is not torch.float16 else tuple(kind for kind in _ROOTS if kind != "small")
     return Call([tensor(draw, "self", dtype, shape(draw, most=6), roots if chosen in (0.5, -0.5) else _BASES), chosen])
 

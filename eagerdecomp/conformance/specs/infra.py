@@ -144,7 +144,7 @@ def _set_storage_part(draw: Draw) -> Call:
 
 
 def _in_the_memory(source: int) -> Callable[[Kernel, Spec, Draw], Fault | None]:
-    """The tensor lies in the memory of an argument afterwards, as eager's does, and what is written to one shows in the other."""
+    """The tensor uses the memory of an argument afterwards, as eager's does, and what is written to one shows in the other."""
 
     def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         call = spec.call(draw)
@@ -160,7 +160,7 @@ def _in_the_memory(source: int) -> Callable[[Kernel, Spec, Draw], Fault | None]:
         if places[0] != places[1]:
             return Fault("memory", "argument self lies elsewhere afterwards", str(places[0]), str(places[1]), call)
         if other.untyped_storage()._cdata != owner:
-            return Fault("memory", "argument self lies in another memory afterwards", "", "", call)
+            return Fault("memory", "argument self has another storage afterwards", "", "", call)
         if not one.numel():
             return None
         for memory in (_all_of(one), _all_of(other)):
@@ -203,7 +203,7 @@ _WRONG_SIZES: Sequence[Sequence[Any]] = (
 )
 
 SPECS: dict[str, Spec] = {
-    "aten.is_pinned.default": _ASKED.but(varies={"device": "deprecated: a warning at every call, and no answer but False"}),
+    "aten.is_pinned.default": _ASKED.but(varies={"device": "deprecated: a warning at every call, and no result but False"}),
     "aten.is_same_size.default": Spec(_two, EXACT),
     "aten.lift_fresh.default": _ASKED,
     "aten._local_scalar_dense.default": Spec(_item, EXACT, refused=wrong(lambda: [[torch.ones(0)], [torch.ones(2, 0)]])),

@@ -64,7 +64,7 @@ def _along(call: Call) -> int:
 
 
 def _half_to_float(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """Half types brought to float32 on the way: eager's CPU kernel refuses that, others' may not."""
+    """16-bit floats converted to float32 on the way: eager's CPU kernel refuses that, others' may not."""
     call = spec.call(draw)
     scores, dim, _ = call.args
     if scores.dtype not in HALVES:
@@ -119,7 +119,7 @@ def _types(draw: Draw) -> tuple[torch.dtype, torch.dtype]:
 
 
 def _with_nan(draw: Draw, given: Tensor) -> Tensor:
-    """Sometimes with NaN somewhere, which shows what goes into which mean. What infinities come to is the algorithm's."""
+    """Sometimes with NaN somewhere, which shows what goes into which mean. The result for infinities depends on the algorithm."""
     if given.numel() and draw.pick("with nan", (False, False, False, True)):
         given[tuple(draw.any(size) for size in given.shape)] = math.nan
     return given

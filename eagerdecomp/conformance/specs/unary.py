@@ -60,7 +60,7 @@ def _unary(
         fills: of float types.
         exact: whether there is one right result for any number at all, so that whole and complex ones are as hard as floats.
         reach: how small and large real parts of complex numbers may be, beside moderate ones.
-        options: of the arguments behind it, simplest first.
+        options: for the arguments after it, simplest first.
     """
 
     def call(draw: Draw) -> Call:

@@ -56,7 +56,7 @@ class _Windows:
         for dim, span in enumerate(spans):
             wide = rank < 3 and all(one < 20 for one in self.inside)  # one dimension of them is
             more = draw.pick(f"more.{dim}", (3, 0, 1, 2, 5, 8, 17, *(TAILS[1:] if wide else ())) if rank < 3 else (2, 0, 1, 3))
-            # Every window holds an element: of one that holds none, eager's kernels answer places outside the input.
+            # Every window holds an element: of one that holds none, eager's kernels return indices outside the input.
             size = max(self.dilation[dim], span - 2 * self.padding[dim]) + more
             self.inside.append(max(size, self.kernel[dim]) if rank == 3 else size)  # which avg_pool3d asks for, padding or not
         self.inside = alike(draw, self.inside) if max(self.inside) < 40 else self.inside

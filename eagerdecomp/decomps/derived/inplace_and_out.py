@@ -354,7 +354,7 @@ def _summed_in(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _laid_by_one_iterator(targets: Sequence[Tensor], results: Any, args: Any) -> list[Tensor]:
-    """The results, those for an `out` that is resized laid out as the iterator does, which reads `out` of the right shape first."""
+    """The results, with the iterator's strides for an `out` that is resized; it reads `out` of the right shape first."""
     there = [target for target, result in zip(targets, results, strict=True) if target.shape == result.shape]
     if not there or len(there) == len(targets):
         return list(results)

@@ -1,4 +1,4 @@
-"""Pooling: windows laid out by one index, their maxima and gradients.
+"""Pooling: windows gathered by one index, their maxima and gradients.
 
 A window that leaves the input, or is shorter than the longest, repeats a place of its own: what is largest stays so, and comes
 first where it came first. So every kind of maximum pooling is one table of places, and its gradient one sum by the places found.

@@ -310,7 +310,7 @@ def _linalg_lstsq(
     """`gelsy`, the default, `gelsd` and `gelss` by singular values; `gels` by QR.
 
     All are of least norm. Where singular values lie near `rcond`, `gelsy` cuts a pivoted QR factorization instead, and
-    may count and return otherwise. Whether `gelsd` and `gelss` answer residuals depends on the rank, which they read.
+    may count and return otherwise. Whether `gelsd` and `gelss` return residuals depends on the rank, which they read.
     """
     vector = b.dim() == self.dim() - 1 and list(b.shape) == list(self.shape[:-1])
     right = aten.unsqueeze.default(b, -1) if vector else b

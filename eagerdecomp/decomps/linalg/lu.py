@@ -369,7 +369,7 @@ def _linalg_solve_ex(
     result = _answer(factors, unfolded(order, batch_shape(A)), right, batch, left=left)
     if vector:
         result = aten.squeeze.dim(result, -1)
-        if result.dim() > 1:  # laid out as if the batch of vectors were a matrix
+        if result.dim() > 1:  # strides as if the batch of vectors were a matrix
             result = column_major(folded(result), batch_shape(result))
     return result, factors, pivots, info
 

@@ -65,7 +65,7 @@ def _heads_merge(x: Tensor, groups: int) -> bool:
 
 
 def widened(x: Tensor) -> Tensor:
-    """Half types multiply exactly in float32, as the operator's kernel accumulates."""
+    """16-bit floats multiply exactly in float32, as the operator's kernel accumulates."""
     if x.dtype in HALF:
         x = aten._to_copy.default(x, dtype=torch.float32, memory_format=torch.contiguous_format)
     return x

@@ -91,7 +91,7 @@ def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
 
 @rule("aten.addbmm.default", recorded=True)
 def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The sum of a batch of products is one product: the batch laid out along the dimension that is summed over."""
+    """The sum of a batch of products is one product: the batch is joined along the dimension that is summed over."""
     rows = aten.reshape.default(aten.permute.default(batch1, [1, 0, 2]), [batch1.size(1), batch1.size(0) * batch1.size(2)])
     columns = aten.reshape.default(batch2, [batch2.size(0) * batch2.size(1), batch2.size(2)])
     if not abs(alpha) <= 2.0**32 and batch1.size(0):  # as eager does all: sums of infinities are not their product's

@@ -109,7 +109,7 @@ def _cast(given: Any, source: torch.dtype, target: torch.dtype) -> Any:
 
 
 def _in_float32(layer: Callable[..., Any]) -> Callable[..., Any]:
-    """Half types are widened before and rounded after, as the fused layer's kernels sum: rounded at every step, the error would
+    """16-bit floats are widened before and rounded after, as the fused layer's kernels sum: rounded at every step, the error would
     grow with time."""
 
     def run(input: Tensor, *rest: Any) -> Any:

@@ -1,7 +1,7 @@
 """Fused cells of LSTM and GRU: one step of a recurrent layer, which torch calls on accelerators where the CPU calls single ops.
 
 A forward cell leaves a workspace for its own backward cell: the activated gates, and for a GRU the state and what its reset gate
-scales. Half types are computed in float32 and rounded once, as in the fused kernels. Formulas: Hochreiter and Schmidhuber 1997,
+scales. 16-bit floats are computed in float32 and rounded once, as in the fused kernels. Formulas: Hochreiter and Schmidhuber 1997,
 gates in torch's order i, f, g, o; Cho et al. 2014, gates r, z, n, the reset gate after the product, as cuDNN has it.
 """
 

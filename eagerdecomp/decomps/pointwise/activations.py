@@ -255,7 +255,7 @@ def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None)
 
 @rule("aten.threshold_backward.default", compute="operands", operands=(1, 0))
 def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Any:
-    """Half types meet the threshold in float32, in which alone 0.3 is 0.3; zero is zero in any."""
+    """16-bit floats are compared with the threshold in float32, in which alone 0.3 is 0.3; zero is zero in any."""
     met = aten._to_copy.default(self, dtype=torch.float32) if threshold and self.dtype in HALF else self
     return aten.where.self(aten.le.Scalar(met, threshold), _ZERO(grad_output), grad_output)
 
@@ -357,7 +357,7 @@ def _through_gate(grad: Tensor, open_: Tensor, value: Tensor) -> Tensor:
 
 
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """Row-major, as eager allocates it."""
+    """Make the result contiguous, as eager allocates it."""
     joined = aten.cat.default(parts, dim)
     return joined if joined.is_contiguous() else aten.clone.default(joined, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
 

@@ -45,7 +45,7 @@ def _signbit(self: Tensor) -> Any:
         raise RuntimeError("signbit is not implemented for complex tensors.")
     if self.dtype is torch.bool or self.dtype in WIDE_UNSIGNED:
         return aten.full_like.default(self, False, dtype=torch.bool)
-    # By the bits: a comparison does not tell -0.0 from 0.0, nor one NaN from another.
+    # By the bits: a comparison does not distinguish -0.0 from 0.0, nor one NaN from another.
     bits = _BITS.get(self.dtype)
     return aten.lt.Scalar(self if bits is None else aten.view.dtype(self, bits), 0)
 

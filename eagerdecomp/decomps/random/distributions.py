@@ -1,6 +1,6 @@
 """Random ops by their laws, drawn from `rand`, `randn` and `native_dropout`: the in-place laws, their functional twins, the makers.
 
-Each law draws in the order in which its result lies in memory, as eager does. Which calls draw eager's very numbers and leave the
+Each distribution draws in the memory order of its result, as eager does. Which calls draw eager's very numbers and leave the
 generator where eager leaves it, by the kernels of Core ATen, is a table: `eagerdecomp.eager.random_numbers`. Others follow the law
 alone: `random_` and `randint` (32 raw bits a number, which `rand` does not show), `exponential_` in float32 (MKL's stream), normal
 numbers in permuted tensors, and most of `log_normal_`.
@@ -104,7 +104,7 @@ def _normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float =
         return aten.randn.default(shape, dtype=dtype, device=device)
     wide = dtype
     if dtype.is_floating_point:
-        # The types that eager's samplers compute in. A half type takes another number of draws than float32 for a remainder.
+        # The types that eager's samplers compute in. 16-bit floats take another number of draws than float32 for a remainder.
         count = math.prod(shape)
         if count < _BLOCK:
             wide = torch.float64

@@ -90,7 +90,7 @@ def _edges(points: Tensor, counts: Sequence[int], range: Sequence[float] | None)
 
 
 def _counted(points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density: bool) -> Tensor:
-    """How much lies in each bin: the last one of a dimension holds its upper edge."""
+    """The count of each bin: the last one of a dimension holds its upper edge."""
     if not points.dtype.is_floating_point:
         raise not_implemented("histogram_cpu", points.dtype)
     dims, counts = len(edges), [edge.numel() - 1 for edge in edges]

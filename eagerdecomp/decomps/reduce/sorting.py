@@ -304,7 +304,7 @@ def _halving(row: Tensor, values: Tensor, reached: Any, length: int) -> Any:
 
 
 def _with_checked_sorter(op: OpOverload) -> Callable[..., Any]:
-    """`op` with what only the data of a sorter can tell, which eager reads too."""
+    """`op` with checks that need the data of a sorter, which eager reads too."""
 
     def searchsorted(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
         sorter = options.get("sorter")

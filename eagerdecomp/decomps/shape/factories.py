@@ -33,7 +33,7 @@ def _filled(op: OpOverload, value: int) -> None:
 
 
 def _after(op: OpOverload, factory: OpOverload, *values: int) -> None:
-    """A new tensor after another, by the factory that takes the same arguments and these values behind them."""
+    """A new tensor after another, by the factory that takes the same arguments followed by these values."""
 
     @rule(op)
     def after(self: Tensor, *given: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:

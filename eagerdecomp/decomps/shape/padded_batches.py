@@ -56,7 +56,7 @@ class RaggedRows(Tensor):
 
 
 def _layer(src: RaggedRows, *weights: Any, **named: Any) -> RaggedRows:
-    """An encoder layer: what no sequence has is masked out as padding, and comes to nothing in `_to_padded`."""
+    """An encoder layer: what no sequence has is masked out as padding, and is dropped in `_to_padded`."""
     positional, masks = weights[:17], weights[17:]
     if any(mask is not None for mask in (*masks, *named.values())):
         raise RuntimeError("rows of unlike lengths come without a mask")

@@ -141,7 +141,7 @@ def _states(targets: Tensor, target_lengths: Sequence[int], lengths: Tensor, bla
 
 
 def _steps_to(labels: Tensor) -> Any:
-    """For each state the three from which a path comes to it, ``[B, S + 2, 3]``: itself, the one before, the one before that.
+    """For each state the three from which a path reaches it, ``[B, S + 2, 3]``: itself, the one before, the one before that.
 
     The last step skips a blank, which is allowed between labels that differ. An index below zero counts from the end, so that the
     first states follow the source.

@@ -49,7 +49,7 @@ rule("aten.native_batch_norm.default")(_batch_norm)
 
 
 def _of_two_types(op: OpOverload) -> Callable[..., Any]:
-    """Half floats with parameters and statistics that are wider, of whose type eager's mean and deviation are; the shipped entry
+    """16-bit floats with parameters and statistics that are wider, of whose type eager's mean and deviation are; the shipped entry
     rounds them to that of the input."""
 
     def run(input: Tensor, *rest: Any) -> Any:
@@ -299,7 +299,7 @@ def _batch_norm_backward(
 
 def _standardized(rows: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """Rows less their mean, over their deviation; the mean; the inverse deviation. The mean goes off before anything is squared: a
-    row of equal numbers comes to zeros."""
+    row of equal numbers gives zeros."""
     mean = aten.mean.dim(rows, dims, True)
     centred = aten.sub.Tensor(rows, mean)
     rstd = aten.rsqrt.default(aten.add.Scalar(aten.mean.dim(aten.mul.Tensor(centred, centred), dims, True), eps))
@@ -327,7 +327,7 @@ def _native_layer_norm(
         or list(input.shape[-len(shape) :]) != shape
         or any(x is not None and list(x.shape) != shape for x in (weight, bias))
     ):
-        return NotImplemented  # to be told what does not fit
+        return NotImplemented  # so that its error names what does not fit
     kind = _statistics_type(input, weight, bias)
     rows, mean, rstd = _standardized(widened(in_format_of(input, None)), list(range(-len(shape), 0)), eps)
     weight, bias = (x if x is None else in_format_of(x, None) for x in (weight, bias))

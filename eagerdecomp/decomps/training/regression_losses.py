@@ -109,7 +109,7 @@ def _smooth_l1(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float
     return _reducer(loss if beta == 1 else aten.div.Scalar(loss, beta), reduction)
 
 
-# The kernels of these gradients answer contiguous results.
+# The kernels of these gradients return contiguous results.
 
 
 @rule("aten.mse_loss_backward.default")
@@ -248,7 +248,7 @@ def _binary_cross_entropy_with_logits(
     """``(1 - y) x - (1 + (p - 1) y) log_sigmoid(x)``."""
     if not self.dtype.is_floating_point:
         raise not_implemented("log_sigmoid_cpu", self.dtype)
-    # Half types go through the logarithm in float32, as in eager's kernel.
+    # 16-bit floats go through the logarithm in float32, as in eager's kernel.
     half = self.dtype in HALF
     x = aten._to_copy.default(self, dtype=torch.float32) if half else self
     surprise = aten.sub.Tensor(

@@ -242,7 +242,7 @@ def _scaled_grouped_mm_v2(
     contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
 ) -> Any:
-    """Scales of rows and columns; those of blocks are laid out by the device, and are left."""
+    """Scales of rows and columns; block scales have the device's layout, and are declined."""
     if list(recipe_a) != [_OF_ROWS] or list(recipe_b) != [_OF_ROWS]:
         return NotImplemented
     return _scaled_grouped_mm(self, mat2, scale_a[0], scale_b[0], offs, bias, None, out_dtype)

@@ -144,7 +144,7 @@ def _slice(self: Tensor, dim: int = 0, *more: Any) -> None:
 def _expand(self: Tensor, size: Sequence[int], *, implicit: bool = False) -> None:
     missing = len(size) - self.dim()
     if missing < 0:
-        return  # refused in words that tell the type of the tensor
+        return  # rejected in words that name the dtype of the tensor
     for at, wanted in enumerate(size):
         if at < missing and wanted < 0:
             raise RuntimeError(

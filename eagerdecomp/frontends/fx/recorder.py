@@ -133,7 +133,7 @@ class GraphRecorder(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if isinstance(func, HigherOrderOperator):  # no kernel call: what it comes to calls ops, which arrive by themselves
+        if isinstance(func, HigherOrderOperator):  # no kernel call: the ops that it calls arrive by themselves
             return run_higher_order(self, func, args, kwargs or {})
         return self.note(func, func, *args, **(kwargs or {}))
 

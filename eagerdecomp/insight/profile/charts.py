@@ -1,4 +1,4 @@
-"""The pictures of a report, as HTML and SVG for a page: which ops came to which kernels, and counts over time."""
+"""The pictures of a report, as HTML and SVG for a page: which ops reached which kernels, and counts over time."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _TEXT = 300
 class RecordingMode(EagerDecompMode):
     """An `EagerDecompMode` that also keeps what it does: ``with RecordingMode(ops) as mode: train()``, then ``mode.record()``.
 
-    It costs time, most of it for each kernel call, which `Record.head` tells as far as it can be seen: a step of a small net took
+    It costs time, most of it for each kernel call, which `Record.head` holds as far as measured: a step of a small net took
     2.5 times as long as in the mode on tensors of a hundred floats, and 1.6 times on sixty thousand. A plain `EagerDecompMode` pays
     nothing for it. What is kept is bounded, however long the run.
 
@@ -393,7 +393,7 @@ def _told(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> str
     with _quiet(call):  # a subclass may be asked for its sizes by an operator
         try:
             return describe_call(call.op, args, kwargs or {})[:_TEXT]
-        except RuntimeError:  # a tensor that does not tell its sizes
+        except RuntimeError:  # a tensor without known sizes
             return f"{call.op}(...)"
 
 

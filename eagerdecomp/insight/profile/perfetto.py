@@ -31,7 +31,7 @@ def _names(head: Head) -> Iterator[dict[str, Any]]:
 
 
 def _calls(lines: Sequence[Line], events: Sequence[Event]) -> Iterator[dict[str, Any]]:
-    """Slices that are complete ("X"): what a slice lies in, on its thread, is what it belongs to."""
+    """Complete slices ("X"): a slice belongs to the slice around it on its thread."""
     places = [_place(line) for line in lines]
     for event in events:
         where = {"pid": _PROCESS, "tid": event.thread + 1}

@@ -1,4 +1,4 @@
-"""The rows of a record: what was called from where, what it came to, and when."""
+"""The rows of a record: what was called from where, its kernels, and when."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Flow:
-    """The kernel calls of one kind that the calls of one op came to.
+    """The kernel calls of one kind that the calls of one op made.
 
     Attributes:
         op: the op called.

@@ -44,7 +44,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class OpRow:
-    """The calls of one op: from how many lines they came, and the kernel calls that they came to."""
+    """The calls of one op: the number of source lines, and the kernel calls."""
 
     op: str
     counts: Counts

@@ -1,7 +1,7 @@
 """Reuse of memory: a kernel writes into a temporary that dies with it, where the op set has the kernel that does.
 
 ``%3 = add(%2, %0)`` becomes ``add_(%2, %0)`` or ``add(%2, %0, out=%2)`` when nothing reads ``%2`` afterwards, nor a view of it, and
-the result would lie in memory just as ``%2`` does. Needs to know how values lie (`layouts_of`). Leaves writes behind, so it comes
+the result would have the strides of ``%2``. Needs the strides of values (`layouts_of`). Leaves writes behind, so it comes
 after every pass that wants a program without any; on a set without such kernels it changes nothing.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["Layout", "has_writers", "layouts_of", "reuse"]
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor lies in memory."""
+    """The strides of a tensor."""
 
     dtype: torch.dtype
     device: torch.device

@@ -22,7 +22,7 @@ aten = torch.ops.aten
 PARTS = 4
 EVERY = sorted(map(str, npu.backend.ops))
 #: What Python cannot give a device: a storage that grows. Of a tensor that does, views keep the old one.
-KNOWN = {"aten.resize_.default": "argument self lies in another memory afterwards"}
+KNOWN = {"aten.resize_.default": "argument self has another storage afterwards"}
 
 
 def wrong(report: Report) -> list[tuple[str, str]]:
