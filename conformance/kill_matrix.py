@@ -87,7 +87,7 @@ def judged(lot: Sequence[Mutant], profile: str, seed: int, tell: Callable[[str],
         if verdict is not None:
             tell(str(verdict.op))
 
-    report = run_conformance(backend, ops=[mutant.op for mutant in lot], profile=profile, seed=seed, programs=False, tell=told)
+    report = run_conformance(backend, ops=[mutant.op for mutant in lot], profile=profile, seed=seed, programs=False, progress=told)
     if report.interrupted:
         raise KeyboardInterrupt
     return [_row(mutant, report, {one.op for one in lot}) for mutant in lot]

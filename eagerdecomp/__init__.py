@@ -85,7 +85,7 @@ __all__ = [
     "Verify",
     "blame",
     "blocked_attention",
-    "carrying_set",
+    "minimal_opset",
     "compare",
     "core_aten",
     "decompositions",

@@ -290,7 +290,7 @@ def _takes_text(op: OpOverload, example: str) -> bool:
 
 def _rules(op: OpOverload) -> tuple[Rule, ...]:
     """Every rule there is for an op."""
-    # Not the rules of the last resort: plans and `carrying_set` would count on them, at many calls for each op.
+    # Not the rules of the last resort: plans and `minimal_opset` would count on them, at many calls for each op.
     return tuple(rule for rule in (*our_rules(op), *shipped_rules(op)) if rule.source != "small")
 
 

@@ -67,19 +67,19 @@ class Comparison:
     apart: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def of(self, direction: Direction) -> tuple[Change, ...]:
+    def changes_to(self, direction: Direction) -> tuple[Change, ...]:
         """The changes for the better, the worse, or neither."""
         return tuple(change for change in self.changes if change.direction == direction)
 
     @property
     def worse(self) -> bool:
         """Whether anything got worse: what a gate goes by."""
-        return bool(self.of("worse"))
+        return bool(self.changes_to("worse"))
 
     def __str__(self) -> str:
         lines = []
         for direction, told in DIRECTIONS.items():
-            found = self.of(direction)
+            found = self.changes_to(direction)
             lines += [f"{told}: {len(found)}", *(f"  {change}" for change in found)] if found else []
         lines.append(f"as before: {self.same}")
         if self.apart:

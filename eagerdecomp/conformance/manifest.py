@@ -90,7 +90,7 @@ def write_manifest(report: Report, declared: Mapping[str, str] | None = None) ->
     """
     before = dict(declared or {})
     told = {str(verdict.op) for verdict in report.results}
-    names = {str(verdict.op) for verdict in report.of("absent")}
+    names = {str(verdict.op) for verdict in report.with_state("absent")}
     if report.limited:
         names |= before.keys() - told
     width = max(map(len, names), default=0)

@@ -172,7 +172,7 @@ class Report:
         """Whether nothing wrong was found, nothing was cut short and the manifest holds."""
         return not (self.failures or self.interrupted or self.stale or self.undeclared)
 
-    def of(self, *states: State) -> tuple[Verdict, ...]:
+    def with_state(self, *states: State) -> tuple[Verdict, ...]:
         """The verdicts of these states."""
         return tuple(verdict for verdict in self.results if verdict.state in states)
 

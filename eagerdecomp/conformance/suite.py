@@ -80,7 +80,7 @@ def run_conformance(
     programs: bool | None = None,
     isolate: bool | None = None,
     processes: int | None = None,
-    tell: Callable[[int, int, Verdict | None], None] = lambda done, total, verdict: None,
+    progress: Callable[[int, int, Verdict | None], None] = lambda done, total, verdict: None,
     named: Named | None = None,
 ) -> Report:
     """Try a backend's kernels with calls drawn to be hard, and say which are wrong, and on which smallest call.
@@ -99,7 +99,7 @@ def run_conformance(
         isolate: each kernel in a process of its own, so that one that crashes or hangs does not end the run. By default where the
             backend's device lives through a fork.
         processes: how many at a time; by default as many as there are cores.
-        tell: called with how many kernels are done, of how many, and the verdict on the latest; None before the first.
+        progress: called with how many kernels are done, of how many, and the verdict on the latest; None before the first.
         named: how reproducers name the backend, where the caller knows.
 
     Interrupted (Ctrl-C), it reports what is known by then; `Report.interrupted` says so.
@@ -122,14 +122,14 @@ def run_conformance(
     consequences: tuple[Consequence, ...] = ()
     calls, interrupted = 0, False
     processes = processes or cores()
-    tell(0, total, None)
+    progress(0, total, None)
     try:
         here = [op for op in wanted if op in backend.ops]
         with torch.inference_mode(False), reached(backend):
             isolate = can_fork(backend) if isolate is None else isolate
             for done, verdict in enumerate(run.verdicts(here, isolate, processes), 1):
                 verdicts[verdict.op] = verdict
-                tell(done, total, verdict)
+                progress(done, total, verdict)
             if ops is None if programs is None else programs:
                 lost = {
                     op for op, one in verdicts.items() if any(failure.property in ("crash", "hang") for failure in one.failures)

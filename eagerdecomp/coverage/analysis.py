@@ -26,7 +26,7 @@ from eagerdecomp.planner.planner import Planner, planner_of
 from eagerdecomp.planner.rule_calls import FILE, load_calls
 from eagerdecomp.rules.rule import Rule, dropped_rules, index_rules
 
-__all__ = ["aten_ops", "carrying_set", "plan"]
+__all__ = ["aten_ops", "minimal_opset", "plan"]
 
 _SAMPLES = (
     "routes are those of the calls that torch's operator database makes in float32, and of a few in bfloat16, complex64, int64 and "
@@ -43,7 +43,7 @@ def plan(
     kernels: int = 10,
     name: str = "",
     rules: Iterable[Rule] = (),
-    tell: Callable[[float, str], object] = lambda part, words: None,
+    progress: Callable[[float, str], object] = lambda part, words: None,
 ) -> Plan:
     """Return what each op decomposes into on a set, and which kernels to write next, without running anything.
 
@@ -62,7 +62,7 @@ def plan(
         kernels: how many kernels to propose. Those of the prims namespace are proposed for sets alone that have some.
         name: what the plan calls the model.
         rules: your own rules, as for `EagerDecompMode`. They are run on fake tensors, for the calls that were seen of their ops.
-        tell: called while the plan is made with the fraction done and the current step.
+        progress: called while the plan is made with the fraction done and the current step.
 
     Raises:
         OpSetError: for an op name that this torch does not have.
@@ -76,7 +76,7 @@ def plan(
         ('closed', 'missing')
     """
     started = time.perf_counter()
-    tell(0.0, "reading what was seen of each op")
+    progress(0.0, "reading what was seen of each op")
     backend = as_backend(supported_ops)
     user = index_rules(rules)
     planner = planner_of(backend, user.values())
@@ -86,7 +86,7 @@ def plan(
     routes = Routes(planner, seen)
     called = ModelCalls()
     if model is not None:
-        called = model_calls(planner, model, lambda part, words: tell(0.1 + 0.4 * part, words))
+        called = model_calls(planner, model, lambda part, words: progress(0.1 + 0.4 * part, words))
         names = sorted({*called.counts, *called.making})
         subject = name or f"what {getattr(model, '__qualname__', 'the model')} calls"
     elif ops is not None:
@@ -94,12 +94,12 @@ def plan(
         subject = f"{len(names)} ops"
     else:
         names, subject = [str(op) for op in aten_ops()], "all of ATen"
-    tell(0.5 if model is not None else 0.1, "what closes")
+    progress(0.5 if model is not None else 0.1, "what closes")
     routes.know(names)
     found: list[OpPlan] = []
     for number, op in enumerate(names):
         if not number % 50:
-            tell(0.5 + 0.2 * number / len(names), "what each op decomposes into")
+            progress(0.5 + 0.2 * number / len(names), "what each op decomposes into")
         found.append(_planned(routes, op, called, unknown))
     if ops is not None:
         found = [_counted(one, backend.ops, user.values()) for one in found]
@@ -113,14 +113,14 @@ def plan(
     in_gradients = {needed for op in required for needed in routes.open_in_gradient(op)}
     clauses = routes.clauses(routes.graph([*names, *in_gradients]))
     may, rank = (_any_op, _prims_first) if any(op.namespace == "prims" for op in backend.ops) else (_no_prim, _rank)
-    tell(0.75, "the next kernels")
+    progress(0.75, "the next kernels")
     choice = choose_kernels(clauses, closed, dense, kernels, rank, may)
-    tell(0.85, "all kernels that are lacking")
+    progress(0.85, "all kernels that are lacking")
     to_close = fewest_kernels(clauses, closed, wanted, rank, may, [kernel.op for kernel in choice.kernels])
     to_close = _with_rest(to_close, called, wanted, lambda more: planner_of(as_backend(backend.ops | more), user.values()), may)
-    tell(0.95, "all kernels that gradients lack")
+    progress(0.95, "all kernels that gradients lack")
     for_gradients = fewest_kernels(clauses, closed, wanted | in_gradients, rank, may, to_close)
-    tell(1.0, "")
+    progress(1.0, "")
     return Plan(
         repr(backend.ops),
         subject,
@@ -195,7 +195,7 @@ def aten_ops() -> list[OpOverload]:
     return sorted((op for op in found if op is not None and is_dispatched(op)), key=str)
 
 
-def carrying_set(
+def minimal_opset(
     ops: Iterable[OpLike] | None = None,
     *,
     base: OpSet | None = None,
@@ -215,7 +215,7 @@ def carrying_set(
 
     Examples:
         >>> import eagerdecomp as ed
-        >>> found = ed.carrying_set(["aten.silu.default", "aten.silu_backward.default"])
+        >>> found = ed.minimal_opset(["aten.silu.default", "aten.silu_backward.default"])
         >>> found.ops
         ('aten.add.Tensor', 'aten.mul.Tensor', 'aten.sigmoid.default', 'aten.sub.Tensor')
     """

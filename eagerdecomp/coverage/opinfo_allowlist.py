@@ -102,7 +102,7 @@ def allowlist_of(plan: Plan, infos: Sequence[Any] | None = None, *, step: Callab
         infos: the OpInfos; torch's whole database unless given.
         step: called with the number done.
     """
-    closed = {one.op for one in plan.of(*_CLOSED)}
+    closed = {one.op for one in plan.with_status(*_CLOSED)}
     forward, gradients, left_out = [], [], {}
     for done, info in enumerate(opinfos() if infos is None else infos, 1):
         calls = _calls(info)

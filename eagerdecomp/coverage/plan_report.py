@@ -73,7 +73,7 @@ class Plan:
     Examples:
         >>> import eagerdecomp as ed
         >>> made = ed.plan(ed.infra() | ["aten.mul.Tensor"], ops=["aten.silu", "aten.mul"])
-        >>> [str(one.op) for one in made.of("missing")][:1]
+        >>> [str(one.op) for one in made.with_status("missing")][:1]
         ['aten.silu.default']
         >>> made.to_close
         ('aten.sigmoid.default',)
@@ -98,7 +98,7 @@ class Plan:
             raise KeyError(f"{op} is not in the plan of {self.subject}")
         return found
 
-    def of(self, *statuses: str) -> tuple[OpPlan, ...]:
+    def with_status(self, *statuses: str) -> tuple[OpPlan, ...]:
         """The ops of these statuses."""
         return tuple(one for one in self.ops if one.status in statuses)
 
@@ -120,14 +120,14 @@ class Plan:
         gradients = ("partly", "missing") if require == "gradients" else ()
         return tuple(one for one in self.ops if one.required and (one.status in bad or one.gradient in gradients))
 
-    def refusal(self, require: str) -> str:
+    def unmet(self, require: str) -> str:
         """All ops for which a requirement does not hold, and the line that adds what they lack; "" where it holds."""
         bad = self.failing(require)
         if not bad:
             return f"--require {require} does not hold: {self.stopped}" if self.stopped else ""
         lines = [f"{len(bad)} of {len(self.ops)} ops do not meet --require {require} on {self.op_set}:"]
         lines += [f"  {one.op}: {_fault(one)}" for one in bad]
-        unseen = tuple(one.op for one in self.of("unknown") if one.required)
+        unseen = tuple(one.op for one in self.with_status("unknown") if one.required)
         add = self.for_gradients if require == "gradients" else self.to_close
         add = (*add, *unseen) if require == "known" else add
         if add:
@@ -157,7 +157,7 @@ class Plan:
         lines = [f"plan of {self.subject} on {self.op_set}, torch {self.torch}"]
         width = max(map(len, STATUSES))
         lines += [f"  {status.ljust(width)}  {count:5}  {STATUSES[status]}" for status, count in self.counts.items()]
-        reasons = Counter(one.reason for one in self.of("outside"))
+        reasons = Counter(one.reason for one in self.with_status("outside"))
         lines += [f"  {' ' * width}  {count:5}  {reason}" for reason, count in reasons.most_common()]
         gradients = Counter(one.gradient for one in self.ops)
         told = [f"{gradients[kind]} {kind}" for kind in ("closed", "partly", "missing", "none", "unknown") if gradients[kind]]
@@ -172,7 +172,7 @@ class Plan:
             lines += ["", "nothing is missing"]
         of_model = any(one.calls for one in self.ops)
         shown = [one for one in self.ops if one.status != "passes"] if of_model else self.ops
-        rows = shown if len(self.ops) <= _SHOWN or of_model else self.of("partly")
+        rows = shown if len(self.ops) <= _SHOWN or of_model else self.with_status("partly")
         if rows:
             lines += ["", *self.table(rows)]
         return "\n".join([*lines, "", *(f"note: {note}" for note in self.notes), f"planned in {self.seconds:.1f} s"])

@@ -171,7 +171,7 @@ def _explain(
     why = recorder.why_everything if recording.guards is None else "it reads storage offsets" if everything else ""
     return Explanation(
         verdict="decomposed once, and kept as a program",
-        holds=conditions(op, every, {one: (recording.guards or known).get(one, known.get(one)) for one in guards}),
+        guards=conditions(op, every, {one: (recording.guards or known).get(one, known.get(one)) for one in guards}),
         why_everything=why,
         **_program(recording.program),
         **told,
@@ -205,7 +205,7 @@ def _last_program(table: _Programs, key: Any) -> dict[str, Any]:
     if not isinstance(program, Program):
         return {}
     labels = key_labels(program.op, table.guards)
-    return {**_program(program), "holds": [f"{label}: {shown_fact(fact)}" for label, fact in zip(labels, key, strict=True)]}
+    return {**_program(program), "guards": [f"{label}: {shown_fact(fact)}" for label, fact in zip(labels, key, strict=True)]}
 
 
 def _verdict_of_op(planner: Planner, op: OpOverload) -> str:

@@ -61,7 +61,7 @@ class Explanation:
         after: the program after the passes.
         code: the Python that it is run as.
         direct: kernel -> the function of torch's by which the code calls it.
-        holds: what must hold for a later call to run this program.
+        guards: what must hold for a later call to run this program.
         why_everything: why all facts of its tensors must, where they do.
         last_miss: which facts of the last recorded call were new; of a live mode.
         counts: the mode's counts; of a live mode.
@@ -89,7 +89,7 @@ class Explanation:
     after: str = ""
     code: str = ""
     direct: Mapping[str, str] = field(default_factory=dict)
-    holds: Sequence[str] = ()
+    guards: Sequence[str] = ()
     why_everything: str = ""
     last_miss: str = ""
     counts: str = ""
@@ -120,9 +120,9 @@ def _text(told: Explanation) -> Iterator[str]:
     if told.kernels:
         total = sum(told.kernels.values())
         yield from ("", f"{count_text(total)}: " + ", ".join(f"{times} x {op}" for op, times in told.kernels.items()))
-    if told.holds:
+    if told.guards:
         why = f" (all facts of its tensors: {told.why_everything})" if told.why_everything else ""
-        yield from ("", f"what must hold for a later call to run the same program{why}", *(f"  {line}" for line in told.holds))
+        yield from ("", f"what must hold for a later call to run the same program{why}", *(f"  {line}" for line in told.guards))
     if told.before and told.before == told.after:
         yield from ("", "the program, which the passes leave as it is", *_indented(told.before))
     elif told.before:

@@ -204,7 +204,7 @@ class BlameMode(CompositeMode):
             lambda: self._mode.__torch_dispatch__(op, types, args, kwargs),
             lambda: free_strides(self._planner, call),
         )
-        self._drew += made.drew
+        self._drew += made.random
         if made.difference is not None:
             with no_current_modes():
                 after = Draws(op, args, kwargs)

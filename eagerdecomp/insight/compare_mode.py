@@ -113,7 +113,7 @@ class Comparing(CompositeMode):
 
     Args:
         names: what to call the two.
-        tell: called after each call with how many were compared, and how many places diverge.
+        progress: called after each call with how many were compared, and how many places diverge.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Comparing(CompositeMode):
         rules: Iterable[Rule] = (),
         on_unsupported: Literal["error", "fallback"] = "error",
         names: tuple[str, str] | None = None,
-        tell: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         super().__init__()
         rules = tuple(rules)
@@ -150,7 +150,7 @@ class Comparing(CompositeMode):
         self._histograms: dict[tuple[str, str], Histogram] = {}
         self._skipped: Counter[str] = Counter()
         self._compared = self._drew = 0
-        self._told = tell
+        self._told = progress
 
     def sides(self) -> list[Any]:
         """Each backend alone: what to enter."""

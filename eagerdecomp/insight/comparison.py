@@ -107,7 +107,7 @@ class Comparison:
         diverging: ops and lines whose results differ beyond rounding on the same inputs, in the order they were seen.
         histograms: how far apart values are, an op and dtype each, the furthest first.
         compared: how many calls were compared.
-        drew: how many more drew random numbers: of those only dtypes, shapes and strides are compared.
+        random: how many more drew random numbers: of those only dtypes, shapes and strides are compared.
         skipped: calls that could not be compared, by the reason.
         drift: how far apart the outputs of the whole program are, run on one backend and on the other; a dtype each. Empty where it
             returns no tensors, or was not run so.
@@ -126,7 +126,7 @@ class Comparison:
     diverging: tuple[Divergence, ...]
     histograms: tuple[Histogram, ...]
     compared: int
-    drew: int = 0
+    random: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     drift: tuple[Histogram, ...] = ()
     error: Exception | None = None
@@ -141,7 +141,7 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values."""
-        plain: dict[str, Any] = {"names": list(self.names), "compared": self.compared, "drew": self.drew, "bins": list(BINS)}
+        plain: dict[str, Any] = {"names": list(self.names), "compared": self.compared, "random": self.random, "bins": list(BINS)}
         plain["skipped"] = dict(self.skipped)
         plain["error"] = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
         plain["diverging"] = [{**dataclasses.asdict(one), "difference": self._differs(one)} for one in self.diverging]
@@ -175,8 +175,8 @@ class Comparison:
         return f"{verdict} between {one} and {other}: {self.compared} calls compared on the same inputs"
 
     def _notes(self) -> Iterator[str]:
-        if self.drew:
-            yield f"  {self.drew} calls drew random numbers: their values were not compared"
+        if self.random:
+            yield f"  {self.random} calls drew random numbers: their values were not compared"
         yield from (f"  {calls} calls not compared: {reason}" for reason, calls in self.skipped.items())
         if self.error is not None:
             yield f"  the program raised {type(self.error).__name__}: {self.error}"

@@ -302,7 +302,7 @@ def prims() -> OpSet:
     return OpSet._make({op for op in named if op is not None} - inductor_prims() | set(infra()), {}, "prims")
 
 
-# What `carrying_set(last_resort=True)` finds for calls of real numbers, and what these lead to: `abs` of complex ones, `expm1` in
+# What `minimal_opset(last_resort=True)` finds for calls of real numbers, and what these lead to: `abs` of complex ones, `expm1` in
 # float64, where a formula would lose accuracy, `fmod.Scalar`, whose shipped entry hands its number to `fmod.Tensor`, and three ops
 # of sparse tensors. Names without an overload are those of ``.default``.
 _TINY = (
@@ -319,7 +319,7 @@ _TINY = (
 def tiny() -> OpSet:
     """The smallest set known to carry torch's operator database in float32, forward: most of Core ATen by fewer kernels.
 
-    What `carrying_set(last_resort=True)` finds for real numbers, a few more, and `infra`. Expect many kernel calls for each op.
+    What `minimal_opset(last_resort=True)` finds for real numbers, a few more, and `infra`. Expect many kernel calls for each op.
 
     Examples:
         >>> import eagerdecomp as ed

@@ -74,7 +74,7 @@ class BlameReport:
         found: the differences, in the order of the program: one, unless all were asked for.
         compared: how many calls were compared with eager.
         native: how many ran nothing but torch's own kernel of the op.
-        drew: of those compared how many drew random numbers, of which only dtypes, shapes and strides are held to eager's.
+        random: of those compared how many drew random numbers, of which only dtypes, shapes and strides are held to eager's.
         skipped: calls that could not be compared, by the reason.
         op_set: what the set calls itself.
         error: what the program raised, where a difference came before it.
@@ -93,7 +93,7 @@ class BlameReport:
     found: tuple[Blame, ...]
     compared: int
     native: int
-    drew: int
+    random: int
     skipped: Mapping[str, int]
     op_set: str
     error: Exception | None = None
@@ -104,7 +104,7 @@ class BlameReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values."""
-        plain: dict[str, Any] = {"op_set": self.op_set, "compared": self.compared, "native": self.native, "drew": self.drew}
+        plain: dict[str, Any] = {"op_set": self.op_set, "compared": self.compared, "native": self.native, "random": self.random}
         plain["inside"] = self.inside
         plain["skipped"] = dict(self.skipped)
         plain["error"] = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
@@ -144,8 +144,8 @@ def _counts(report: BlameReport) -> Iterator[str]:
         yield "    was not compared; take it out, and name its set or backend here"
     if report.native:
         yield f"  {report.native} calls run torch's own kernel of their op, as eager does"
-    if report.drew:
-        yield f"  {report.drew} calls drew random numbers: their values were not compared"
+    if report.random:
+        yield f"  {report.random} calls drew random numbers: their values were not compared"
     for reason, calls in report.skipped.items():
         yield f"  {calls} calls not compared: {reason}"
 

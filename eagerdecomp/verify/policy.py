@@ -74,7 +74,7 @@ class Verified:
 
     Attributes:
         checked: by the op called, or the kernel's op, how many calls were held to eager.
-        drew: of those how many drew random numbers, of which only dtypes, shapes and strides are compared.
+        random: of those how many drew random numbers, of which only dtypes, shapes and strides are compared.
         skipped: calls that could not be compared, by the reason.
         found: the differences, each with whom to blame; a difference that came again is counted in the first one's `times`.
         left_out: how many more there were than are kept.
@@ -90,7 +90,7 @@ class Verified:
     """
 
     checked: Mapping[str, int] = field(default_factory=dict)
-    drew: int = 0
+    random: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     found: tuple[Blame, ...] = ()
     left_out: int = 0
@@ -110,7 +110,12 @@ class Verified:
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values."""
-        plain: dict[str, Any] = {"calls": self.calls, "differences": self.differences, "drew": self.drew, "left_out": self.left_out}
+        plain: dict[str, Any] = {
+            "calls": self.calls,
+            "differences": self.differences,
+            "random": self.random,
+            "left_out": self.left_out,
+        }
         return {
             **plain,
             "checked": dict(self.checked),
@@ -130,8 +135,8 @@ def _text(one: Verified) -> Iterator[str]:
         if one.calls
         else "nothing was checked: no call was decomposed, and none run by a kernel that the backend brings"
     )
-    if one.drew:
-        yield f"  {one.drew} of them drew random numbers: their values were not compared"
+    if one.random:
+        yield f"  {one.random} of them drew random numbers: their values were not compared"
     for reason, calls in one.skipped.items():
         yield f"  {calls} calls not compared: {reason}"
     yield from (f"\n{blame}" for blame in one.found)

@@ -100,14 +100,14 @@ class Compared(NamedTuple):
         answer: the value that it returned.
         error: what it raised instead.
         difference: how what it left behind is not eager's.
-        drew: whether it drew random numbers, so that its values were not compared.
+        random: whether it drew random numbers, so that its values were not compared.
         other_strides: whether its strides are not eager's, which they need not be.
     """
 
     answer: Any
     error: Exception | None
     difference: Difference | None
-    drew: bool
+    random: bool
     other_strides: bool = False
 
 

@@ -100,8 +100,8 @@ def test_what_is_worse_one_way_is_not_the_other_way_round(old: Report, new: Repo
     assert (there.same, there.apart) == (back.same, back.apart)
     turned = {(change.op, change.was, change.now, change.broken, change.mended) for change in there.changes}
     assert turned == {(change.op, change.now, change.was, change.mended, change.broken) for change in back.changes}
-    only_mended = {change.op for change in there.of("better")}
-    assert not only_mended & {change.op for change in back.of("better")}
+    only_mended = {change.op for change in there.changes_to("better")}
+    assert not only_mended & {change.op for change in back.changes_to("better")}
 
 
 @pytest.mark.full
@@ -109,5 +109,5 @@ def test_what_is_worse_one_way_is_not_the_other_way_round(old: Report, new: Repo
 def test_worse_is_a_property_newly_broken_or_a_kernel_no_longer_right(old: Report, new: Report) -> None:
     assume(not old.interrupted and not new.interrupted)
     broken, breaks = ({(failure.op, failure.property) for failure in report.failures} for report in (old, new))
-    was, found = ({verdict.op for verdict in report.of("right")} for report in (old, new))
+    was, found = ({verdict.op for verdict in report.with_state("right")} for report in (old, new))
     assert compare(old, new).worse == bool(breaks - broken or was - found)

@@ -21,7 +21,7 @@ def found() -> tuple[Opening, ...]:
 
 
 def closing(ops: ed.OpSet) -> set[str]:
-    return {one.op for one in ed.plan(ops).of("closed", "supported", "passes")}
+    return {one.op for one in ed.plan(ops).with_status("closed", "supported", "passes")}
 
 
 @pytest.mark.full

@@ -155,7 +155,7 @@ def test_every_form_can_tell_any_report(report: Report) -> None:
     for told in (report_text, report_markdown, report_junit, report_page):
         text = told(report)
         text.encode("utf-8")
-        assert all(str(verdict.op) in text for verdict in report.of("wrong"))
+        assert all(str(verdict.op) in text for verdict in report.with_state("wrong"))
 
 
 # -- scripts ---------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_junit_is_well_formed_counts_itself_and_is_green_where_the_report_is(rep
         float(element.get("time", ""))
     assert report.ok == (int(root.get("failures", "")) == int(root.get("errors", "")) == 0)
     assert int(suite.get("skipped", "")) == children.count(["skipped"])
-    assert children.count([]) == len(report.of("right"))
+    assert children.count([]) == len(report.with_state("right"))
 
 
 def test_junit_keeps_what_is_told_as_it_is() -> None:

@@ -68,7 +68,7 @@ def test_what_was_found_is_counted_and_looked_up() -> None:
         ("aten.amax.default", "values"),
     ]
     assert report.verdict("aten.exp.default") == report.verdict(op("aten.exp.default")) == right("aten.exp.default")
-    assert report.of("absent") == (absent("aten.erf.default"), absent("aten.cos.default"))
+    assert report.with_state("absent") == (absent("aten.erf.default"), absent("aten.cos.default"))
     with pytest.raises(KeyError, match=r"no verdict on aten\.sin"):
         report.verdict("aten.sin.default")
     assert str(report) == "conformance of mine (standard, seed 3): 2 wrong, 2 right, 1 not exercised, 2 absent"

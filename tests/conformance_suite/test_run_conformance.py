@@ -244,7 +244,7 @@ def test_an_interrupted_run_reports_what_it_knows() -> None:
             raise KeyboardInterrupt
 
     report = run_conformance(
-        backend(exp=torch.exp), ops=["aten.exp", "aten.neg", "aten.sin"], profile="quick", processes=1, tell=tell
+        backend(exp=torch.exp), ops=["aten.exp", "aten.neg", "aten.sin"], profile="quick", processes=1, progress=tell
     )
     assert report.interrupted
     assert not report.ok

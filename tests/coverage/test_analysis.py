@@ -138,7 +138,7 @@ def test_the_next_kernels_open_what_the_plan_says(core: Plan) -> None:
     assert opened == set(kernel.opens)
     assert opened
     closed = ed.plan(ops | list(before.to_close), ops=asked)
-    assert not closed.of("partly", "missing")
+    assert not closed.with_status("partly", "missing")
 
 
 @pytest.mark.full
@@ -150,11 +150,13 @@ def test_no_other_kernels_open_more(lacks: tuple[str, ...]) -> None:
     before = ed.plan(ops, ops=asked, kernels=2)
 
     def opens(kernels: Collection[str]) -> int:
-        return len(before.of("partly", "missing")) - len(ed.plan(ops | list(kernels), ops=asked, kernels=0).of("partly", "missing"))
+        return len(before.with_status("partly", "missing")) - len(
+            ed.plan(ops | list(kernels), ops=asked, kernels=0).with_status("partly", "missing")
+        )
 
     chosen = [kernel.op for kernel in before.next_kernels]
     assert chosen
-    ends = {op for one in before.of("partly", "missing") for op in (one.op, *one.missing)} | set(before.to_close)
+    ends = {op for one in before.with_status("partly", "missing") for op in (one.op, *one.missing)} | set(before.to_close)
     ends = {op for op in ends if not op.startswith("prims.")}  # which are not proposed to a set without any
     most = max(opens(two) for two in itertools.combinations(sorted(ends), len(chosen)))
     assert opens(chosen) == sum(len(kernel.opens) for kernel in before.next_kernels) >= most
@@ -176,7 +178,7 @@ def test_ten_kernels_open_no_more_than_their_bound() -> None:
 
 @pytest.mark.full
 def test_core_aten_needs_kernels_for_the_ops_alone_that_close_in_part(core: Plan) -> None:
-    assert {op for kernel in core.next_kernels for op in kernel.opens} == {one.op for one in core.of("partly")}
+    assert {op for kernel in core.next_kernels for op in kernel.opens} == {one.op for one in core.with_status("partly")}
 
 
 # -- that it is so ---------------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ def heard(case: Case, backward: bool) -> set[str] | None:
 SETS: dict[str, Any] = {
     "core": ed.core_aten,
     "prims": ed.prims,
-    "small": lambda: ed.infra() | list(ed.carrying_set().ops),
+    "small": lambda: ed.infra() | list(ed.minimal_opset().ops),
     "core less a tenth": lambda: core_less(0.1, SEED),
     "core less a half": lambda: core_less(0.5, SEED),
 }
@@ -277,7 +279,7 @@ def test_the_plan_of_a_model_is_what_a_run_of_it_calls() -> None:
     called = {one.op: one.calls for one in made.ops if one.status != "passes" and one.calls}
     assert {op for op in called if "detach" not in op and "ones_like" not in op} <= {str(op) for op in eager.ops}
     assert called["aten.silu_backward.default"] == eager.ops[aten.silu_backward.default] == 1
-    assert made.of("closed")
+    assert made.with_status("closed")
     assert all(one.exact for one in made.ops)
 
 
@@ -299,7 +301,7 @@ def test_no_kernel_runs_for_the_plan_of_a_model() -> None:
 @pytest.mark.full
 def test_a_model_s_gaps_are_ranked_for_it_alone() -> None:
     made = ed.plan(CORE - ["aten.sigmoid"] - ["aten.exp"], model=net)
-    missing = [one.op for one in made.of("missing")]
+    missing = [one.op for one in made.with_status("missing")]
     assert "aten.silu.default" in missing
     assert made.next_kernels
     assert {op for kernel in made.next_kernels for op in kernel.opens} <= {one.op for one in made.ops}
@@ -323,8 +325,8 @@ def test_a_model_that_stops_at_data_says_so() -> None:
     assert made["aten.sin.default"].calls == 1
     assert "stopped on fake tensors" in made.notes[0]
     assert not made.failing("closed")
-    assert "stopped on fake tensors" in made.refusal("closed")
-    assert Plan.from_json(made.to_json()).refusal("closed") == made.refusal("closed")
+    assert "stopped on fake tensors" in made.unmet("closed")
+    assert Plan.from_json(made.to_json()).unmet("closed") == made.unmet("closed")
 
 
 @pytest.mark.parametrize("made", [3, torch.nn.Linear(2, 2)])
@@ -338,18 +340,18 @@ def test_a_factory_that_gives_no_model_is_an_error(made: Any) -> None:
 
 @pytest.mark.full
 def test_the_small_set_carries_what_it_was_asked_for() -> None:
-    found = ed.carrying_set(["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"])
+    found = ed.minimal_opset(["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"])
     made = ed.plan(ed.infra() | list(found.ops), ops=["aten.silu.default", "aten.silu_backward.default", "aten.hardswish.default"])
     assert made.counts == {"closed": 3}
     assert set(found.ops) != set(found.necessary)
     for spare in found.ops:
         left = ed.infra() | [op for op in found.ops if op != spare]
-        assert ed.plan(left, ops=["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"]).of("partly", "missing")
+        assert ed.plan(left, ops=["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"]).with_status("partly", "missing")
 
 
 @pytest.mark.full
 def test_the_tour_says_how_small_a_set_carries_all_that_eager_calls() -> None:
-    found = ed.carrying_set()
+    found = ed.minimal_opset()
     eager = sum(seen.eager for seen in load_calls().values())
     text = " ".join((ROOT / "docs" / "tour.md").read_text(encoding="utf-8").split())
     assert f"{len(found.ops)} ops beside `infra()` carry every call seen of the {eager} ops" in text

@@ -55,7 +55,7 @@ def test_what_failed_is_not_tried_again_and_nothing_else_comes_of_it(ops: ed.OpS
     monkeypatch.setattr(dry_run._Failure, "holds", lambda self, chain: False)
     anew = ed.plan(ops, model=net)
     assert {op: told[:2] for op, told in outcome(found).items()} == {op: told[:2] for op, told in outcome(anew).items()}
-    assert found.of("missing")
+    assert found.with_status("missing")
     assert remembered < runs[0]
 
 

@@ -78,7 +78,7 @@ def test_a_set_that_carries_the_first_step_alone_is_refused() -> None:
     assert [one.op for one in made.failing("closed")] == ["aten.mul_.Tensor"]
     assert "step 2 calls what those before it do not: aten.mul_.Tensor" in made.notes
     ops = ed.infra() | first | list(made.to_close)
-    assert not ed.plan(ops, model=momentum).refusal("closed")
+    assert not ed.plan(ops, model=momentum).unmet("closed")
     step = momentum()
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops):
         step()
@@ -131,7 +131,7 @@ def test_what_makes_the_model_is_told_and_not_required() -> None:
     assert "aten.uniform_.default (making the model)" in str(made)
     small = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: x * 2, torch.randn(3)))
     assert small["aten.randn.default"].status == "missing"
-    assert small.refusal("closed") == ""
+    assert small.unmet("closed") == ""
     assert "ops that do not close and that no step calls (aten.randn.default)" in str(small)
     assert "nothing is missing" in str(small)
 
@@ -172,7 +172,7 @@ def test_a_second_step_that_fails_leaves_the_plan_of_the_first() -> None:
     made = ed.plan(CORE, model=factory)
     assert made["aten.sin.default"].calls == 1
     assert "run 2 of the step fails, so the plan is of those before it: StopIteration" in made.notes[0]
-    assert made.refusal("closed") == ""
+    assert made.unmet("closed") == ""
 
 
 @pytest.mark.full

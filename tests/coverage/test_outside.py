@@ -61,10 +61,10 @@ def plan() -> ed.Plan:
 @pytest.mark.skipif(torch_release() != BASELINE, reason="other releases have other ops")
 def test_each_overload_is_in_one_class(plan: ed.Plan) -> None:
     assert plan.counts.keys() == {"supported", "passes", "closed", "partly", "outside"}
-    assert {one.op for one in plan.of("partly")} == PARTLY.keys()
+    assert {one.op for one in plan.with_status("partly")} == PARTLY.keys()
     assert plan.counts["outside"] == 367
     named = {"names of dimensions, which torch 2.13 dropped"}
-    assert Counter(one.reason for one in plan.of("outside")).keys() == REASONS.keys() - named
+    assert Counter(one.reason for one in plan.with_status("outside")).keys() == REASONS.keys() - named
 
 
 def test_nothing_that_closes_or_is_of_the_set_has_a_reason_shown(plan: ed.Plan) -> None:
@@ -74,14 +74,14 @@ def test_nothing_that_closes_or_is_of_the_set_has_a_reason_shown(plan: ed.Plan) 
 
 def test_a_plan_counts_the_reasons(plan: ed.Plan) -> None:
     text = str(plan)
-    for reason, count in Counter(one.reason for one in plan.of("outside")).items():
+    for reason, count in Counter(one.reason for one in plan.with_status("outside")).items():
         assert f"{count:5}  {reason}\n" in text
 
 
 def test_what_is_outside_does_not_close_a_model() -> None:
     found = ed.plan(CORE, ops=["aten._to_sparse.default"])
     assert found.failing("closed")
-    assert "outside: sparse tensors in coordinates" in found.refusal("closed")
+    assert "outside: sparse tensors in coordinates" in found.unmet("closed")
 
 
 def uncommon() -> Iterator[tuple[str, Any]]:

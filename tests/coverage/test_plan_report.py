@@ -79,9 +79,9 @@ def test_a_refusal_lists_all_ops_and_the_line_that_opens_them() -> None:
     ops = ed.infra() | ["aten.mul.Tensor"]
     asked = ["aten.silu.default", "aten.cos.default", "aten.mul_.Tensor"]
     made = ed.plan(ops, ops=asked)
-    told = made.refusal("closed")
+    told = made.unmet("closed")
     assert [line.split(":")[0].strip() for line in told.splitlines()[1:3]] == ["aten.cos.default", "aten.silu.default"]
-    assert not ed.plan(ops | added(told), ops=asked).refusal("closed")
+    assert not ed.plan(ops | added(told), ops=asked).unmet("closed")
 
 
 def added(refusal: str) -> set[str]:
@@ -101,11 +101,11 @@ def test_the_line_of_a_refusal_closes_all_that_it_names(require: str, share: flo
     ops = core_less(share, SEED + part)
     asked = chance.sample([str(op) for op in aten_ops()], 250)
     before = ed.plan(ops, ops=asked)
-    told = before.refusal(require)
+    told = before.unmet(require)
     assert told
     after = ed.plan(ops | added(told), ops=asked)
     # Naming an op is not enough where torch has no kernel of it for the CPU: there a backend has to bring one.
-    assert all(one.missing and set(one.missing) <= added(told) for one in after.failing(require)), after.refusal(require)
+    assert all(one.missing and set(one.missing) <= added(told) for one in after.failing(require)), after.unmet(require)
     assert len(after.failing(require)) <= 3
     assert {kernel.op for kernel in before.next_kernels} <= added(told)
 
@@ -118,20 +118,20 @@ def test_an_op_without_a_call_is_told_apart_and_required_by_known_alone(monkeypa
     made = ed.plan(ed.infra(), ops=asked)
     assert made[asked[0]].status == "unknown"
     assert [one.op for one in made.failing("closed")] == ["aten.cos.default"]
-    assert f"no call was ever seen of 1 ({asked[0]})" in made.refusal("closed")
-    assert added(made.refusal("closed")) == {"aten.cos.default"}
+    assert f"no call was ever seen of 1 ({asked[0]})" in made.unmet("closed")
+    assert added(made.unmet("closed")) == {"aten.cos.default"}
     assert {one.op for one in made.failing("known")} == set(asked)
-    assert "unknown: no call of it was ever seen" in made.refusal("known")
-    assert added(made.refusal("known")) == set(asked)
+    assert "unknown: no call of it was ever seen" in made.unmet("known")
+    assert added(made.unmet("known")) == set(asked)
 
 
 @pytest.mark.full
 def test_gradients_are_opened_too() -> None:
     ops = ed.infra() | ["aten.silu.default", "aten.mul.Tensor", "aten.sigmoid.default"]
     made = ed.plan(ops, ops=["aten.silu.default"])
-    assert made.refusal("closed") == ""
-    assert added(made.refusal("gradients")) == set(made.for_gradients) != set()
-    assert ed.plan(ops | added(made.refusal("gradients")), ops=["aten.silu.default"])["aten.silu.default"].gradient == "closed"
+    assert made.unmet("closed") == ""
+    assert added(made.unmet("gradients")) == set(made.for_gradients) != set()
+    assert ed.plan(ops | added(made.unmet("gradients")), ops=["aten.silu.default"])["aten.silu.default"].gradient == "closed"
 
 
 @pytest.mark.full

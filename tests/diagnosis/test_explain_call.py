@@ -58,7 +58,7 @@ def test_the_kernels_are_those_that_reach_the_backend(op: str, text: str, ops: e
         live = mode.explain(told.op, *args, **kwargs)
     assert told.kernels == {str(kernel): times for kernel, times in seen.ops.items()}
     assert told.op in str(told)
-    assert (live.kernels, live.holds, live.code) == (told.kernels, told.holds, told.code)
+    assert (live.kernels, live.guards, live.code) == (told.kernels, told.guards, told.code)
 
 
 def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold() -> None:
@@ -70,8 +70,8 @@ def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold()
     assert not linked.code
     recorded = ed.explain(OPAQUE, torch.ones(2, 3), rules=[by_shape])
     assert recorded.verdict == "decomposed once, and kept as a program"
-    assert "x.dtype == torch.float32" in recorded.holds
-    assert "x.shape == (2, 3)" in recorded.holds
+    assert "x.dtype == torch.float32" in recorded.guards
+    assert "x.shape == (2, 3)" in recorded.guards
     assert recorded.code.startswith("def program(a0):")
     assert set(recorded.passes) == {"common_subexpressions", "view_chains", "dead_code"}
 
@@ -208,7 +208,7 @@ def test_a_mode_names_the_guard_of_the_fact_that_was_new() -> None:
         told = mode.explain(OPAQUE)
     assert told.last_miss == mode.why_missed(OPAQUE)
     assert "misses=2" in told.counts
-    assert "x.dtype: torch.float64" in told.holds
+    assert "x.dtype: torch.float64" in told.guards
     assert told.before.startswith(str(OPAQUE))
     assert "def program" in told.code
 

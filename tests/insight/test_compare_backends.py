@@ -48,7 +48,7 @@ def test_two_backends_that_are_right_diverge_nowhere() -> None:
         found = ed.compare(step, first, second)  # type: ignore[arg-type]
         assert not found, found
         assert found.compared > 50
-        assert found.drew > 0
+        assert found.random > 0
         assert [one.op for one in found.drift] == ["outputs"]
     assert found.drift[0].counts[0] == found.drift[0].values == 9
 

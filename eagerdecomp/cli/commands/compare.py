@@ -68,7 +68,7 @@ def _run(args: argparse.Namespace) -> int:
         progress.tell(f"calls compared: {compared}  diverging: {diverging}")
 
     try:
-        watch = Comparing(*sides, rules=rules, on_unsupported=args.on_unsupported, names=names, tell=tell)
+        watch = Comparing(*sides, rules=rules, on_unsupported=args.on_unsupported, names=names, progress=tell)
     except ValueError as error:
         raise UsageError(str(error)) from None
     with output_file("--json", args.json) as write, output_file("--markdown", args.markdown) as write_markdown:

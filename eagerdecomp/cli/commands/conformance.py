@@ -138,7 +138,7 @@ def _report(args: argparse.Namespace, backend: Backend, ops: list[str] | None) -
             seed=args.seed,
             isolate=False if args.in_process else None,
             processes=args.processes,
-            tell=tell,
+            progress=tell,
             named=named,
         )
     finally:

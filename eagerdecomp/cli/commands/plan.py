@@ -92,7 +92,7 @@ def _run(args: argparse.Namespace) -> int:
             ops=wanted,
             model=factory,
             rules=rules,
-            tell=lambda part, what: progress.tell((number + part) / plans, f"{words}{what}".strip()),
+            progress=lambda part, what: progress.tell((number + part) / plans, f"{words}{what}".strip()),
             **more,
         )
 
@@ -114,7 +114,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.require == "no-worse":
         assert old is not None
         return FAILED if made.compare(old).lost else 0
-    refusal = made.refusal(args.require) if args.require else ""
+    refusal = made.unmet(args.require) if args.require else ""
     if refusal:
         print(f"\n{refusal}", file=sys.stderr)
     return FAILED if refusal else 0

@@ -35,7 +35,7 @@ def report_markdown(report: Report, *, comparison: Comparison | None = None) -> 
     Args:
         comparison: with an older run, reported first.
     """
-    wrong = sorted(report.of("wrong"), key=lambda verdict: str(verdict.op))
+    wrong = sorted(report.with_state("wrong"), key=lambda verdict: str(verdict.op))
     consequences = by_blamed(report)
     before = [f"### {_text(head(report))}", *(_compared(comparison) if comparison else []), _counts(report)]
     after = [*_absences(report), *_next(report), *_skipped(report)]
@@ -68,7 +68,7 @@ def _counts(report: Report) -> str:
 def _compared(comparison: Comparison) -> Iterator[str]:
     yield "**Worse than before.**" if comparison.worse else "Nothing is worse than before."
     for direction, told in DIRECTIONS.items():
-        found = comparison.of(direction)
+        found = comparison.changes_to(direction)
         if found:
             yield "\n".join([f"{told}: {len(found)}", "", *(f"- {_text(str(change))}" for change in found)])
     told = f"as before: {comparison.same}"
@@ -112,7 +112,7 @@ def _next(report: Report) -> Iterator[str]:
 
 
 def _skipped(report: Report) -> Iterator[str]:
-    for note, ops in by_note(report.of("not exercised")).items():
+    for note, ops in by_note(report.with_state("not exercised")).items():
         yield f"not exercised, {_text(note) or 'no reason is given'}: {len(ops)} ({_names(ops)})"
 
 

@@ -38,7 +38,7 @@ def report_page(
     by_family = _by_family(report, families)
     opening = [one for one in report.openings[:10] if one.together]
     sections = [
-        ("wrong", "Wrong kernels", report.of("wrong")),
+        ("wrong", "Wrong kernels", report.with_state("wrong")),
         ("compared", "Compared with the older run", comparison is not None),
         ("families", "Coverage by family", by_family),
         ("kernels", "Kernels", True),

@@ -59,7 +59,7 @@ def _counts(report: Report) -> list[str]:
 
 
 def _wrong(report: Report, scripts: Mapping[tuple[str, str], str], width: int) -> Iterator[list[str]]:
-    wrong = sorted(report.of("wrong"), key=lambda verdict: str(verdict.op))
+    wrong = sorted(report.with_state("wrong"), key=lambda verdict: str(verdict.op))
     consequences = by_blamed(report)
     for verdict in wrong[:_DETAILED]:
         yield _kernel(verdict, consequences.get(str(verdict.op), ()), scripts, width)
@@ -99,13 +99,13 @@ def _cut(lines: list[str], indent: str) -> list[str]:
 
 def _skipped(report: Report, width: int) -> list[str]:
     lines = []
-    for note, ops in by_note(report.of("not exercised")).items():
+    for note, ops in by_note(report.with_state("not exercised")).items():
         lines += _indented([f"{one_line(note) or 'no reason is given'}: {len(ops)} ({_some(ops)})"], "  ", width)
     return ["not exercised", *lines] if lines else []
 
 
 def _absences(report: Report, by_name: bool, width: int) -> list[str]:
-    names = sorted(str(verdict.op) for verdict in report.of("absent"))
+    names = sorted(str(verdict.op) for verdict in report.with_state("absent"))
     lines = [f"absent: {counted(len(names), 'kernel')} of Core ATen" + ("" if by_name else ", not listed")] if names else []
     lines += _indented(names, "  ", width) if by_name else []
     if report.stale:
