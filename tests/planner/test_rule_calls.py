@@ -136,9 +136,7 @@ def test_a_release_without_recorded_calls_goes_by_those_of_the_nearest(
     assert load_calls()[SILU].calls
     made = ed.plan(ed.core_aten(), ops=[SILU])
     assert made[SILU].status == "closed"
-    assert any(
-        f"no calls were recorded with torch {release}: the plan uses those of {expected}" in n for n in made.notes
-    )
+    assert any(f"no calls were recorded with torch {release}: the plan uses those of {expected}" in n for n in made.notes)
 
 
 def test_a_gradient_is_what_autograd_calls_and_none_where_it_has_none() -> None:
