@@ -27,7 +27,7 @@ from eagerdecomp.host.warn import warn_caller
 if TYPE_CHECKING:
     from eagerdecomp.backends.inductor_hook import inductor_hook
     from eagerdecomp.backends.recorder import BackendRecorder
-    from eagerdecomp.coverage.analysis import carrying_set, plan
+    from eagerdecomp.coverage.analysis import minimal_opset, plan
     from eagerdecomp.coverage.plan_report import Plan
     from eagerdecomp.decomps.matmul.blocked_attention import blocked_attention
     from eagerdecomp.diagnosis.explain_call import explain
@@ -106,7 +106,7 @@ __all__ = [
 _MODULES = {
     "backends.inductor_hook": "inductor_hook",
     "backends.recorder": "BackendRecorder",
-    "coverage.analysis": "carrying_set plan",
+    "coverage.analysis": "minimal_opset plan",
     "coverage.plan_report": "Plan",
     "decomps.matmul.blocked_attention": "blocked_attention",
     "diagnosis.explain_call": "explain",
