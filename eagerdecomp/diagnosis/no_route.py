@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
-from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.ops import OpOverload, builtin, is_absent
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.diagnosis.gaps import Gap, choose_openers
 from eagerdecomp.eager.unsupported_layouts import outside_layouts
 from eagerdecomp.errors import Attempt, UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import infra
-from eagerdecomp.ops.schema import arguments_of, tensors_in
+from eagerdecomp.ops.plumbing import TORCH_NAMESPACES
+from eagerdecomp.ops.schema import Argument, arguments_of, facts_of, tensors_in
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.rules.rule import NoRoute
@@ -69,6 +71,8 @@ def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[A
     for rule, reason, inner in failure.attempts:
         if inner is None:
             yield Attempt(str(failure.op), str(rule), reason)
+        elif inner.op is failure.op and (why := next((why for one, why, _ in inner.attempts if one is rule), "")):
+            yield Attempt(str(failure.op), str(rule), why)
         elif inner.op in (*above, failure.op):
             depth = _depth(inner)
             again = f", on other arguments each time, {depth - 1} rules deep" if depth > _A_CIRCLE else ""
@@ -145,7 +149,7 @@ def unsupported_error(
         tried=list(dict.fromkeys(attempts(failure))),
         openers=ways,
         op_set=repr(planner.backend.ops),
-        hint=outside_layouts(op, args, kwargs) or _hint(planner, failure),
+        hint=outside_layouts(op, args, kwargs) or _hint(planner, failure) or _rule_to_add(failure),
         may_fall_back=may_fall_back,
         gaps=list(dict.fromkeys(gap.op for gap in gaps)),
         additions=list(dict.fromkeys(kernel for kernels, _ in choose_openers(gaps) for kernel in kernels)),
@@ -161,3 +165,25 @@ def _hint(planner: Planner, failure: NoRoute) -> str:
         f"the op set {lacks} eagerdecomp.infra(), storage plumbing that every eager backend needs, here {', '.join(plumbing)}: "
         "`| eagerdecomp.infra()` adds it all"
     )
+
+
+def _rule_to_add(failure: NoRoute) -> str:
+    """The two lines that give a rule to an op which is not torch's; "" where the search ended at torch's own ops."""
+    op = next((end for end in ends(failure) if not is_absent(end) and end.namespace not in TORCH_NAMESPACES), None)
+    if op is None:
+        return ""
+    arguments = facts_of(op).arguments
+    given = [_parameter(one) for one in arguments if not one.kwarg_only]
+    named = [_parameter(one) for one in arguments if one.kwarg_only]
+    parameters = ", ".join([*given, *(["*", *named] if named else [])])
+    if any(keyword.iskeyword(one.name) for one in arguments):
+        parameters = "*args, **kwargs"
+    return (
+        f"{op} is no op of torch's, and nothing says what it is made of. Two lines give it a rule, for rules=[rule]:\n"
+        f'  @eagerdecomp.register_decomposition("{op}")\n'
+        f"  def rule({parameters}): return ...  # by other ops"
+    )
+
+
+def _parameter(argument: Argument) -> str:
+    return f"{argument.name}={argument.default!r}" if argument.has_default else argument.name

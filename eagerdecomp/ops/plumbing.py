@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from eagerdecomp._torch.ops import op_called
 
-__all__ = ["COLLECTIVE_NAMESPACES", "HOST_OPS", "PLUMBING_NAMESPACES", "PLUMBING_OPS", "READ", "is_plumbing_name"]
+__all__ = [
+    "COLLECTIVE_NAMESPACES",
+    "HOST_OPS",
+    "PLUMBING_NAMESPACES",
+    "PLUMBING_OPS",
+    "READ",
+    "TORCH_NAMESPACES",
+    "is_plumbing_name",
+]
 
 
 #: Namespaces of collectives, which are a process group's, not a backend's.
@@ -14,6 +22,10 @@ COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional
 #: Namespaces that carry no computation on tensors' values, or none that a backend's kernels could run: profiler ranges, metadata
 #: queries, collectives. Their ops pass, counted.
 PLUMBING_NAMESPACES = COLLECTIVE_NAMESPACES | {"prim", "profiler"}
+
+
+#: Namespaces of ops that torch itself registers, whose C++ kernels compute by operators alone what no plumbing does.
+TORCH_NAMESPACES = PLUMBING_NAMESPACES | {"aten", "prims", "quantized", "sparse", "torch_nn", "mkldnn", "mkl", "onednn"}
 
 
 #: ATen ops that return questions about metadata, or hold numbers to a condition in compiled graphs, and compute nothing.

@@ -15,6 +15,7 @@ from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.layouts import LAYOUTS, laid_out
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.unsupported_layouts import of_plain_tensors
+from eagerdecomp.ops.plumbing import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
@@ -52,8 +53,11 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
     `decomps.mutation` derives one from the functional twin: the tables' accept what eager rejects, and some composite-explicit
     kernels (`mode.values`) write to `out` by no operator.
     """
+    # The body of another library's op may read memory, globals or a clock by no operator: it runs at each call.
+    of_others = op.namespace not in TORCH_NAMESPACES
     if is_composite(op):
-        yield Rule(op, call_at_key(op, "CompositeImplicitAutograd"), "composite", f"{op} (C++ composite)")
+        kernel = call_at_key(op, "CompositeImplicitAutograd")
+        yield Rule(op, kernel, "composite", f"{op} (its own body)" if of_others else f"{op} (C++ composite)", effects=of_others)
     facts = facts_of(op)
     name = facts.name
     if not (facts.is_inplace or facts.is_out) and name not in unused_entries():
@@ -69,7 +73,8 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
         kernel = refusing(name, of_plain_tensors(op, call_at_key(op, "CompositeExplicitAutograd")))
         if op is aten.native_layer_norm.default:
             kernel = _as_batch_norm(kernel)
-        yield Rule(op, kernel, "explicit", f"{name} (C++ composite-explicit kernel)")
+        where = f"{name} (its own body)" if of_others else f"{name} (C++ composite-explicit kernel)"
+        yield Rule(op, kernel, "explicit", where, effects=of_others)
 
 
 def _with_alpha(entry: Callable[..., Any]) -> Callable[..., Any]:
