@@ -1,7 +1,7 @@
-"""Cholesky and QR factorizations, column by column as LAPACK's, and what is solved or built by their factors.
+"""Cholesky and QR factorizations, by panels of columns as LAPACK's, and what is solved or built by their factors.
 
-A column depends on all before it, so the loops over columns are inherent: 11 calls a column for Cholesky, 37 for QR. The factors
-are applied as a whole: by triangular systems, and the reflections of QR as one block reflection.
+A column depends on all before it, so the loop over the columns of a panel is inherent: 5 calls a column for Cholesky, 37 for QR.
+Panels are applied by products, the factors by triangular systems, and the reflections of QR as one block reflection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.matrices import (
-    LEAF,
     adjoint,
     arange,
     batch_shape,
@@ -22,87 +21,98 @@ from eagerdecomp.decomps.math.matrices import (
     column_major,
     conjugate,
     cut,
-    eye,
+    divided,
     first_set,
     folded,
+    inverse_triangular,
+    joined,
     lifted,
+    minus_product,
     real_part,
     reflection,
+    single,
     solve_triangular,
     transposed,
     triangle,
     unfolded,
+    whole_batch,
 )
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
+#: Rows of a panel of Cholesky's factorization.
+PANEL = 32
+
 
 # -- Cholesky -----------------------------------------------------------------------------------------------------
 
 
-def _small_cholesky(matrix: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The lower factor of ``[Q, s, s]``, and what stood on the diagonal when its column's turn came (``[Q, 1, 1]`` each)."""
-    size = matrix.size(1)
-    columns, pivots = [], []
-    rest = matrix
-    for step in range(size):
-        left = size - step
-        top, below = (rest, None) if left == 1 else aten.split_with_sizes.default(rest, [1, left - 1], 1)
-        pivot = real_part(aten.slice.Tensor(top, 2, 0, 1) if left > 1 else top)
+def _eliminated(rest: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Gaussian elimination of a Hermitian matrix: of the first `steps` rows of ``[.., steps, m]``, what each is when its turn comes
+    (below the diagonal without meaning), and the pivots, real, ``[.., steps, 1]``. 5 calls a row of a single matrix, 6 of a batch.
+
+    The matrix is transposed, so a row here is a column of the factor. Only the upper triangle is read: the two triangles of what is
+    left are rounded differently, and an elimination that reads both is not stable.
+    """
+    length = rest.size(-1)
+    rows, pivots = [], []
+    for step in range(steps):
+        left = steps - step
+        row, rest = (rest, rest) if left == 1 else aten.split_with_sizes.default(rest, [1, left - 1], -2)
+        _, pivot, within, _ = aten.split_with_sizes.default(row, [step, 1, left - 1, length - steps], -1)
+        pivot = real_part(pivot)
+        rows.append(row)
         pivots.append(pivot)
-        root = lifted(aten.sqrt.default(pivot), matrix)
-        column = root
-        if below is not None:
-            beside, rest = aten.split_with_sizes.default(below, [1, left - 1], 2)
-            tail = aten.div.Tensor(beside, root)
-            rest = aten.sub.Tensor(rest, aten.mul.Tensor(tail, adjoint(tail)))
-            column = aten.cat.default([root, tail], 1)
-        columns.append(_lowered(column, step))
-    return aten.cat.default(columns, 2), pivots
-
-
-def _lowered(column: Tensor, rows: int) -> Tensor:
-    """With that many rows of zeros above."""
-    return aten.constant_pad_nd.default(column, [0, 0, rows, 0]) if rows else column
+        if left > 1:
+            rest = minus_product(rest, adjoint(within), aten.div.Tensor(row, lifted(pivot, row)))
+    return joined(rows, -2), joined(pivots, -2)
 
 
 def _lower_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The lower Cholesky factor of ``[Q, n, n]``, whose lower triangle alone is read, and LAPACK's info.
 
+    Right-looking by panels (Golub and Van Loan, Matrix Computations, algorithm 4.2.10): `_eliminated` gives the rows of the
+    factor's transpose up to a scale, over the whole length of a panel, and one product brings the rest up to date.
     Where it fails, columns from there on are the matrix's own, as LAPACK leaves them.
     """
     batch, size = matrix.shape[:2]
     if matrix.numel() == 0:
         info = aten.full.default([batch], 0, dtype=torch.int32, device=matrix.device)
         return aten.clone.default(matrix), info
-    blocks, pivots = [], []
-    rest = matrix
-    for start in range(0, size, LEAF):
-        width, left = min(LEAF, size - start), size - start
-        corner, here = _small_cholesky(cut(cut(rest, 1, 0, width), 2, 0, width))
-        pivots += here
-        block = corner
+    upper = transposed(matrix)
+    rest = single(upper)
+    panels, pivots = [], []
+    for start in range(0, size, PANEL):
+        left = size - start
+        width = min(PANEL, left)
+        panel = cut(rest, -2, 0, width)
+        rows, here = _eliminated(panel, width)
+        pivots.append(here)
+        factor = divided(rows, aten.sqrt.default(here))
+        panels.append(aten.constant_pad_nd.default(factor, [start, 0]) if start else factor)
         if left > width:
-            beside = cut(cut(rest, 1, width, left), 2, 0, width)
-            below = transposed(solve_triangular(conjugate(corner), transposed(beside), upper=False))
-            rest = aten.sub.Tensor(cut(cut(rest, 1, width, left), 2, width, left), aten.bmm.default(below, adjoint(below)))
-            block = aten.cat.default([corner, below], 1)
-        blocks.append(_lowered(block, start))
-    factor = blocks[0] if len(blocks) == 1 else aten.cat.default(blocks, 2)
-    stood = pivots[0] if len(pivots) == 1 else aten.cat.default(pivots, 2)
-    positive = aten.gt.Scalar(stood, 0)
-    info = first_set(aten.logical_not.default(aten.squeeze.dim(positive, 1)))
-    return _kept_where_failed(matrix, factor, stood, info), info
+            beyond = cut(factor, -1, width, left)
+            rest = minus_product(cut(cut(rest, -2, width, left), -1, width, left), adjoint(beyond), beyond)
+    stood = whole_batch(joined(pivots, -2))
+    info = first_set(aten.logical_not.default(aten.squeeze.dim(aten.gt.Scalar(stood, 0), 2)))
+    factor = triangle(whole_batch(joined(panels, -2)), upper=True, unit=False)
+    if factor.is_complex():  # a pivot is real, but what stands in its place is so only to rounding
+        index = arange(0, size, matrix)
+        on_diagonal = aten.eq.Tensor(aten.unsqueeze.default(index, 1), index)
+        factor = aten.where.self(on_diagonal, lifted(aten.sqrt.default(stood), factor), factor)
+    return transposed(_kept_where_failed(upper, factor, stood, info)), info
 
 
-def _kept_where_failed(matrix: Tensor, factor: Tensor, stood: Tensor, info: Tensor) -> Tensor:
+def _kept_where_failed(upper: Tensor, factor: Tensor, stood: Tensor, info: Tensor) -> Tensor:
+    """The transposed factor; from the row of `info` on the transposed matrix, with the pivot that was not positive in its place."""
     failed = aten.unsqueeze.default(aten.unsqueeze.default(info, 1), 2)
-    column = arange(1, matrix.size(2) + 1, matrix)
-    untouched = aten.logical_and.default(aten.gt.Scalar(failed, 0), aten.ge.Tensor(column, failed))
-    here = aten.logical_and.default(aten.eq.Tensor(column, failed), aten.eq.Tensor(aten.unsqueeze.default(column, 1), column))
-    before = aten.where.self(here, lifted(stood, matrix), triangle(matrix, upper=False, unit=False))
+    column = arange(1, factor.size(2) + 1, factor)
+    row = aten.unsqueeze.default(column, 1)
+    untouched = aten.logical_and.default(aten.gt.Scalar(failed, 0), aten.ge.Tensor(row, failed))
+    here = aten.logical_and.default(aten.eq.Tensor(row, failed), aten.eq.Tensor(column, row))
+    before = aten.where.self(here, lifted(stood, factor), triangle(upper, upper=True, unit=False))
     return aten.where.self(untouched, before, factor)  # type: ignore[no-any-return]
 
 
@@ -143,8 +153,7 @@ def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
     if self.numel():
         info = first_set(aten.eq.Scalar(aten.diagonal.default(factor, 0, 1, 2), 0))
         aten._linalg_check_errors.default(unfolded(info, batch), "cholesky_inverse", is_matrix=self.dim() == 2)
-    unit = aten.expand.default(eye(self.size(-1), self), factor.shape)
-    root = solve_triangular(factor, unit, upper=False)
+    root = inverse_triangular(factor, upper=False)
     return column_major(aten.bmm.default(adjoint(root), root), batch)
 
 

@@ -1,13 +1,14 @@
 """Linear systems: triangular ones by blocks, general ones by LU with partial pivoting, and what follows from its factors.
 
-Pivots are chosen by `argmax` and rows exchanged by `gather` and `where`, so nothing reads data. A pivot depends on all the columns
-before it: the loop over columns is inherent. It costs 17 calls a column, on panels of at most `PANEL` columns.
+Pivots are chosen by `argmax` and rows taken by `gather`, so nothing reads data. A pivot depends on all the columns before it: the
+loop over columns is inherent. It costs 14 calls a column, on panels of at most `PANEL` columns.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,14 +26,19 @@ from eagerdecomp.decomps.math.matrices import (
     eye,
     first_set,
     folded,
+    inverse_triangular,
+    joined,
+    minus_product,
+    product,
+    single,
     solve_triangular,
     transposed,
     triangle,
     unfolded,
+    whole_batch,
 )
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import scalar_type_name
-from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -108,42 +114,48 @@ def _size1(column: Tensor) -> Tensor:
     return aten.sum.dim_IntList(aten.abs.default(aten.view_as_real.default(column)), [-1])  # type: ignore[no-any-return]
 
 
-def _panel(panel: Tensor, steps: int) -> tuple[Tensor, list[Tensor], Tensor]:
-    """The first `steps` columns of ``[Q, r, w]`` eliminated: the factors, a pivot's place for each step (counted from the first row
-    left at that step), and where each row came from.
+class _Panel(NamedTuple):
+    """The elimination of the first columns of a matrix, transposed: ``[.., w, m]`` with a row for each column."""
 
-    Rows that are done leave the matrix, so each step works on fewer; a last column numbers the rows and travels with them.
+    upper: Tensor  #: ``[.., w, steps]``: the rows of the pivots, of which what is left of a pivot has no meaning
+    lower: Tensor  #: ``[.., steps, m]``: the multipliers, of which what is not beyond a pivot has no meaning
+    pivots: Tensor  #: ``[steps]`` or ``[Q, 1, steps]``: the place of each pivot, counted from the first row left at its step
+    order: Tensor  #: ``[m]`` or ``[Q, 1, m]``: where each row came from
+
+
+def _panel(rest: Tensor, steps: int) -> _Panel:
+    """Eliminate the first `steps` rows of ``[.., w, m]``, the columns of a matrix, with partial pivoting.
+
+    The textbook's loop (Golub and Van Loan, Matrix Computations, algorithm 3.4.1): 14 calls a column of a single matrix, 16 of a
+    batch.
+    Rows stay where they are. A list holds those that are left, in the order that LAPACK's exchanges would have brought them into,
+    since of equal candidates the first is the pivot: the first row left takes the place of the pivot's.
     """
-    batch, rows, width = panel.shape
-    place = aten.unsqueeze.default(arange(0, rows, panel), 1)
-    number = aten.expand.default(aten._to_copy.default(place, dtype=panel.dtype), [batch, rows, 1])
-    work = aten.cat.default([panel, number], 2)
-    one = number_like(panel, 1.0)
-    done, pivots = [], []
+    batched = rest.dim() == 3
+    length = rest.size(-1)
+    there = arange(0, length, rest)
+    there = aten.expand.default(there, [rest.size(0), 1, length]) if batched else there
+    rows, multipliers, pivots, order = [], [], [], []
     for step in range(steps):
-        left = rows - step
-        pivot = aten.argmax.default(_size1(aten.slice.Tensor(work, 2, step, step + 1)), 1, True)
-        row = aten.gather.default(work, 1, aten.expand.default(pivot, [batch, 1, width + 1]))
-        done.append(row)
-        pivots.append(pivot)
-        if left == 1:
-            work = None
-            break
-        first, below = aten.split_with_sizes.default(work, [1, left - 1], 1)
-        chosen = aten.eq.Tensor(aten.slice.Tensor(place, 0, 1, left), pivot)
-        below = aten.where.self(chosen, first, below)
-        widths = [step, 1, width - step - 1, 1]
-        before, column, after, numbers = aten.split_with_sizes.default(below, widths, 2)
-        _, top, across, _ = aten.split_with_sizes.default(row, widths, 2)
+        column = aten.slice.Tensor(rest, -2, step, step + 1)
+        pivot = aten.argmax.default(_size1(_columns(column, there)), -1, batched)
+        chosen = aten.gather.default(there, -1, pivot)
+        row = _columns(rest, chosen)
+        top = aten.slice.Tensor(row, -2, step, step + 1)
         # Below a pivot of zero stand zeros alone: they stay.
-        factor = aten.div.Tensor(column, aten.where.self(aten.eq.Scalar(top, 0), one, top))
-        after = aten.sub.Tensor(after, aten.mul.Tensor(factor, across))
-        work = aten.cat.default([before, factor, after, numbers], 2)
-    whole = aten.cat.default(done if work is None else [*done, work], 1)
-    factors, numbers = aten.split_with_sizes.default(whole, [width, 1], 2)
-    if numbers.is_complex():
-        numbers = aten.select.int(aten.view_as_real.default(numbers), -1, 0)
-    return factors, pivots, aten._to_copy.default(numbers, dtype=torch.int64)
+        multiplier = aten.div.Tensor(column, aten.add.Tensor(top, aten.logical_not.default(top)))
+        rows.append(row)
+        multipliers.append(multiplier)
+        pivots.append(pivot)
+        order.append(chosen)
+        if step < steps - 1:
+            rest = minus_product(rest, row, multiplier)
+        if step < length - 1:
+            first, there = aten.split_with_sizes.default(there, [1, length - step - 1], -1)
+            there = aten.where.self(aten.eq.Tensor(there, chosen), first, there)
+    came = joined([*order, there] if steps < length else order, -1)
+    lower = _columns(joined(multipliers, -2), came)
+    return _Panel(joined(rows, -1), lower, joined(pivots, -1), came)
 
 
 def _rows(x: Tensor, order: Tensor) -> Tensor:
@@ -151,58 +163,116 @@ def _rows(x: Tensor, order: Tensor) -> Tensor:
     return aten.gather.default(x, 1, aten.expand.default(order, x.shape))  # type: ignore[no-any-return]
 
 
-def _factored(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Both factors of ``[Q, m, n]`` in one, LAPACK's pivots, and where each row came from (``[Q, m, 1]``)."""
+def _columns(x: Tensor, order: Tensor) -> Tensor:
+    """The columns of ``[m, n]`` in the order ``[k]``, or of a batch in the order ``[Q, 1, k]``."""
+    if x.dim() == 2:
+        return aten.index_select.default(x, 1, order)  # type: ignore[no-any-return]
+    return aten.gather.default(x, 2, aten.expand.default(order, [*x.shape[:2], order.size(-1)]))  # type: ignore[no-any-return]
+
+
+def _exchanges(places: Tensor, length: int) -> Tensor:
+    """For each step `k` of ``places [Q, 1, steps]``, the order ``[Q, steps, length]`` with `k` and ``places[k]`` exchanged."""
+    index = arange(0, length, places)
+    number = aten.unsqueeze.default(arange(0, places.size(-1), places), 1)
+    there = transposed(places)
+    order = aten.where.self(aten.eq.Tensor(index, there), number, index)
+    return aten.where.self(aten.eq.Tensor(index, number), there, order)  # type: ignore[no-any-return]
+
+
+class _Factors(NamedTuple):
+    """LU of ``[Q, m, n]``, transposed."""
+
+    packed: Tensor  #: ``[Q, n, m]``: both factors in one
+    pivots: Tensor  #: ``[Q, steps]``: LAPACK's, counted from 1
+    order: Tensor  #: ``[Q, m, 1]``: where each row came from
+    right: Tensor | None  #: ``[Q, k, m]``: what the elimination made of the right side
+
+
+def _factored(matrix: Tensor, right: Tensor | None = None) -> _Factors:
+    """The factors of ``[Q, m, n]`` and, with `right` ``[Q, m, k]`` beside a square matrix, ``L^-1 P right``.
+
+    Right-looking by panels of `PANEL` columns (Golub and Van Loan, Matrix Computations, section 3.4.7): a panel is eliminated by
+    columns, the rows beside its triangle are solved for, and one product brings the rest up to date.
+    """
     batch, rows, columns = matrix.shape
     steps = min(rows, columns)
     if matrix.numel() == 0:
         order = aten.expand.default(aten.unsqueeze.default(arange(0, rows, matrix), 1), [batch, rows, 1])
         pivots = aten.expand.default(arange(1, steps + 1, matrix), [batch, steps])
-        return aten.clone.default(matrix), aten._to_copy.default(pivots, dtype=torch.int32), order
-    if steps <= PANEL:
-        factors, pivots, order = _panel(matrix, steps)
-    else:
-        factors, pivots, order = _by_panels(matrix, steps)
-    places = aten.squeeze.dim(aten.cat.default(pivots, 1), 2)
-    return factors, aten._to_copy.default(aten.add.Tensor(places, arange(1, steps + 1, matrix)), dtype=torch.int32), order
-
-
-def _by_panels(matrix: Tensor, steps: int) -> tuple[Tensor, list[Tensor], Tensor]:
-    batch, rows, _ = matrix.shape
-    rest, lower, pivots = matrix, None, []
-    order = aten.expand.default(aten.unsqueeze.default(arange(0, rows, matrix), 1), [batch, rows, 1])
-    done, came = [], []
+        turned = None if right is None else aten.clone.default(transposed(right))
+        return _Factors(aten.clone.default(transposed(matrix)), aten._to_copy.default(pivots, dtype=torch.int32), order, turned)
+    rest = single(transposed(matrix if right is None else aten.cat.default([matrix, right], 2)))
+    width = rest.size(-2)
+    pivots, done, came = [], [], []
+    before: list[Tensor] = []  # the multipliers of all panels before, in the rows that are left
+    order = None
     for start in range(0, steps, PANEL):
-        width = min(PANEL, steps - start)
-        panel, others = aten.split_with_sizes.default(rest, [width, rest.size(2) - width], 2)
-        factors, chosen, moved = _panel(panel, width)
-        pivots += chosen
-        order, others = aten.gather.default(order, 1, moved), _rows(others, moved)
-        heights = [width, rest.size(1) - width]
-        top, bottom = aten.split_with_sizes.default(factors, heights, 1)
-        right, below = aten.split_with_sizes.default(others, heights, 1)
-        right = solve_triangular(top, right, upper=False, unit=True)
-        rest = aten.sub.Tensor(below, aten.bmm.default(bottom, right))
-        beside: list[Tensor] = []
-        if lower is not None:
-            before, lower = aten.split_with_sizes.default(_rows(lower, moved), heights, 1)
-            beside = [before]
-        done.append(aten.cat.default([*beside, top, right], 2))
-        lower = bottom if lower is None else aten.cat.default([lower, bottom], 2)
-        kept, order = aten.split_with_sizes.default(order, heights, 1)
-        came.append(kept)
+        step, left = min(PANEL, steps - start), rows - start
+        others = None
+        if start + step < steps:  # the last panel takes along what is to its right
+            rest, others = aten.split_with_sizes.default(rest, [step, width - start - step], -2)
+        upper, lower, places, moved = _panel(rest, step)
+        pivots.append(places)
+        order = moved if order is None else aten.gather.default(order, -1, moved)
+        before = [_columns(x, moved) for x in before]
+        square, beside = cut(upper, -2, 0, step), cut(upper, -2, step, upper.size(-2))
+        if left > step:
+            heights = [step, left - step]
+            lower, bottom = aten.split_with_sizes.default(lower, heights, -1)
+            order_here, order = aten.split_with_sizes.default(order, heights, -1)
+            tops, before = _split_each(before, heights)
+            if others is not None:
+                beside, below = aten.split_with_sizes.default(_columns(others, moved), heights, -1)
+                beside = _solved_beside(lower, beside)
+                rest = minus_product(below, beside, bottom)
+            before = [joined([*before, bottom], -2)]
+        else:
+            order_here, tops = order, before
+        packed = aten.where.self(_above_diagonal(square), lower, square)
+        done.append(joined([x for x in (*tops, packed, beside) if x.size(-2)], -2))
+        came.append(order_here)
     if rows > steps:
-        done.append(lower)
+        done += before
         came.append(order)
-    return aten.cat.default(done, 1), pivots, aten.cat.default(came, 1)
+    found = whole_batch(joined(done, -1))
+    order = aten.reshape.default(joined(came, -1), [batch, rows, 1])
+    places = aten.reshape.default(joined(pivots, -1), [batch, steps])
+    places = aten._to_copy.default(aten.add.Tensor(places, arange(1, steps + 1, matrix)), dtype=torch.int32)
+    if right is None:
+        return _Factors(found, places, order, None)
+    packed, turned = aten.split_with_sizes.default(found, [columns, right.size(2)], 1)
+    return _Factors(packed, places, order, turned)
+
+
+def _split_each(parts: Sequence[Tensor], heights: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
+    pairs = [aten.split_with_sizes.default(part, heights, -1) for part in parts]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def _above_diagonal(x: Tensor) -> Tensor:
+    column, row = arange(0, x.size(-1), x), aten.unsqueeze.default(arange(0, x.size(-2), x), 1)
+    return aten.gt.Tensor(column, row)  # type: ignore[no-any-return]
+
+
+def _solved_beside(lower: Tensor, right: Tensor) -> Tensor:
+    """``right M^-1`` for the unit upper triangle `M` of `lower`, by its inverse and a step of refinement."""
+    factor = triangle(lower, upper=True, unit=True)
+    inverse = inverse_triangular(whole_batch(lower), upper=True, unit=True, refine=False)
+    inverse = aten.squeeze.dim(inverse, 0) if lower.dim() == 2 else inverse
+    guess = product(right, inverse)
+    return aten.add.Tensor(guess, product(minus_product(right, guess, factor), inverse))  # type: ignore[no-any-return]
 
 
 def _factor_call(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """LU, pivots and info as eager lays them out, and the order of the rows, folded."""
     batch = batch_shape(A)
-    factors, pivots, order = _factored(folded(A))
-    info = first_set(aten.eq.Scalar(aten.diagonal.default(factors, 0, 1, 2), 0))
-    return column_major(factors, batch), unfolded(pivots, batch), unfolded(info, batch), order
+    found = _factored(folded(A))
+    return *_laid_out(found, batch), found.order
+
+
+def _laid_out(found: _Factors, batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    info = first_set(aten.eq.Scalar(aten.diagonal.default(found.packed, 0, 1, 2), 0))
+    return column_major(transposed(found.packed), batch), unfolded(found.pivots, batch), unfolded(info, batch)
 
 
 def _check_pivot(pivot: bool, A: Tensor) -> None:
@@ -223,22 +293,20 @@ def _linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = 
 
 
 def _order_of(pivots: Tensor, rows: int) -> Tensor:
-    """Where each row comes from, ``[Q, rows, 1]``, when the exchanges ``[Q, k]`` are done one after the other: 5 calls each."""
+    """Where each row comes from, ``[Q, rows, 1]``, after exchanges ``[Q, k]`` in a row: joined by pairs, in log2(k) rounds."""
     batch, steps = pivots.shape
-    rest = aten.expand.default(arange(0, rows, pivots), [batch, rows])
     if steps == 0 or rows == 0:
-        return aten.unsqueeze.default(rest, 2)  # type: ignore[no-any-return]
-    places = aten.sub.Tensor(aten._to_copy.default(pivots, dtype=torch.int64), arange(1, steps + 1, pivots))
-    index = arange(0, rows, pivots)
-    done = []
-    for step, place in enumerate(aten.split_with_sizes.default(places, [1] * steps, 1)):
-        left = rows - step
-        done.append(aten.gather.default(rest, 1, place))
-        if left == 1:
-            return aten.unsqueeze.default(aten.cat.default(done, 1), 2)  # type: ignore[no-any-return]
-        first, rest = aten.split_with_sizes.default(rest, [1, left - 1], 1)
-        rest = aten.where.self(aten.eq.Tensor(aten.slice.Tensor(index, 0, 1, left), place), first, rest)
-    return aten.unsqueeze.default(aten.cat.default([*done, rest], 1), 2)  # type: ignore[no-any-return]
+        return aten.expand.default(aten.unsqueeze.default(arange(0, rows, pivots), 1), [batch, rows, 1])  # type: ignore[no-any-return]
+    places = aten.sub.Scalar(aten._to_copy.default(pivots, dtype=torch.int64), 1)
+    count = 1 << (steps - 1).bit_length()
+    if count > steps:  # exchanges of nothing
+        places = aten.cat.default([places, aten.expand.default(arange(steps, count, pivots), [batch, count - steps])], 1)
+    orders = _exchanges(aten.unsqueeze.default(places, 1), rows)
+    while count > 1:
+        count //= 2
+        pairs = aten.reshape.default(orders, [batch, count, 2, rows])
+        orders = aten.gather.default(aten.select.int(pairs, 2, 0), -1, aten.select.int(pairs, 2, 1))
+    return transposed(orders)
 
 
 def _triangles(factors: Tensor, batch: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -269,9 +337,10 @@ def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor
     check_kernel("lu_cpu", A, empty=False)
     _check_pivot(pivot, A)
     batch = batch_shape(A)
-    factors, _, order = _factored(folded(A))
+    found = _factored(folded(A))
     none = None if pivot else aten.empty.memory_format([0], dtype=A.dtype, device=A.device)
-    return (_permutation(order, A, batch) if none is None else none, *_triangles(factors, batch))
+    permutation = _permutation(found.order, A, batch) if none is None else none
+    return (permutation, *_triangles(transposed(found.packed), batch))
 
 
 @rule("aten.lu_unpack.default", recorded=True)
@@ -313,6 +382,12 @@ def _solved(factors: Tensor, order: Tensor, right: Tensor, *, turned: bool) -> T
     upper = solve_triangular(factors, right, upper=False)
     lower = solve_triangular(factors, upper, upper=True, unit=True)
     return _rows(lower, aten.sort.default(order, 1)[1])
+
+
+def _taken_along(found: _Factors, batch: Sequence[int]) -> Tensor:
+    """The solution for the right side that the elimination took along."""
+    assert found.right is not None
+    return column_major(solve_triangular(transposed(found.packed), transposed(found.right), upper=True), batch)
 
 
 @rule("aten.linalg_lu_solve.default", recorded=True)
@@ -362,11 +437,14 @@ def _linalg_solve_ex(
     right = aten.unsqueeze.default(B, -1) if vector else B
     check_system(name, A, right, left)
     check_kernel("lu_cpu", A, empty=False)
-    factors, pivots, info, order = _factor_call(A)
+    own = batch_shape(A)
+    batch = broadcast_shapes(batch_shape(right), own)
+    along = left and batch == own == batch_shape(right)  # the elimination takes the right side along
+    found = _factored(folded(A), folded(right) if along else None)
+    factors, pivots, info = _laid_out(found, own)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
-    batch = broadcast_shapes(batch_shape(right), batch_shape(A))
-    result = _answer(factors, unfolded(order, batch_shape(A)), right, batch, left=left)
+    result = _taken_along(found, own) if along else _answer(factors, unfolded(found.order, own), right, batch, left=left)
     if vector:
         result = aten.squeeze.dim(result, -1)
         if result.dim() > 1:  # strides as if the batch of vectors were a matrix
@@ -380,10 +458,12 @@ def _linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Te
     check_square(name, A)
     check_floating(name, A, half=True)
     batch = batch_shape(A)
-    factors, _, info, order = _factor_call(A)
+    matrix = folded(A)
+    found = _factored(matrix, aten.expand.default(eye(A.size(-1), A), matrix.shape))
+    info = _laid_out(found, batch)[2]
     if check_errors:
         aten._linalg_check_errors.default(info, "linalg.inv_ex", is_matrix=A.dim() == 2)
-    return _answer(factors, unfolded(order, batch), eye(A.size(-1), A), batch), info
+    return _taken_along(found, batch), info
 
 
 def _factors_of_determinant(A: Tensor) -> tuple[Tensor, Tensor]:
