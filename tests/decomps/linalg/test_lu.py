@@ -282,7 +282,7 @@ def test_second_derivatives() -> None:
 
 
 def test_kernel_calls() -> None:
-    """A triangle of up to 12 rows: 4 a row. A larger one: 40 for the inverses of its blocks, 6 for each of these. LU: 14 a column."""
+    """A triangle of up to 12 rows: 4 a row. A larger one: 40 for the inverses of its blocks, 6 for each block. LU: 14 a column."""
     eight, nine, more = mild(8, 8), mild(9, 9), mild(64, 64)
     assert kernel_calls(lambda: solve_triangular(eight, eight, upper=True)) <= 40
     assert kernel_calls(lambda: solve_triangular(more, more, upper=True)) <= 60
