@@ -37,7 +37,7 @@ from uncommon_calls import uncommon_calls
 
 import eagerdecomp
 from eagerdecomp._torch.modes import without_torch_function
-from eagerdecomp._torch.ops import OpOverload, op_named, torch_release
+from eagerdecomp._torch.ops import OpOverload, has_kernel, op_named, torch_release
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.coverage.record_rule import NOT_TRIED, calls_of
 from eagerdecomp.decomps import our_rules
@@ -116,7 +116,12 @@ class Recording:
         try:
             key = key_of(op, arguments_of(op, args, kwargs))
         except TypeError:  # an argument without a key: a storage, a sparse tensor
-            return
+            if all(one.layout is torch.strided for one in tensors_in([args, kwargs])):
+                return
+            # Of others than rules of ours for sparse tensors, and what eager composes, a sparse call says nothing of dense ones.
+            if has_kernel(op, "CPU") and not any(rule.takes_sparse for rule in our_rules(op)):
+                return
+            key = _example(args, kwargs)
         # Of more calls than have their rules run: what a backward calls depends on which operands were broadcast, and the like.
         differentiated = self._differentiated.setdefault(op, set())
         if key not in differentiated and len(differentiated) < DIFFERENTIATED:
@@ -299,7 +304,9 @@ def _is_ours(rule: Rule) -> bool:
 
 
 def _example(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    text = call_text(args, kwargs, tensor=lambda tensor: tensor_text(tensor, strides=not tensor.is_contiguous()))
+    text = call_text(
+        args, kwargs, tensor=lambda one: tensor_text(one, strides=one.layout is torch.strided and not one.is_contiguous())
+    )
     return text.replace("device(type='cpu')", "'cpu'")  # which reads back as a string, and overloads take one
 
 

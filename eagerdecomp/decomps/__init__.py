@@ -15,7 +15,7 @@ from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.scalars import HELD, holding
 from eagerdecomp.rules.rule import Rule, index_rules, library_rules, rules_of
 
-__all__ = ["LIBRARIES", "families", "our_rules"]
+__all__ = ["LIBRARIES", "families", "our_rules", "sparse_rule"]
 
 _LIBRARIES = f"{__name__}.libraries"
 
@@ -82,3 +82,8 @@ def our_rules(op: OpOverload) -> Iterator[Rule]:
     yield from fsdp_copies.rules_for(op)
     yield from _by_op("prims").get(op, ())
     yield from _by_op("small").get(op, ())
+
+
+def sparse_rule(op: OpOverload) -> Rule | None:
+    """The library's rule for calls of an op in which a tensor is sparse; None where sparse calls have no other rules than dense."""
+    return next(iter(_by_op("sparse").get(op, ())), None)

@@ -36,7 +36,7 @@ def outside_layouts(op: OpOverload, args: Any, kwargs: Any) -> str:
         return ""
     return (
         f"{' and '.join(kinds)} tensors are outside: their layouts are none that an op of Core ATen takes or gives, and no rule is "
-        "for them; a set that holds this op runs it as it is"
+        "for this call; a set that holds the op runs it as it is"
     )
 
 

@@ -1,7 +1,9 @@
 """The text of a call, such as ``f32[8, 64], [f32[3]], approximate='tanh'``: its reader, which runs nothing, and its writer.
 
-A tensor is a dtype with sizes, and strides if they are not contiguous: ``f32[8, 64]``, ``bf16[3, 4][1, 3]``, ``i64[]``. All else is
-a Python literal, or a name in torch: ``[1, -2]``, ``None``, ``2j``, ``inf``, ``torch.float16``, ``channels_last``.
+A tensor is a dtype with sizes, and strides if they are not contiguous: ``f32[8, 64]``, ``bf16[3, 4][1, 3]``, ``i64[]``. One that is
+sparse is that in the name of its layout, with its sparse dimensions where it has dense ones too: ``coo(f32[8, 64])``,
+``coo(f32[8, 64], 1)``, ``csr(f32[8, 64])``. All else is a Python literal, or a name in torch: ``[1, -2]``, ``None``, ``2j``,
+``inf``, ``torch.float16``, ``channels_last``.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ SHORT_DTYPES = {
     torch.uint8: "u8",
     torch.bool: "b8",
 }
+
+#: What makes a sparse tensor of a dense one.
+_LAYOUTS: Mapping[str, Callable[..., Tensor]] = {"coo": Tensor.to_sparse, "csr": Tensor.to_sparse_csr, "csc": Tensor.to_sparse_csc}
 
 _DTYPES = {text: dtype for dtype, text in SHORT_DTYPES.items()} | {
     name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)
@@ -165,6 +170,8 @@ class _Reader:
             return self._tensor(node)
         if isinstance(node, (ast.UnaryOp, ast.BinOp)):
             return self._number(node)
+        if isinstance(node, ast.Call) and self._name(node.func) in _LAYOUTS and 1 <= len(node.args) <= 2 and not node.keywords:
+            return self._sparse(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             raise self._fault_at(node.func.end_col_offset, "strides stand in brackets, as in f32[4, 4][1, 4]")
         name = self._name(node)
@@ -191,6 +198,15 @@ class _Reader:
         try:
             return self._make(sizes, strides, dtype)
         except (RuntimeError, NotImplementedError, OverflowError, TypeError) as error:
+            raise self._fault_at(node.col_offset, f"no such tensor can be made: {str(error).splitlines()[0]}") from None
+
+    def _sparse(self, node: ast.Call) -> Tensor:
+        values = [self._value(one) for one in node.args]
+        if not isinstance(values[0], Tensor) or any(type(one) is not int for one in values[1:]):
+            raise self._fault_at(node.col_offset, "a sparse tensor is written as coo(f32[4, 4]), or coo(f32[4, 4], 1)")
+        try:
+            return _LAYOUTS[self._name(node.func)](*values)
+        except (RuntimeError, NotImplementedError) as error:
             raise self._fault_at(node.col_offset, f"no such tensor can be made: {str(error).splitlines()[0]}") from None
 
     def _sizes(self, node: ast.expr) -> tuple[int, ...]:
@@ -221,9 +237,18 @@ def tensor_text(tensor: Tensor, *, strides: bool = False) -> str:
         tensor: the tensor.
         strides: write the strides too: ``f32[2, 3][3, 1]``.
     """
+    if tensor.layout is torch.sparse_coo:
+        dense = f", {tensor.sparse_dim()}" if tensor.dense_dim() else ""
+        return f"coo({_plain_text(tensor, '')}{dense})"
+    if tensor.layout in (torch.sparse_csr, torch.sparse_csc):
+        return f"{str(tensor.layout)[-3:]}({_plain_text(tensor, '')})"
+    return _plain_text(tensor, str(list(tensor.stride())) if strides else "")
+
+
+def _plain_text(tensor: Tensor, strides: str) -> str:
     place = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
     dtype = SHORT_DTYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
-    return f"{dtype}{list(tensor.shape)}{list(tensor.stride()) if strides else ''}{place}"
+    return f"{dtype}{list(tensor.shape)}{strides}{place}"
 
 
 def value_text(value: Any, *, tensor: Callable[[Tensor], str] = tensor_text, items: int | None = None) -> str:

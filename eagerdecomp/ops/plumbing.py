@@ -10,6 +10,7 @@ __all__ = [
     "PLUMBING_NAMESPACES",
     "PLUMBING_OPS",
     "READ",
+    "SPARSE_OPS",
     "TORCH_NAMESPACES",
     "is_plumbing_name",
 ]
@@ -34,6 +35,7 @@ PLUMBING_OPS = frozenset(
         "aten._assert_scalar.default",
         "aten.sym_constrain_range.default",
         "aten.sym_constrain_range_for_size.default",
+        "aten._has_compatible_shallow_copy_type.default",
         "aten._has_same_storage_numel.default",
         "aten.is_set_to.default",
         "aten.sym_size.default",
@@ -58,13 +60,41 @@ PLUMBING_OPS = frozenset(
 )
 
 
+#: A sparse tensor is a few dense ones and a shape: ops that make one of its parts, or return a part or a flag, compute nothing.
+SPARSE_OPS = frozenset(
+    {
+        "aten._sparse_coo_tensor_with_dims.default",
+        "aten._sparse_coo_tensor_with_dims_and_tensors.default",
+        "aten._sparse_compressed_tensor_unsafe.default",
+        "aten._sparse_compressed_tensor_with_dims.default",
+        "aten._indices.default",
+        "aten._values.default",
+        "aten.indices.default",
+        "aten.values.default",
+        "aten.crow_indices.default",
+        "aten.col_indices.default",
+        "aten.ccol_indices.default",
+        "aten.row_indices.default",
+        "aten._nnz.default",
+        "aten._dimI.default",
+        "aten._dimV.default",
+        "aten.sparse_dim.default",
+        "aten.dense_dim.default",
+        "aten.is_coalesced.default",
+        "aten._coalesced_.default",
+        "aten.sparse_resize_.default",
+        "aten.sparse_resize_and_clear_.default",
+    }
+)
+
+
 #: ATen ops that need a resource of the host: `from_file` maps a file into memory. No set of ops can replace them. They pass.
 HOST_OPS = frozenset({"aten.from_file.default"})
 
 
 def is_plumbing_name(name: str) -> bool:
     """Whether an op, by its name (``"aten.add.Tensor"``), carries no computation, so that it passes whatever the set."""
-    return name.partition(".")[0] in PLUMBING_NAMESPACES or name in PLUMBING_OPS or name in HOST_OPS
+    return name.partition(".")[0] in PLUMBING_NAMESPACES or name in PLUMBING_OPS or name in SPARSE_OPS or name in HOST_OPS
 
 
 #: By which rules read a number of a tensor's data.

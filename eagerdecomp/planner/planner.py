@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin, is_absent
-from eagerdecomp.decomps import families, our_rules
+from eagerdecomp.decomps import families, our_rules, sparse_rule
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, Predicate
@@ -125,6 +125,10 @@ class Planner:
             before_first_call(op)
             decision = self._decisions[op] = self._decide(op)
         return decision
+
+    def sparse_rule(self, op: OpOverload) -> Rule | None:
+        """The rule for calls of an op in which a tensor is sparse, where dense ones have a kernel or other rules."""
+        return None if op in self._user or is_plumbing_name(str(op)) else sparse_rule(op)
 
     def decide_natively(self, op: OpOverload) -> Decision:
         """The same, torch's own kernel in the place of the backend's: only that has a result for fake tensors."""

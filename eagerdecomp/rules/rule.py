@@ -62,7 +62,8 @@ class Rule:
     Attributes:
         op: the overload the rule expresses.
         fn: the rule's function, as above.
-        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit``, ``small`` or ``prims``.
+        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit``, ``small``, ``prims``
+            or ``sparse``.
         where: for people: module and line of the function.
         linked: its overloads are bound to kernels once, and it runs at every call, without a key.
         compute: the dtype that a formula of floats is computed in; None for a rule that sees to it itself.
@@ -73,6 +74,7 @@ class Rule:
         whole: a linked rule that goes by facts which other rules can't be asked for without losing programs for all sizes (how what
             a kernel made has strides), or reports a kernel's error in eager's words: a program calls its op as one, and the rule
             decides at each call.
+        takes_sparse: it is for sparse tensors too; any other linked rule gets none.
 
     Examples:
         >>> import torch
@@ -92,6 +94,7 @@ class Rule:
     effects: bool | Callable[..., bool] = False
     keeps_lazy_bits: bool = False
     whole: bool = False
+    takes_sparse: bool = False
     compute: Compute | None = None
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
@@ -127,7 +130,7 @@ class Rule:
 
     def _dispatched(self, fused: bool) -> Callable[..., Any]:
         """The rule with each op called through the dispatcher; rebound at each call where constants would be kept in between."""
-        if self.linked and (fused or self._calls_next_rules):
+        if self.linked and self.source != "sparse" and (fused or self._calls_next_rules):
             return self.bind(_Dispatched(self.op, fused)).run
         return self._plain
 
@@ -280,11 +283,12 @@ def make_rule(
     effects: bool | Callable[..., bool] = False,
     keeps_lazy_bits: bool = False,
     whole: bool = False,
+    takes_sparse: bool = False,
     source: str = "own",
 ) -> Rule:
     """A rule of the library, in no table: see `rule` for the arguments."""
     how = Compute(compute, operands, promotes) if compute is not None else None
-    return Rule(op, fn, source, place_of(fn), not recorded, effects, keeps_lazy_bits, whole, how)
+    return Rule(op, fn, source, place_of(fn), not recorded, effects, keeps_lazy_bits, whole, takes_sparse, how)
 
 
 def rule(*ops: OpOverload | str, **options: Any) -> Callable[[_F], _F]:
@@ -306,9 +310,9 @@ def rule(*ops: OpOverload | str, **options: Any) -> Callable[[_F], _F]:
             - ``recorded=True``: the function does more than call overloads (operators of tensors, functions of `torch`), or is
               long: its calls are recorded as a program, once per kind of call. Any other function is linked: its overloads are
               bound to kernels once.
-            - ``effects``, ``keeps_lazy_bits``, ``whole``: see `Rule`.
+            - ``effects``, ``keeps_lazy_bits``, ``whole``, ``takes_sparse``: see `Rule`.
             - ``source``: ``"own"``; ``"prims"`` for sets that hold prims, behind all others; ``"small"`` for sets that lack ops of
-              Core ATen.
+              Core ATen; ``"sparse"`` for the calls of the op in which a tensor is sparse, and for no others.
 
     Raises:
         RuleError: for a second rule of its kind for one op in the module, with both places.

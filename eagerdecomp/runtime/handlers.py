@@ -7,6 +7,8 @@
 | `linked_rule` | a rule whose kernels are bound | one Python frame |
 | `cached_program` | a recorded program | one key, one lookup |
 | `unroutable` | an op without a route | raises |
+
+Of an op that eager also has for sparse tensors, `sparse_calls.by_layout` stands before that and asks for the layout of its tensors.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.compiler import install_program
 from eagerdecomp.runtime.entry import Entry, Handler
+from eagerdecomp.runtime.sparse_calls import any_sparse, raise_of_eager
 from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.tracing.recursion import Chain
 
@@ -144,6 +145,9 @@ class ColdPath:
         Raises:
             NoRoute: when none does.
         """
+        if any_sparse((*args, *kwargs.values())):
+            raise_of_eager(op, args, kwargs)
+            rules = [rule for rule in rules if rule.source in ("composite", "explicit", "user") or rule.takes_sparse]
         entry.count_bypass(why)
         chain = self._running.chain
 
@@ -166,6 +170,10 @@ class ColdPath:
         finally:
             if not chain:
                 written.clear()
+
+    def run_composed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, *args: Any, **kwargs: Any) -> Any:
+        """Run a call in which a tensor is sparse, of an op that has rules for dense ones alone, as eager composes it."""
+        return self.run_unrecorded(op, rules, entry, args, kwargs, "a tensor is sparse")
 
     def run_with_bits(self, op: OpOverload, rule: Rule, entry: Entry) -> Handler:
         """Return what runs a call with conj, neg or zero-tensor bits: its linked rule, with the bits resolved."""

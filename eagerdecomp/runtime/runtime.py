@@ -29,6 +29,7 @@ from eagerdecomp.runtime.collectives import Callbacks
 from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.handlers import cached_program, guarded_kernel, kernel, linked_rule, unroutable
 from eagerdecomp.runtime.record_call import ColdPath, any_tensor, judging_errors
+from eagerdecomp.runtime.sparse_calls import by_layout, sparse_handler, takes_sparse
 
 __all__ = ["Runtime", "Watch"]
 
@@ -124,6 +125,7 @@ class Runtime:
             of_user: the user's program calls the op, not a rule.
         """
         op, device = entry.op, self.planner.backend.device_type
+        yield lambda run: self._by_layout(entry, run)
         if of_user:
             yield lambda run: taking_numbers(run, self._number_places(op), self._scalar_tensor)
             yield lambda run: bump_versions(op, run, direct=entry.direct)
@@ -135,6 +137,28 @@ class Runtime:
             yield lambda run: _natively_in_data_loading(entry, run)
         if device is not None and (self.guarded or not of_user):
             yield lambda run: _on_device(device, run, builtin(op))
+
+    def _by_layout(self, entry: Entry, run: Handler) -> Handler:
+        """The handler for dense tensors, and the rule for sparse ones beside it; linked when a sparse tensor first arrives."""
+        op = entry.op
+        decision, rule = self.planner.decide(op), self.planner.sparse_rule(op)
+        if decision.plumbing or (rule is None and (decision.kernel is None or not takes_sparse(op))):
+            return run
+        made: Handler | None = None
+
+        def sparse(*args: Any, **kwargs: Any) -> Any:
+            nonlocal made
+            if made is None:
+                with self._lock:
+                    made = sparse_handler(op, None if rule is None else rule.bind(lambda used: self._dense(used, entry)).run)
+            return made(*args, **kwargs)
+
+        return by_layout(op, run, sparse)
+
+    def _dense(self, op: OpOverload, entry: Entry) -> Handler:
+        """What a rule for sparse tensors calls, which hands on dense ones."""
+        run = self._link(op, entry, kernel)
+        return told(run, entry.count_bypass) if op is READ else run
 
     def _scalar_tensor(self, value: Any, *, dtype: torch.dtype) -> Any:
         return self.nested(_SCALAR_TENSOR).run(value, dtype=dtype)
@@ -235,7 +259,11 @@ class Runtime:
             if self.planner.backend.compile is not None and self._may_fuse(rule, used - {op}):
                 return self._recorded(op, rules[number:], entry, bound.run)
             on_error = functools.partial(self._cold.on_error, entry) if op is entry.op else None
-            return linked_rule(op, rule, bound, self._cold.run_with_bits(op, rule, entry), next_rules, on_error)
+            run = linked_rule(op, rule, bound, self._cold.run_with_bits(op, rule, entry), next_rules, on_error)
+            if op is not entry.op or rule.takes_sparse or rule.source == "user" or op.namespace != "aten":
+                return run
+            # A rule's kernels would run natively: what eager has no kernel for it refuses, and composes all else itself.
+            return by_layout(op, run, functools.partial(self._cold.run_composed, op, rules, entry))
         raise NoRoute(op, tuple(attempts))
 
     def _next_rules(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:

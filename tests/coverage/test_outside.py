@@ -62,7 +62,7 @@ def plan() -> ed.Plan:
 def test_each_overload_is_in_one_class(plan: ed.Plan) -> None:
     assert plan.counts.keys() == {"supported", "passes", "closed", "partly", "outside"}
     assert {one.op for one in plan.with_status("partly")} == PARTLY.keys()
-    assert plan.counts["outside"] == 367
+    assert plan.counts["outside"] == 280
     named = {"names of dimensions, which torch 2.13 dropped"}
     assert Counter(one.reason for one in plan.with_status("outside")).keys() == REASONS.keys() - named
 
@@ -79,9 +79,9 @@ def test_a_plan_counts_the_reasons(plan: ed.Plan) -> None:
 
 
 def test_what_is_outside_does_not_close_a_model() -> None:
-    found = ed.plan(CORE, ops=["aten._to_sparse.default"])
+    found = ed.plan(CORE, ops=["aten._to_sparse_bsr.default"])
     assert found.failing("closed")
-    assert "outside: sparse tensors in coordinates" in found.unmet("closed")
+    assert "outside: sparse tensors in compressed rows, columns or blocks" in found.unmet("closed")
 
 
 def uncommon() -> Iterator[tuple[str, Any]]:

@@ -93,7 +93,7 @@ def test_the_shipped_footprints_close_well_known_ops_on_core_aten() -> None:
     solved = shipped_costs(ed.core_aten())
     assert solved.of("aten.silu.default") == 2
     assert solved.of("aten.add.Tensor") == 1
-    assert solved.of("aten.is_coalesced.default") == math.inf
+    assert solved.of("aten.qscheme.default") == math.inf
 
 
 # -- calls, and kernels that are added and taken back ------------------------------------------------------------------

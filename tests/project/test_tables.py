@@ -10,7 +10,7 @@ import pytest
 from eagerdecomp import decomps
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.decomps import families, our_rules
+from eagerdecomp.decomps import families, our_rules, sparse_rule
 from eagerdecomp.decomps.derived import foreach
 from eagerdecomp.eager import layouts
 from eagerdecomp.eager.checks import table as refusals
@@ -36,7 +36,8 @@ def test_every_rule_is_for_an_operator_of_this_torch_and_is_the_librarys_own() -
     known = set(op_names())
     for family, rule in rules():
         assert rule.op.name() in known, f"{family}: {rule}"
-        assert rule.source == "own" or (family == "last_resort" and rule.source in ("prims", "small")), f"{family}: {rule}"
+        others = {"last_resort": ("prims", "small"), "sparse": ("sparse",)}.get(family, ())
+        assert rule.source in ("own", *others), f"{family}: {rule}"
         assert callable(rule.fn)
         assert "eagerdecomp." in rule.where, f"{family}: {rule} does not tell its place"
 
@@ -52,6 +53,12 @@ def test_rules_of_an_op_are_those_of_its_family_then_its_schemas_then_the_last_r
     order = {"own": 0, "schema": 1, "prims": 2, "small": 3}
     for _, rule in rules():
         ours = list(our_rules(rule.op))
+        if rule.source == "sparse":
+            found = sparse_rule(rule.op)
+            assert found is not None, rule.op
+            assert found.where == rule.where
+            assert rule.where not in [one.where for one in ours], rule.op
+            continue
         assert rule.where in [one.where for one in ours]
         kinds = [(order[one.source], not one.linked) for one in ours]
         assert kinds == sorted(kinds), rule.op
@@ -64,6 +71,7 @@ DOTTED = {
     "refusals.REFUSED": refusals.REFUSED,
     "refusals.CHECKS": refusals.CHECKS,
     "plumbing.PLUMBING_OPS": plumbing.PLUMBING_OPS,
+    "plumbing.SPARSE_OPS": plumbing.SPARSE_OPS,
     "layouts.LAYOUTS": layouts.LAYOUTS,
 }
 

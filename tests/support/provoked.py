@@ -153,7 +153,7 @@ _text(
 _text(
     """
     with ed.EagerDecompMode(core()):
-        torch.ones(3).to_sparse()
+        torch.ones(2, 2).to_sparse_bsr((1, 1))
     """
 )
 _text(

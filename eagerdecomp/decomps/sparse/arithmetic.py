@@ -1,0 +1,420 @@
+"""Sums, products and functions of sparse tensors: those that leave zeros zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.ops import op_called
+from eagerdecomp.decomps.sparse.conversions import gathered
+from eagerdecomp.decomps.sparse.parts import (
+    add_to_dense,
+    coalesced,
+    flat_indices,
+    is_coo,
+    like,
+    make_coo,
+    parts,
+    positions_of,
+    raise_as_eager,
+    retyped,
+    take_over,
+    times_number,
+    unflattened,
+    with_values,
+)
+from eagerdecomp.rules.rule import rule
+
+aten = torch.ops.aten
+
+
+def broadcast_shapes(one: Sequence[int], other: Sequence[int]) -> Any:
+    """The shape that both broadcast to."""
+    return torch.broadcast_shapes(one, other)  # type: ignore[no-untyped-call]
+
+
+def _coo_or_strided(*values: Any) -> bool:
+    return all(not isinstance(one, Tensor) or one.layout in (torch.strided, torch.sparse_coo) for one in values)
+
+
+# -- sums ----------------------------------------------------------------------------------------------------------------------
+
+
+def _sum_of(self: Tensor, other: Tensor, alpha: Any) -> Any:
+    """Both, end to end. Of coalesced ones the sum is coalesced; of two with the very same indices it has those. Elsewhere eager's
+    CPU kernel puts one between the other's elements by an order of its own; CUDA's gives them end to end."""
+    dtype = torch.promote_types(self.dtype, other.dtype)
+    if not other._nnz():
+        return with_values(self, _changed(aten._values.default(self), dtype))
+    (left, one), (right, two) = parts(self), parts(other)
+    one, two = retyped(one, dtype), retyped(two, dtype)
+    if alpha != 1:
+        two = times_number(two, alpha)
+    if not self._nnz():
+        return make_coo(self.shape, aten.clone.default(right), aten.clone.default(two) if alpha == 1 else two, other.is_coalesced())
+    both = self.is_coalesced() and other.is_coalesced()
+    if left.shape == right.shape and not aten._local_scalar_dense.default(aten.any.default(aten.ne.Tensor(left, right))):
+        return make_coo(self.shape, aten.clone.default(left), aten.add.Tensor(one, two), both)
+    found = like(self, aten.cat.default([left, right], 1), aten.cat.default([one, two], 0))
+    return coalesced(found) if both else found
+
+
+def _changed(values: Tensor, dtype: torch.dtype) -> Any:
+    return aten.clone.default(values) if values.dtype is dtype else aten._to_copy.default(values, dtype=dtype)
+
+
+def _can_add(self: Tensor, other: Any, alpha: Any) -> bool:
+    """Whether eager adds these: a sparse tensor to a tensor of its size."""
+    if not (isinstance(self, Tensor) and is_coo(other) and self.shape == other.shape):
+        return False
+    if is_coo(self) and (self.sparse_dim() != other.sparse_dim() or self.dense_dim() != other.dense_dim()):
+        return False
+    dtype = torch.promote_types(self.dtype, other.dtype)
+    # Eager's kernel of sums lacks the first dtype, and that of products by alpha the second.
+    if is_coo(self) and other._nnz() and (dtype is torch.bool or (dtype is torch.float16 and self._nnz())):
+        return False
+    if dtype is torch.bool:
+        return type(alpha) in (int, bool)
+    whole = not (dtype.is_floating_point or dtype.is_complex)
+    return not (isinstance(alpha, complex) and not dtype.is_complex) and not (whole and isinstance(alpha, float))
+
+
+def _added(name: str, self: Any, other: Any, alpha: Any, sign: int) -> Any:
+    if not _coo_or_strided(self, other):
+        return NotImplemented
+    if not _can_add(self, other, alpha) or (sign < 0 and self.dtype is torch.bool):
+        raise raise_as_eager(name, self, other, alpha=alpha)
+    alpha = alpha if sign > 0 else -alpha
+    return _sum_of(self, other, alpha) if is_coo(self) else add_to_dense(self, other, alpha)
+
+
+def _added_in_place(name: str, self: Any, other: Any, alpha: Any, sign: int) -> Any:
+    if not _coo_or_strided(self, other):
+        return NotImplemented
+    if not _can_add(self, other, alpha) or not torch.can_cast(torch.promote_types(self.dtype, other.dtype), self.dtype):
+        raise raise_as_eager(name, self, other, alpha=alpha)
+    found = _added(name, self, other, alpha, sign)
+    if not is_coo(self):
+        return aten.copy_.default(self, found)
+    indices, values = parts(found)
+    return take_over(self, like(found, indices, retyped(values, self.dtype), found.is_coalesced()))
+
+
+@rule("aten.add.Tensor", source="sparse")
+def _add(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    return _added("aten.add.Tensor", self, other, alpha, 1)
+
+
+@rule("aten.sub.Tensor", source="sparse")
+def _sub(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    return _added("aten.sub.Tensor", self, other, alpha, -1)
+
+
+@rule("aten.add_.Tensor", source="sparse")
+def _add_in_place(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    return _added_in_place("aten.add_.Tensor", self, other, alpha, 1)
+
+
+@rule("aten.sub_.Tensor", source="sparse")
+def _sub_in_place(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    return _added_in_place("aten.sub_.Tensor", self, other, alpha, -1)
+
+
+# -- products ------------------------------------------------------------------------------------------------------------------
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value multiplies all elements alike: a number, or a dense tensor of no dimensions."""
+    return not isinstance(value, Tensor) or (value.layout is torch.strided and value.dim() == 0)
+
+
+def _times_number(self: Tensor, other: Any) -> Any:
+    """The values are multiplied as a tensor of dimensions, which those of a tensor of none are not (`promote`)."""
+    values = aten._values.default(self)
+    dtype = torch.result_type(self, other)
+    if isinstance(other, Tensor):
+        other = retyped(other, dtype)
+        found = aten.mul.Tensor(retyped(values, dtype), other)
+    else:
+        found = aten.mul.Scalar(retyped(values, dtype), other)
+    return with_values(self, found)
+
+
+def _times_dense(self: Tensor, dense: Tensor) -> Any:
+    """The sparse tensor's values by what a dense one, which broadcasts, holds at their indices."""
+    dtype = torch.result_type(self, dense)
+    size = broadcast_shapes(self.shape, dense.shape)
+    if size != self.shape:
+        was, self = self.is_coalesced(), _broadcast(self, size)
+        if was and not self.is_coalesced():
+            self = _in_order(self)
+    dense = aten.expand.default(dense, list(self.shape))
+    indices, values = parts(self)
+    values = retyped(values, dtype)
+    if not indices.shape[1] or not self.numel():
+        return with_values(self, aten.clone.default(values))
+    return with_values(self, aten.mul.Tensor(values, retyped(gathered(dense, indices), dtype)))
+
+
+def _broadcast(self: Tensor, size: Any) -> Any:
+    """``sparse_broadcast_to`` of ``TensorConversions.cpp``: new dimensions in front, and sparse dimensions of size 1, stretched."""
+    indices, values = parts(self)
+    fresh = len(size) - self.dim()
+    sparse_dim, count = indices.shape[0], indices.shape[1]
+    stretched = [n for n in range(sparse_dim) if self.shape[n] == 1 and size[fresh + n] != 1]
+    wanted = [*size[:fresh], *(size[fresh + n] for n in stretched)]
+    inner = [*size[fresh + sparse_dim :]]
+    values = aten.expand.default(values, [count, *inner])
+    total = 1
+    for one in wanted:
+        total *= one
+    indices = aten.repeat_interleave.self_int(indices, total, 1)
+    values = aten.repeat_interleave.self_int(values, total, 0)
+    each = unflattened(aten.arange.start_step(0, total, 1, device=indices.device), wanted)
+    each = aten.repeat.default(each, [1, count])
+    rows = [aten.slice.Tensor(each, 0, n, n + 1) for n in range(fresh)]
+    for n in range(sparse_dim):
+        if n in stretched:
+            at = fresh + stretched.index(n)
+            rows.append(aten.slice.Tensor(each, 0, at, at + 1))
+        else:
+            rows.append(aten.slice.Tensor(indices, 0, n, n + 1))
+    # In order, if they were, where all that is stretched is behind what is not.
+    untouched = [fresh + n for n in range(sparse_dim) if n not in stretched]
+    first = 0 if fresh else min((fresh + n for n in stretched), default=len(size))
+    kept = self.is_coalesced() and (not untouched or max(untouched) < first)
+    return make_coo(size, aten.cat.default(rows, 0), values, kept)
+
+
+def _in_order(self: Tensor) -> Any:
+    """A tensor without duplicates, coalesced."""
+    indices, values = parts(self)
+    order = aten.sort.stable(flat_indices(indices, self.shape[: indices.shape[0]]), stable=True)[1]
+    return like(self, aten.index_select.default(indices, 1, order), aten.index_select.default(values, 0, order), True)
+
+
+def _times_sparse(self: Tensor, other: Tensor) -> Any:
+    """The products where both hold an element. One that is not coalesced keeps its order, and is multiplied by the other."""
+    dtype = torch.promote_types(self.dtype, other.dtype)
+    if self.is_coalesced() and not other.is_coalesced():
+        searched, source = self, other
+    elif other.is_coalesced() and not self.is_coalesced():
+        searched, source = other, self
+    else:
+        searched, source = (self, other) if self._nnz() >= other._nnz() else (other, self)
+    searched = coalesced(searched)
+    sizes = source.shape[: source.sparse_dim()]
+    indices, values = parts(source)
+    held, wanted = flat_indices(searched._indices(), sizes), flat_indices(indices, sizes)
+    if held.shape[0] and wanted.shape[0]:
+        found = positions_of(aten.isin.Tensor_Tensor(wanted, held))
+        at = aten.searchsorted.Tensor(held, aten.index_select.default(wanted, 0, found))
+        indices, values = aten.index_select.default(indices, 1, found), aten.index_select.default(values, 0, found)
+        values = aten.mul.Tensor(
+            retyped(values, dtype), retyped(aten.index_select.default(aten._values.default(searched), 0, at), dtype)
+        )
+        return make_coo(source.shape, indices, values, source.is_coalesced())
+    indices = aten.full.default([len(sizes), 0], 0, dtype=torch.int64, device=indices.device)
+    values = aten.full.default([0, *values.shape[1:]], 0, dtype=dtype, device=values.device)
+    return make_coo(source.shape, indices, values, source.is_coalesced())
+
+
+def _product(name: str, self: Any, other: Any) -> Any:
+    if not _coo_or_strided(self, other):
+        return NotImplemented
+    if is_coo(self) and _is_number(other):
+        return _times_number(self, other)
+    if is_coo(other) and _is_number(self):
+        return _times_number(other, self)
+    if is_coo(self) and is_coo(other):
+        both = self.is_coalesced() and other.is_coalesced()
+        if both and torch.promote_types(self.dtype, other.dtype) is torch.bool:
+            raise raise_as_eager(name, self, other)
+        alike = self.sparse_dim() == other.sparse_dim() and self.dim() == other.dim() and self.shape == other.shape
+        if not alike or not self.dim():
+            if not self.dim() or not other.dim():
+                return NotImplemented
+            raise raise_as_eager(name, self, other)
+        return _times_sparse(self, other)
+    sparse, dense = (self, other) if is_coo(self) else (other, self)
+    try:
+        broadcast_shapes(sparse.shape, dense.shape)
+    except RuntimeError:
+        raise raise_as_eager(name, self, other) from None
+    return _times_dense(sparse, dense)
+
+
+@rule("aten.mul.Tensor", "aten.mul.Scalar", source="sparse")
+def _mul(self: Any, other: Any) -> Any:
+    return _product("aten.mul.Tensor", self, other)
+
+
+@rule("aten.mul_.Tensor", "aten.mul_.Scalar", source="sparse")
+def _mul_in_place(self: Any, other: Any) -> Any:
+    if not _coo_or_strided(self, other):
+        return NotImplemented
+    if not torch.can_cast(torch.result_type(self, other), self.dtype) or not is_coo(self):
+        raise raise_as_eager("aten.mul_.Tensor", self, other)
+    found = _product("aten.mul_.Tensor", self, other)
+    if found is NotImplemented:
+        return found
+    if found.shape != self.shape:
+        raise raise_as_eager("aten.mul_.Tensor", self, other)
+    return _into(self, found, found.is_coalesced() and is_coo(other))  # else eager forgets that it was
+
+
+def _into(self: Tensor, found: Tensor, coalesced: bool) -> Tensor:
+    """Write a result in place."""
+    indices, values = parts(found)
+    return take_over(self, like(found, indices, retyped(values, self.dtype), coalesced))
+
+
+# -- quotients -----------------------------------------------------------------------------------------------------------------
+
+
+def _quotient(name: str, self: Any, other: Any, rounding_mode: str | None) -> Any:
+    if not _coo_or_strided(self, other):
+        return NotImplemented
+    if not is_coo(self) or not (_is_number(other) or (is_coo(other) and other.dim() == 0)):
+        named = {} if rounding_mode is None else {"rounding_mode": rounding_mode}
+        raise raise_as_eager(name, self, other, **named)
+    if is_coo(other):
+        return NotImplemented
+    if rounding_mode is not None:
+        self = coalesced(self)
+    values = aten._values.default(self)
+    dtype = torch.result_type(self, other)
+    if rounding_mode is None and not (dtype.is_floating_point or dtype.is_complex):
+        dtype = torch.get_default_dtype()
+    values = retyped(values, dtype)
+    if not isinstance(other, Tensor):
+        other = aten.scalar_tensor.default(other, dtype=dtype, device=values.device)
+    other = retyped(other, dtype)
+    if rounding_mode is None:
+        return with_values(self, aten.div.Tensor(values, other))
+    return with_values(self, aten.div.Tensor_mode(values, other, rounding_mode=rounding_mode))
+
+
+@rule("aten.div.Tensor", "aten.div.Scalar", source="sparse")
+def _div(self: Any, other: Any) -> Any:
+    return _quotient("aten.div.Tensor", self, other, None)
+
+
+@rule("aten.div.Tensor_mode", "aten.div.Scalar_mode", source="sparse")
+def _div_mode(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
+    return _quotient("aten.div.Tensor_mode", self, other, rounding_mode)
+
+
+@rule("aten.floor_divide.default", source="sparse")
+def _floor_divide(self: Any, other: Any) -> Any:
+    return _quotient("aten.floor_divide.default", self, other, "floor")
+
+
+@rule("aten.div_.Tensor", "aten.div_.Scalar", source="sparse")
+def _div_in_place(self: Any, other: Any) -> Any:
+    if not _coo_or_strided(self, other):
+        return NotImplemented
+    dtype = torch.result_type(self, other)
+    if not is_coo(self) or not _is_number(other) or not (self.dtype.is_floating_point or self.dtype.is_complex):
+        raise raise_as_eager("aten.div_.Tensor", self, other)
+    if not torch.can_cast(dtype, self.dtype):
+        raise raise_as_eager("aten.div_.Tensor", self, other)
+    found = _quotient("aten.div_.Tensor", self, other, None)
+    return _into(self, found, found.is_coalesced())
+
+
+# -- functions of each element -------------------------------------------------------------------------------------------------
+
+#: Ops whose rule in ATen is ``coalesced_unary_ufunc`` (``SparseUnaryOps.cpp``).
+OF_COALESCED = (
+    *("abs", "asin", "asinh", "atan", "atanh", "ceil", "deg2rad", "erf", "erfinv", "expm1", "floor", "frac", "isinf", "isnan"),
+    *("isneginf", "isposinf", "log1p", "nan_to_num", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin", "sinh", "sqrt"),
+    *("tan", "tanh", "trunc"),
+)
+_WITHOUT_IN_PLACE = ("isinf", "isnan", "isneginf", "isposinf", "signbit")
+
+
+def _of_each(dense: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not is_coo(self):
+            return NotImplemented
+        self = coalesced(self)
+        return with_values(self, dense(aten._values.default(self), *args, **kwargs))
+
+    return run
+
+
+def _of_each_in_place(name: str, dense: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not is_coo(self):
+            return NotImplemented
+        if not self.is_coalesced():
+            raise raise_as_eager(name, self, *args, **kwargs)
+        dense(aten._values.default(self), *args, **kwargs)
+        return self
+
+    return run
+
+
+for _name in OF_COALESCED:
+    rule(f"aten.{_name}.default", source="sparse")(_of_each(op_called(f"aten.{_name}.default")))
+    if _name in _WITHOUT_IN_PLACE:
+        continue
+    _in_place = f"aten.{_name}_.default"
+    rule(_in_place, source="sparse")(_of_each_in_place(_in_place, op_called(_in_place)))
+
+
+@rule("aten.neg.default", source="sparse")
+def _neg(self: Tensor) -> Any:
+    return with_values(self, aten.neg.default(aten._values.default(self))) if is_coo(self) else NotImplemented
+
+
+@rule("aten.neg_.default", source="sparse")
+def _neg_in_place(self: Tensor) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    aten.neg_.default(aten._values.default(self))
+    return self
+
+
+@rule("aten.conj_physical.default", "aten._conj_physical.default", source="sparse")
+def _conj(self: Tensor) -> Any:
+    return with_values(self, aten.conj_physical.default(aten._values.default(self))) if is_coo(self) else NotImplemented
+
+
+@rule("aten.view_as_real.default", source="sparse")
+def _view_as_real(self: Tensor) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    indices, values = parts(self)
+    if not values.dtype.is_complex:
+        raise raise_as_eager("aten.view_as_real.default", self)
+    return make_coo([*self.shape, 2], indices, aten.view_as_real.default(values), self.is_coalesced())
+
+
+@rule("aten.view_as_complex.default", source="sparse")
+def _view_as_complex(self: Tensor) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    indices, values = parts(self)
+    if not self.dense_dim() or self.shape[-1] != 2 or values.dtype not in (torch.float16, torch.float32, torch.float64):
+        raise raise_as_eager("aten.view_as_complex.default", self)
+    return make_coo(self.shape[:-1], indices, aten.view_as_complex.default(values), self.is_coalesced())
+
+
+@rule("aten.pow.Tensor_Scalar", source="sparse")
+def _pow(self: Tensor, exponent: Any) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    if exponent == 0 or not torch.can_cast(torch.result_type(self, exponent), self.dtype):
+        raise raise_as_eager("aten.pow.Tensor_Scalar", self, exponent)
+    self = coalesced(self)
+    return with_values(self, retyped(aten.pow.Tensor_Scalar(aten._values.default(self), exponent), self.dtype))
+
+
+@rule("aten._sparse_broadcast_to.default", takes_sparse=True)
+def _sparse_broadcast_to(self: Tensor, size: Any) -> Any:
+    return _broadcast(self, size) if is_coo(self) else NotImplemented

@@ -1,0 +1,362 @@
+"""Sparse tensors made of dense ones and back: copies, other dtypes, masks, and the sparse gradients of look-ups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.sparse.parts import (
+    add_to_dense,
+    coalesced,
+    flat_indices,
+    is_coo,
+    like,
+    make_coo,
+    parts,
+    positions_of,
+    raise_as_eager,
+    retyped,
+    take_over,
+    unflattened,
+    with_values,
+)
+from eagerdecomp.rules.rule import rule
+
+aten = torch.ops.aten
+
+# -- duplicates ----------------------------------------------------------------------------------------------------------------
+
+
+@rule("aten._coalesce.default", takes_sparse=True)
+def _coalesce(self: Tensor) -> Any:
+    return coalesced(self)
+
+
+# -- dense and back ------------------------------------------------------------------------------------------------------------
+
+
+@rule("aten._to_dense.default", takes_sparse=True)
+def _to_dense(self: Tensor, dtype: torch.dtype | None = None, masked_grad: bool | None = None) -> Any:
+    """Zeros to which every element is added."""
+    if not is_coo(self):
+        return NotImplemented
+    if dtype is not None:
+        raise raise_as_eager("aten._to_dense.default", self, dtype)
+    return add_to_dense(aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device), self)
+
+
+def _sparsified(self: Tensor, sparse_dim: int) -> Any:
+    """The rows that hold a number other than zero, of so many dimensions."""
+    sizes, inner = list(self.shape[:sparse_dim]), list(self.shape[sparse_dim:])
+    rows = aten.reshape.default(self, [math.prod(sizes), *inner])
+    held = aten.ne.Scalar(rows, 0)
+    if inner:
+        held = aten.any.dim(aten.reshape.default(held, [rows.shape[0], math.prod(inner)]), 1)
+    flat = positions_of(held)
+    indices = unflattened(flat, sizes)
+    return make_coo(self.shape, indices, aten.index_select.default(rows, 0, flat), True)
+
+
+@rule("aten._to_sparse.default", takes_sparse=True)
+def _to_sparse(self: Tensor, *, layout: Any = None, blocksize: Any = None, dense_dim: int | None = None) -> Any:
+    if layout not in (None, torch.sparse_coo) or self.layout not in (torch.strided, torch.sparse_coo):
+        return NotImplemented
+    if is_coo(self):
+        if blocksize is not None or dense_dim is not None:
+            raise raise_as_eager("aten._to_sparse.default", self, layout=layout, blocksize=blocksize, dense_dim=dense_dim)
+        return self
+    if blocksize is not None or not 0 <= (dense_dim or 0) <= self.dim():
+        raise raise_as_eager("aten._to_sparse.default", self, layout=layout, blocksize=blocksize, dense_dim=dense_dim)
+    return _sparsified(self, self.dim() - (dense_dim or 0))
+
+
+@rule("aten._to_sparse.sparse_dim", takes_sparse=True)
+def _to_sparse_dim(self: Tensor, sparse_dim: int) -> Any:
+    if self.layout not in (torch.strided, torch.sparse_coo):
+        return NotImplemented
+    if is_coo(self):
+        if sparse_dim != self.sparse_dim():
+            raise raise_as_eager("aten._to_sparse.sparse_dim", self, sparse_dim)
+        return self
+    if self.dim() and not 0 < sparse_dim <= self.dim():
+        raise raise_as_eager("aten._to_sparse.sparse_dim", self, sparse_dim)
+    return _sparsified(self, sparse_dim if self.dim() else 0)
+
+
+# -- copies --------------------------------------------------------------------------------------------------------------------
+
+
+@rule("aten.clone.default", source="sparse")
+def _clone(self: Tensor, *, memory_format: Any = None) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    if memory_format not in (None, torch.preserve_format):
+        raise raise_as_eager("aten.clone.default", self, memory_format=memory_format)
+    return with_values(self, aten.clone.default(aten._values.default(self)))
+
+
+@rule("aten._to_copy.default", source="sparse")
+def _to_copy(
+    self: Tensor,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Any:
+    if not is_coo(self) or layout not in (None, torch.sparse_coo) or pin_memory:
+        return NotImplemented
+    if memory_format not in (None, torch.preserve_format):
+        raise raise_as_eager("aten._to_copy.default", self, dtype=dtype, memory_format=memory_format)
+    indices, values = parts(self)
+    kept = aten._to_copy.default(indices, device=device) if device is not None else aten.clone.default(indices)
+    if dtype is None and device is None:
+        return like(self, kept, aten.clone.default(values), self.is_coalesced())
+    moved = aten._to_copy.default(values, dtype=dtype, device=device)
+    return like(self, kept, moved, self.is_coalesced())
+
+
+@rule("aten.copy_.default", source="sparse")
+def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
+    if not (is_coo(self) and is_coo(src)):
+        if self.layout in (torch.strided, torch.sparse_coo) and src.layout in (torch.strided, torch.sparse_coo):
+            raise raise_as_eager("aten.copy_.default", self, src, non_blocking)
+        return NotImplemented
+    if self is src:
+        return self
+    indices, values = parts(src)
+    kept = aten._to_copy.default(indices, device=self.device)
+    return take_over(self, like(src, kept, aten._to_copy.default(values, dtype=self.dtype, device=self.device), src.is_coalesced()))
+
+
+@rule("aten.copy_sparse_to_sparse_.default", takes_sparse=True)
+def _copy_sparse(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
+    if not (is_coo(self) and is_coo(src)):
+        raise raise_as_eager("aten.copy_sparse_to_sparse_.default", self, src, non_blocking)
+    if self is src:
+        return self
+    indices, values = parts(src)
+    moved = aten._to_copy.default(values, dtype=self.dtype, device=self.device)
+    return take_over(self, like(src, aten._to_copy.default(indices, device=self.device), moved, src.is_coalesced()))
+
+
+def _of_nothing(self: Tensor, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+    """A tensor of the same sizes, of which none is held."""
+    indices, values = parts(self)
+    device = values.device if device is None else device
+    empty = aten.empty.memory_format([indices.shape[0], 0], dtype=torch.int64, device=device)
+    shape = [0, *values.shape[1:]]
+    return like(self, empty, aten.empty.memory_format(shape, dtype=dtype or values.dtype, device=device), True)
+
+
+@rule("aten.zero_.default", source="sparse")
+def _zero(self: Tensor) -> Any:
+    return take_over(self, _of_nothing(self)) if is_coo(self) else NotImplemented
+
+
+@rule("aten.empty_like.default", "aten.zeros_like.default", source="sparse")
+def _empty_like(
+    self: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+) -> Any:
+    if not is_coo(self) or pin_memory:
+        return NotImplemented
+    if layout is torch.strided:
+        options = {"dtype": dtype or self.dtype, "device": self.device if device is None else device}
+        return aten.full.default(list(self.shape), 0, **options)
+    if layout not in (None, torch.sparse_coo) or memory_format not in (None, torch.preserve_format):
+        return NotImplemented
+    return _of_nothing(self, dtype, device)
+
+
+@rule("aten.new_empty.default", "aten.new_zeros.default", source="sparse")
+def _new_empty(
+    self: Tensor, size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Any:
+    dtype, device = dtype or self.dtype, self.device if device is None else device
+    if layout is torch.strided:
+        return aten.full.default(list(size), 0, dtype=dtype, device=device)
+    return _empty(size, dtype=dtype, layout=layout or self.layout, device=device, pin_memory=pin_memory)
+
+
+@rule("aten.empty.memory_format", source="sparse")
+def _empty(
+    size: Sequence[int],
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
+) -> Any:
+    if layout is not torch.sparse_coo or pin_memory or memory_format is not None:
+        return NotImplemented
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    return aten._sparse_coo_tensor_with_dims.default(len(size), 0, size, dtype=dtype, layout=layout, device=device)
+
+
+@rule("aten.zeros.default", source="sparse")
+def _zeros(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    return _empty(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
+@rule("aten.sparse_coo_tensor.size", takes_sparse=True)
+def _of_size(size: Sequence[int], *, dtype: Any, layout: Any, device: Any, pin_memory: Any = None) -> Any:
+    return _empty(size, dtype=dtype, layout=torch.sparse_coo, device=device, pin_memory=pin_memory)
+
+
+@rule("aten._sparse_coo_tensor_unsafe.default", takes_sparse=True)
+def _unsafe(
+    indices: Tensor,
+    values: Tensor,
+    size: Sequence[int],
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    is_coalesced: bool | None = None,
+) -> Any:
+    if values.dim() == 0:
+        values = aten.expand.default(values, [indices.shape[1]])
+    return make_coo(size, indices, values, bool(is_coalesced))
+
+
+@rule("aten.resize_as_sparse_.default", takes_sparse=True)
+def _resize_as(self: Tensor, the_template: Tensor) -> Any:
+    if not (is_coo(self) and is_coo(the_template)):
+        return NotImplemented
+    same = self.shape == the_template.shape and self.sparse_dim() == the_template.sparse_dim()
+    if same and self.dense_dim() == the_template.dense_dim():
+        return self
+    if self._nnz():
+        return aten.sparse_resize_.default(self, the_template.shape, the_template.sparse_dim(), the_template.dense_dim())
+    made = _of_nothing(the_template, self.dtype, self.device)
+    return take_over(self, made)
+
+
+# -- masks ---------------------------------------------------------------------------------------------------------------------
+
+
+def _looked_up(self: Tensor, mask: Tensor) -> Any:
+    """The values of a coalesced sparse tensor at the indices of another; zeros where it holds none."""
+    sizes = mask.shape[: mask.sparse_dim()]
+    held, wanted = flat_indices(self._indices(), sizes), flat_indices(mask._indices(), sizes)
+    values = aten._values.default(self)
+    count = held.shape[0]
+    if not count or not wanted.shape[0]:
+        shape = [wanted.shape[0], *values.shape[1:]]
+        return aten.full.default(shape, 0, dtype=values.dtype, device=values.device)
+    seat = aten.clamp.default(aten.searchsorted.Tensor(held, wanted), 0, count - 1)
+    found = aten.eq.Tensor(aten.index_select.default(held, 0, seat), wanted)
+    rows = aten.index_select.default(values, 0, seat)
+    found = aten.view.default(found, [-1] + [1] * (rows.dim() - 1))
+    return aten.where.self(found, rows, aten.full.default([], 0, dtype=rows.dtype, device=rows.device))
+
+
+def gathered(dense: Tensor, indices: Tensor) -> Any:
+    """The rows of a dense tensor at these indices of its first dimensions."""
+    sizes = list(dense.shape[: indices.shape[0]])
+    rows = aten.reshape.default(dense, [math.prod(sizes), *dense.shape[len(sizes) :]])
+    return aten.index_select.default(rows, 0, flat_indices(indices, sizes))
+
+
+@rule("aten.sparse_mask.default", takes_sparse=True)
+def _sparse_mask(self: Tensor, mask: Tensor) -> Any:
+    """What a tensor holds at the indices of a sparse one."""
+    if not is_coo(mask) or self.layout not in (torch.strided, torch.sparse_coo):
+        return NotImplemented
+    unlike = is_coo(self) and (
+        self.sparse_dim() != mask.sparse_dim() or not torch.can_cast(torch.promote_types(self.dtype, mask.dtype), self.dtype)
+    )
+    if self.shape != mask.shape or unlike:
+        raise raise_as_eager("aten.sparse_mask.default", self, mask)
+    indices = aten._indices.default(mask)
+    if is_coo(self):
+        values = _looked_up(coalesced(self), mask)
+    elif not mask.sparse_dim():
+        values = aten.repeat.default(aten.unsqueeze.default(self, 0), [indices.shape[1]] + [1] * self.dim())
+    elif not self.numel():
+        values = aten.full.default([indices.shape[1], *self.shape[mask.sparse_dim() :]], 0, dtype=self.dtype, device=self.device)
+    else:
+        values = gathered(self, indices)
+    return make_coo(mask.shape, aten.clone.default(indices), values, mask.is_coalesced())
+
+
+@rule("aten._sparse_mask_projection.default", takes_sparse=True)
+def _mask_projection(self: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Any:
+    if not (is_coo(mask) and is_coo(self)):
+        return NotImplemented
+    return _sparse_mask(self, mask)
+
+
+# -- the gradients of look-ups -------------------------------------------------------------------------------------------------
+
+
+@rule("aten.embedding_sparse_backward.default", takes_sparse=True)
+def _embedding_backward(grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> Any:
+    """A row of the gradient for each index, but for those of padding."""
+    if scale_grad_by_freq:
+        raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+    width = grad.shape[-1]
+    flat, rows = aten.reshape.default(indices, [1, -1]), aten.reshape.default(grad, [-1, width])
+    if padding_idx != -1:
+        kept = positions_of(aten.ne.Scalar(aten.select.int(flat, 0, 0), padding_idx))
+        flat, rows = aten.index_select.default(flat, 1, kept), aten.index_select.default(rows, 0, kept)
+    if not rows.shape[0]:
+        flat = aten.full.default([1, 0], 0, dtype=indices.dtype, device=indices.device)
+        rows = aten.full.default([0, width], 0, dtype=grad.dtype, device=grad.device)
+    return make_coo([num_weights, width], retyped(flat, torch.int64), rows, False)
+
+
+@rule("aten._embedding_bag_sparse_backward.default", takes_sparse=True)
+def _embedding_bag_backward(
+    grad: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    offset2bag: Tensor,
+    bag_size: Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    per_sample_weights: Tensor | None = None,
+    padding_idx: int = -1,
+) -> Any:
+    """The gradient of its bag for each index, divided by the bag's size for means."""
+    if mode == 2:  # maxima
+        raise raise_as_eager(
+            "aten._embedding_bag_sparse_backward.default",
+            *(grad, indices, offsets, offset2bag, bag_size, num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx),
+        )
+    rows = aten.index_select.default(grad, 0, offset2bag)
+    if mode == 1:
+        sizes = aten.index_select.default(aten.clamp.default(bag_size, 1), 0, offset2bag)
+        rows = aten.div.Tensor(rows, aten.unsqueeze.default(sizes, 1))
+    if per_sample_weights is not None:
+        rows = aten.mul.Tensor(rows, aten.unsqueeze.default(per_sample_weights, 1))
+    return _embedding_backward(rows, indices, num_weights, padding_idx, scale_grad_by_freq)
+
+
+@rule("aten._gather_sparse_backward.default", takes_sparse=True)
+def _gather_backward(self: Tensor, dim: int, index: Tensor, grad: Tensor) -> Any:
+    """The gradient of each gathered number at the index it was gathered from."""
+    rank = self.dim()
+    if rank == 0:
+        indices = aten.full.default([0, 1], 0, dtype=torch.int64, device=index.device)
+        return make_coo(self.shape, indices, aten.reshape.default(grad, [1]), False)
+    if grad.dim() == 0:
+        return make_coo(self.shape, aten.reshape.default(index, [1, 1]), aten.reshape.default(grad, [1]), False)
+    rows = []
+    for one in range(rank):
+        if one == dim % rank:
+            rows.append(aten.reshape.default(index, [1, -1]))
+            continue
+        places = aten.arange.start_step(0, grad.shape[one], 1, device=grad.device)
+        spread = aten.expand.default(aten.view.default(places, [-1] + [1] * (rank - one - 1)), list(grad.shape))
+        rows.append(aten.reshape.default(spread, [1, -1]))
+    return make_coo(self.shape, aten.cat.default(rows, 0), aten.reshape.default(grad, [-1]), False)

@@ -1,0 +1,180 @@
+"""A tensor in coordinates as the two dense tensors that it is made of, and back; duplicates summed, indices as one number.
+
+``values[n]`` stands at ``indices[:, n]`` in the first dimensions, those that are sparse; the others are the values' own. An index
+may occur several times unless the tensor is flagged as coalesced: its values are summed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.ops import op_called
+from eagerdecomp.rules.failed_routes import make_final
+from eagerdecomp.rules.rule import NoRoute
+
+__all__ = [
+    "add_to_dense",
+    "coalesced",
+    "flat_indices",
+    "is_coo",
+    "like",
+    "make_coo",
+    "parts",
+    "positions_of",
+    "raise_as_eager",
+    "retyped",
+    "take_over",
+    "times_number",
+    "unflattened",
+    "with_values",
+]
+
+aten = torch.ops.aten
+
+
+def is_coo(value: Any) -> bool:
+    """Whether a value is a sparse tensor in coordinates."""
+    return isinstance(value, Tensor) and value.layout is torch.sparse_coo
+
+
+def raise_as_eager(name: str, *args: Any, **kwargs: Any) -> NoRoute:
+    """Raise what eager's own kernel raises for a call that a check has found it to refuse; it has the words.
+
+    Returns:
+        For a call that eager takes after all: what the rule is to raise.
+    """
+    op = op_called(name)
+    try:
+        op._op(*args, **kwargs)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:  # `NotImplementedError` is one of the first
+        make_final(error)
+        raise
+    return NoRoute(op)
+
+
+# -- making and reading --------------------------------------------------------------------------------------------------------
+
+
+def parts(self: Tensor) -> tuple[Any, Any]:
+    """The indices and the values, whether or not the tensor is coalesced."""
+    return aten._indices.default(self), aten._values.default(self)
+
+
+def make_coo(size: Sequence[int], indices: Tensor, values: Tensor, coalesced: bool) -> Any:
+    """The tensor that these are the parts of. One of fewer than two elements is coalesced whatever is said of it."""
+    sparse_dim = indices.shape[0]
+    return aten._sparse_coo_tensor_with_dims_and_tensors.default(
+        sparse_dim,
+        len(size) - sparse_dim,
+        list(size),
+        indices,
+        values,
+        dtype=values.dtype,
+        layout=torch.sparse_coo,
+        device=values.device,
+        is_coalesced=coalesced or None,
+    )
+
+
+def with_values(self: Tensor, values: Tensor) -> Any:
+    """Other values at copies of a tensor's indices."""
+    return make_coo(self.shape, aten.clone.default(aten._indices.default(self)), values, self.is_coalesced())
+
+
+def like(self: Tensor, indices: Tensor, values: Tensor, coalesced: bool = False) -> Any:
+    """A tensor of the same size."""
+    return make_coo(self.shape, indices, values, coalesced)
+
+
+def take_over(self: Tensor, other: Tensor) -> Tensor:
+    """Give a sparse tensor, which is written in place, the size and the parts of another, and return it."""
+    self.data = other
+    return self
+
+
+def retyped(values: Tensor, dtype: torch.dtype) -> Any:
+    """The values in a dtype, themselves where they have it."""
+    return values if values.dtype is dtype else aten._to_copy.default(values, dtype=dtype)
+
+
+# -- indices as one number -----------------------------------------------------------------------------------------------------
+
+
+def flat_indices(indices: Tensor, sizes: Sequence[int]) -> Any:
+    """For each element the number of its position, row by row, in sparse dimensions of these sizes."""
+    count = indices.shape[1]
+    flat = None
+    for dim, size in enumerate(sizes):
+        one = aten.select.int(indices, 0, dim)
+        flat = one if flat is None else aten.add.Tensor(aten.mul.Scalar(flat, size), one)
+    return aten.full.default([count], 0, dtype=torch.int64, device=indices.device) if flat is None else flat
+
+
+def unflattened(flat: Tensor, sizes: Sequence[int]) -> Any:
+    """The indices in sparse dimensions of these sizes that positions stand for."""
+    rows = []
+    for size in reversed(sizes):
+        rows.append(aten.remainder.Scalar(flat, size))
+        flat = aten.div.Tensor_mode(
+            flat, aten.scalar_tensor.default(size, dtype=torch.int64, device=flat.device), rounding_mode="floor"
+        )
+    if not rows:
+        return aten.full.default([0, flat.shape[0]], 0, dtype=torch.int64, device=flat.device)
+    return aten.stack.default(rows[::-1], 0)
+
+
+def positions_of(mask: Tensor) -> Any:
+    """Where a mask of one dimension is true, in order."""
+    return aten.select.int(aten.nonzero.default(mask), 1, 0)
+
+
+# -- sums of duplicates --------------------------------------------------------------------------------------------------------
+
+
+def coalesced(self: Tensor) -> Any:
+    """The tensor itself if it is coalesced; else its indices in order, each once, and values that occur at one index summed in
+    the order in which they stood, as ``coalesce_sparse_cpu`` does in ``SparseTensor.cpp``."""
+    if self.is_coalesced():
+        return self
+    indices, values = parts(self)
+    count = indices.shape[1]
+    if count < 2:
+        return like(self, aten.clone.default(indices), aten.clone.default(values), True)
+    flat = flat_indices(indices, self.shape[: indices.shape[0]])
+    ordered, order = aten.sort.stable(flat, stable=True)
+    begins = aten.ne.Tensor(aten.slice.Tensor(ordered, 0, 1, count), aten.slice.Tensor(ordered, 0, 0, count - 1))
+    seat = aten.constant_pad_nd.default(aten.cumsum.default(begins, 0), [1, 0], 0)
+    found = int(aten._local_scalar_dense.default(aten.select.int(seat, 0, count - 1))) + 1
+    # Of one index any of its elements will do. What is behind the last is left out again: eager narrows the indices so, too.
+    first = aten.scatter.src(aten.full.default([count], 0, dtype=torch.int64, device=flat.device), 0, seat, order)
+    kept = aten.slice.Tensor(aten.index_select.default(indices, 1, first), 1, 0, found)
+    zeros = aten.full.default(list(values.shape), 0, dtype=values.dtype, device=values.device)
+    sums = aten.index_put.default(zeros, [seat], aten.index_select.default(values, 0, order), True)
+    return like(self, kept, aten.slice.Tensor(sums, 0, 0, found), True)
+
+
+def times_number(values: Tensor, number: Any) -> Any:
+    """The values times a number, which eager's kernels round to their dtype first."""
+    if values.dtype is torch.bool:
+        return values if number else aten.full_like.default(values, False)
+    return aten.mul.Tensor(values, aten.scalar_tensor.default(number, dtype=values.dtype, device=values.device))
+
+
+def add_to_dense(dense: Tensor, self: Tensor, alpha: Any = 1) -> Any:
+    """``dense + alpha * self`` of one size, contiguous, in the dtype that both promote to."""
+    dtype = torch.promote_types(dense.dtype, self.dtype)
+    indices, values = parts(self)
+    sizes, inner = list(self.shape[: indices.shape[0]]), list(values.shape[1:])
+    dense, values = retyped(dense, dtype), retyped(values, dtype)
+    if alpha != 1:
+        values = times_number(values, alpha)
+    rows = aten.reshape.default(dense, [math.prod(sizes), *inner])
+    if not indices.shape[1] or not self.numel():
+        return aten.clone.default(dense, memory_format=torch.contiguous_format)
+    summed = aten.index_put.default(rows, [flat_indices(indices, sizes)], values, True)
+    return aten.view.default(summed, list(self.shape))

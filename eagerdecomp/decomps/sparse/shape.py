@@ -1,0 +1,341 @@
+"""Dimensions of sparse tensors: swapped, added, selected, joined. Indices and values change apart from each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.sparse.parts import (
+    add_to_dense,
+    coalesced,
+    flat_indices,
+    is_coo,
+    make_coo,
+    parts,
+    positions_of,
+    raise_as_eager,
+    retyped,
+)
+from eagerdecomp.rules.rule import rule
+
+aten = torch.ops.aten
+
+
+def _wrapped(dim: int, rank: int) -> int | None:
+    return dim % rank if rank and -rank <= dim < rank else None
+
+
+# -- dimensions ----------------------------------------------------------------------------------------------------------------
+
+
+def _permuted(self: Tensor, dims: Sequence[int]) -> Any:
+    """Sparse dimensions among themselves, and dense ones among themselves."""
+    indices, values = parts(self)
+    count = indices.shape[0]
+    rows = [aten.slice.Tensor(indices, 0, dim, dim + 1) for dim in dims[:count]]
+    indices = aten.cat.default(rows, 0) if rows else aten.clone.default(indices)
+    if len(dims) > count:
+        values = aten.permute.default(values, [0, *(dim - count + 1 for dim in dims[count:])])
+    same = list(dims[:count]) == list(range(count))
+    found = make_coo([self.shape[dim] for dim in dims], indices, values, same and self.is_coalesced())
+    return found if same else aten._coalesced_.default(found, False)
+
+
+def _transposed(self: Tensor, one: int, other: int) -> Any:
+    dims = list(range(self.dim()))
+    dims[one], dims[other] = other, one
+    indices, values = parts(self)
+    count = indices.shape[0]
+    if one == other:
+        return self
+    rows = [aten.slice.Tensor(indices, 0, dim, dim + 1) for dim in dims[:count]]
+    return make_coo([self.shape[dim] for dim in dims], aten.cat.default(rows, 0), aten.clone.default(values), False)
+
+
+@rule("aten.transpose.int", source="sparse")
+def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    one, other = _wrapped(dim0, self.dim()), _wrapped(dim1, self.dim())
+    if one is None or other is None or (one != other and max(one, other) >= self.sparse_dim()):
+        raise raise_as_eager("aten.transpose.int", self, dim0, dim1)
+    return _transposed(self, one, other)
+
+
+@rule("aten.t.default", source="sparse")
+def _t(self: Tensor) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    if self.dim() > 2 or self.sparse_dim() > 2 or self.dense_dim():
+        raise raise_as_eager("aten.t.default", self)
+    return _transposed(self, 0, 1) if self.dim() == 2 else self
+
+
+@rule("aten.permute.default", source="sparse")
+def _permute(self: Tensor, dims: Sequence[int]) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    wrapped = [_wrapped(dim, self.dim()) for dim in dims]
+    count = self.sparse_dim()
+    plain = None not in wrapped and len(set(wrapped)) == self.dim() == len(dims)
+    if not plain or any((dim or 0) >= count for dim in wrapped[:count]):
+        raise raise_as_eager("aten.permute.default", self, dims)
+    return _permuted(self, [dim or 0 for dim in wrapped])
+
+
+@rule("aten.unsqueeze.default", source="sparse")
+def _unsqueeze(self: Tensor, dim: int) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    at = _wrapped(dim, self.dim() + 1)
+    if at is None:
+        raise raise_as_eager("aten.unsqueeze.default", self, dim)
+    indices, values = parts(self)
+    count = indices.shape[0]
+    size = [*self.shape[:at], 1, *self.shape[at:]]
+    if at <= count:
+        row = aten.full.default([1, indices.shape[1]], 0, dtype=torch.int64, device=indices.device)
+        ends = (aten.slice.Tensor(indices, 0, 0, at), row, aten.slice.Tensor(indices, 0, at, count))
+        return make_coo(size, aten.cat.default(list(ends), 0), values, False)
+    return make_coo(size, indices, aten.unsqueeze.default(values, at - count + 1), False)
+
+
+# -- selection -----------------------------------------------------------------------------------------------------------------
+
+
+@rule("aten.select.int", source="sparse")
+def _select(self: Tensor, dim: int, index: int) -> Any:
+    """``select_sparse`` of ``TensorShape.cpp``: without the only sparse dimension a dense tensor is left."""
+    if not is_coo(self):
+        return NotImplemented
+    at = _wrapped(dim, self.dim())
+    if at is None or not -self.shape[at] <= index < self.shape[at]:
+        raise raise_as_eager("aten.select.int", self, dim, index)
+    index %= self.shape[at]
+    indices, values = parts(self)
+    count = indices.shape[0]
+    size = [*self.shape[:at], *self.shape[at + 1 :]]
+    if at >= count:
+        return make_coo(size, indices, aten.select.int(values, at - count + 1, index), False)
+    found = positions_of(aten.eq.Scalar(aten.select.int(indices, 0, at), index))
+    if count == 1:
+        kept = aten.index_select.default(values, 0, found)
+        if self.is_coalesced() and found.shape[0] == 1:
+            return aten.reshape.default(kept, size)
+        return aten.sum.dim_IntList(kept, [0], dtype=values.dtype)
+    others = [aten.slice.Tensor(indices, 0, 0, at), aten.slice.Tensor(indices, 0, at + 1, count)]
+    left = aten.index_select.default(aten.cat.default(others, 0), 1, found)
+    return make_coo(size, left, aten.index_select.default(values, 0, found), False)
+
+
+@rule("aten.narrow_copy.default", source="sparse")
+def _narrow(self: Tensor, dim: int, start: int, length: int) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    at = _wrapped(dim, self.dim())
+    if at is None or length < 0 or start < 0 or start + length > self.shape[at]:
+        raise raise_as_eager("aten.narrow_copy.default", self, dim, start, length)
+    indices, values = parts(self)
+    count = indices.shape[0]
+    size = [*self.shape[:at], length, *self.shape[at + 1 :]]
+    if at >= count:
+        inner = at - count + 1
+        values = aten.clone.default(aten.slice.Tensor(values, inner, start, start + length), memory_format=torch.contiguous_format)
+        return make_coo(size, indices, values, self.is_coalesced())
+    row = aten.select.int(indices, 0, at)
+    inside = aten.logical_and.default(aten.ge.Scalar(row, start), aten.lt.Scalar(row, start + length))
+    found = positions_of(inside)
+    left = aten.index_select.default(indices, 1, found)
+    shifted = aten.sub.Scalar(aten.slice.Tensor(left, 0, at, at + 1), start)
+    ends = [aten.slice.Tensor(left, 0, 0, at), shifted, aten.slice.Tensor(left, 0, at + 1, count)]
+    return make_coo(size, aten.cat.default(ends, 0), aten.index_select.default(values, 0, found), self.is_coalesced())
+
+
+@rule("aten.index_select.default", source="sparse")
+def _index_select(self: Tensor, dim: int, index: Tensor) -> Any:
+    """Each element once for each time that its index is chosen, in the order of the chosen indices for the first dimension that
+    is asked for, as eager's kernel finds them; in that of the elements where it goes by those."""
+    at = _wrapped(dim, self.dim())
+    if not is_coo(self) or index.layout is not torch.strided:
+        return NotImplemented
+    if at is None or index.dim() != 1 or index.dtype not in (torch.int64, torch.int32):
+        raise raise_as_eager("aten.index_select.default", self, dim, index)
+    size = self.shape[at]
+    wrong = aten.logical_or.default(aten.lt.Scalar(index, -size), aten.ge.Scalar(index, size))
+    if index.shape[0] and aten._local_scalar_dense.default(aten.any.default(wrong)):
+        raise raise_as_eager("aten.index_select.default", self, dim, index)
+    index = retyped(index, torch.int64)
+    index = aten.where.self(aten.lt.Scalar(index, 0), aten.add.Scalar(index, size), index)
+    indices, values = parts(self)
+    count, chosen = indices.shape[0], index.shape[0]
+    sizes = [*self.shape[:at], chosen, *self.shape[at + 1 :]]
+    if at >= count:
+        return make_coo(sizes, indices, aten.index_select.default(values, at - count + 1, index), False)
+    if not chosen or not indices.shape[1]:
+        indices = aten.full.default([count, 0], 0, dtype=torch.int64, device=indices.device)
+        return make_coo(sizes, indices, aten.slice.Tensor(values, 0, 0, 0), not chosen)
+    row = aten.select.int(indices, 0, at)
+    ordered, order = aten.sort.stable(row, stable=True)
+    begin, end = aten.searchsorted.Tensor(ordered, index), aten.searchsorted.Tensor(ordered, index, right=True)
+    many = aten.sub.Tensor(end, begin)
+    place = aten.repeat_interleave.Tensor(many)
+    total = place.shape[0]
+    starts = aten.sub.Tensor(aten.cumsum.default(many, 0), many)
+    within = aten.sub.Tensor(aten.arange.start_step(0, total, 1, device=index.device), aten.index_select.default(starts, 0, place))
+    seat = aten.index_select.default(order, 0, aten.add.Tensor(aten.index_select.default(begin, 0, place), within))
+    left = aten.index_select.default(indices, 1, seat)
+    rows = [
+        aten.slice.Tensor(left, 0, 0, at),
+        aten.unsqueeze.default(place, 0),
+        aten.slice.Tensor(left, 0, at + 1, count),
+    ]
+    return make_coo(sizes, aten.cat.default(rows, 0), aten.index_select.default(values, 0, seat), False)
+
+
+# -- joining -------------------------------------------------------------------------------------------------------------------
+
+
+@rule("aten.cat.default", source="sparse")
+def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    """Along a sparse dimension the indices move on; along a dense one each tensor's values are padded with zeros."""
+    if any(one.layout not in (torch.strided, torch.sparse_coo) for one in tensors):
+        return NotImplemented
+    first = tensors[0]
+    at = _wrapped(dim, first.dim())
+    alike = all(is_coo(one) and one.dim() == first.dim() for one in tensors)
+    if at is None or not alike:
+        raise raise_as_eager("aten.cat.default", tensors, dim)
+    for one in tensors:
+        others = [n for n in range(first.dim()) if n != at]
+        if one.sparse_dim() != first.sparse_dim() or any(one.shape[n] != first.shape[n] for n in others):
+            raise raise_as_eager("aten.cat.default", tensors, dim)
+    dtype = first.dtype
+    for one in tensors:
+        dtype = torch.promote_types(dtype, one.dtype)
+    count, total = first.sparse_dim(), sum(one.shape[at] for one in tensors)
+    size = [*first.shape[:at], total, *first.shape[at + 1 :]]
+    all_indices, all_values, passed = [], [], 0
+    for one in tensors:
+        indices, values = parts(one)
+        values = retyped(values, dtype)
+        if at < count:
+            moved = aten.add.Scalar(aten.slice.Tensor(indices, 0, at, at + 1), passed)
+            indices = aten.cat.default(
+                [aten.slice.Tensor(indices, 0, 0, at), moved, aten.slice.Tensor(indices, 0, at + 1, count)], 0
+            )
+        else:
+            behind = [0, 0] * (first.dim() - 1 - at)
+            values = aten.constant_pad_nd.default(values, [*behind, passed, total - passed - one.shape[at]], 0)
+        all_indices.append(indices)
+        all_values.append(values)
+        passed += one.shape[at]
+    return make_coo(size, aten.cat.default(all_indices, 1), aten.cat.default(all_values, 0), False)
+
+
+# -- sums along dimensions -----------------------------------------------------------------------------------------------------
+
+
+def _summed(self: Tensor, dims: Sequence[int]) -> Any:
+    """``_sparse_sum`` of ``SparseTensorMath.cpp``: dense where no sparse dimension is left, coalesced where one is summed."""
+    indices, values = parts(self)
+    count = indices.shape[0]
+    inner = [dim - count + 1 for dim in dims if dim >= count]
+    if inner:
+        values = aten.sum.dim_IntList(values, inner, dtype=values.dtype)
+    left = [dim for dim in range(count) if dim not in dims]
+    if not left:
+        return aten.sum.dim_IntList(values, [0])
+    size = [self.shape[dim] for dim in range(self.dim()) if dim not in dims]
+    if len(left) == count:
+        return make_coo(size, aten.clone.default(indices), values if inner else aten.clone.default(values), self.is_coalesced())
+    rows = [aten.slice.Tensor(indices, 0, dim, dim + 1) for dim in left]
+    return coalesced(make_coo(size, aten.cat.default(rows, 0), values, False))
+
+
+@rule("aten._sparse_sum.dim", takes_sparse=True)
+def _sparse_sum(self: Tensor, dim: Sequence[int]) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    dims = [_wrapped(one, self.dim()) for one in dim]
+    if not dims or None in dims or len(set(dims)) < len(dims):
+        raise raise_as_eager("aten._sparse_sum.dim", self, dim)
+    known = [one or 0 for one in dims]
+    whole = set(range(self.sparse_dim())) <= set(known)
+    return _summed(self if whole else coalesced(self), known)
+
+
+@rule("aten.sum.default", source="sparse")
+def _sum(self: Tensor, *, dtype: Any = None) -> Any:
+    return aten.sum.default(aten._values.default(self), dtype=dtype) if is_coo(self) else NotImplemented
+
+
+@rule("aten.sum.dim_IntList", source="sparse")
+def _sum_dim(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    if dtype is not None and dtype is not self.dtype:
+        self = make_coo(self.shape, self._indices(), retyped(self._values(), dtype), self.is_coalesced())
+    dims = [_wrapped(one, self.dim()) for one in (dim or range(self.dim()))]
+    if None in dims or len(set(dims)) < len(dims) or not self.dim():
+        raise raise_as_eager("aten.sum.dim_IntList", self, dim, keepdim, dtype=dtype)
+    if dtype is None and not (self.dtype.is_floating_point or self.dtype.is_complex):
+        self = make_coo(self.shape, self._indices(), retyped(self._values(), torch.int64), self.is_coalesced())
+    known = [one or 0 for one in dims]
+    found = _summed(coalesced(self), known)
+    if keepdim:
+        for one in sorted(known):
+            found = _unsqueeze(found, one) if is_coo(found) else aten.unsqueeze.default(found, one)
+    return found
+
+
+@rule("aten._sparse_sum_backward.default", takes_sparse=True)
+def _sparse_sum_backward(grad: Tensor, self: Tensor, dim: Sequence[int]) -> Any:
+    """The gradient of each element: that of the sum which it went into."""
+    if not is_coo(self):
+        return NotImplemented
+    rank, count = self.dim(), self.sparse_dim()
+    dims = sorted({one % rank for one in dim})
+    indices, values = parts(self)
+    inner = [one - count + 1 for one in dims if one >= count]
+    left = [one for one in range(count) if one not in dims]
+    if is_coo(grad):
+        found, width = coalesced(grad), grad.sparse_dim()
+        rows = aten.cat.default([aten.slice.Tensor(indices, 0, one, one + 1) for one in left], 0)
+        dense = add_to_dense(aten.full.default(list(found.shape), 0, dtype=found.dtype, device=found.device), found)
+        flat = aten.reshape.default(dense, [math.prod(found.shape[:width]), *found.shape[width:]])
+        grads = aten.index_select.default(flat, 0, flat_indices(rows, found.shape[:width]))
+    else:
+        grads = aten.unsqueeze.default(grad, 0)
+    for one in sorted(inner):
+        grads = aten.unsqueeze.default(grads, one)
+    grads = aten.clone.default(aten.expand.default(grads, list(values.shape)), memory_format=torch.contiguous_format)
+    return make_coo(self.shape, aten.clone.default(indices), retyped(grads, self.dtype), self.is_coalesced())
+
+
+@rule("aten.any.default", source="sparse")
+def _any(self: Tensor) -> Any:
+    return aten.any.default(aten._values.default(self)) if is_coo(self) else NotImplemented
+
+
+@rule("aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype", source="sparse")
+def _norm(self: Tensor, p: Any, dim: Sequence[int], keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """Of the values once duplicates are summed, all of them."""
+    if not is_coo(self):
+        return NotImplemented
+    floats = self.dtype.is_floating_point or self.dtype.is_complex
+    if keepdim or len(dim) not in (0, self.dim()) or dtype is not None or not floats:
+        named = {} if dtype is None else {"dtype": dtype}
+        raise raise_as_eager("aten.norm.ScalarOpt_dim" + ("_dtype" if named else ""), self, p, dim, keepdim, **named)
+    values = aten._values.default(coalesced(self))
+    return aten.linalg_vector_norm.default(aten.reshape.default(values, [-1]), 2 if p is None else p)
+
+
+@rule("aten.native_norm.default", "aten.native_norm.ScalarOpt_dim_dtype", takes_sparse=True)
+def _native_norm(self: Tensor, p: Any = 2, dim: Sequence[int] = (), keepdim: bool = False, dtype: Any = None) -> Any:
+    if not is_coo(self):
+        return NotImplemented
+    return _norm(self, p, dim, keepdim, dtype=dtype)

@@ -1,0 +1,61 @@
+"""The ``out=`` forms of ops on sparse tensors: the functional rule, and what it gives in the place of what ``out`` held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch.ops import op_called
+from eagerdecomp.decomps.sparse import arithmetic, conversions, products, shape
+from eagerdecomp.decomps.sparse.parts import is_coo, like, parts, raise_as_eager, retyped, take_over
+from eagerdecomp.rules.rule import rule, rules_of
+
+aten = torch.ops.aten
+
+
+def _functional(name: str) -> Callable[..., Any]:
+    """The rule for sparse tensors of the functional form."""
+    op = op_called(name)
+    modules = (arithmetic, conversions, products, shape)
+    return next(one.fn for module in modules for one in rules_of(module.__name__) if one.op is op)
+
+
+def _writing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    def written(*args: Any, out: Any, **kwargs: Any) -> Any:
+        found = run(*args, **kwargs)
+        if found is NotImplemented:
+            return found
+        fits = torch.can_cast(found.dtype, out.dtype) or (name == "aten.mul.out" and out.dtype is torch.bool)
+        if found.layout is not out.layout or not fits:
+            raise raise_as_eager(name, *args, out=out, **kwargs)
+        if is_coo(out):
+            indices, values = parts(found)
+            return take_over(out, like(found, indices, retyped(values, out.dtype), found.is_coalesced()))
+        if out.shape != found.shape:
+            aten.resize_.default(out, list(found.shape))
+        return aten.copy_.default(out, found)
+
+    return written
+
+
+#: ``out=`` form -> functional form.
+_FORMS = {
+    "aten.add.out": "aten.add.Tensor",
+    "aten.sub.out": "aten.sub.Tensor",
+    "aten.mul.out": "aten.mul.Tensor",
+    "aten.div.out": "aten.div.Tensor",
+    "aten.div.out_mode": "aten.div.Tensor_mode",
+    "aten.floor_divide.out": "aten.floor_divide.default",
+    "aten.pow.Tensor_Scalar_out": "aten.pow.Tensor_Scalar",
+    "aten.neg.out": "aten.neg.default",
+    "aten.mm.out": "aten.mm.default",
+    "aten.bmm.out": "aten.bmm.default",
+    "aten.addmm.out": "aten.addmm.default",
+    "aten.hspmm.out": "aten.hspmm.default",
+    **{f"aten.{name}.out": f"aten.{name}.default" for name in arithmetic.OF_COALESCED if name not in ("isinf", "isnan")},
+}
+
+for _out, _form in _FORMS.items():
+    rule(_out, source="sparse")(_writing(_out, _functional(_form)))
