@@ -177,6 +177,9 @@ _RANGE = "the range of the bins is that of the data where none is given, or is r
 
 #: What is impossible without reading data, each with the reason; the page is not written where a rule of another op reads some.
 READERS = {
+    "_linalg_svd": _NUMBER_OF_STEPS,
+    "_linalg_eigh": _NUMBER_OF_STEPS,
+    "linalg_lstsq": _NUMBER_OF_STEPS,
     "linalg_eig": _NUMBER_OF_STEPS,
     "_linalg_eigvals": _NUMBER_OF_STEPS,
     "cholesky": "it raises where the matrix is not definite; `linalg_cholesky_ex` tells so by a tensor and reads none",
@@ -263,7 +266,7 @@ IMPOSSIBLE = {
         'torch leaves `out=` unwritten under any dispatch mode; with `keep=["aten.linalg_matrix_rank"]` it is written as in eager'
     ),
     "errors of `_linalg_svd` and `_linalg_eigh` for values that are not finite": (
-        "LAPACK's iteration may fail there, and eager then raises; ours answer NaN, since only a read of the data could tell"
+        "LAPACK's iteration may fail there, and eager then raises; ours return NaN, for the matrices of a batch that are not finite"
     ),
     "types and words of errors for indices out of range in `index_reduce`, `put` and `take`": (
         "those of the kernel that finds them, as of `scatter_reduce` or `index`"

@@ -1,15 +1,9 @@
-"""Eigenvalues of Hermitian matrices and singular values of any, by Jacobi's rotations.
+"""Eigenvalues of Hermitian matrices and singular values of any, by simultaneous rotations of all pairs of columns.
 
-A round turns half of the columns against the other half, each against its partner, by one product with a sparse rotation; that
-product also moves the columns on to their next partners. After ``n - 1`` rounds, a sweep, each has met each and all are back in
-place. The number of sweeps is fixed, since whether one more is needed is data: ``log2 n + n / 8 + 6`` of them (``n / 4`` for
-singular values, ``log2 n + 5`` in single precision) meet LAPACK's criteria in every matrix tried, equal eigenvalues and graded rows
-included. A round is some 40 calls, hence ``40 n (log2 n + n / 8 + 6)`` in all, and the price of a sweep is ``O(n ** 4)``: this
-serves small matrices.
-
-What is far below the largest entry off the diagonal is left for a later sweep. Columns of about equal eigenvalues would otherwise
-turn by any angle for what rounding left between them, and carry back what others have just lost: a sweep would then take away
-no more than two thirds.
+The loop is `decomps.math.rotations.diagonalized`: some 30 calls a step, which reads from the data when to stop. Singular values are
+by one-sided rotations (Hestenes, "Inversion of matrices by biorthogonalization and related results", J. SIAM 6, 1958):
+``matrix @ V`` gets orthogonal columns, and ``matrix^H matrix`` serves for the angles alone. Left vectors are these columns, divided
+by their lengths; where a length is lost in rounding errors, or more vectors are asked for, they are by a QR factorization.
 """
 
 from __future__ import annotations
@@ -27,7 +21,6 @@ from eagerdecomp.decomps.math.matrices import (
     check_kernel,
     check_square,
     column_major,
-    conjugate,
     cut,
     divided,
     eye,
@@ -39,61 +32,12 @@ from eagerdecomp.decomps.math.matrices import (
     triangle,
     unfolded,
 )
+from eagerdecomp.decomps.math.rotations import diagonalized
 from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
-
-
-#: Of the square of the largest entry off the diagonal, what an entry has to exceed to be turned away in this sweep.
-_LATER = 0.01
-
-
-def _sweeps(size: int, dtype: torch.dtype, slow: int) -> int:
-    """With one sweep more for each `slow` columns, as graded matrices want where there are many digits to gain."""
-    return math.ceil(math.log2(size)) + (6 + size // slow if dtype in (torch.float64, torch.complex128) else 5)
-
-
-class _Rounds:
-    """The masks and the order that all rounds on `size` columns share; the partners are column ``i`` and ``i + size / 2``."""
-
-    def __init__(self, size: int, like: Tensor) -> None:
-        half = size // 2
-        self.half = half
-        self.stays = eye(size, like)
-        index = arange(0, size, like)
-        self.apart = aten.ne.Tensor(aten.unsqueeze.default(index, 1), index)
-        self.crosses = aten.cat.default(list(reversed(aten.split_with_sizes.default(self.stays, [half, half], 1))), 1)
-        # The circle method of round-robin tournaments: the first stays, the others move one place around.
-        pieces = [(0, 1), (half, half + 1), (1, half - 1), (half + 1, size), (half - 1, half)]
-        self.order = aten.cat.default([arange(*ends, like) for ends in pieces]) if half > 1 else None
-
-    def least(self, sizes: Tensor) -> Tensor:
-        """Threshold of a rotation in a sweep that begins with off-diagonal `sizes` ``[Q, n, n]``, of matrices of norm about 1."""
-        most = aten.amax.default(aten.where.self(self.apart, sizes, number_like(sizes, 0.0)), [1])
-        most = aten.amax.default(most, [1], True)
-        return aten.clamp.default(aten.mul.Scalar(aten.mul.Tensor(most, most), _LATER), torch.finfo(sizes.dtype).eps)  # type: ignore[no-any-return]
-
-    def rotation(self, first: Tensor, second: Tensor, across: Tensor, least: Tensor) -> Tensor:
-        """The rotation that makes ``[[first, across], [conj(across), second]]`` diagonal for each pair, ``[Q, n, n]``; none for
-        what is below `least`."""
-        gap = aten.sub.Tensor(second, first)
-        size = aten.abs.default(across)
-        root = aten.sqrt.default(aten.add.Tensor(aten.mul.Tensor(gap, gap), aten.mul.Tensor(size, size), alpha=4))
-        reach = aten.add.Tensor(aten.abs.default(gap), root)
-        reach = aten.where.self(aten.gt.Tensor(size, least), reach, number_like(reach, math.inf))
-        reach = aten.where.self(aten.ge.Scalar(gap, 0), reach, aten.neg.default(reach))
-        double = aten.mul.Scalar(size, 2)
-        slope = aten.div.Tensor(double, reach)
-        cosine = aten.rsqrt.default(aten.add.Scalar(aten.mul.Tensor(slope, slope), 1))
-        scale = aten.div.Tensor(aten.mul.Scalar(cosine, 2), reach)
-        sine = aten.mul.Tensor(across, scale)
-        cosine = lifted(cosine, across)
-        along = aten.unsqueeze.default(aten.cat.default([cosine, cosine], 1), 1)
-        beside = aten.unsqueeze.default(aten.cat.default([aten.neg.default(conjugate(sine)), sine], 1), 1)
-        turn = aten.add.Tensor(aten.mul.Tensor(self.stays, along), aten.mul.Tensor(self.crosses, beside))
-        return turn if self.order is None else aten.index_select.default(turn, 2, self.order)  # type: ignore[no-any-return]
 
 
 def _scaled(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,31 +64,30 @@ def _hermitian(matrix: Tensor, lower: bool) -> Tensor:
     return aten.add.Tensor(aten.where.self(on_diagonal, real, half), adjoint(strict))  # type: ignore[no-any-return]
 
 
-def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
-    """Eigenvalues, ascending, and eigenvectors of Hermitian ``[Q, n, n]``."""
-    size = matrix.size(1)
+def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and eigenvectors of Hermitian ``[Q, n, n]``; without `vectors` these are in no order."""
+    if matrix.size(1) == 1:
+        return aten.squeeze.dim(real_part(matrix), 2), aten.expand.default(eye(1, matrix), matrix.shape)
+    basis, _, values, scale = _diagonal(matrix, gram=False)
+    values, order = aten.sort.default(aten.mul.Tensor(values, scale), 1)
+    return values, _by_columns(basis, order) if vectors else basis
+
+
+def _diagonal(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`diagonalized` of the matrices divided by their largest entries, and these; all NaN for a matrix that is not finite."""
     work, scale = _scaled(matrix)
-    even = size + size % 2
-    if even > size:
-        work = aten.constant_pad_nd.default(work, [0, 1, 0, 1])
-    basis = aten.expand.default(eye(even, work), work.shape) if vectors else None
-    if size > 1:
-        rounds = _Rounds(even, work)
-        halves = [rounds.half, rounds.half]
-        for step in range(_sweeps(even, work.dtype, 8) * (even - 1)):
-            if step % (even - 1) == 0:
-                least = rounds.least(aten.abs.default(work))
-            diagonal = real_part(aten.diagonal.default(work, 0, 1, 2))
-            first, second = aten.split_with_sizes.default(diagonal, halves, 1)
-            turn = rounds.rotation(first, second, aten.diagonal.default(work, rounds.half, 1, 2), least)
-            work = aten.bmm.default(adjoint(turn), aten.bmm.default(work, turn))
-            basis = None if basis is None else aten.bmm.default(basis, turn)
-    found = cut(real_part(aten.diagonal.default(work, 0, 1, 2)), 1, 0, size)
-    values, order = aten.sort.default(aten.mul.Tensor(found, scale), 1)
-    return values, None if basis is None else _by_columns(cut(cut(basis, 1, 0, size), 2, 0, size), order)
+    found = diagonalized(work, gram)
+    if found is not None:
+        return (*found, scale)
+    finite = aten.lt.Scalar(scale, math.inf)
+    wide = aten.unsqueeze.default(finite, 2)
+    found = diagonalized(aten.where.self(wide, work, number_like(work, 0.0)), gram)
+    assert found is not None
+    basis, image = (aten.where.self(wide, x, number_like(x, math.nan)) for x in found[:2])
+    return basis, image, aten.where.self(finite, found[2], number_like(found[2], math.nan)), scale
 
 
-@rule("aten._linalg_eigh.default", recorded=True)
+@rule("aten._linalg_eigh.default")
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     check_square("linalg.eigh", A)
     if UPLO.upper() not in ("L", "U"):
@@ -152,14 +95,12 @@ def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Te
     check_kernel("linalg_eigh_cpu", A, empty=False)
     batch = batch_shape(A)
     matrix = folded(A)
-    values: Tensor
-    vectors: Tensor | None
     if matrix.numel() == 0:
         values = aten.empty.memory_format(A.shape[:-1], dtype=A.dtype.to_real(), device=A.device)
         empty = aten.clone.default(matrix)
         return values, column_major(empty, batch) if compute_v else _nothing(A)
     values, vectors = _eigen(_hermitian(matrix, UPLO.upper() == "L"), compute_v)
-    return unfolded(values, batch), _nothing(A) if vectors is None else column_major(vectors, batch)
+    return unfolded(values, batch), column_major(vectors, batch) if compute_v else _nothing(A)
 
 
 def _nothing(like: Tensor) -> Tensor:
@@ -169,44 +110,40 @@ def _nothing(like: Tensor) -> Tensor:
 # -- any matrices -------------------------------------------------------------------------------------------------
 
 
-def _singular(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """For ``[Q, m, n]``: ``matrix @ V``, whose columns are orthogonal and grow no longer, their lengths, and `V`.
+def _unitary(columns: Tensor, lengths: Tensor, complete: bool) -> Tensor:
+    """Orthogonal columns, divided by their falling lengths and made orthonormal.
 
-    One-sided rotations: those that would make ``matrix^H matrix`` diagonal, which itself is never formed.
+    A short column is orthogonal to a long one but for the rounding errors of the long one. So it is the short one that is
+    corrected: by Gram and Schmidt's rule to first order, and again on what that leaves, its square. A column of rounding errors
+    alone is replaced, by a QR factorization.
     """
-    size = matrix.size(2)
-    work, scale = _scaled(matrix)
-    even = size + size % 2
-    if even > size:
-        work = aten.constant_pad_nd.default(work, [0, 1])
-    basis = aten.expand.default(eye(even, work), [work.size(0), even, even]) if vectors else None
-    if size > 1:
-        rounds = _Rounds(even, work)
-        halves = [rounds.half, rounds.half]
-        for step in range(_sweeps(even, work.dtype, 4) * (even - 1)):
-            squares = aten.sum.dim_IntList(_squares(work), [1])
-            if step % (even - 1) == 0:
-                least = rounds.least(_leanings(work, squares))
-            first, second = aten.split_with_sizes.default(squares, halves, 1)
-            left, right = aten.split_with_sizes.default(work, halves, 2)
-            across = aten.sum.dim_IntList(aten.mul.Tensor(conjugate(left), right), [1])
-            longer = aten.sqrt.default(aten.maximum.default(first, second))
-            turn = rounds.rotation(first, second, across, aten.mul.Tensor(longer, least))
-            work = aten.bmm.default(work, turn)
-            basis = None if basis is None else aten.bmm.default(basis, turn)
-    lengths = aten.sqrt.default(aten.sum.dim_IntList(_squares(cut(work, 2, 0, size)), [1]))
-    ordered, order = aten.sort.default(lengths, 1, True)
-    values = aten.mul.Tensor(ordered, scale)
-    if basis is None:
-        return work, values, None
-    return _by_columns(cut(work, 2, 0, size), order), values, _by_columns(cut(cut(basis, 1, 0, size), 2, 0, size), order)
+    size = lengths.size(1)
+    eps = torch.finfo(columns.dtype).eps
+    shortest = aten.amin.default(
+        aten.div.Tensor(aten.slice.Tensor(lengths, 1, size - 1, size), aten.slice.Tensor(lengths, 1, 0, 1))
+    )
+    apart = eps * 8 * math.sqrt(size) / max(aten._local_scalar_dense.default(shortest), eps)
+    if complete or not apart**8 < eps:
+        return _by_reflections(columns, complete)
+    unitary = aten.div.Tensor(columns, lifted(aten.unsqueeze.default(lengths, 1), columns))
+    index = arange(0, size, columns)
+    share = aten.clamp.default(aten.add.Scalar(aten.sub.Tensor(index, aten.unsqueeze.default(index, 1)), 0.5), 0, 1)
+    share = aten._to_copy.default(share, dtype=columns.dtype)
+    while True:
+        error = aten.mul.Tensor(aten.bmm.default(adjoint(unitary), unitary), share)
+        unitary = aten.sub.Tensor(aten.mul.Scalar(unitary, 1.5), aten.bmm.default(unitary, error))
+        apart = apart * apart
+        if apart < 0.25 * eps:
+            return unitary  # type: ignore[no-any-return]
 
 
-def _leanings(work: Tensor, squares: Tensor) -> Tensor:
-    """How far each column leans on each other that is as long or longer, ``[Q, n, n]``."""
-    longer = aten.maximum.default(aten.unsqueeze.default(squares, 1), aten.unsqueeze.default(squares, 2))
-    longer = aten.where.self(aten.eq.Scalar(longer, 0), number_like(longer, 1.0), longer)
-    return aten.div.Tensor(aten.abs.default(aten.bmm.default(adjoint(work), work)), aten.sqrt.default(longer))  # type: ignore[no-any-return]
+def _by_reflections(columns: Tensor, complete: bool) -> Tensor:
+    """The columns are orthogonal, so their QR factorization only scales them, and fills up what has no length of its own."""
+    unitary, upper = aten.linalg_qr.default(columns, "complete" if complete else "reduced")
+    flipped = aten.lt.Scalar(real_part(aten.diagonal.default(upper, 0, 1, 2)), 0)
+    if complete:
+        flipped = aten.constant_pad_nd.default(flipped, [0, unitary.size(2) - columns.size(2)])
+    return aten.where.self(aten.unsqueeze.default(flipped, 1), aten.neg.default(unitary), unitary)  # type: ignore[no-any-return]
 
 
 def _squares(x: Tensor) -> Tensor:
@@ -214,7 +151,7 @@ def _squares(x: Tensor) -> Tensor:
     return aten.mul.Tensor(size, size)  # type: ignore[no-any-return]
 
 
-@rule("aten._linalg_svd.default", recorded=True)
+@rule("aten._linalg_svd.default")
 def _linalg_svd(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -227,23 +164,17 @@ def _linalg_svd(
     check_kernel("linalg_svd_cpu", A, empty=False)
     batch = batch_shape(A)
     rows, columns = A.shape[-2:]
-    small = min(rows, columns)
     matrix = folded(A)
     if matrix.numel() == 0:
         return _empty_svd(A, matrix, full_matrices, compute_uv)
     wide = rows < columns
-    turned, values, basis = _singular(adjoint(matrix) if wide else matrix, compute_uv)
-    values = unfolded(values, batch)
-    if basis is None:
+    basis, image, squares, scale = _diagonal(adjoint(matrix) if wide else matrix, gram=True)
+    lengths, order = aten.sort.default(aten.sqrt.default(squares), 1, True)
+    values = unfolded(aten.mul.Tensor(lengths, scale), batch)
+    if not compute_uv:
         return _nothing(A), values, _nothing(A)
-    # The columns are orthogonal, so their QR factorization only scales them, and fills up what has no length of its own.
-    unitary, upper = aten.linalg_qr.default(turned, "complete" if full_matrices else "reduced")
-    signs = lifted(real_part(aten.diagonal.default(upper, 0, 1, 2)), unitary)
-    flipped = aten.lt.Scalar(real_part(signs), 0)
-    if full_matrices and max(rows, columns) > small:
-        flipped = aten.constant_pad_nd.default(flipped, [0, max(rows, columns) - small])
-    flipped = aten.unsqueeze.default(flipped, 1)
-    unitary = aten.where.self(flipped, aten.neg.default(unitary), unitary)
+    unitary = _unitary(_by_columns(image, order), lengths, full_matrices and rows != columns)
+    basis = _by_columns(basis, order)
     left, right = (basis, unitary) if wide else (unitary, basis)
     return column_major(left, batch), values, column_major(adjoint(right), batch)
 

@@ -1,0 +1,78 @@
+"""Simultaneous rotations: what they make diagonal, and that the loop ends."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math import rotations
+
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+
+
+def rand(*shape: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("gram", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 7, 16])
+def test_what_is_rotated_is_diagonal(size: int, gram: bool, dtype: torch.dtype) -> None:
+    matrix = rand(3, size + 2, size, dtype=dtype) if gram else rand(3, size, size, dtype=dtype)
+    matrix = matrix if gram else matrix + matrix.mH
+    found = rotations.diagonalized(matrix, gram)
+    assert found is not None
+    basis, image, values = found
+    near = 20 * size * torch.finfo(dtype).eps
+    torch.testing.assert_close(basis.mH @ basis, torch.eye(size, dtype=dtype).expand(3, size, size), atol=near, rtol=0)
+    torch.testing.assert_close(image, matrix @ basis, atol=near, rtol=near)
+    work = (image if gram else basis).mH @ image
+    torch.testing.assert_close(work, torch.diag_embed(values).to(dtype), atol=near * work.abs().max().item(), rtol=0)
+
+
+@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize("norm", [1e-9, 0.01, 0.2, 1.2])
+def test_a_rotation_is_the_exponential_of_half_of_what_is_given(norm: float, short: bool) -> None:
+    skew = rand(1, 6, 6, dtype=torch.float64)
+    skew = skew - skew.mT
+    skew = skew * (norm / torch.linalg.matrix_norm(skew, 2))
+    found, length = rotations._rotation(2 * skew, torch.eye(6, dtype=torch.float64), short)
+    assert norm <= length <= 1.3 * norm
+    apart = found.mT @ found - torch.eye(6, dtype=torch.float64)
+    assert torch.linalg.matrix_norm(apart, 2) <= max(1e-15, 1e-5 * norm**10, norm**4 / 3 if norm < 0.05 else 0)
+    # About the same angles will do: they are Jacobi's where a pair is alone.
+    assert torch.linalg.matrix_norm(found - torch.linalg.matrix_exp(skew), 2) <= 0.2 * norm**3 + 1e-15
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_long_step_is_shortened(count: int) -> None:
+    skew = rand(count, 6, 6, dtype=torch.float64)
+    skew = 100 * (skew - skew.mT)
+    found, length = rotations._rotation(skew, torch.eye(6, dtype=torch.float64), False)
+    assert length > 10
+    assert torch.linalg.matrix_norm(found.mT @ found - torch.eye(6), 2).max() < 1e-3
+
+
+def test_equal_values_turn_by_an_eighth_each_way() -> None:
+    matrix = torch.tensor([[[2.0, 1.0], [1.0, 2.0]]])
+    found = rotations.diagonalized(matrix, False)
+    assert found is not None
+    torch.testing.assert_close(found[2].sort()[0], torch.tensor([[1.0, 3.0]]))
+    torch.testing.assert_close(found[0].abs(), torch.full((1, 2, 2), 0.5**0.5))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("gram", [False, True])
+def test_there_is_none_for_numbers_that_are_not_finite(gram: bool, bad: float) -> None:
+    matrix = torch.eye(3).expand(2, 3, 3).clone()
+    matrix[1, 1, 1] = bad
+    assert rotations.diagonalized(matrix, gram) is None
+
+
+def test_the_loop_ends_where_rounding_errors_are_larger_than_it_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotations, "_STEPS", 4)
+    matrix = torch.ones(1, 12, 12)
+    found = rotations.diagonalized(matrix, True)
+    assert found is not None
+    torch.testing.assert_close(found[2].amax(), torch.tensor(144.0))
