@@ -168,7 +168,8 @@ def _targets() -> list[dict[str, Tensor]]:
     boxes = torch.tensor([[4.0, 4.0, 30.0, 30.0], [20.0, 10.0, 60.0, 50.0]])
     masks = torch.zeros(2, 64, 64, dtype=torch.uint8)
     masks[0, 4:30, 4:30] = masks[1, 10:50, 20:60] = 1
-    return [{"boxes": boxes, "labels": torch.tensor([1, 2]), "masks": masks} for _ in range(2)]
+    keypoints = torch.tensor([[[10.0, 12.0, 1.0], [20.0, 8.0, 1.0]], [[30.0, 20.0, 1.0], [50.0, 40.0, 0.0]]])
+    return [{"boxes": boxes, "labels": torch.tensor([1, 2]), "masks": masks, "keypoints": keypoints} for _ in range(2)]
 
 
 def _detect(model: nn.Module, batch: Any) -> Tensor:
@@ -188,6 +189,42 @@ def _detection(name: str, **options: Any) -> Entry:
         return Subject(silence(model), (_images(64, 2), _targets()), _detections, _detect)
 
     return Entry(f"{name} (torchvision)", make, ("torchvision",))
+
+
+class _Regions(nn.Module):
+    """A classifier of given boxes, by one of torchvision's ways to pool them, behind a modulated deformable convolution."""
+
+    def __init__(self, pool: str, bins: int, **options: Any) -> None:
+        super().__init__()
+        import torchvision
+
+        sensitive = pool.startswith("ps_")
+        channels = CLASSES * bins * bins if sensitive else 8
+        self.stem = nn.Conv2d(3, 8, 3, stride=4, padding=1)
+        self.places = nn.Conv2d(8, 2 * 2 * 9, 3, padding=1)
+        self.shares = nn.Conv2d(8, 2 * 9, 3, padding=1)
+        self.deformable = torchvision.ops.DeformConv2d(8, channels, 3, padding=1, groups=1)
+        self.head = nn.Identity() if sensitive else nn.Conv2d(channels, CLASSES, 1)
+        self.pool = getattr(torchvision.ops, pool)
+        self.how = {"output_size": bins, "spatial_scale": 0.25, **options}
+
+    def forward(self, images: Tensor, boxes: list[Tensor]) -> Tensor:
+        x = self.stem(images).relu()
+        x = self.deformable(x, self.places(x), self.shares(x).sigmoid())
+        return self.head(self.pool(x, boxes, **self.how)).mean((2, 3))
+
+
+def _region_loss(model: nn.Module, batch: Any) -> Tensor:
+    return nn.functional.cross_entropy(model(*batch), torch.arange(4))
+
+
+def _regions(pool: str, **options: Any) -> Entry:
+    def make() -> Subject:
+        boxes = [one["boxes"] for one in _targets()]
+        batch = (_images(64, 2), boxes)
+        return Subject(_Regions(pool, 3, **options), batch, lambda model, batch: model(*batch), _region_loss)
+
+    return Entry(f"regions of a deformable convolution, {pool} (torchvision)", make, ("torchvision",))
 
 
 def _flow(model: nn.Module, batch: Any) -> Any:
@@ -218,7 +255,13 @@ OTHERS = (
     _detection("maskrcnn_resnet50_fpn", **SMALL_IMAGES),
     _detection("retinanet_resnet50_fpn", **SMALL_IMAGES),
     _detection("fcos_resnet50_fpn", **SMALL_IMAGES),
+    _detection("keypointrcnn_resnet50_fpn", num_keypoints=2, **SMALL_IMAGES),
     _detection("ssdlite320_mobilenet_v3_large"),
+    _detection("ssd300_vgg16"),
+    _regions("roi_align", sampling_ratio=2, aligned=True),
+    _regions("roi_pool"),
+    _regions("ps_roi_align"),
+    _regions("ps_roi_pool"),
     Entry("raft_small (torchvision)", _raft, ("torchvision",)),
 )
 
