@@ -184,8 +184,8 @@ class InstallError(EagerDecompError, ValueError):
 class KernelError(EagerDecompError):
     """A kernel of the backend returned what its op never returns: None, another number of results, another shape or dtype.
 
-    Cause: a fault of the kernel. Cure: fix it; `eagerdecomp conformance` tries it with many more calls. The first call of each op
-    that a program makes is checked, and each one that is recorded; others are not, and cost nothing.
+    Cause: a fault of the kernel. Cure: fix it; `eagerdecomp conformance` tries it with many more calls. The first four
+    calls of each op that a program makes are checked, and each one that is recorded; later ones are not, and cost nothing.
 
     Attributes:
         op: the op, as a string such as ``"aten.mm.default"``.

@@ -24,10 +24,13 @@ def op_set_from(spec: str, option: str = "--ops") -> OpSet:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise OpSetError(f"{option} {spec}: no such file, and no set of that name; sets are {', '.join(NAMED_SETS)}") from None
+        known = ", ".join(NAMED_SETS)
+        cure = f"give one of {known}, a file with one op a line, or MODULE:NAME of a Backend or OpSet"
+        raise OpSetError(f"{option} {spec}: no such file, and no set of that name; {cure}".strip()) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise OpSetError(f"{option} {spec}: cannot be read: {reason}; give a file, or one of {', '.join(NAMED_SETS)}") from None
+        words = f"{option} {spec}".strip()
+        raise OpSetError(f"{words}: cannot be read: {reason}; give a file, or one of {', '.join(NAMED_SETS)}") from None
     return parse_ops(text.splitlines(), source=spec, label=path.name)
 
 

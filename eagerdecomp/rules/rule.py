@@ -13,6 +13,7 @@ from eagerdecomp._torch.ops import OpOverload, is_absent, lacking_op, op_called
 from eagerdecomp.errors import RuleError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, resolve_ops
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules.compute import Compute, computed
 from eagerdecomp.rules.link import Call, Linkable, link
 
@@ -109,7 +110,18 @@ class Rule:
 
     def apply(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, fused: bool = False) -> Any:
         """The same; `fused` where the calls are recorded for a backend's hook (see `to_be_fused`)."""
-        answer = self._dispatched(fused)(*args, **kwargs)
+        run = self._dispatched(fused)
+        try:
+            answer = run(*args, **kwargs)
+        except TypeError as error:
+            misfit = _misfit(self.fn, args, kwargs) if self.source == "user" else ""
+            if not misfit:
+                raise
+            raise RuleError(
+                f"the {self} for {self.op} does not take the arguments of this call: {misfit}\n"
+                f"  called as: {describe_call(self.op, args, kwargs)}\n"
+                f"  what to do: take all arguments of {self.op._schema}; return NotImplemented to leave a call to the next rule"
+            ) from error
         if answer is None and self.source == "user" and self.op._schema.returns:
             raise RuleError(
                 f"the {self} for {self.op} returned None\n"
@@ -398,7 +410,7 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
 
     Raises:
         RuleError: when `op` names several overloads, since a rule is for one signature; when the function does not take what
-            the op's schema demands.
+            the op's schema demands, or has other defaults than the op.
 
     Examples:
         >>> import torch
@@ -423,11 +435,49 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
     return decorate
 
 
-def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
-    """Whether the function takes what every call of the op gives; it may know fewer of the optional arguments."""
+def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature of a function; None for a builtin that has none."""
     try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):  # of a builtin Python cannot say
+        return inspect.signature(fn)
+    except (TypeError, ValueError):
+        return None
+
+
+def _misfit(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return why a function cannot be called with these arguments, or ""."""
+    signature = _signature(fn)
+    if signature is None:
+        return ""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def _wrong_default(op: OpOverload, signature: inspect.Signature) -> str:
+    """Return the first default of a function that is not its op's, or "". torch leaves out an argument that has its default, so
+    that a call would compute with the function's. None may stand for any default."""
+    parameters = list(signature.parameters.values())
+    for number, argument in enumerate(facts_of(op).arguments):
+        one = signature.parameters.get(argument.name)
+        if not argument.kwarg_only and number < len(parameters) and parameters[number].kind in _POSITIONAL:
+            one = parameters[number]
+        if one is None or not argument.has_default or one.default is inspect.Parameter.empty or one.default is None:
+            continue
+        given, default = (list(value) if isinstance(value, tuple) else value for value in (one.default, argument.default))
+        if given != default:
+            return f"{one.name}={one.default!r}, where the op has {argument.name}={argument.default!r}"
+    return ""
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
+    """Check that the function takes what every call of the op gives, and has the op's defaults; it may lack optional arguments."""
+    signature = _signature(fn)
+    if signature is None:
         return
     demanded = [argument for argument in op._schema.arguments if not argument.has_default_value()]
     try:
@@ -436,6 +486,11 @@ def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
         raise RuleError(
             f"a decomposition of {op} takes its arguments, {op._schema}, but {place_of(fn)} does not: {error}"
         ) from None
+    wrong = _wrong_default(op, signature)
+    if wrong:
+        raise RuleError(
+            f"a decomposition of {op} needs the op's defaults, which torch leaves out of calls, but {place_of(fn)} has {wrong}"
+        )
 
 
 def index_rules(rules: Iterable[Rule]) -> Mapping[OpOverload, Rule]:

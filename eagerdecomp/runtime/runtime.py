@@ -104,7 +104,7 @@ class Runtime:
                 make = functools.partial(self._wrapped_handler, entry, of_user=entries is self.entries)
                 torchs_own = entry.direct and decision.kernel in (None, builtin(op)) and decision.when is None
                 checks = bool(self.planner.backend.kernels) and not torchs_own
-                entry.run = _checked_once(entry, make) if checks else make(kernel)
+                entry.run = _checked_at_first(entry, make) if checks else make(kernel)
                 if entries is self.entries and self._watch is not None:
                     entry.run = self._watch(op, entry.run)
                 entries[builtin(op)] = entry
@@ -319,20 +319,26 @@ class Runtime:
         return handler
 
 
-def _checked_once(entry: Entry, make: Callable[[KernelOf], Handler]) -> Handler:
-    """The handler of an op whose first call holds what the backend's own kernels return to what their ops return. What runs the
-    later calls is made after it, of the kernels themselves."""
+#: A kernel may be right for its first call alone: a result of fixed shape fits it. Each checked call costs some 0.3 ms.
+_CHECKED_CALLS = 4
+
+
+def _checked_at_first(entry: Entry, make: Callable[[KernelOf], Handler]) -> Handler:
+    """The handler of an op whose first calls check what the backend's own kernels return. What runs the later calls is made after
+    them, of the kernels themselves."""
     checked: Handler | None = make(checked_kernel)
     later: Handler | None = None
+    left = _CHECKED_CALLS
 
     def first(*args: Any, **kwargs: Any) -> Any:
-        nonlocal checked, later
+        nonlocal checked, later, left
         run = checked
         if run is None:
             assert later is not None
             return later(*args, **kwargs)
         result = run(*args, **kwargs)
-        if later is None:
+        left -= 1
+        if left <= 0 and later is None:
             later = make(kernel)
             checked = None
             if entry.run is first:

@@ -1,4 +1,4 @@
-"""A kernel that returns what its op never returns is named at its first call; later calls are not checked."""
+"""A kernel that returns what its op never returns is named at one of its first calls; later calls are not checked."""
 
 from __future__ import annotations
 
@@ -69,26 +69,41 @@ def test_kernels_that_are_right_are_called_once_for_each_call_and_later_ones_unc
 
     def sigmoid(x: Tensor) -> Tensor:
         calls.append(x)
-        return aten.sigmoid.default(x) if len(calls) < 3 else nothing()  # type: ignore[return-value]
+        return aten.sigmoid.default(x) if len(calls) < 6 else nothing()  # type: ignore[return-value]
 
     expected = aten.silu.default(X), aten.sigmoid.default(X)
     with ed.EagerDecompMode(ed.Backend("mine", ed.core_aten(), kernels={"aten.sigmoid.default": sigmoid})):
         found = torch.nn.functional.silu(X), X.sigmoid()
         assert len(calls) == 2
+        for _ in range(3):
+            X.sigmoid()
+        assert len(calls) == 5
         assert X.sigmoid() is None
     assert_same(found[0], expected[0])
     assert_same(found[1], expected[1])
 
 
+@pytest.mark.parametrize("made", [None, torch.ones(3)])
+def test_a_kernel_whose_second_call_is_wrong_is_named(made: Any) -> None:
+    """A kernel that returned None from its second call on, and one whose result fitted its first call."""
+    results = [torch.ones(3), made]
+    backend = ed.Backend("mine", ed.core_aten(), kernels={"aten.mul.Tensor": lambda x, y: results.pop(0)})
+    with ed.EagerDecompMode(backend):
+        torch.ones(3) * torch.ones(3)
+        with pytest.raises(ed.KernelError, match=r"aten\.mul\.Tensor"):
+            torch.ones(4) * torch.ones(4)
+
+
 def test_a_warm_call_passes_no_check() -> None:
-    """What runs the second call is the kernel, with nothing around it."""
+    """What runs the fifth call is the kernel, with nothing around it."""
 
     def exp(x: Tensor) -> Tensor:
         return aten.exp.default(x)
 
     warm = ed.EagerDecompMode(ed.Backend("mine", ed.core_aten(), kernels={"aten.exp.default": exp}))
     with warm:
-        X.exp()
+        for _ in range(4):
+            X.exp()
         (entry,) = [one for one in warm._engine.runtime.entries.values() if one.op is aten.exp.default]
         assert entry.run is exp
         X.exp()

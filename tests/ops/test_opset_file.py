@@ -77,7 +77,7 @@ def test_a_file_is_read_and_names_the_set(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_told_with_the_names_of_sets() -> None:
-    with pytest.raises(ed.OpSetError, match="--ops cores: no such file, and no set of that name; sets are core, prims, infra"):
+    with pytest.raises(ed.OpSetError, match="--ops cores: no such file, and no set of that name; give one of core, prims, infra"):
         op_set_from("cores")
 
 

@@ -210,3 +210,25 @@ def test_a_rule_need_not_know_optional_arguments() -> None:
 def test_a_partial_function_is_named_by_what_it_calls() -> None:
     rule = ed.register_decomposition("aten.gelu.default")(functools.partial(torch.mul, 2))
     assert "functools" not in rule.where
+
+
+def test_a_rule_with_another_default_than_its_op_is_refused() -> None:
+    """torch leaves an argument out that has its default: the rule would compute with its own."""
+    with pytest.raises(ed.RuleError, match=r"alpha=0\.5, where the op has alpha=1\.0"):
+        ed.register_decomposition("aten.celu.default")(lambda x, alpha=0.5: x)
+    with pytest.raises(ed.RuleError, match=r"keepdim=True, where the op has keepdim=False"):
+        ed.register_decomposition("aten.sum.dim_IntList")(lambda x, dim, keepdim=True, *, dtype=None: x)
+    for fn in (lambda x, alpha=1: x, lambda x, alpha=None: x, lambda x, *rest: x, lambda self, **rest: self):
+        ed.register_decomposition("aten.celu.default")(fn)
+
+
+def test_a_rule_that_lacks_an_optional_argument_is_named_where_a_call_gives_it() -> None:
+    @ed.register_decomposition("aten.celu.default")
+    def short(x: torch.Tensor) -> torch.Tensor:
+        return x * 1
+
+    x = torch.tensor([-1.0, 2.0])
+    with ed.EagerDecompMode(ed.core_aten(), rules=[short]):
+        assert torch.celu(x).tolist() == x.tolist()
+        with pytest.raises(ed.RuleError, match=r"short:\d+ for aten.celu.default does not take the arguments of this call"):
+            torch.celu(x, 2.0)

@@ -170,12 +170,12 @@ def backend_from(spec: str, option: str = "--ops") -> Backend | OpSet:
         OpSetError: where there is no such file or set.
         UsageError: where there is no such backend.
     """
-    return backend_of("", spec) if ":" in spec and not Path(spec).exists() else op_set_from(spec, option)
+    return backend_of(option, spec) if ":" in spec and not Path(spec).exists() else op_set_from(spec, option)
 
 
-def set_from(spec: str) -> OpSet:
-    """The set of `backend_from`, with the predicates of a backend."""
-    found = backend_from(spec)
+def set_from(spec: str, option: str = "--ops") -> OpSet:
+    """The set of `backend_from`, with the predicates of a backend; `option` is "" for an argument without one."""
+    found = backend_from(spec, option)
     return found.ops if isinstance(found, Backend) else found
 
 

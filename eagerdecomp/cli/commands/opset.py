@@ -30,7 +30,7 @@ _EPILOG = f"""examples:
 
 
 def _run(args: argparse.Namespace) -> int:
-    ops = set_from(args.ops)
+    ops = set_from(args.ops, "")
     with output_file("--json", args.json) as write:
         shown(args)("\n".join([f"# {ops!r}", *map(str, ops)]))
         write(json.dumps({"op_set": repr(ops), "ops": list(map(str, ops))}, indent=2) + "\n")
