@@ -9,14 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarks import suite
-from eagerdecomp.cli.commands.command import EXIT_CODES, INTERRUPTED, add_json, output_file, shown
+from benchmarks.costs import cost_table
+from eagerdecomp.cli.commands.command import EXIT_CODES, INTERRUPTED, add_json, backend_of, output_file, shown
 from eagerdecomp.host.import_path import UsageError
+from eagerdecomp.ops.backend import as_backend
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["main"]
 
 _EPILOG = f"""examples:
   python -m benchmarks --json ratios.json --svg ratios.svg
   python -m benchmarks --quick --only ops,models
+  python -m benchmarks --costs costs.json --backend my_backend:BACKEND
 
 measurements: {", ".join(suite.SECTIONS)}
 
@@ -38,14 +42,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", metavar="NAMES", help="some measurements, by comma: ops, kernels, models, ... (default: all)")
     parser.add_argument("--quick", action="store_true", help="a small part of everything, in under a minute")
     add_json(parser, "every single result")
+    parser.add_argument("--costs", metavar="FILE", help="measure no ratios: write there what kernels cost, for Backend(costs=)")
+    parser.add_argument("--backend", metavar="MODULE:NAME", help="whose kernels --costs measures (default: torch's, on Core ATen)")
     parser.add_argument("--svg", metavar="FILE", help="draw the ratios there")
     args = parser.parse_args(argv)
     names = args.only.split(",") if args.only else list(suite.SECTIONS)
     unknown = [name for name in names if name not in suite.SECTIONS]
     if unknown:
         parser.error(f"--only {','.join(unknown)}: choose from {', '.join(suite.SECTIONS)}")
+    if args.backend and not args.costs:
+        parser.error("--backend is for --costs")
     try:
-        _run(args, names)
+        _write_costs(args) if args.costs else _run(args, names)
     except UsageError as error:
         print(f"python -m benchmarks: {error}", file=sys.stderr)
         return error.exit_code
@@ -63,6 +71,16 @@ def _run(args: argparse.Namespace, names: Sequence[str]) -> None:
         shown(args)(suite.told(sections))
         write_json(json.dumps(suite.told_json(sections, settings), indent=1) + "\n")
         write_svg(suite.drawn(sections))
+
+
+def _write_costs(args: argparse.Namespace) -> None:
+    backend = as_backend(backend_of("--backend", args.backend) if args.backend else core_aten())
+    settings = suite.QUICK if args.quick else suite.FULL
+    with output_file("--costs", args.costs) as write, _told_on_terminal() as tell, suite.apart():
+        table = cost_table(backend, settings, tell)
+        tell("")
+        write(json.dumps(table, indent=1) + "\n")
+    print(f"{len(table)} of {len(backend.ops)} ops measured. Use them by Backend(costs=json.load(open({args.costs!r})))")
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from benchmarks import (
 from benchmarks.chart import svg
 from benchmarks.figures import Section, Settings, markdown, section_json
 
-__all__ = ["FULL", "QUICK", "SECTIONS", "drawn", "machine", "run", "told", "told_json"]
+__all__ = ["FULL", "QUICK", "SECTIONS", "apart", "drawn", "machine", "run", "told", "told_json"]
 
 #: Name, as `--only` spells it, and what measures.
 SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
@@ -58,12 +58,12 @@ QUICK = Settings(quick=True, rounds=3, seconds=0.0005)
 
 def run(names: Sequence[str], settings: Settings, tell: Callable[[str], None]) -> list[Section]:
     """The measurements of these names, in the table's order; `tell` is given what is under way."""
-    with _apart():
+    with apart():
         return [measure(settings, tell) for name, measure in SECTIONS.items() if name in names]
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
+def apart() -> Iterator[None]:
     """One thread for kernels, a random state of its own, and no warnings of ops that are run on odd arguments."""
     count = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -147,7 +147,7 @@ class Installation:
         verify: Verify | None = None,
     ) -> None:
         rules = tuple(rules)
-        there = Backend(backend.name, backend.ops, dict(backend.kernels.items()), None, device_type)
+        there = Backend(backend.name, backend.ops, dict(backend.kernels.items()), None, device_type, backend.costs)
         verifying = self._verifying = Verifying(there, rules, verify) if verify is not None else None
         own = backend.kernels if verifying is None else verifying.kernels().kernels
         self.backend = backend
@@ -167,7 +167,7 @@ class Installation:
             for op, kernel in own.items()
             if self._has_more or backend.ops.predicate(op) is not None or op not in backend.kernels
         }
-        here = Backend(backend.name, backend.ops, kernels, backend.compile, device_type)
+        here = Backend(backend.name, backend.ops, kernels, backend.compile, device_type, backend.costs)
         self._engine = Engine(here, rules, cache, watch=watch_of(None, verifying))
         self._engine.runtime.guarded = False
         self._engine.may_fall_back = False

@@ -50,7 +50,7 @@ class Preflight:
 
     def __init__(self, backend: Backend, rules: Iterable[Rule]) -> None:
         # Native kernels stand for the backend's own: only those have returns for fake tensors.
-        bare = Backend(backend.name, backend.ops, device_type=backend.device_type)
+        bare = Backend(backend.name, backend.ops, device_type=backend.device_type, costs=backend.costs)
         self._engine = Engine(bare, rules, ProgramCache())
         # One for all calls: what linked rules make once is of it.
         self._fakes = FakeTensorMode(allow_non_fake_inputs=True)

@@ -12,6 +12,7 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import OpSetError
+from eagerdecomp.ops.kernel_costs import CostOf, Costs, cost_function
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, resolve_ops
 from eagerdecomp.ops.schema import facts_of
 
@@ -32,6 +33,9 @@ class Backend:
             A supported op without an entry runs its native kernel.
         compile: optional hook, ``compile(graph, inputs) -> function``, that makes one callable of a whole decomposition; see below.
         device_type: when given (``"cpu"``, ``"cuda"``, ``"npu"`` ...), calls that touch no tensor of that device are left alone.
+        costs: what a kernel costs, in seconds: a function of the op's name and the number of elements of its largest tensor, or a
+            table, op -> number of elements -> seconds, as ``python -m benchmarks --costs FILE`` writes it. Where several rules of
+            the same standing reach the set, the cheapest runs, which may depend on the size. None: every kernel costs the same.
 
     The hook is asked once for a program, a decomposition for one kind of call (dtypes, shapes, strides, scalars), after it has been
     run some sixteen times.
@@ -71,6 +75,7 @@ class Backend:
     kernels: Mapping[OpOverload, Kernel] = field(default_factory=dict)
     compile: CompileHook | None = None
     device_type: str | None = None
+    costs: CostOf | None = None
 
     def __init__(
         self,
@@ -79,6 +84,7 @@ class Backend:
         kernels: Mapping[OpLike, Kernel] | None = None,
         compile: CompileHook | None = None,
         device_type: str | None = None,
+        costs: Costs | None = None,
     ) -> None:
         if not isinstance(name, str):
             raise OpSetError(f"Backend(name=) must be a string, not {name!r}")
@@ -95,6 +101,7 @@ class Backend:
         object.__setattr__(self, "kernels", MappingProxyType(_kernels_of(name, op_set, kernels or {})))
         object.__setattr__(self, "compile", compile)
         object.__setattr__(self, "device_type", device_type)
+        object.__setattr__(self, "costs", None if costs is None else cost_function(costs))
 
     def __repr__(self) -> str:
         return f"Backend({self.name!r}, {self.ops!r}, {len(self.kernels)} kernels)"
@@ -179,11 +186,13 @@ def as_backend(
     added = resolve_ops(keep)
     if any(op not in supported.ops for op in added):
         widened = supported.ops | added
-        supported = Backend(supported.name, widened, _merged(supported.kernels), supported.compile, supported.device_type)
+        supported = Backend(
+            supported.name, widened, _merged(supported.kernels), supported.compile, supported.device_type, supported.costs
+        )
     if not kernels:
         return supported
     merged = _merged(supported.kernels, _kernels_of(supported.name, supported.ops, kernels))
-    return Backend(supported.name, supported.ops, merged, supported.compile, supported.device_type)
+    return Backend(supported.name, supported.ops, merged, supported.compile, supported.device_type, supported.costs)
 
 
 def _merged(*several: Mapping[OpOverload, Kernel]) -> dict[OpLike, Kernel]:

@@ -174,6 +174,7 @@ class Costs:
         passes: whether an op outside the set passes as plumbing, at no cost.
         without: the keys of rules that the set has no use for.
         changed: whether a rule, by its op and key, is not the one that was seen; asked of one that would rank last.
+        price: what one call of a kernel costs.
     """
 
     def __init__(
@@ -183,16 +184,22 @@ class Costs:
         passes: Callable[[str], bool],
         without: Set[str] = frozenset(),
         changed: Callable[[str, str], bool] = lambda op, key: False,
+        price: Callable[[str], float] = lambda op: 1.0,
     ) -> None:
         self._footprints = footprints
         self._without = without
         self._changed = changed
         self._passes = passes
+        self._supported = supported
         #: Final costs. Two threads may find the cost of the same op at once; they find the same.
-        self._known: dict[str, float] = {op: 0.0 if passes(op) else 1.0 for op in supported}
+        self._known: dict[str, float] = {op: 0.0 if passes(op) else price(op) for op in supported}
+
+    def priced(self, price: Callable[[str], float]) -> Costs:
+        """Return the costs of the same rules on the same set by other prices of its kernels."""
+        return Costs(self._footprints, self._supported, self._passes, self._without, self._changed, price)
 
     def of(self, op: str) -> float:
-        """Return the kernel calls by the cheapest closed route; infinite if no known rule closes."""
+        """Return the cost of the cheapest closed route, in kernel calls; infinite if no known rule closes."""
         found = self._known.get(op)
         if found is None:
             self._known.update(self._solve(op))

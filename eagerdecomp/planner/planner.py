@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
@@ -11,15 +12,19 @@ from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin, is_ab
 from eagerdecomp.decomps import families, our_rules, sparse_rule
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.kernel_costs import CostOf
 from eagerdecomp.ops.opset import OpSet, Predicate
 from eagerdecomp.ops.plumbing import is_plumbing_name
-from eagerdecomp.ops.schema import facts_of, is_composite
+from eagerdecomp.ops.schema import facts_of, is_composite, tensors_in
 from eagerdecomp.planner.closure import Costs
 from eagerdecomp.planner.rule_calls import is_changed, load_footprints
 from eagerdecomp.rules.rule import Rule, index_rules
 from eagerdecomp.rules.shipped import shipped_rules
 
-__all__ = ["Decision", "Planner", "planner_of", "shipped_costs"]
+__all__ = ["SIZES", "Decision", "Planner", "planner_of", "shipped_costs"]
+
+#: The sizes, in numbers of elements, at which routes are compared by cost.
+SIZES = (16, 256, 4096, 65_536, 1_048_576, 16_777_216)
 
 # Sources of the last resort, in the order they are tried.
 _LAST = ("prims", "small")
@@ -73,8 +78,10 @@ class _InOrder(Sequence[Rule]):
 class Planner:
     """Decides for each op of one backend; a decision is made once and kept.
 
-    The order of an op's rules is by their costs: closed ones first, the cheapest before others. What the data cannot know (a rule
-    it has not seen, a call that takes another branch) the tracer finds out: a rule that leads nowhere is followed by the next.
+    The order of an op's rules is by their costs: closed ones first, the cheapest before others. A route costs its kernel calls, or
+    what `Backend.costs` says they cost at a size; rules of the library's own, which are exact, stay ahead of torch's. What the data
+    cannot know (a rule it has not seen, a call that takes another branch) the tracer finds out: a rule that leads nowhere is
+    followed by the next.
 
     Args:
         backend: the op set and its kernels.
@@ -150,9 +157,10 @@ class Planner:
         name = str(op)
         if is_plumbing_name(name):
             return Decision(kernel, when, True, ())
+        rank = self._ranked if self.backend.costs is None else self._ranked_by_cost
         if op in self._user:
-            return Decision(kernel, when, False, _InOrder((self._user[op],), functools.cache(lambda: self._ranked(op, name))))
-        return Decision(kernel, when, False, self._rules(op, name))
+            return Decision(kernel, when, False, _InOrder((self._user[op],), functools.cache(lambda: rank(op, name))))
+        return Decision(kernel, when, False, self._rules(op, name) if self.backend.costs is None else rank(op, name))
 
     def _rules(self, op: OpOverload, name: str) -> Sequence[Rule]:
         """The library's rules for an op in order; where ours goes first, the others are left to be ranked when one is needed."""
@@ -200,6 +208,41 @@ class Planner:
             return (closed, 1, kernels)
 
         return tuple(sorted(ours + shipped, key=rank))  # stable: the order of trust decides between equals
+
+    def _ranked_by_cost(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
+        """Return the rules by seconds. Where the first one depends on the size, a rule that chooses it at each call is ahead."""
+        ours, shipped = self._our_rules(op), list(self._shipped(op))
+        price = self.backend.costs
+        if len(ours) + len(shipped) < 2 or price is None:
+            return (*ours, *shipped)
+        by_count = self._costs(self.backend.ops)
+        orders = []
+        for size in SIZES:
+            costs = by_count.priced(functools.partial(_price, price, size))
+
+            def rank(rule: Rule, costs: Costs = costs) -> tuple[int, int, float]:
+                # A linked rule leaves some calls to the recorded one of its source: the two stay together.
+                closed, seconds = min(costs.of_rule(name, key) for key in (rule.source, f"{rule.source}-linked"))
+                if rule in ours:
+                    return (0 if closed < 3 else closed, int(rule.source == "schema"), seconds)
+                return (closed, 2, seconds)
+
+            orders.append(tuple(sorted(ours + shipped, key=rank)))
+        first = tuple(order[0] for order in orders)
+        if len(set(first)) == 1:
+            return orders[-1]
+        effects = any(rule.effects for rule in first)
+        return (Rule(op, functools.partial(_by_size, first), "cost", f"{__name__}._by_size", effects=effects), *orders[-1])
+
+
+def _price(costs: CostOf, size: int, op: str) -> float:
+    return costs(op, size)
+
+
+def _by_size(rules: tuple[Rule, ...], *args: Any, **kwargs: Any) -> Any:
+    """Run the rule that is cheapest at the size of a call, of one rule for each of `SIZES`."""
+    largest = max((tensor.numel() for tensor in tensors_in((*args, *kwargs.values()))), default=0)
+    return rules[min(bisect_left(SIZES, largest), len(SIZES) - 1)](*args, **kwargs)
 
 
 @functools.lru_cache(maxsize=16)

@@ -63,8 +63,8 @@ class Rule:
     Attributes:
         op: the overload the rule expresses.
         fn: the rule's function, as above.
-        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit``, ``small``, ``prims``
-            or ``sparse``.
+        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit``, ``small``, ``prims``,
+            ``sparse``, or ``cost`` for a choice among others by the size of a call.
         where: for people: module and line of the function.
         linked: its overloads are bound to kernels once, and it runs at every call, without a key.
         compute: the dtype that a formula of floats is computed in; None for a rule that sees to it itself.

@@ -87,7 +87,7 @@ class Engine:
                 f"cache={cache!r}: give an eagerdecomp.ProgramCache(), or leave it out to share one with modes of the same backend"
             )
         user = index_rules(rules)
-        owner = (backend.ops, frozenset(backend.kernels.items()), backend.compile, frozenset(user.values()))
+        owner = (backend.ops, frozenset(backend.kernels.items()), backend.compile, backend.costs, frozenset(user.values()))
         self.backend = backend
         self.on_unsupported = on_unsupported
         self.cache = cache if cache is not None else shared_cache(owner)

@@ -109,7 +109,7 @@ class Verifying:
         if self._elsewhere:
             kernels.update({op: self._kernel(op, native(op)) for op in self._backend.ops if op not in kernels and _computes(op)})
         given = self._backend
-        return Backend(given.name, given.ops, kernels, given.compile, given.device_type)
+        return Backend(given.name, given.ops, kernels, given.compile, given.device_type, given.costs)
 
     def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         """The handler `run` of an op, some of whose calls are checked; where a kernel takes them all, its own watch does that."""

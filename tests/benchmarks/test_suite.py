@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
+import eagerdecomp as ed
 from benchmarks import fused, suite
 from benchmarks.__main__ import main
 from benchmarks.memory import peak_growth
@@ -180,3 +181,15 @@ def test_peak_growth_counts_the_bytes_alive_at_once() -> None:
 
     assert size <= peak_growth(one_after_another) < 2 * size
     assert 3 * size <= peak_growth(together) < 4 * size
+
+
+def test_costs_of_kernels_are_a_table_for_a_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "QUICK", FAST)
+    assert main(["--quick", "--costs", str(tmp_path / "costs.json")]) == 0
+    table = json.loads((tmp_path / "costs.json").read_text())
+    assert {"aten.mul.Tensor", "aten.mm.default", "aten.exp.default", "aten.where.self", "aten.cumsum.default"} <= set(table)
+    costs = ed.Backend("measured", ed.core_aten(), costs=table).costs
+    assert costs is not None
+    assert costs("aten.mul.Tensor", 1000) > 0
+    with ed.EagerDecompMode(ed.Backend("measured", ed.core_aten(), costs=table)):
+        torch.testing.assert_close(torch.nn.functional.silu(torch.ones(2)), torch.full((2,), 0.7310586))

@@ -149,7 +149,7 @@ class _Capture:
     def run(self, backend: Backend, rules: Iterable[Rule], keep: Iterable[OpLike]) -> Trace:
         """Run the function and close the graph."""
         kernels: dict[OpLike, Any] = {op: functools.partial(self._noter.note, op, kernel) for op, kernel in backend.kernels.items()}
-        heard = Backend(backend.name, backend.ops, kernels, None, backend.device_type)
+        heard = Backend(backend.name, backend.ops, kernels, None, backend.device_type, backend.costs)
         mode = _Attributing(heard, rules=tuple(rules), cache=ProgramCache(), keep=keep)
         mode.noter = self._noter
         with ExitStack() as stack:

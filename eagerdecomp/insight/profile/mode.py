@@ -352,7 +352,7 @@ class _Notes:
             return self._timed(name, made) if callable(made) else made
 
         kernels: dict[OpLike, Kernel] = {op: self._timed(op, kernel) for op, kernel in backend.kernels.items()}
-        return Backend(backend.name, backend.ops, kernels, hook and compile, backend.device_type)
+        return Backend(backend.name, backend.ops, kernels, hook and compile, backend.device_type, backend.costs)
 
     def _timed(self, name: Any, kernel: Kernel) -> Kernel:
         @functools.wraps(kernel)

@@ -1,0 +1,71 @@
+"""What a backend's kernels cost, by op and size: given as a function or as a table, used as a function."""
+
+from __future__ import annotations
+
+import statistics
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from eagerdecomp.errors import OpSetError
+
+__all__ = ["CostOf", "Costs", "CostTable", "cost_function"]
+
+#: The seconds of one call of an op, by the op's name (``"aten.mul.Tensor"``) and the number of elements of its largest tensor.
+CostOf: TypeAlias = Callable[[str, int], float]
+
+#: What `Backend(costs=)` takes: such a function, or op -> number of elements -> seconds.
+Costs: TypeAlias = CostOf | Mapping[str, Mapping[Any, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class CostTable:
+    """Measured costs as a function: linear between two sizes, below the first as it, beyond the last in proportion to the size.
+    An op that is not in the table costs the median of those that are.
+
+    Attributes:
+        measured: op -> (number of elements, seconds), by size.
+    """
+
+    measured: Mapping[str, tuple[tuple[int, float], ...]]
+
+    def __call__(self, op: str, size: int) -> float:
+        points = self.measured.get(op)
+        if points is None:
+            return statistics.median(_at(one, size) for one in self.measured.values())
+        return _at(points, size)
+
+
+def _at(points: tuple[tuple[int, float], ...], size: int) -> float:
+    place = bisect_left(points, (size, 0.0))
+    if place == 0:
+        return points[0][1]
+    (below, seconds) = points[place - 1]
+    if place == len(points):
+        return seconds * size / below
+    above, more = points[place]
+    return seconds + (more - seconds) * (size - below) / (above - below)
+
+
+def cost_function(costs: Costs) -> CostOf:
+    """Return costs as a function.
+
+    Raises:
+        OpSetError: for neither a function nor a table; for a table without a measured op, or with a size or cost that is no number.
+    """
+    if not isinstance(costs, Mapping):
+        if not callable(costs):
+            raise OpSetError(f"costs= must be a function of an op's name and a size, or a table, not {costs!r}")
+        return costs
+    measured = {}
+    for op, by_size in costs.items():
+        try:
+            points = tuple(sorted((int(size), float(seconds)) for size, seconds in by_size.items()))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise OpSetError(f"costs of {op} must map numbers of elements to seconds, not {by_size!r}") from error
+        if points:
+            measured[str(op)] = points
+    if not measured or any(size < 1 for points in measured.values() for size, _ in points):
+        raise OpSetError("a table of costs= needs an op with a measured size of at least 1")
+    return CostTable(measured)

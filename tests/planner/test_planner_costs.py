@@ -1,0 +1,101 @@
+"""Routes by cost: prices given as a function or a table, and choices that depend on the size of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.planner.closure import Costs
+from eagerdecomp.planner.planner import Planner
+from eagerdecomp.rules.rule import Rule
+
+aten = torch.ops.aten
+MUL, EXP, SILU = "aten.mul.Tensor", "aten.exp.default", aten.silu.default
+
+
+def rule(source: str) -> Rule:
+    return Rule(SILU, lambda x: source, source, f"{source} for silu")
+
+
+#: One rule loops over many cheap kernels, another calls a kernel that is dear for large tensors.
+SEEN = {"aten.silu.default": {"own": ({MUL: 30},), "small": ({EXP: 1},), "core": ({MUL: 1},), "table": ({EXP: 2},)}}
+OURS, SHIPPED = [rule("own"), rule("small")], [rule("table"), rule("core")]
+
+
+def first(costs: Any, size: int, ours: list[Rule], shipped: list[Rule]) -> str:
+    """The source of the rule that runs a call of a tensor of `size` numbers."""
+    made = Planner(
+        ed.Backend("toy", [MUL, EXP], costs=costs),
+        {},
+        lambda op: ours if op is SILU else [],
+        lambda op: shipped if op is SILU else [],
+        lambda op_set: Costs(SEEN, frozenset(map(str, op_set)), is_plumbing_name),
+    )
+    return str(made.decide(SILU).rules[0](torch.empty(size)))
+
+
+def growing(op: str, size: int) -> float:
+    return 1e-6 if op == MUL else 1e-6 + 1e-8 * size
+
+
+TABLE = {MUL: {16: 1e-6, 65_536: 1e-6}, EXP: {"16": 1e-6, "1000": 1.1e-5}}
+
+
+@pytest.mark.parametrize("costs", [growing, TABLE])
+def test_the_cheapest_rule_depends_on_the_size(costs: Any) -> None:
+    assert [first(costs, size, OURS, SHIPPED) for size in (1, 16, 200_000, 10**8)] == ["small", "small", "own", "own"]
+    assert [first(costs, size, [], SHIPPED) for size in (1, 200_000)] == ["core", "core"]
+
+
+def test_ours_stay_ahead_of_torchs_whatever_they_cost() -> None:
+    assert first(growing, 200_000, [rule("own")], SHIPPED) == "own"
+    assert first(None, 200_000, OURS, SHIPPED) == "own"
+
+
+def test_a_choice_by_size_runs_in_the_mode() -> None:
+    """By a chosen rule the same programs reach the backend: recorded, compiled, hit, for each size."""
+    calls: list[str] = []
+
+    def way(source: str, run: Callable[[torch.Tensor], torch.Tensor]) -> Rule:
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            calls.append(source)
+            return run(x)
+
+        return Rule(SILU, fn, source, source)
+
+    ways = [way("own", lambda x: aten.mul.Tensor(x, aten.sigmoid.default(x))), way("small", lambda x: aten.exp.default(x))]
+    mode = ed.EagerDecompMode(ed.Backend("toy", ed.core_aten(), costs=growing), cache=ed.ProgramCache())
+    planner = mode._runtime.planner
+    planner._ours, planner._shipped = lambda op: ways if op is SILU else [], lambda op: []
+    planner._costs = lambda op_set: Costs(SEEN, frozenset(map(str, op_set)), is_plumbing_name)
+    for size, expected in ((4, torch.exp), (200_000, torch.nn.functional.silu), (5, torch.exp)):
+        x = torch.linspace(-1, 1, size)
+        for _ in range(3):
+            with mode:
+                found = aten.silu.default(x)
+            torch.testing.assert_close(found, expected(x))
+    assert calls[0] == "small"
+    assert "own" in calls
+
+
+def test_tables_are_interpolated() -> None:
+    costs = ed.Backend("toy", [MUL, EXP], costs={MUL: {100: 1.0, 300: 2.0}}).costs
+    assert costs is not None
+    assert [costs(MUL, size) for size in (1, 100, 200, 300, 600)] == [1.0, 1.0, 1.5, 2.0, 4.0]
+    assert costs(EXP, 200) == 1.5
+
+
+@pytest.mark.parametrize("costs", [3, {}, {MUL: {}}, {MUL: 1.0}, {MUL: {"many": 1.0}}, {MUL: {0: 1.0}}])
+def test_costs_that_are_none_are_refused(costs: Any) -> None:
+    with pytest.raises(ed.OpSetError, match="costs"):
+        ed.Backend("toy", [MUL], costs=costs)
+
+
+def test_costs_stay_with_a_backend_that_is_widened() -> None:
+    mode = ed.EagerDecompMode(ed.Backend("toy", ed.core_aten(), costs=growing), keep=["aten.gelu"], kernels={EXP: torch.exp})
+    assert mode.backend.costs is growing
