@@ -305,9 +305,10 @@ def _compiled_by_hook(
             node.op == "call_function" and viewed and all(aliases[read] for read in node.all_input_nodes)
         )
     is_alias = [one is None or aliases[one] for one in returned]
-    computed = _with_outputs(graph, [one for one, alias in zip(returned, is_alias, strict=True) if not alias])
+    split = list(zip(returned, is_alias, strict=True))
+    computed = _with_outputs(graph, lambda node: True, [one for one, alias in split if not alias])
     viewing = _function(
-        _with_outputs(graph, [one for one, alias in zip(returned, is_alias, strict=True) if alias]), mode.planner, lambda: mode
+        _with_outputs(graph, aliases.__getitem__, [one for one, alias in split if alias]), mode.planner, lambda: mode
     )
     chosen: list[Callable[..., Any] | None] = []
 
@@ -323,10 +324,12 @@ def _compiled_by_hook(
     return skipped_by_dynamo(run)
 
 
-def _with_outputs(graph: GraphModule, outputs: Sequence[Any]) -> GraphModule:
-    """A graph with other outputs, without the calls that these do not need."""
+def _with_outputs(graph: GraphModule, keep: Callable[[Node], bool], outputs: Sequence[Any]) -> GraphModule:
+    """A graph of those nodes of another that are kept, with other outputs. What writes is kept though no output needs it."""
     copied, copies = Graph(), dict[Node, Node]()
-    copied.graph_copy(graph.graph, copies)
+    for node in graph.graph.nodes:
+        if node.op != "output" and keep(node):
+            copies[node] = copied.node_copy(node, copies.__getitem__)
     copied.output(tuple([None if one is None else copies[one] for one in outputs]))
     copied.eliminate_dead_code()
     return GraphModule(graph, copied)

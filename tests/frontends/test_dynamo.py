@@ -522,6 +522,18 @@ def test_whole_graphs_go_to_the_compile_hook() -> None:
         assert all(node.op == "call_function" for node in output.args[0])
 
 
+def test_a_whole_graph_writes_once() -> None:
+    """What runs beside the hook's function, views of inputs, repeats no write."""
+    norm = torch.nn.BatchNorm1d(3)
+    wanted = copy.deepcopy(norm)
+    backend = ed.Backend("whole", ed.core_aten(), compile=lambda graph, inputs: graph)
+    compiled = torch.compile(norm, backend=ed.dynamo_backend(backend, whole_graphs=True))
+    x = torch.randn(4, 3)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), wanted(x))
+    torch.testing.assert_close(norm.state_dict(), wanted.state_dict())
+
+
 def test_a_graph_that_the_hook_leaves_alone_runs_by_kernels() -> None:
     backend = ed.Backend("none", ed.core_aten(), compile=lambda graph, inputs: None)
     compiled = torch.compile(F.silu, backend=ed.dynamo_backend(backend, whole_graphs=True))

@@ -104,6 +104,26 @@ def _cosh(x: Array) -> Array:
     return root * 0.5 * root + 0.5 / root / root
 
 
+def _expm1(x: Array) -> Array:
+    """XLA loses the sign of the smallest numbers."""
+    return jnp.expm1(x) if x.dtype.kind == "c" else jnp.where(jnp.abs(x) < 1e-20, x, jnp.expm1(x))
+
+
+def _logarithm(function: Function, base: float) -> Function:
+    """A logarithm that reads subnormal numbers by their bits: XLA takes them for zero, of which eager's does not."""
+
+    def run(x: Array) -> Array:
+        if x.dtype.kind == "c":
+            return function(x)
+        integer, digits, exponent = (jnp.int32, 23, 149) if x.dtype == jnp.float32 else (jnp.int64, 52, 1074)
+        bits = lax.bitcast_convert_type(x, integer)
+        tiny = (bits > 0) & (bits < 1 << digits)
+        whole = jnp.where(tiny, bits, 1).astype(x.dtype)
+        return jnp.where(tiny, function(whole) - exponent * math.log(2) / math.log(base), function(x))
+
+    return run
+
+
 # -- kinds of kernels --------------------------------------------------------------------------------------------------
 
 
@@ -266,11 +286,11 @@ _REAL: dict[str, Function] = {
     "cosh": _cosh,
     "erf": lax.erf,
     "exp": jnp.exp,
-    "expm1": jnp.expm1,
-    "log": jnp.log,
-    "log10": jnp.log10,
+    "expm1": _expm1,
+    "log": _logarithm(jnp.log, math.e),
+    "log10": _logarithm(jnp.log10, 10),
     "log1p": _log1p,
-    "log2": jnp.log2,
+    "log2": _logarithm(jnp.log2, 2),
     "reciprocal": lambda x: 1 / x,
     "rsqrt": lambda x: 1 / jnp.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + jnp.exp(-x)),

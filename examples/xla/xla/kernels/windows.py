@@ -100,7 +100,7 @@ def _sum_windows(values: Array, pool: _Pool) -> Array:
     values = _padded(values, pool.padding, [max(0, one) for one in pool.behind], 0)
     still = values.ndim - pool.dims
     return jax.lax.reduce_window(
-        values, jnp.asarray(0, values.dtype), jax.lax.add, (1,) * still + pool.kernel, (1,) * still + pool.stride, "VALID"
+        values, np.zeros((), values.dtype), jax.lax.add, (1,) * still + pool.kernel, (1,) * still + pool.stride, "VALID"
     )[(..., *[slice(count) for count in pool.extent])]
 
 
@@ -192,7 +192,12 @@ def _adaptive_values(values: Array, output_size: Sizes, dims: int) -> Array:
 
 
 def _adaptive(dims: int) -> Callable[[Value, Sizes], Array]:
-    return lambda x, output_size: _adaptive_values(read(x), output_size, dims)
+    def run(x: Value, output_size: Sizes) -> Array:
+        if 0 in x.shape[-dims:]:
+            raise RuntimeError(f"adaptive_avg_pool{dims}d(): cannot take an input of {list(x.shape)}")
+        return _adaptive_values(read(x), output_size, dims)
+
+    return run
 
 
 def _adaptive_backward(grad: Value, x: Value) -> Array:
@@ -286,6 +291,10 @@ def _source_place(place: Array, size: int, mode: int, align_corners: bool) -> Ar
 
 
 def _grid_sampler(x: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Array:
+    if x.dtype is not grid.dtype:
+        raise RuntimeError(
+            f"grid_sampler(): expected input and grid to have the same dtype, but input has {x.dtype} and grid {grid.dtype}"
+        )
     values, places = read(x), read(grid)
     height, width = x.shape[-2:]
 
