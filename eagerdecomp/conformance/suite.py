@@ -410,4 +410,9 @@ def _example(op: OpOverload, call: Call | None) -> str:
 
 
 def _with_values(value: torch.Tensor) -> str:
-    return f"{tensor_text(value)} {value.tolist()}" if value.numel() <= 16 else tensor_text(value)
+    """The text of a tensor with its strides and offset, on which a fault may depend, and its values if they are few."""
+    dense = value.layout is torch.strided
+    text = tensor_text(value, strides=dense and not value.is_contiguous())
+    if dense and value.storage_offset():
+        text += f" at offset {value.storage_offset()}"
+    return f"{text} {value.tolist()}" if value.numel() <= 16 else text

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from eagerdecomp.ops.opset import core_aten
+
 __all__ = ["Gap", "choose_openers"]
 
 
@@ -27,12 +29,22 @@ _Some = TypeVar("_Some", bound=_Openable)
 
 
 def choose_openers(gaps: Sequence[_Some]) -> Iterator[tuple[tuple[str, ...], list[_Some]]]:
-    """Yield kernels that together open all gaps, each with the gaps it opens, by a greedy choice: the most ops first."""
+    """Yield kernels that together open all gaps, each with the gaps it opens, by a greedy choice: the most ops first.
+
+    Among equals come ops of Core ATen, and of those ops that are no gaps themselves: other calls end in them too.
+    """
     left = [one for one in gaps if one.openers]
     chosen: set[str] = set()
+    core = {str(op) for op in core_aten()}
+
+    def rank(kernels: tuple[str, ...]) -> tuple[float, int, int]:
+        opened = choices[kernels]
+        ops = {one.op for one in opened}
+        return len(ops) / (len(kernels) or 1), core.issuperset(kernels), ops.isdisjoint(kernels)
+
     while left:
         choices = {kernels: _opened(left, chosen | {*kernels}) for one in left for kernels in one.openers}
-        kernels = max(choices, key=lambda kernels: len({one.op for one in choices[kernels]}) / (len(kernels) or 1))
+        kernels = max(choices, key=rank)
         opened = choices[kernels]
         yield kernels, opened
         chosen |= {*kernels}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -73,6 +74,13 @@ def test_a_wrong_kernel_is_named_with_the_smallest_call_and_a_script() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.full
+def test_an_example_holds_the_strides_that_a_fault_depends_on() -> None:
+    wrong = backend(exp=lambda x: torch.exp(x) + (0 if x.is_contiguous() else 1))
+    (verdict,) = run_conformance(wrong, ops=["aten.exp"], profile="quick", processes=1).with_state("wrong")
+    assert all(re.match(r"aten\.exp\.default\(\w+\[[\d, ]+\]\[[\d, ]+\]", one.example) for one in verdict.failures)
+
+
 def test_verdicts_tell_what_is_absent_and_what_was_not_exercised() -> None:
     some = ed.Backend("some", ["aten.exp.default", "aten._assert_async.default", "aten.relu.default"])
     report = run_conformance(some, profile="quick", programs=False)
