@@ -113,10 +113,11 @@ class Recording:
             self._run(*self._waiting.popleft())
 
     def _run(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        sparse = any(one.layout is not torch.strided for one in tensors_in([args, kwargs]))
         try:
             key = key_of(op, arguments_of(op, args, kwargs))
         except TypeError:  # an argument without a key: a storage, a sparse tensor
-            if all(one.layout is torch.strided for one in tensors_in([args, kwargs])):
+            if not sparse:
                 return
             # Of others than rules of ours for sparse tensors, and what eager composes, a sparse call says nothing of dense ones.
             if has_kernel(op, "CPU") and not any(rule.takes_sparse for rule in our_rules(op)):
@@ -132,7 +133,7 @@ class Recording:
             return
         keys.add(key)
         found = {}
-        for rule in _rules(op):
+        for rule in _rules(op, sparse=sparse):
             calls = self._listen(rule, args, kwargs)
             if calls is not None:
                 found[rule.key] = _of_calls(calls)
@@ -264,6 +265,8 @@ def recorded_again(op: str, entry: Entry, rules: Sequence[Rule], gone: set[str],
     for example, by_rule, weight in entry["calls"]:
         found = {key: _footprint(entry["footprints"][number]) for key, number in by_rule.items() if key not in gone}
         for rule in rules:
+            if not rule.takes_sparse and re.search(r"\b(coo|csr|csc)\(", example):
+                continue
             try:
                 called = calls_of(rule, example, fake=False)
             except NOT_TRIED as error:
@@ -293,10 +296,11 @@ def _takes_text(op: OpOverload, example: str) -> bool:
     return _takes(op, *parse_call(example))
 
 
-def _rules(op: OpOverload) -> tuple[Rule, ...]:
-    """Every rule there is for an op."""
+def _rules(op: OpOverload, *, sparse: bool = False) -> tuple[Rule, ...]:
+    """Every rule there is for an op; for calls in which a tensor is sparse, ours for dense ones are none."""
+    ours = (rule for rule in our_rules(op) if rule.takes_sparse or not sparse)
     # Not the rules of the last resort: plans and `minimal_opset` would count on them, at many calls for each op.
-    return tuple(rule for rule in (*our_rules(op), *shipped_rules(op)) if rule.source != "small")
+    return tuple(rule for rule in (*ours, *shipped_rules(op)) if rule.source != "small")
 
 
 def _is_ours(rule: Rule) -> bool:

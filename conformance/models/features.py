@@ -162,6 +162,24 @@ def _sparse(subject: Subject) -> list[Tensor]:
     return losses
 
 
+def _sparse_bags(subject: Subject) -> list[Tensor]:
+    """Gradients of bags, twice accumulated, coalesced and clipped, by the optimizers that take sparse ones."""
+    losses = []
+    for make in (partial(torch.optim.SGD, lr=0.1, momentum=0.9), partial(torch.optim.Adagrad, lr=0.1)):
+        optimizer = make(subject.model.parameters())
+        for _ in range(2):
+            optimizer.zero_grad(set_to_none=False)
+            for _ in range(2):
+                loss = subject.model(subject.batch[0]).square().mean()
+                loss.backward()
+            for parameter in subject.model.parameters():
+                gradient = parameter.grad.coalesce()
+                parameter.grad = gradient * (0.1 / (gradient.values().norm() + 1e-6)).clamp(max=1.0)
+            optimizer.step()
+            losses.append(loss.detach())
+    return losses
+
+
 def _scheduled(subject: Subject) -> list[Tensor]:
     optimizer = torch.optim.AdamW(subject.model.parameters(), lr=torch.tensor(0.01), eps=1e-3, capturable=False, foreach=False)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4)
@@ -408,10 +426,15 @@ def _embedding(sparse: bool) -> nn.Module:
     return nn.Embedding(20, 8, sparse=sparse)
 
 
+def _bag() -> nn.Module:
+    return nn.EmbeddingBag(20, 8, mode="mean", sparse=True)
+
+
 ENTRIES = (
     *(_optimizer(name, options) for _, name, options in _forms()),
     feature("LBFGS", _second_order),
     feature("SparseAdam on sparse gradients", _sparse, partial(_embedding, True), _words),
+    feature("SGD and Adagrad on sparse gradients of bags", _sparse_bags, _bag, _words),
     feature("AdamW, learning rate in a tensor, scheduled", _scheduled),
     feature("autocast bfloat16", partial(_autocast, dtype=torch.bfloat16)),
     feature("autocast bfloat16, convolutions", partial(_autocast, dtype=torch.bfloat16), Convolutional, _pictures),

@@ -10,6 +10,7 @@ __all__ = [
     "PLUMBING_NAMESPACES",
     "PLUMBING_OPS",
     "READ",
+    "SPARSE_MAKERS",
     "SPARSE_OPS",
     "TORCH_NAMESPACES",
     "is_plumbing_name",
@@ -60,13 +61,20 @@ PLUMBING_OPS = frozenset(
 )
 
 
-#: A sparse tensor is a few dense ones and a shape: ops that make one of its parts, or return a part or a flag, compute nothing.
-SPARSE_OPS = frozenset(
+#: Ops that make a sparse tensor of its parts.
+SPARSE_MAKERS = frozenset(
     {
         "aten._sparse_coo_tensor_with_dims.default",
         "aten._sparse_coo_tensor_with_dims_and_tensors.default",
         "aten._sparse_compressed_tensor_unsafe.default",
         "aten._sparse_compressed_tensor_with_dims.default",
+    }
+)
+
+
+#: A sparse tensor is a few dense ones and a shape: ops that make one of its parts, or return a part or a flag, compute nothing.
+SPARSE_OPS = SPARSE_MAKERS | frozenset(
+    {
         "aten._indices.default",
         "aten._values.default",
         "aten.indices.default",

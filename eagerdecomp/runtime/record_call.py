@@ -33,7 +33,7 @@ from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.compiler import install_program
 from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.sparse_calls import any_sparse, raise_of_eager
-from eagerdecomp.tracing.recorder import Recorder
+from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 from eagerdecomp.tracing.recursion import Chain
 
 __all__ = ["ColdPath", "any_tensor", "judging_errors"]
@@ -76,7 +76,10 @@ class ColdPath:
             return self.run_unrecorded(op, rules, entry, args, kwargs, why)
         known = guard_values(op, values, guards)
         recorder = self._recorder(op, values)
-        result = self._recorded_run(recorder, rules, args, kwargs)
+        try:
+            result = self._recorded_run(recorder, rules, args, kwargs)
+        except MakesSparse:
+            return self.run_unrecorded(op, rules, entry, args, kwargs, "makes a sparse tensor")
         recording = recorder.recording(result)
         if recording.program is None:
             entry.count_bypass(recording.why_not)

@@ -15,6 +15,7 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
+from eagerdecomp.ops.plumbing import SPARSE_MAKERS
 from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
 from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
@@ -26,7 +27,7 @@ from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.tracing.guards import Reads, Values
 from eagerdecomp.tracing.recursion import Chain
 
-__all__ = ["Recorder", "Recording"]
+__all__ = ["MakesSparse", "Recorder", "Recording"]
 
 # What stands for itself in a program.
 _LITERALS = frozenset({int, float, bool, str, torch.dtype, torch.device})
@@ -35,6 +36,10 @@ _LITERALS = frozenset({int, float, bool, str, torch.dtype, torch.device})
 _OURS = ("own", "schema")
 
 _NOTHING = nullcontext()
+
+
+class MakesSparse(BaseException):
+    """Raised where a rule that is recorded makes a sparse tensor, which no program holds; no rule may catch it."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,8 @@ class Recorder(DispatchMode):
         if decision.kernel is not None and (decision.when is None or self._holds(decision.when, args, kwargs)):
             return self._note(func, decision.kernel, sized_args, sized_kwargs)
         if decision.plumbing:
+            if str(func) in SPARSE_MAKERS:
+                raise MakesSparse
             if self._reads is not None:
                 if facts_of(func).reads_dtypes:
                     self._reads.read_types()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
+from eagerdecomp.decomps.sparse.compressed import as_coo, is_matrix, with_compressed_values
 from eagerdecomp.decomps.sparse.conversions import gathered
 from eagerdecomp.decomps.sparse.parts import (
     add_to_dense,
@@ -83,6 +84,8 @@ def _can_add(self: Tensor, other: Any, alpha: Any) -> bool:
 
 
 def _added(name: str, self: Any, other: Any, alpha: Any, sign: int) -> Any:
+    if is_matrix(other) and isinstance(self, Tensor) and self.layout is torch.strided:
+        other = as_coo(other)
     if not _coo_or_strided(self, other):
         return NotImplemented
     if not _can_add(self, other, alpha) or (sign < 0 and self.dtype is torch.bool):
@@ -92,6 +95,8 @@ def _added(name: str, self: Any, other: Any, alpha: Any, sign: int) -> Any:
 
 
 def _added_in_place(name: str, self: Any, other: Any, alpha: Any, sign: int) -> Any:
+    if is_matrix(other) and isinstance(self, Tensor) and self.layout is torch.strided:
+        other = as_coo(other)
     if not _coo_or_strided(self, other):
         return NotImplemented
     if not _can_add(self, other, alpha) or not torch.can_cast(torch.promote_types(self.dtype, other.dtype), self.dtype):
@@ -223,6 +228,8 @@ def _times_sparse(self: Tensor, other: Tensor) -> Any:
 
 
 def _product(name: str, self: Any, other: Any) -> Any:
+    if is_matrix(self) and _is_number(other):
+        return with_compressed_values(self, _times_number(as_coo(self), other)._values())
     if not _coo_or_strided(self, other):
         return NotImplemented
     if is_coo(self) and _is_number(other):
@@ -369,6 +376,8 @@ for _name in OF_COALESCED:
 
 @rule("aten.neg.default", source="sparse")
 def _neg(self: Tensor) -> Any:
+    if is_matrix(self):
+        return with_compressed_values(self, aten.neg.default(aten.values.default(self)))
     return with_values(self, aten.neg.default(aten._values.default(self))) if is_coo(self) else NotImplemented
 
 

@@ -9,6 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.decomps.sparse.compressed import (
+    as_coo,
+    compressed_parts,
+    is_matrix,
+    make_compressed,
+    of_coo,
+    with_compressed_values,
+)
 from eagerdecomp.decomps.sparse.parts import (
     add_to_dense,
     coalesced,
@@ -42,6 +50,8 @@ def _coalesce(self: Tensor) -> Any:
 @rule("aten._to_dense.default", takes_sparse=True)
 def _to_dense(self: Tensor, dtype: torch.dtype | None = None, masked_grad: bool | None = None) -> Any:
     """Zeros to which every element is added."""
+    if is_matrix(self) and dtype is None:
+        self = as_coo(self)
     if not is_coo(self):
         return NotImplemented
     if dtype is not None:
@@ -63,6 +73,10 @@ def _sparsified(self: Tensor, sparse_dim: int) -> Any:
 
 @rule("aten._to_sparse.default", takes_sparse=True)
 def _to_sparse(self: Tensor, *, layout: Any = None, blocksize: Any = None, dense_dim: int | None = None) -> Any:
+    if layout in (torch.sparse_csr, torch.sparse_csc) and blocksize is None and not dense_dim:
+        return _compressed(self, layout)
+    if is_matrix(self) and layout in (None, torch.sparse_coo) and blocksize is None and not dense_dim:
+        return as_coo(self)
     if layout not in (None, torch.sparse_coo) or self.layout not in (torch.strided, torch.sparse_coo):
         return NotImplemented
     if is_coo(self):
@@ -76,6 +90,8 @@ def _to_sparse(self: Tensor, *, layout: Any = None, blocksize: Any = None, dense
 
 @rule("aten._to_sparse.sparse_dim", takes_sparse=True)
 def _to_sparse_dim(self: Tensor, sparse_dim: int) -> Any:
+    if is_matrix(self) and sparse_dim == 2:
+        return _to_sparse(self)
     if self.layout not in (torch.strided, torch.sparse_coo):
         return NotImplemented
     if is_coo(self):
@@ -87,11 +103,33 @@ def _to_sparse_dim(self: Tensor, sparse_dim: int) -> Any:
     return _sparsified(self, sparse_dim if self.dim() else 0)
 
 
+def _compressed(self: Tensor, layout: torch.layout) -> Any:
+    if self.layout is layout:
+        return NotImplemented
+    if self.layout is torch.strided and self.dim() == 2:
+        return of_coo(_sparsified(self, 2), layout)
+    if is_matrix(self):
+        return of_coo(as_coo(self), layout)
+    return of_coo(self, layout) if is_coo(self) and self.sparse_dim() == self.dim() == 2 else NotImplemented
+
+
+@rule("aten._to_sparse_csr.default", takes_sparse=True)
+def _to_csr(self: Tensor, dense_dim: int | None = None) -> Any:
+    return NotImplemented if dense_dim else _compressed(self, torch.sparse_csr)
+
+
+@rule("aten._to_sparse_csc.default", takes_sparse=True)
+def _to_csc(self: Tensor, dense_dim: int | None = None) -> Any:
+    return NotImplemented if dense_dim else _compressed(self, torch.sparse_csc)
+
+
 # -- copies --------------------------------------------------------------------------------------------------------------------
 
 
 @rule("aten.clone.default", source="sparse")
 def _clone(self: Tensor, *, memory_format: Any = None) -> Any:
+    if is_matrix(self) and memory_format in (None, torch.preserve_format):
+        return with_compressed_values(self, aten.clone.default(aten.values.default(self)))
     if not is_coo(self):
         return NotImplemented
     if memory_format not in (None, torch.preserve_format):
@@ -110,6 +148,10 @@ def _to_copy(
     non_blocking: bool = False,
     memory_format: Any = None,
 ) -> Any:
+    plain = not pin_memory and memory_format in (None, torch.preserve_format)
+    if is_matrix(self) and plain and layout in (None, self.layout):
+        ends, places, values = (aten._to_copy.default(one, device=device) for one in compressed_parts(self))
+        return make_compressed(ends, places, values if dtype is None else retyped(values, dtype), self.shape, self.layout)
     if not is_coo(self) or layout not in (None, torch.sparse_coo) or pin_memory:
         return NotImplemented
     if memory_format not in (None, torch.preserve_format):
@@ -269,6 +311,9 @@ def gathered(dense: Tensor, indices: Tensor) -> Any:
 @rule("aten.sparse_mask.default", takes_sparse=True)
 def _sparse_mask(self: Tensor, mask: Tensor) -> Any:
     """What a tensor holds at the indices of a sparse one."""
+    if is_matrix(mask) and self.layout is torch.strided and self.shape == mask.shape and self.numel():
+        ends, places, _ = compressed_parts(mask)
+        return make_compressed(ends, places, gathered(self, as_coo(mask)._indices()), mask.shape, mask.layout)
     if not is_coo(mask) or self.layout not in (torch.strided, torch.sparse_coo):
         return NotImplemented
     unlike = is_coo(self) and (

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.decomps.sparse.compressed import as_coo, is_matrix
 from eagerdecomp.decomps.sparse.parts import (
     coalesced,
     flat_indices,
@@ -70,7 +71,17 @@ def _fits(mat1: Tensor, mat2: Tensor, *others: Tensor) -> bool:
     return known and all(one.dtype is mat1.dtype for one in (mat2, *others)) and mat1.dtype in _NUMBERS
 
 
+def _fits_compressed(mat1: Tensor, mat2: Tensor, *others: Tensor) -> bool:
+    """Whether eager multiplies a compressed matrix by a dense one."""
+    plain = all(one.layout is torch.strided and one.dtype is mat1.dtype for one in (mat2, *others))
+    return plain and mat2.dim() == 2 and mat1.shape[1] == mat2.shape[0] and mat1.dtype in _SPARSE_BY_SPARSE
+
+
 def _addmm(name: str, self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any, alpha: Any) -> Any:
+    if is_matrix(mat1) and self.layout is mat2.layout is torch.strided:
+        if not _fits_compressed(mat1, mat2, self):
+            raise raise_as_eager(name, self, mat1, mat2, beta=beta, alpha=alpha)
+        mat1 = as_coo(mat1)
     if any(one.layout not in (torch.strided, torch.sparse_coo) for one in (self, mat1, mat2)):
         return NotImplemented
     dense = self.layout is torch.strided and is_coo(mat1) and mat2.layout is torch.strided
@@ -101,6 +112,10 @@ def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, 
 
 @rule("aten.mm.default", source="sparse")
 def _mm(self: Tensor, mat2: Tensor) -> Any:
+    if is_matrix(self) and mat2.layout is torch.strided:
+        if not _fits_compressed(self, mat2):
+            raise raise_as_eager("aten.mm.default", self, mat2)
+        return _times(as_coo(self), mat2)
     if any(one.layout not in (torch.strided, torch.sparse_coo) for one in (self, mat2)):
         return NotImplemented
     both = is_coo(self) and is_coo(mat2)
@@ -117,6 +132,10 @@ def _mm(self: Tensor, mat2: Tensor) -> Any:
 
 @rule("aten.mv.default", source="sparse")
 def _mv(self: Tensor, vec: Tensor) -> Any:
+    if is_matrix(self) and vec.layout is torch.strided and vec.dim() == 1:
+        if not _fits_compressed(self, aten.unsqueeze.default(vec, 1)):
+            raise raise_as_eager("aten.mv.default", self, vec)
+        self = as_coo(self)
     if self.layout not in (torch.strided, torch.sparse_coo):
         return NotImplemented
     known = is_coo(self) and vec.layout is torch.strided and vec.dim() == 1 and self.dim() == 2

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.decomps.sparse.compressed import compressed_parts, is_matrix, make_compressed
 from eagerdecomp.decomps.sparse.parts import (
     add_to_dense,
     coalesced,
@@ -56,8 +57,16 @@ def _transposed(self: Tensor, one: int, other: int) -> Any:
     return make_coo([self.shape[dim] for dim in dims], aten.cat.default(rows, 0), aten.clone.default(values), False)
 
 
+def _flipped(self: Tensor) -> Any:
+    """Compressed rows are the other's compressed columns."""
+    layout = torch.sparse_csc if self.layout is torch.sparse_csr else torch.sparse_csr
+    return make_compressed(*compressed_parts(self), [self.shape[1], self.shape[0]], layout)
+
+
 @rule("aten.transpose.int", source="sparse")
 def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
+    if is_matrix(self) and {_wrapped(dim0, 2), _wrapped(dim1, 2)} == {0, 1}:
+        return _flipped(self)
     if not is_coo(self):
         return NotImplemented
     one, other = _wrapped(dim0, self.dim()), _wrapped(dim1, self.dim())
@@ -68,6 +77,8 @@ def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
 
 @rule("aten.t.default", source="sparse")
 def _t(self: Tensor) -> Any:
+    if is_matrix(self):
+        return _flipped(self)
     if not is_coo(self):
         return NotImplemented
     if self.dim() > 2 or self.sparse_dim() > 2 or self.dense_dim():
@@ -270,6 +281,8 @@ def _sparse_sum(self: Tensor, dim: Sequence[int]) -> Any:
 
 @rule("aten.sum.default", source="sparse")
 def _sum(self: Tensor, *, dtype: Any = None) -> Any:
+    if is_matrix(self):
+        return aten.sum.default(aten.values.default(self), dtype=dtype)
     return aten.sum.default(aten._values.default(self), dtype=dtype) if is_coo(self) else NotImplemented
 
 

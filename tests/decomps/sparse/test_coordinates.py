@@ -252,6 +252,22 @@ def test_a_sparse_tensor_made_before_the_mode_takes_the_route_too() -> None:
     assert got.tolist() == torch.mm(*weights).tolist()
 
 
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(lambda: torch.sparse_coo_tensor(INDICES, torch.ones(4), (2, 3)), id="made"),
+        pytest.param(lambda: torch.sparse_coo_tensor(INDICES, torch.ones(4)), id="made without a size"),
+        pytest.param(lambda: dense().to_sparse(), id="to_sparse"),
+        pytest.param(lambda: dense().to_sparse_csr() @ torch.ones(3, 2), id="csr"),
+        pytest.param(lambda: torch.sparse.mm(twice(), dense().t()), id="sparse.mm"),
+        pytest.param(lambda: torch.sparse.sum(twice()), id="sum"),
+    ],
+)
+def test_in_inference_mode_where_compositions_arrive_whole(run: Callable[[], Any]) -> None:
+    with torch.inference_mode():
+        check_sparse(run, times=3)
+
+
 def matrices(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     """A sparse matrix with duplicates, and a dense one that it multiplies."""
     height, width, count = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(0, 8))

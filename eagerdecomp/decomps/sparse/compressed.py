@@ -1,0 +1,128 @@
+"""Matrices of compressed rows or columns (CSR, CSC): where each row ends, the column of each element, and its value.
+
+What gives a dense result goes by coordinates; what keeps the layout works on the values. Batches of matrices, dense dimensions and
+blocks (BSR, BSC) have no rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.sparse.parts import coalesced, make_coo, retyped
+from eagerdecomp.rules.rule import rule
+
+__all__ = ["as_coo", "compressed_parts", "is_matrix", "make_compressed", "of_coo", "with_compressed_values"]
+
+aten = torch.ops.aten
+
+
+def is_matrix(value: Any) -> bool:
+    """Whether a value is a matrix of compressed rows or columns."""
+    plain = isinstance(value, Tensor) and value.layout in (torch.sparse_csr, torch.sparse_csc)
+    return plain and value.dim() == 2 and value.dense_dim() == 0
+
+
+def compressed_parts(self: Tensor) -> tuple[Any, Any, Any]:
+    """Where each row ends, beginning with 0, the columns, and the values; of compressed columns the other way round."""
+    if self.layout is torch.sparse_csr:
+        return aten.crow_indices.default(self), aten.col_indices.default(self), aten.values.default(self)
+    return aten.ccol_indices.default(self), aten.row_indices.default(self), aten.values.default(self)
+
+
+def make_compressed(ends: Tensor, places: Tensor, values: Tensor, size: Sequence[int], layout: torch.layout) -> Any:
+    """The matrix that these are the parts of."""
+    options = {"dtype": values.dtype, "layout": layout, "device": values.device}
+    return aten._sparse_compressed_tensor_unsafe.default(ends, places, values, list(size), **options)
+
+
+def with_compressed_values(self: Tensor, values: Tensor) -> Any:
+    """Other values in the same places."""
+    ends, places, _ = compressed_parts(self)
+    return make_compressed(aten.clone.default(ends), aten.clone.default(places), values, self.shape, self.layout)
+
+
+def as_coo(self: Tensor) -> Any:
+    """The same matrix in coordinates, in order where its rows are compressed."""
+    ends, places, values = compressed_parts(self)
+    rows = self.layout is torch.sparse_csr
+    indices = aten._convert_indices_from_csr_to_coo.default(ends, places, transpose=not rows)
+    return make_coo(self.shape, retyped(indices, torch.int64), values, rows)
+
+
+def of_coo(self: Tensor, layout: torch.layout) -> Any:
+    """The compressed form of a matrix in coordinates."""
+    self = coalesced(self)
+    indices, values = aten._indices.default(self), aten._values.default(self)
+    rows, columns = aten.select.int(indices, 0, 0), aten.select.int(indices, 0, 1)
+    if layout is torch.sparse_csr:
+        ends = aten._convert_indices_from_coo_to_csr.default(rows, self.shape[0])
+        return make_compressed(ends, aten.clone.default(columns), aten.clone.default(values), self.shape, layout)
+    order = aten.sort.stable(columns, stable=True)[1]
+    ends = aten._convert_indices_from_coo_to_csr.default(aten.index_select.default(columns, 0, order), self.shape[1])
+    places, values = aten.index_select.default(rows, 0, order), aten.index_select.default(values, 0, order)
+    return make_compressed(ends, places, values, self.shape, layout)
+
+
+def _checked() -> bool:
+    """Whether the parts of a tensor are checked as it is made, which reads them."""
+    return bool(torch.sparse.check_sparse_tensor_invariants.is_enabled())  # type: ignore[no-untyped-call]
+
+
+@rule("aten.sparse_compressed_tensor.comp_plain_value_size", takes_sparse=True)
+def _made(
+    compressed_indices: Tensor,
+    plain_indices: Tensor,
+    values: Tensor,
+    size: Sequence[int],
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> Any:
+    if _checked() or layout is None or pin_memory:
+        return NotImplemented
+    return make_compressed(compressed_indices, plain_indices, values, size, layout)
+
+
+@rule("aten.sparse_compressed_tensor.comp_plain_value", takes_sparse=True)
+def _made_without_size(
+    compressed_indices: Tensor,
+    plain_indices: Tensor,
+    values: Tensor,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> Any:
+    """As wide as the last column that holds an element."""
+    matrix = layout in (torch.sparse_csr, torch.sparse_csc) and compressed_indices.dim() == values.dim() == 1
+    if _checked() or not matrix or pin_memory:
+        return NotImplemented
+    width = 0
+    if plain_indices.numel():
+        width = int(aten._local_scalar_dense.default(aten.amax.default(plain_indices))) + 1
+    height = compressed_indices.shape[0] - 1
+    size = [height, width] if layout is torch.sparse_csr else [width, height]
+    return make_compressed(compressed_indices, plain_indices, values, size, layout)
+
+
+@rule("aten.sparse_sampled_addmm.default", takes_sparse=True)
+def _sampled(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """The product where `self` holds an element, each by itself: a row by a column."""
+    fits = is_matrix(self) and self.layout is torch.sparse_csr and mat1.layout is mat2.layout is torch.strided
+    fits = fits and mat1.dim() == mat2.dim() == 2 and mat1.shape[1] == mat2.shape[0]
+    if not fits or list(self.shape) != [mat1.shape[0], mat2.shape[1]] or not self.dtype is mat1.dtype is mat2.dtype:
+        return NotImplemented
+    indices, values = aten._indices.default(as_coo(self)), aten.values.default(self)
+    left = aten.index_select.default(mat1, 0, aten.select.int(indices, 0, 0))
+    right = aten.index_select.default(aten.permute.default(mat2, [1, 0]), 0, aten.select.int(indices, 0, 1))
+    found = aten.mul.Scalar(aten.sum.dim_IntList(aten.mul.Tensor(left, right), [1]), alpha)
+    if beta != 0:
+        found = aten.add.Tensor(aten.mul.Scalar(values, beta), found)
+    return with_compressed_values(self, found)

@@ -1,0 +1,125 @@
+"""Matrices of compressed rows and columns, against eager: products, conversions and gradients, on dense kernels alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from on_dense_kernels import check_sparse
+from torch import Tensor
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+DTYPES = (torch.float32, torch.float64, torch.complex64, torch.int64, torch.bfloat16)
+
+
+def coo() -> Tensor:
+    return torch.sparse_coo_tensor([[0, 1, 1], [2, 0, 1]], [3.0, 4, 5], (2, 3)).coalesce()
+
+
+def csr() -> Tensor:
+    return coo().to_sparse_csr()
+
+
+def dense(dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.arange(12.0).view(3, 4).to(dtype)
+
+
+OF_ANY: dict[str, Callable[[Tensor], Any]] = {
+    "times a matrix": lambda a: a @ dense(a.dtype),
+    "times a vector": lambda a: a @ dense(a.dtype)[:, 0],
+    "addmm": lambda a: torch.addmm(torch.ones(2, 4, dtype=a.dtype), a, dense(a.dtype), beta=2, alpha=3),
+    "sparse.mm": lambda a: torch.sparse.mm(a, dense(a.dtype)),
+    "transposed, times a matrix": lambda a: a.t() @ torch.ones(2, 2, dtype=a.dtype),
+    "of a wrong size": lambda a: a @ torch.ones(2, 2, dtype=a.dtype),
+    "to_dense": lambda a: a.to_dense(),
+    "to_sparse": lambda a: a.to_sparse(),
+    "to_sparse_csr": lambda a: a.to_sparse_csr(),
+    "to_sparse_csc": lambda a: a.to_sparse_csc(),
+    "t": lambda a: a.t(),
+    "transpose": lambda a: a.transpose(0, 1),
+    "clone": lambda a: a.clone(),
+    "detach": lambda a: a.detach(),
+    "to another dtype": lambda a: a.to(torch.complex128),
+    "times a number": lambda a: a * 2,
+    "neg": lambda a: -a,
+    "sum": lambda a: a.sum(),
+    "to a dense": lambda a: torch.ones(2, 3, dtype=a.dtype) + a,
+    "to a dense in place": lambda a: torch.ones(2, 3, dtype=a.dtype).add_(a),
+}
+
+
+@pytest.mark.parametrize("name", OF_ANY)
+def test_an_op_is_eagers(name: str) -> None:
+    for dtype in DTYPES:
+        check_sparse(lambda: OF_ANY[name](csr().to(dtype)), times=1)  # noqa: B023 - called at once
+    check_sparse(lambda: OF_ANY[name](coo().to_sparse_csc()), times=1)
+
+
+OTHERS: dict[str, Callable[[], Any]] = {
+    "made": lambda: torch.sparse_csr_tensor(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.ones(3), (2, 3)),
+    "made without a size": lambda: torch.sparse_csr_tensor(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.ones(3)),
+    "of coordinates": lambda: coo().to_sparse_csr(),
+    "of a dense": lambda: dense().to_sparse_csr(),
+    "columns of a dense": lambda: dense().to_sparse_csc(),
+    "by its layout": lambda: dense().to_sparse(layout=torch.sparse_csr),
+    "of zeros, times a matrix": lambda: torch.zeros(2, 3).to_sparse_csr() @ dense(),
+    "indices of 32 bits": lambda: (
+        torch.sparse_csr_tensor(
+            torch.tensor([0, 1, 3], dtype=torch.int32), torch.tensor([2, 0, 1], dtype=torch.int32), torch.ones(3), (2, 3)
+        )
+        @ dense()
+    ),
+    "sampled": lambda: torch.sparse.sampled_addmm(csr(), torch.ones(2, 3), torch.ones(3, 3), beta=0.5, alpha=2.0),
+    "mask": lambda: dense()[:2, :3].sparse_mask(csr()),
+    "parts": lambda: (csr().crow_indices(), csr().col_indices(), csr().values(), csr()._nnz()),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_call_is_eagers(name: str) -> None:
+    check_sparse(OTHERS[name])
+
+
+def test_the_gradient_of_a_product_is_eagers() -> None:
+    def of_dense() -> Any:
+        x = dense().requires_grad_()
+        (csr() @ x).pow(2).sum().backward()
+        return x.grad
+
+    def of_values() -> Any:
+        values = torch.tensor([3.0, 4, 5], requires_grad=True)
+        made = torch.sparse_csr_tensor(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), values, (2, 3))
+        (made @ dense()).pow(2).sum().backward()
+        return values.grad
+
+    check_sparse(of_dense, times=1)
+    check_sparse(of_values, times=1)
+
+
+def test_messages_pass_along_the_edges_of_a_graph() -> None:
+    """A layer as those of graph networks: an adjacency, made of coordinates, scaled by degrees, compressed, and multiplied."""
+
+    def run() -> Any:
+        torch.manual_seed(0)
+        edges, x = torch.tensor([[0, 1, 2, 2, 3], [1, 0, 3, 1, 2]]), torch.randn(4, 3)
+        layers = [torch.nn.Linear(3, 5), torch.nn.Linear(5, 2)]
+        optimizer = torch.optim.SGD([one for layer in layers for one in layer.parameters()], 0.1)
+        losses = []
+        for _ in range(2):
+            adjacency = torch.sparse_coo_tensor(edges, torch.ones(5), (4, 4)).coalesce()
+            degree = torch.sparse.sum(adjacency, 1).to_dense().clamp(min=1).rsqrt()
+            scaled = torch.sparse_coo_tensor(adjacency.indices(), degree[adjacency.indices()[0]], (4, 4)).to_sparse_csr()
+            hidden = x
+            for layer in layers:
+                hidden = torch.relu(scaled @ layer(hidden))
+            loss = hidden.pow(2).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        return [losses, [layer.weight.detach() for layer in layers]]
+
+    check_sparse(run, times=1)
