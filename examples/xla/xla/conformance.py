@@ -39,17 +39,17 @@ def main() -> int:
     elif options.family:
         ops = [f"aten.{name}" if "." in name else f"aten.{name}.default" for name in FAMILIES[options.family]]
 
-    def tell(done: int, total: int, verdict: Any) -> None:
+    def progress(done: int, total: int, verdict: Any) -> None:
         if verdict is not None:
             print(f"{done}/{total} {verdict.op}: {verdict.state}", file=sys.stderr, flush=True)
             for failure in verdict.failures:
                 print(f"    {failure.message}\n    {failure.example}", file=sys.stderr, flush=True)
 
-    report = run_conformance(xla.checked, ops=ops, profile=options.profile, isolate=False, programs=False, tell=tell)
+    report = run_conformance(xla.checked, ops=ops, profile=options.profile, isolate=False, programs=False, progress=progress)
     print(report)
     if options.json:
         options.json.write_text(report.to_json(), encoding="utf-8")
-    return int(bool(report.of("wrong")))
+    return int(bool(report.failures))
 
 
 if __name__ == "__main__":
