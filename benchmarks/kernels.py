@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from benchmarks.cases import CASES, TINY, Case
 from benchmarks.figures import Figure, Section, Settings
 from benchmarks.rivals import Naive
@@ -17,6 +19,7 @@ from eagerdecomp.ops.opset import core_aten
 __all__ = ["measure"]
 
 _SHOWN = 8
+_PARAMETERS = 100
 
 
 def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
@@ -43,10 +46,32 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
             ),
             Figure("ours, all ops together", sum(row["ours"] for row in both)),
             Figure("shipped, all ops together", sum(row["shipped"] for row in both)),
+            *(
+                Figure(f"{name}, ours", _calls(mode, *_optimizer(foreach=way == "foreach", fused=way == "fused")))
+                for way in ("single", "foreach", "fused")
+                for name in [f"a step of AdamW on {_PARAMETERS} parameters, {way}"]
+            ),
         ],
         {"Most kernel calls (ours, shipped)": [f"{row['op']} {row['ours']}, {row['shipped'] or '-'}" for row in dearest]},
         rows,
     )
+
+
+def _optimizer(*, foreach: bool, fused: bool) -> tuple[Callable[[], Any], int]:
+    """A step on many small parameters."""
+    parameters = [torch.nn.Parameter(torch.ones(64)) for _ in range(_PARAMETERS)]
+    for parameter in parameters:
+        parameter.grad = torch.ones(64)
+    return torch.optim.AdamW(parameters, foreach=foreach, fused=fused).step, 2  # the first makes the state
+
+
+def _calls(mode: Any, run: Callable[[], Any], warm: int) -> int:
+    with mode:
+        for _ in range(warm):
+            run()
+    with BackendRecorder() as seen, mode:
+        run()
+    return sum(seen.ops.values())
 
 
 def _count(case: Case, mode: Any, warm: int) -> int:

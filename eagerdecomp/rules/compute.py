@@ -25,8 +25,10 @@ _KEPT = 64
 def told(read: Callable[..., Any], tell: Callable[[str], None]) -> Callable[..., Any]:
     """`READ`, which first records why no program serves the call that reads."""
 
+    why = f"reads the data of a tensor ({READ})"
+
     def run(tensor: Tensor) -> Any:
-        tell(f"reads the data of a tensor ({READ})")
+        tell(why)
         return read(tensor)
 
     return run

@@ -25,6 +25,7 @@ __all__ = [
     "Rule",
     "dropped_rules",
     "first_applicable",
+    "has_kernels",
     "index_rules",
     "library_rule",
     "library_rules",
@@ -194,6 +195,12 @@ def to_be_fused(call: Call) -> bool:
     """Whether a linked rule runs to be recorded for a backend's hook, which wants one expression of whole tensors: blocks that fit
     a cache gain nothing there, and what reads a number cannot be recorded."""
     return isinstance(call, _Dispatched) and call.fused
+
+
+def has_kernels(call: Call, *ops: OpOverload) -> bool:
+    """Whether a rule is linked for a set that has kernels for all these ops; not while it is recorded, or asked for no set."""
+    is_kernel = getattr(call, "is_kernel", None)
+    return is_kernel is not None and all(map(is_kernel, ops))
 
 
 class NoRoute(Exception):

@@ -54,7 +54,9 @@ class Entry:
     def count_bypass(self, why: str) -> None:
         """Count the current call as one that ran its rule without a program."""
         self.why_bypassed = why
-        if self._first_of_call():
+        thread = threading.get_ident()
+        if self.seen.get(thread) != self.calls:  # `_first_of_call`, without its frame: some rules read many tensors
+            self.seen[thread] = self.calls
             self.bypassed += 1
 
     def count_random(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:

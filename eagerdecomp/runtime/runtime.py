@@ -214,15 +214,14 @@ class Runtime:
         assert decision.when is not None
         return guarded_kernel(entry, kernel_of(op, decision.kernel), decision.when, decomposed)
 
+    def _is_kernel(self, op: OpOverload) -> bool:
+        """Whether a kernel of the set runs every call of an op."""
+        decision = self.planner.decide(op)
+        return decision.kernel is not None and decision.when is None
+
     def _counting_random(self, entry: Entry, run: Handler) -> Handler:
         """Wrap what decomposes a random op: count the calls whose numbers are not known to be eager's."""
-        decide = self.planner.decide
-
-        def in_set(op: OpOverload) -> bool:
-            decision = decide(op)
-            return decision.kernel is not None and decision.when is None
-
-        entry.same_numbers = same_numbers(entry.op, in_set, self.planner.has_user_rule)
+        entry.same_numbers = same_numbers(entry.op, self._is_kernel, self.planner.has_user_rule)
         if entry.same_numbers is None:
             return run
 
@@ -250,7 +249,7 @@ class Runtime:
             call = functools.partial(self._linked, entry, next_rules, op, kernel_of)
             used: set[OpOverload] = set()
             try:
-                bound = rule.bind(_noting(used, call))
+                bound = rule.bind(_noting(used, call, self._is_kernel))
             except NoRoute as failure:
                 attempts.append((rule, "", failure.without_frames()))
                 continue
@@ -348,13 +347,14 @@ def _checked_at_first(entry: Entry, make: Callable[[KernelOf], Handler]) -> Hand
     return first
 
 
-def _noting(bound: set[OpOverload], linked: Call) -> Call:
-    """`linked`, which notes what it is asked for."""
+def _noting(bound: set[OpOverload], linked: Call, is_kernel: Callable[[OpOverload], bool]) -> Call:
+    """`linked`, which notes what it is asked for, and knows for which ops it gives a kernel of the set (`rule.has_kernels`)."""
 
     def call(used: OpOverload) -> Handler:
         bound.add(used)
         return linked(used)
 
+    call.is_kernel = is_kernel  # type: ignore[attr-defined]
     return call
 
 

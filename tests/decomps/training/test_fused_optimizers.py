@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.testing._internal.common_optimizers import optim_db
 
 import eagerdecomp as ed
+from eagerdecomp.decomps.training import fused_optimizers
 from eagerdecomp.rules import writeback
 
 aten = torch.ops.aten
@@ -159,6 +160,52 @@ def test_long_lists_cost_few_kernels_each() -> None:
     assert kernel_calls(lambda: aten._fused_adam_(*lists, [], counted, **ADAM)) <= 8 * (13 + 1) + 3  # a read step each
     assert kernel_calls(lambda: aten._fused_adamw_(*lists, [], [counted[0]] * 8, **ADAM)) <= 8 * (13 + 1) + 4
     assert kernel_calls(lambda: aten._fused_sgd_(*lists[:3], **SGD)) <= 8 * 7 + 1
+
+
+def test_a_hundred_small_parameters_cost_what_is_written_and_read_of_each() -> None:
+    lists, counted = filled([(3, 4)] * 90 + [(7,)] * 10, torch.float32, 4), steps(1) * 100
+    assert kernel_calls(lambda: aten._fused_adamw_(*lists, [], counted, **ADAM)) <= 100 * (3 + 1) + 50
+    assert kernel_calls(lambda: aten._fused_sgd_(*lists[:3], **SGD)) <= 100 * 2 + 30
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_small_parameters_are_stepped_together(dtype: torch.dtype) -> None:
+    """Joined where they have shape, strides and numbers in common: in any order, with others between them."""
+    *lists, maxima = filled([(3, 4), (2, 4), (0, 4), (1, 4), (), (1, 4), (3, 4), (2, 4), (2,), (3,), (1,), (4,)], dtype, 5)
+    for tensors in (*lists, maxima):
+        tensors[6] = tensors[6].t().contiguous().t()  # strides of its own
+    flags = {"grad_scale": torch.tensor(2.0), "found_inf": torch.tensor(0.0)}
+    for counted in (steps(1) * 12, steps(12), [*steps(1) * 6, *(one + 1 for one in steps(1) * 6)]):
+        check(aten._fused_adamw_, *lists, [], counted, **ADAM)
+    check(aten._fused_adam_, *lists, maxima, steps(1) * 12, **ADAM | {"amsgrad": True}, **flags)
+    check(aten._fused_adam_, *lists, maxima, steps(1) * 12, **ADAM | {"amsgrad": True}, **flags | {"found_inf": torch.tensor(1.0)})
+    check(aten._fused_adagrad_, *lists[:3], steps(1) * 12, lr=0.1, lr_decay=0.1, weight_decay=0.1, eps=1e-3, maximize=False)
+    check(aten._fused_sgd_, *lists[:3], **SGD, **flags)
+
+
+def test_large_stacks_are_made_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = filled([(3, 4)] * 11, torch.float32, 4)
+    for size in (40, 200, 250):
+        monkeypatch.setattr(fused_optimizers, "_STACK", size)
+        check(aten._fused_adamw_, *lists, [], steps(1) * 11, **ADAM)
+
+
+def test_parameters_that_share_memory_are_stepped_one_after_the_other() -> None:
+    (whole, grads, buffers) = (torch.rand(9, 3) for _ in range(3))
+    apart = [list(one.split(1)) for one in (whole, grads, buffers)]
+    check(aten._fused_sgd_, *apart, **SGD)
+    overlapping = [whole[at : at + 2] for at in range(8)]
+    check(aten._fused_sgd_, overlapping, *([torch.rand(2, 3) for _ in range(8)] for _ in range(2)), **SGD)
+    check(aten._fused_sgd_, apart[0], [one[:1] for one in overlapping[1:] * 2][:9], apart[2], **SGD)
+    again = [torch.rand(2, 3)] * 5
+    check(aten._fused_sgd_, again, *([torch.rand(2, 3) for _ in range(5)] for _ in range(2)), **SGD)
+
+
+def test_a_set_that_cannot_join_steps_each_parameter() -> None:
+    lists = filled([(3, 4)] * 6, torch.float32, 4)
+    needed = ["add.Tensor", "add.Scalar", "mul.Tensor", "mul.Scalar", "div.Tensor", "sqrt.default", "copy_.default", "full.default"]
+    ops = ed.OpSet(f"aten.{name}" for name in [*needed, "_local_scalar_dense.default"])
+    check(aten._fused_adamw_, *lists, [], steps(1) * 6, **ADAM, ops=ops)
 
 
 def steps_as_parameters(count: int) -> list[Tensor]:
