@@ -2,7 +2,7 @@
 
 The wheels of a package index are built with CUDA and do not load next to a CPU build of torch; then `import torchvision` fails, and
 with it timm and transformers. The two ops that the import asks for are declared here, and `nms` gets a kernel in plain torch, for
-eager to be compared with: the library decomposes it itself. A device made in Python gets that one always.
+eager to be compared with: the library decomposes it itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ def prepare_torchvision() -> None:
         from torchvision.ops import boxes
 
         boxes._assert_has_ops = lambda: None
-    torch.library.impl(NMS, "PrivateUse1")(_nms)
 
 
 def _nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:

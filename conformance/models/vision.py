@@ -168,8 +168,7 @@ def _targets() -> list[dict[str, Tensor]]:
     boxes = torch.tensor([[4.0, 4.0, 30.0, 30.0], [20.0, 10.0, 60.0, 50.0]])
     masks = torch.zeros(2, 64, 64, dtype=torch.uint8)
     masks[0, 4:30, 4:30] = masks[1, 10:50, 20:60] = 1
-    keypoints = torch.tensor([[[10.0, 12.0, 1.0], [20.0, 8.0, 1.0]], [[30.0, 20.0, 1.0], [50.0, 40.0, 0.0]]])
-    return [{"boxes": boxes, "labels": torch.tensor([1, 2]), "masks": masks, "keypoints": keypoints} for _ in range(2)]
+    return [{"boxes": boxes, "labels": torch.tensor([1, 2]), "masks": masks} for _ in range(2)]
 
 
 def _detect(model: nn.Module, batch: Any) -> Tensor:
@@ -203,7 +202,7 @@ class _Regions(nn.Module):
         self.stem = nn.Conv2d(3, 8, 3, stride=4, padding=1)
         self.places = nn.Conv2d(8, 2 * 2 * 9, 3, padding=1)
         self.shares = nn.Conv2d(8, 2 * 9, 3, padding=1)
-        self.deformable = torchvision.ops.DeformConv2d(8, channels, 3, padding=1, groups=1)
+        self.deformable = torchvision.ops.DeformConv2d(8, channels, 3, padding=1)
         self.head = nn.Identity() if sensitive else nn.Conv2d(channels, CLASSES, 1)
         self.pool = getattr(torchvision.ops, pool)
         self.how = {"output_size": bins, "spatial_scale": 0.25, **options}
@@ -255,9 +254,7 @@ OTHERS = (
     _detection("maskrcnn_resnet50_fpn", **SMALL_IMAGES),
     _detection("retinanet_resnet50_fpn", **SMALL_IMAGES),
     _detection("fcos_resnet50_fpn", **SMALL_IMAGES),
-    _detection("keypointrcnn_resnet50_fpn", num_keypoints=2, **SMALL_IMAGES),
     _detection("ssdlite320_mobilenet_v3_large"),
-    _detection("ssd300_vgg16"),
     _regions("roi_align", sampling_ratio=2, aligned=True),
     _regions("roi_pool"),
     _regions("ps_roi_align"),
