@@ -48,7 +48,7 @@ def test_kernels_that_open_most_come_first_and_together_open_all() -> None:
     wanted = Digest(Record(RECORD.head, LINES, unsupported=gaps)).wanted
     assert [(one.kernels, one.ops, one.calls) for one in wanted] == [
         ((CAT,), ("aten.stack.default", "aten.hstack.default"), 7),
-        (("aten.gelu.default",), ("aten.gelu.default",), 1),
+        ((ERF,), ("aten.gelu.default",), 1),  # of Core ATen, so that it opens more
         (("aten.vstack.default",), ("aten.vstack.default",), 3),
     ]
     kernels = {kernel for one in wanted for kernel in one.kernels}
