@@ -18,6 +18,7 @@ from benchmarks import (
     growth,
     installs,
     kernels,
+    linalg,
     memory,
     models,
     ops,
@@ -49,6 +50,7 @@ SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
     "install": installs.measure,
     "verify": verify.measure,
     "compared": compared.measure,
+    "linalg": linalg.measure,
     "scans": scans.measure,
 }
 

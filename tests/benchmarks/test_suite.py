@@ -37,6 +37,7 @@ ROWS = {
     "verify": {"model", "kind", "times", "ratios"},
     "plan": {"set", "seconds", "supported", "closed"},
     "compared": set(),
+    "linalg": {"op", "size", "kernels", "times", "ratios"},
     "scans": {"scan", "kind", "times", "ratios", "native", "ours"},
 }
 
