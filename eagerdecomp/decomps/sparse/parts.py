@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.rules.failed_routes import make_final
 from eagerdecomp.rules.rule import NoRoute
@@ -50,7 +51,8 @@ def raise_as_eager(name: str, *args: Any, **kwargs: Any) -> NoRoute:
     """
     op = op_called(name)
     try:
-        op._op(*args, **kwargs)
+        with no_current_modes():  # nothing is computed, and nothing reaches a backend
+            op._op(*args, **kwargs)
     except (RuntimeError, IndexError, TypeError, ValueError) as error:  # `NotImplementedError` is one of the first
         make_final(error)
         raise
