@@ -142,6 +142,19 @@ The same table serves `make_fx(decomposition_table=...)`, AOTAutograd (`aot_auto
 `ed.decompositions(backend, rules=[...])` takes a backend and your own rules.
 """
 
+_LIMITS = """\
+Limits:
+
+- The table holds no op that writes to an argument. Functionalization, a part of export and AOTAutograd, replaces those ops;
+  `make_fx` alone keeps them. Trace `torch.func.functionalize(f)` there.
+- A rule that reads a tensor's data does not run: the op's next rule does, or the op stays (`histc`, `multinomial`, `bincount`).
+  Checks that read data and return nothing (`_linalg_check_errors`) stay too.
+- An op stays whole if no rule leads to the set without writes. AOTAutograd takes `prims.as_strided` for a write, so that on a set
+  of prims slices and what needs them (`sort`, `median`) stay.
+- With symbolic sizes, rules that hold for every size come first. A rule whose number of calls depends on a size (scans, matrix
+  factorizations) fixes it by a guard where it is the only one.
+"""
+
 
 def markdown(rows: Sequence[Row], ours: int, theirs: int) -> str:
     """The page."""
@@ -167,14 +180,7 @@ def markdown(rows: Sequence[Row], ours: int, theirs: int) -> str:
     lines += [f"- {row.name}: {row.off or ', '.join(sorted(row.ours or ()))}" for row in exported if row.off or row.ours] or [
         "- none"
     ]
-    lines += [
-        "",
-        "Limits: a rule whose number of calls depends on a size (scans, matrix factorizations) fixes that size in a program of",
-    ]
-    lines += [
-        "dynamic shapes, by a guard that `torch.export` reports. Ops whose result depends on data keep torch's own rules.",
-        "",
-    ]
+    lines += ["", _LIMITS]
     return "\n".join(lines)
 
 

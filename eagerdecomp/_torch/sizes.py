@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ import torch
 from eagerdecomp._torch.private import private
 from eagerdecomp._torch.tensors import FakeTensorMode
 
-__all__ = ["Sizes", "needs_data"]
+__all__ = ["Sizes", "fact_of_size", "guards_ignored", "needs_data"]
 
 
 #: What torch calls a function of sizes in its analysis, the function, and how many of the operands it takes.
@@ -134,3 +136,19 @@ def needs_data(error: Exception) -> bool:
     """Whether an error says that code asked for a size which only data decide, as in a program that is exported."""
     module = sys.modules.get("torch.fx.experimental.symbolic_shapes")  # loaded where there are such sizes
     return module is not None and isinstance(error, module.GuardOnDataDependentSymNode)
+
+
+@contextmanager
+def guards_ignored(mode: FakeTensorMode) -> Iterator[None]:
+    """Keep no guard of what code asks of symbolic sizes of this mode, and no size that follows from data, while it is held."""
+    with ExitStack() as stack:
+        if mode.shape_env is not None:
+            stack.enter_context(mode.shape_env.suppress_guards())
+            stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
+        yield
+
+
+def fact_of_size(size: Any) -> Any:
+    """What tells a symbolic number from others, of other analyses too; hashable, unlike the number."""
+    env = getattr(size.node, "shape_env", None)
+    return str(size), None if env is None else weakref.ref(env)

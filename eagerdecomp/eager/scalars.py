@@ -27,7 +27,10 @@ def real_number(value: Any, dtype: torch.dtype) -> Any:
 
 
 def holds(dtype: torch.dtype, value: Any) -> bool:
-    """Whether ATen takes a number for one of a real dtype: whole ones below zero wrap around in bytes, infinities are floats."""
+    """Whether ATen takes a number for one of a real dtype: whole ones below zero wrap around in bytes, infinities are floats. A
+    symbolic one counts as held: to check its value would fix the sizes that it follows from."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return True
     if isinstance(value, complex):
         if value.imag:
             return False
@@ -40,13 +43,16 @@ def holds(dtype: torch.dtype, value: Any) -> bool:
 
 
 def held_number(value: Any, dtype: torch.dtype) -> Any:
-    """A number as one of `dtype`, as ATen makes it: of floats integers without their fractions, of complex numbers real ones.
+    """A number as one of `dtype`, as ATen makes it: of floats integers without their fractions, of complex numbers real ones. A
+    symbolic one of a fitting kind stays as it is.
 
     Raises:
         RuntimeError: if it is none, in eager's words.
     """
     if dtype is torch.bool:
         return bool(value)
+    if isinstance(value, torch.SymInt) or (isinstance(value, torch.SymFloat) and (dtype.is_floating_point or dtype.is_complex)):
+        return value
     if isinstance(value, complex) and value.imag and not dtype.is_complex:
         raise not_held(dtype)
     value = real_number(value, dtype)

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import struct
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from eagerdecomp._torch.modes import DispatchMode
-from eagerdecomp._torch.ops import OpOverload, op_names, overload
-from eagerdecomp._torch.sizes import needs_data
-from eagerdecomp.eager.observe import leaves_of
+from eagerdecomp._torch.dispatcher import takes_numbers
+from eagerdecomp._torch.dynamo import no_new_guards, traced_functional
+from eagerdecomp._torch.fake import fake_mode_or_new, handling_fakes
+from eagerdecomp._torch.modes import DispatchMode, no_current_modes
+from eagerdecomp._torch.ops import OpOverload, call_at_key, op_names, overload
+from eagerdecomp._torch.sizes import fact_of_size, guards_ignored, needs_data
+from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
+from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
+from eagerdecomp.eager.observe import leaves_of, mapped
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
-from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
+from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite, tensors_in
 from eagerdecomp.planner.planner import Planner, planner_of
+from eagerdecomp.rules.failed_routes import eager_accepts
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 
 __all__ = ["decompositions"]
+
+#: Calls whose rule is remembered at most.
+_REMEMBERED = 4096
+
+#: Rules within rules, deeper than which a search is taken for endless.
+_MAX_DEPTH = 32
+
+#: What a rule may raise on tensors without data, or on sizes that may be any number.
+_UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError, struct.error)
 
 
 def decompositions(
@@ -34,12 +52,13 @@ def decompositions(
 
     Args:
         supported_ops: the ops that stay; a `Backend`, an `OpSet`, or an iterable of overloads, packets or names.
-        ops: the ops to decompose, all others are left out; by default every registered op that is not in the set.
+        ops: the ops to decompose, all others are left out; by default every registered op that is not in the set. The table never
+            holds ops that write: functionalization, a part of export and of AOTAutograd, replaces them; `make_fx` alone does not.
         rules: your own decompositions (`register_decomposition`), each before all others of its op.
 
     Returns:
-        For each op with a rule, a function of its arguments. It returns ``NotImplemented`` for a call that no rule covers, or whose
-        rules ask for sizes that only data decide: the tool keeps such a call as it is.
+        For each op with a rule, a function of its arguments. It returns ``NotImplemented`` for a call that no rule brings to the
+        set without reading a tensor's data: the tool keeps such a call as it is.
 
     Raises:
         OpSetError: for an unknown op name.
@@ -59,53 +78,219 @@ def decompositions(
     planner = planner_of(as_backend(supported_ops), index_rules(rules).values())
     wanted = [op for name in op_names() if (op := overload(name)) is not None] if ops is None else resolve_ops(ops)
     found = ((op, _rules_of(planner, op)) for op in wanted)
-    return {op: _decomposition(op, its_rules) for op, its_rules in found if its_rules}
+    routes = _Routes(planner, {op: its_rules for op, its_rules in found if its_rules}, all_ops=ops is None)
+    return {op: routes.decomposition(op) for op in routes.rules}
 
 
 def _rules_of(planner: Planner, op: OpOverload) -> Sequence[Rule]:
     """The rules of an op; none for an op of the set, and for plumbing. C++ compositions among them: a tool that is given a table
     keeps the composite ops that it does not hold."""
     decision = planner.decide(op)
-    if decision.plumbing or decision.kernel is not None or facts_of(op).mutated:
+    supported = decision.kernel is not None and decision.when is None
+    if decision.plumbing or supported or facts_of(op).mutated:
         return ()  # functionalization has removed ops that write
     return decision.rules
 
 
-def _decomposition(op: OpOverload, rules: Sequence[Rule]) -> Callable[..., Any]:
-    """A function that runs the first rule which covers a call. Tools decompose composite ops above functionalization, which removes
-    writes; any other op below it."""
+class _Search(threading.local):
+    """The search of one thread.
 
-    def decompose(*args: Any, **kwargs: Any) -> Any:
-        for rule in rules:
+    Attributes:
+        active: a search is under way.
+        chain: the rules under way, outermost first, each with the facts of its call.
+        lowest: the lowest place in the chain at which a rule led back to itself, below the call that is searched now.
+        found: facts of a call -> its rule; None for a call that no rule brings to the set, whatever called it.
+        running: the facts of calls whose rules run for the tool, outermost first.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self.chain: list[tuple[Rule, Any]] = []
+        self.lowest = _MAX_DEPTH
+        self.found: dict[Any, Rule | None] = {}
+        self.running: list[Any] = []
+
+
+class _Routes:
+    """The rules by which calls reach the set.
+
+    A tool cannot take back what a rule called before it failed. So each call is searched first, on fake tensors, where the tool
+    records nothing: the first rule whose calls all lead to the set, by rules in turn, is the one that the tool then runs. With
+    symbolic sizes, rules that hold for every size come first.
+
+    Args:
+        planner: decides for each op.
+        rules: op -> its rules in order.
+        all_ops: the table holds every op with a rule, so that a call of any other op outside the set has no route.
+    """
+
+    def __init__(self, planner: Planner, rules: Mapping[OpOverload, Sequence[Rule]], *, all_ops: bool) -> None:
+        self.rules = rules
+        self._planner = planner
+        self._all_ops = all_ops
+        self._found: dict[Any, Rule | None] = {}  # of calls that a tool made
+        self._search = _Search()
+
+    def decomposition(self, op: OpOverload) -> Callable[..., Any]:
+        """The table's function for an op."""
+
+        def decompose(*args: Any, **kwargs: Any) -> Any:
+            return self._decompose(op, args, kwargs)
+
+        decompose.__name__ = decompose.__qualname__ = f"decompose_{op._schema.name.rpartition('::')[2]}"
+        return decompose
+
+    def _decompose(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if self._search.active:  # a composite, whose own kernel the tool has replaced by this function
+            return self.searched(op, args, kwargs)
+        rule = None if self.is_supported(op, args, kwargs) else self._rule_for(op, args, kwargs)
+        facts, running = _facts(op, args, kwargs), self._search.running
+        if rule is None or facts in running:  # met again: on other strides than in the search, a rule led elsewhere
+            # To export, NotImplemented would be the result of a composite.
+            return call_at_key(op, "CompositeImplicitAutograd")(*args, **kwargs) if is_composite(op) else NotImplemented
+        running.append(facts)
+        try:
+            # Tools decompose composites above functionalization, which removes writes, and any other op below it.
+            if is_composite(op):
+                return rule.apply(args, kwargs, fused=True)
             functional = _Functional(op)
-            try:
-                with nullcontext() if composite else functional:
-                    result = rule.apply(args, kwargs, fused=True)
-            except NoRoute:
-                continue
-            except Exception as error:
-                if not needs_data(error):
-                    raise
-                continue
-            if result is not NotImplemented:
-                return functional.current(result)
-        return NotImplemented
+            with functional:
+                return functional.current(rule.apply(args, kwargs, fused=True))
+        except NoRoute:
+            return NotImplemented
+        finally:
+            running.pop()
 
-    composite = is_composite(op)
-    decompose.__name__ = decompose.__qualname__ = f"decompose_{op._schema.name.rpartition('::')[2]}"
-    return decompose
+    def is_supported(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether a call stays: its op is in the set, for this call, or left to the tool."""
+        if op not in self.rules and not self._all_ops:
+            return True
+        decision = self._planner.decide(op)
+        if decision.kernel is not None:
+            return decision.when is None or bool(decision.when(*args, **kwargs))
+        # A check that returns nothing may stay: what it checks is computed by others.
+        return op not in self.rules and (decision.plumbing or bool(facts_of(op).mutated) or not op._schema.returns)
+
+    # -- search --------------------------------------------------------------------------------------------------------
+
+    def _rule_for(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Rule | None:
+        """The rule that brings a call to the set; None if there is none."""
+        args, kwargs = _mapped(_below_functionalization, args, kwargs)
+        facts = _facts(op, args, kwargs)
+        if facts not in self._found:
+            fakes = fake_mode_or_new(tensors_in([*args, *kwargs.values()]))
+            with no_current_modes():
+                args, kwargs = _mapped(lambda value: _as_fake(value, fakes), args, kwargs)
+            with handling_fakes(fakes), torch.no_grad():
+                found = self._searched_from_outside(op, args, kwargs, fakes)
+            if len(self._found) + len(found) > _REMEMBERED:
+                self._found.clear()
+            self._found.update(found)
+            self._found.setdefault(facts, found.get(_facts(op, args, kwargs)))
+        return self._found[facts]
+
+    def _searched_from_outside(
+        self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], fakes: FakeTensorMode
+    ) -> dict[Any, Rule | None]:
+        """The rules for a call and for all calls below it, by their facts; those that fix no symbolic size, if there are such."""
+        search = self._search
+        search.active, search.chain, search.found = True, [], {}
+        try:
+            for without_guards in (no_new_guards, guards_ignored) if fakes.shape_env is not None else (nullcontext,):
+                search.found = {facts: rule for facts, rule in search.found.items() if rule is not None}
+                try:
+                    with without_guards(fakes):
+                        self.searched(op, args, kwargs)
+                except NoRoute:
+                    continue
+                break
+            return search.found
+        finally:
+            search.active, search.chain, search.found = False, [], {}
+
+    def searched(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], *, may_write: bool | None = None) -> Any:
+        """The result of a call by the first of its rules that leads to the set.
+
+        Args:
+            may_write: the call is made above functionalization.
+
+        Raises:
+            NoRoute: if none does.
+        """
+        search, facts = self._search, _facts(op, args, kwargs)
+        known = search.found.get(facts)
+        if known is None and facts in search.found:
+            raise NoRoute(op)
+        depth, outer, search.lowest = len(search.chain), search.lowest, _MAX_DEPTH
+        may_write = is_composite(op) if may_write is None else may_write and is_composite(op)
+        try:
+            for rule in self.rules[op] if known is None else (known, *self.rules[op]):
+                if self._is_endless(rule, facts):
+                    continue
+                search.chain.append((rule, facts))
+                functional = _Functional(op, self, may_write=may_write)
+                try:
+                    with functional:
+                        result = rule.apply(args, kwargs, fused=True)
+                except NoRoute:
+                    continue
+                except _UNKNOWN as error:
+                    if not self._is_failed_route(rule, error, args, kwargs):
+                        raise
+                    continue
+                finally:
+                    del search.chain[depth:]
+                if result is not NotImplemented:
+                    if search.found.get(facts) is known:  # not one that the rule itself led to, for the same call
+                        search.found[facts] = rule
+                    return functional.current(result)
+            if search.lowest >= depth:  # no rule outside this call had a part in it
+                search.found[facts] = None
+            raise NoRoute(op)
+        finally:
+            search.lowest = min(outer, search.lowest)
+
+    def _is_endless(self, rule: Rule, facts: Any) -> bool:
+        chain = self._search.chain
+        place = next((place for place, (other, its_facts) in enumerate(chain) if other is rule and its_facts == facts), None)
+        if place is None and len(chain) < _MAX_DEPTH:
+            return False
+        self._search.lowest = min(self._search.lowest, place or 0)
+        return True
+
+    def _is_failed_route(self, rule: Rule, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether an error that a rule raised on fake tensors leaves the call to the next rule.
+
+        Raises:
+            NoRoute: for a call that eager does not accept. The op's own kernel then raises eager's error.
+        """
+        if needs_data(error):
+            return True
+        if rule.source == "user":
+            return False
+        symbolic = any(isinstance(size, torch.SymInt) for one in tensors_in([*args, *kwargs.values()]) for size in one.shape)
+        if not symbolic and not eager_accepts(rule.op, args, kwargs):
+            raise NoRoute(rule.op) from error
+        return True
 
 
 class _Functional(DispatchMode):
-    """Runs the calls of one rule without writes, which graphs of these tools cannot hold.
+    """Runs the calls of one rule without writes, which graphs of these tools cannot hold, and without reading data.
 
     A write to a tensor that the rule itself made becomes the functional variant of the op, whose result stands for the tensor
-    from then on. Any other write ends in NoRoute, so that the next rule is tried.
+    from then on. Any other write, and a call that reads data, ends in NoRoute, so that the next rule is tried.
+
+    Args:
+        op: the rule's op.
+        routes: in a search, those that run the rule's calls; otherwise the tool does.
+        may_write: the rule runs above functionalization.
     """
 
-    def __init__(self, op: OpOverload) -> None:
+    def __init__(self, op: OpOverload, routes: _Routes | None = None, *, may_write: bool = False) -> None:
         super().__init__()
         self._op = op
+        self._routes = routes
+        self._may_write = may_write
         self._fresh: dict[int, Tensor] = {}  # made by this rule, and not viewed
         self._written: dict[int, tuple[Tensor, Any]] = {}  # tensor -> what stands for it
 
@@ -114,7 +299,9 @@ class _Functional(DispatchMode):
         found = self._written.get(id(value))
         if found is not None:
             return self.current(found[1])
-        return type(value)([self.current(one) for one in value]) if isinstance(value, (list, tuple)) else value
+        if isinstance(value, tuple):  # named ones too: an op's results have no names
+            return tuple([self.current(one) for one in value])
+        return [self.current(one) for one in value] if isinstance(value, list) else value
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -123,10 +310,12 @@ class _Functional(DispatchMode):
         kwargs = {name: self.current(value) for name, value in (kwargs or {}).items()}
         if not isinstance(func, OpOverload):
             return func(*args, **kwargs)
+        if not takes_numbers(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as numbers
+            args = list(without_numbers(tensor_places(func), tuple(args), self._scalar_tensor))
         facts = facts_of(func)
-        if facts.mutated:
+        if facts.mutated and not self._may_write:
             return self._functional(func, args, kwargs)
-        result = func(*args, **kwargs)
+        result = self._run(func, args, kwargs)
         if facts.returns_alias or facts.undeclared_view:
             for value in leaves_of(args):
                 self._fresh.pop(id(value), None)
@@ -134,14 +323,60 @@ class _Functional(DispatchMode):
             self._fresh.update({id(value): value for value in leaves_of(result) if isinstance(value, Tensor)})
         return result
 
+    def _scalar_tensor(self, value: Any, dtype: torch.dtype) -> Tensor:
+        with self:
+            return torch.scalar_tensor(value, dtype=dtype)
+
+    def _run(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if torch.Tag.data_dependent_output in op.tags:
+            raise NoRoute(op)
+        if self._routes is None or self._routes.is_supported(op, args, kwargs):
+            return op(*args, **kwargs)
+        if op not in self._routes.rules:
+            raise NoRoute(op)
+        return self._routes.searched(op, args, kwargs, may_write=self._may_write)
+
     def _functional(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         twin = functional_twin(op)
         target = args[0] if args else None
         if twin is None or not facts_of(op).is_inplace or not isinstance(target, Tensor) or id(target) not in self._fresh:
             raise NoRoute(self._op)
-        result = twin(*args, **kwargs)
+        result = self._run(twin, args, kwargs)
         if not isinstance(result, Tensor) or result.dtype != target.dtype or result.shape != target.shape:
             raise NoRoute(self._op)
         self._written[id(target)] = (target, result)
         self._fresh[id(result)] = result
         return result
+
+
+def _mapped(change: Callable[[Any], Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    return mapped(list(args), change), {name: mapped(value, change) for name, value in kwargs.items()}
+
+
+def _below_functionalization(value: Any) -> Any:
+    return torch._from_functional_tensor(value.elem) if traced_functional(type(value)) else value
+
+
+def _as_fake(value: Any, fakes: FakeTensorMode) -> Any:
+    if not isinstance(value, Tensor) or isinstance(value, FakeTensor):
+        return value
+    return fakes.from_tensor(value.detach(), static_shapes=True)
+
+
+def _facts(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the choice of a rule for a call may depend on: all but data."""
+    return op, torch.get_default_dtype(), _fact((args, kwargs))
+
+
+def _fact(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        bits = value.is_conj(), value.is_neg()
+        strides = _fact(value.stride()) if value.layout is torch.strided else None
+        return value.dtype, value.device, value.layout, _fact(value.shape), strides, bits
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return fact_of_size(value)
+    if isinstance(value, (list, tuple)):
+        return tuple([_fact(one) for one in value])
+    if isinstance(value, Mapping):
+        return tuple([(name, _fact(value[name])) for name in sorted(value)])
+    return type(value), repr(value)  # by text, since `-0.0 == 0.0` and `nan != nan`

@@ -22,9 +22,11 @@ from eagerdecomp._torch.dynamo import (
     skipped_by_dynamo,
     traced_functional,
 )
+from eagerdecomp._torch.fake import fake_mode_or_new
 from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.sizes import fact_of_size, guards_ignored
 from eagerdecomp._torch.tensors import FakeTensorMode
 
 aten = torch.ops.aten
@@ -69,6 +71,17 @@ def test_no_guard_is_added_while_none_may_be() -> None:
     assert not is_unbacked(x.shape[0])
     with no_new_guards(FakeTensorMode()):
         pass
+
+
+def test_fake_mode_or_new_takes_sizes_whose_guards_are_ignored() -> None:
+    mode = fake_mode_or_new([])
+    x = mode.from_tensor(torch.ones(5), static_shapes=False)
+    assert fake_mode_or_new([x]) is mode
+    with guards_ignored(mode):
+        assert bool(x.shape[0] > 4)
+    assert not mode.shape_env.guards
+    assert fact_of_size(x.shape[0]) == fact_of_size(x.shape[0])
+    assert hash(fact_of_size(x.shape[0])) != hash(fact_of_size(x.shape[0] + 1))
 
 
 @pytest.mark.full

@@ -177,3 +177,83 @@ def test_a_write_to_what_has_been_viewed_is_not_taken() -> None:
     table = ed.decompositions(CORE, ["aten.silu.default"], rules=[writes])
     traced = make_fx(lambda v: F.silu(v), decomposition_table=table)(x(3))
     same(traced(x(3)), F.silu(x(3)))
+
+
+def test_results_with_names_are_results_of_a_graph() -> None:
+    traced = make_fx(lambda v: v.aminmax(dim=0), decomposition_table=TABLE)(x(3, 4))
+    assert outside(traced) == Counter()
+    same(traced(x(3, 4)), x(3, 4).aminmax(dim=0))
+
+
+@pytest.mark.parametrize("mode", ["real", "fake"])
+def test_rules_that_read_data_leave_the_call_to_others(mode: str) -> None:
+    traced = make_fx(lambda v: torch.bernoulli(v.abs() * 0), decomposition_table=TABLE, tracing_mode=mode)(x(3))
+    assert outside(traced) == Counter()
+    assert traced(x(3)).tolist() == [0.0] * 3
+
+
+def test_a_call_that_no_rule_brings_to_the_set_without_data_stays() -> None:
+    traced = make_fx(lambda v: v.histc(4), decomposition_table=TABLE)(x(8))
+    assert outside(traced) == Counter({"aten.histc.default": 1})
+    same(traced(x(8)), x(8).histc(4))
+
+
+def test_a_check_that_reads_data_stays_beside_what_it_checks() -> None:
+    traced = make_fx(torch.linalg.inv, decomposition_table=TABLE)(SPD)
+    assert outside(traced) == Counter({"aten._linalg_check_errors.default": 1})
+    same(traced(SPD), torch.linalg.inv(SPD))
+
+
+def test_factories_that_write_to_what_they_make_stay_on_the_set() -> None:
+    traced = make_fx(lambda v: torch.hann_window(8) * v, decomposition_table=TABLE)(x(8))
+    assert outside(traced) == Counter()
+    same(traced(x(8)), torch.hann_window(8) * x(8))
+
+
+TINY = ed.tiny()
+ON_TINY: dict[str, Callable[[Tensor], Any]] = {
+    "remainder by a number": lambda v: v % 3,
+    "where with a number": lambda v: torch.where(v > 0, v, 0.0),
+    "pad": lambda v: F.pad(v, (1, -1, 2, 1), value=2.0),
+    "copy": lambda v: aten.copy.default(v.t(), v[0]),
+    "fill": lambda v: aten.fill.Scalar(v.t(), 2.5),
+    "bucketize": lambda v: torch.bucketize(v, torch.arange(3.0)),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ON_TINY)
+def test_rules_that_lead_in_a_circle_give_way_to_others(name: str) -> None:
+    run = ON_TINY[name]
+    traced = make_fx(run, decomposition_table=ed.decompositions(TINY))(x(4, 4))
+    assert not [str(node.target) for node in traced.graph.nodes if node.op == "call_function" and node.target not in TINY]
+    same(traced(x(4, 4)), run(x(4, 4)))
+    assert traced(x(4, 4)).stride() == run(x(4, 4)).stride()
+
+
+def test_a_rule_that_leads_back_to_itself_leaves_the_call() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def by_mish(v: Tensor) -> Any:
+        return aten.mish.default(v)
+
+    @ed.register_decomposition("aten.mish.default")
+    def by_silu(v: Tensor) -> Any:
+        return aten.silu.default(v)
+
+    table = ed.decompositions(["aten.neg"], rules=[by_mish, by_silu])
+    traced = make_fx(lambda v: F.silu(v), decomposition_table=table)(x(3))
+    assert [node.target for node in traced.graph.nodes if node.op == "call_function"] == [aten.silu.default]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "run",
+    [lambda v: F.interpolate(v[None, None], size=(5, 5), mode="bicubic"), lambda v: v.quantile(0.5, 0)],
+    ids=["bicubic", "quantile"],
+)
+def test_a_program_of_dynamic_sizes_serves_every_size(run: Callable[[Tensor], Any]) -> None:
+    sizes = {0: torch.export.Dim("size", min=4, max=64)}
+    exported = torch.export.export(Calls(run), (x(8, 3),), dynamic_shapes=((sizes,),)).run_decompositions(TABLE)
+    assert {op for op in outside(exported.graph_module) if not op.startswith("aten.sym_")} == set()
+    for size in (4, 8, 33):
+        same(exported.module()(x(size, 3)), run(x(size, 3)))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.float64 import (
     acos,
     acosh,
@@ -431,6 +432,58 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
         return aten.clone.default(self), as_number(0, self, torch.int64)
     ordered = aten.sort.default(self, dim, largest)
     return tuple(aten.clone.default(aten.slice.Tensor(x, dim, 0, k), memory_format=torch.contiguous_format) for x in ordered)
+
+
+# -- memory: results that no op wrote to, for programs that may not write -----------------------------------------------------
+
+
+def _in_order_of(self: Tensor) -> tuple[list[int], list[int]]:
+    """The dimensions of dense memory, slowest first, and the permutation that takes them back."""
+    order = sorted(range(self.dim()), key=lambda dim: (self.stride()[dim], self.shape[dim]), reverse=True)
+    return order, [order.index(dim) for dim in range(self.dim())]
+
+
+def _if_strided_as(self: Tensor, result: Tensor) -> Any:
+    return result if result.stride() == self.stride() else NotImplemented
+
+
+@rule("aten.copy.default", recorded=True, source="small")
+def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
+    """A cast into memory of its own."""
+    order, back = _in_order_of(self)
+    given = aten.permute.default(aten.expand.default(src, list(self.shape)), order)
+    to = {"dtype": self.dtype, "device": self.device, "memory_format": torch.contiguous_format}
+    return _if_strided_as(self, aten.permute.default(aten._to_copy.default(given, **to), back))
+
+
+@rule("aten.fill.Scalar", recorded=True, source="small")
+def _fill(self: Tensor, value: Any) -> Any:
+    """A new tensor of the same metadata."""
+    order, back = _in_order_of(self)
+    made = aten.full.default([self.size(dim) for dim in order], value, dtype=self.dtype, device=self.device)
+    return _if_strided_as(self, aten.permute.default(made, back))
+
+
+@rule("aten.constant_pad_nd.default", recorded=True, source="small")
+def _constant_pad_nd(self: Tensor, pad: Sequence[int], value: Any = 0) -> Any:
+    """A concatenation with tensors of the value; negative padding takes a slice."""
+    rank = self.dim()
+    if len(pad) % 2 or len(pad) // 2 > rank or suggested_memory_format(self) is not torch.contiguous_format:
+        return NotImplemented
+    result = self
+    for number, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        dim = rank - 1 - number
+        if self.size(dim) + before + after < 0:
+            return NotImplemented
+        if before < 0 or after < 0:
+            result = aten.slice.Tensor(result, dim, max(-before, 0), self.size(dim) - max(-after, 0))
+        parts = []
+        for width in (before, after):
+            shape = [width if one == dim else result.size(one) for one in range(rank)]
+            parts.append([aten.full.default(shape, value, dtype=self.dtype, device=self.device)] if width > 0 else [])
+        if parts[0] or parts[1]:
+            result = aten.cat.default([*parts[0], result, *parts[1]], dim)
+    return aten.clone.default(result, memory_format=torch.contiguous_format)
 
 
 for name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder"):
