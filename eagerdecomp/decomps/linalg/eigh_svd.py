@@ -32,7 +32,7 @@ from eagerdecomp.decomps.math.matrices import (
     triangle,
     unfolded,
 )
-from eagerdecomp.decomps.math.rotations import diagonalized
+from eagerdecomp.decomps.math.rotations import diagonalized, diagonalized_blindly
 from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
@@ -64,18 +64,20 @@ def _hermitian(matrix: Tensor, lower: bool) -> Tensor:
     return aten.add.Tensor(aten.where.self(on_diagonal, real, half), adjoint(strict))  # type: ignore[no-any-return]
 
 
-def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor]:
+def _eigen(matrix: Tensor, vectors: bool, blind: bool) -> tuple[Tensor, Tensor]:
     """Eigenvalues, ascending, and eigenvectors of Hermitian ``[Q, n, n]``; without `vectors` these are in no order."""
     if matrix.size(1) == 1:
         return aten.squeeze.dim(real_part(matrix), 2), aten.expand.default(eye(1, matrix), matrix.shape)
-    basis, _, values, scale = _diagonal(matrix, gram=False)
+    basis, _, values, scale = _diagonal(matrix, gram=False, blind=blind)
     values, order = aten.sort.default(aten.mul.Tensor(values, scale), 1)
     return values, _by_columns(basis, order) if vectors else basis
 
 
-def _diagonal(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _diagonal(matrix: Tensor, gram: bool, blind: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`diagonalized` of the matrices divided by their largest entries, and these; all NaN for a matrix that is not finite."""
     work, scale = _scaled(matrix)
+    if blind:
+        return (*diagonalized_blindly(work, gram), scale)
     found = diagonalized(work, gram)
     if found is not None:
         return (*found, scale)
@@ -89,6 +91,16 @@ def _diagonal(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor, Tenso
 
 @rule("aten._linalg_eigh.default")
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
+    return _eigh(A, UPLO, compute_v, blind=False)
+
+
+@rule("aten._linalg_eigh.default", recorded=True)
+def _linalg_eigh_blindly(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
+    """For graphs, and for sets without reads of data."""
+    return _eigh(A, UPLO, compute_v, blind=True)
+
+
+def _eigh(A: Tensor, UPLO: str, compute_v: bool, blind: bool) -> tuple[Tensor, Tensor]:
     check_square("linalg.eigh", A)
     if UPLO.upper() not in ("L", "U"):
         raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
@@ -99,7 +111,7 @@ def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Te
         values = aten.empty.memory_format(A.shape[:-1], dtype=A.dtype.to_real(), device=A.device)
         empty = aten.clone.default(matrix)
         return values, column_major(empty, batch) if compute_v else _nothing(A)
-    values, vectors = _eigen(_hermitian(matrix, UPLO.upper() == "L"), compute_v)
+    values, vectors = _eigen(_hermitian(matrix, UPLO.upper() == "L"), compute_v, blind)
     return unfolded(values, batch), column_major(vectors, batch) if compute_v else _nothing(A)
 
 
@@ -124,7 +136,7 @@ def _unitary(columns: Tensor, lengths: Tensor, complete: bool) -> Tensor:
     )
     apart = eps * 8 * math.sqrt(size) / max(aten._local_scalar_dense.default(shortest), eps)
     if complete or not apart**8 < eps:
-        return _by_reflections(columns, complete)
+        return _by_reflections(columns, lengths, complete)
     unitary = aten.div.Tensor(columns, lifted(aten.unsqueeze.default(lengths, 1), columns))
     index = arange(0, size, columns)
     share = aten.clamp.default(aten.add.Scalar(aten.sub.Tensor(index, aten.unsqueeze.default(index, 1)), 0.5), 0, 1)
@@ -137,8 +149,14 @@ def _unitary(columns: Tensor, lengths: Tensor, complete: bool) -> Tensor:
             return unitary  # type: ignore[no-any-return]
 
 
-def _by_reflections(columns: Tensor, complete: bool) -> Tensor:
-    """The columns are orthogonal, so their QR factorization only scales them, and fills up what has no length of its own."""
+def _by_reflections(columns: Tensor, lengths: Tensor, complete: bool) -> Tensor:
+    """The columns are orthogonal, so their QR factorization only scales them, and fills up what has no length of its own.
+
+    Columns far below rounding errors are zeroed: kernels may divide by what leaves the range.
+    """
+    lost = aten.mul.Scalar(aten.amax.default(lengths, [1], True), torch.finfo(columns.dtype).eps ** 2)
+    lost = aten.unsqueeze.default(aten.lt.Tensor(lengths, lost), 1)
+    columns = aten.where.self(lost, number_like(columns, 0.0), columns)
     unitary, upper = aten.linalg_qr.default(columns, "complete" if complete else "reduced")
     flipped = aten.lt.Scalar(real_part(aten.diagonal.default(upper, 0, 1, 2)), 0)
     if complete:
@@ -155,6 +173,18 @@ def _squares(x: Tensor) -> Tensor:
 def _linalg_svd(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
+    return _svd(A, full_matrices, compute_uv, driver, blind=False)
+
+
+@rule("aten._linalg_svd.default", recorded=True)
+def _linalg_svd_blindly(
+    A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """For graphs, and for sets without reads of data."""
+    return _svd(A, full_matrices, compute_uv, driver, blind=True)
+
+
+def _svd(A: Tensor, full_matrices: bool, compute_uv: bool, driver: str | None, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
     name = "linalg.svd"
     if A.dim() < 2:
         raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
@@ -168,12 +198,13 @@ def _linalg_svd(
     if matrix.numel() == 0:
         return _empty_svd(A, matrix, full_matrices, compute_uv)
     wide = rows < columns
-    basis, image, squares, scale = _diagonal(adjoint(matrix) if wide else matrix, gram=True)
+    basis, image, squares, scale = _diagonal(adjoint(matrix) if wide else matrix, gram=True, blind=blind)
     lengths, order = aten.sort.default(aten.sqrt.default(squares), 1, True)
     values = unfolded(aten.mul.Tensor(lengths, scale), batch)
     if not compute_uv:
         return _nothing(A), values, _nothing(A)
-    unitary = _unitary(_by_columns(image, order), lengths, full_matrices and rows != columns)
+    turned, complete = _by_columns(image, order), full_matrices and rows != columns
+    unitary = _by_reflections(turned, lengths, complete) if blind else _unitary(turned, lengths, complete)
     basis = _by_columns(basis, order)
     left, right = (basis, unitary) if wide else (unitary, basis)
     return column_major(left, batch), values, column_major(adjoint(right), batch)

@@ -24,7 +24,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.matrices import adjoint, arange, conjugate, lifted, real_part
 from eagerdecomp.eager.promotion import number_like
 
-__all__ = ["diagonalized"]
+__all__ = ["diagonalized", "diagonalized_blindly"]
 
 aten = torch.ops.aten
 
@@ -99,6 +99,38 @@ def diagonalized(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor] | 
         last, step = length, step + 1
         if step > _STEPS:
             noise = _Noise(gram, aten.mul.Scalar(noise.floor, 2), aten.mul.Scalar(noise.mean, 2), noise.lost)
+
+
+def diagonalized_blindly(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `diagonalized` does without reading data: by as many steps as matrices took on which the loop is slow.
+
+    Matrices that are not finite have results that are NaN.
+    """
+    size, eps = matrix.size(2), torch.finfo(matrix.dtype).eps
+    unit, tie, off = _masks(size, matrix)
+    noise = _noise_of(matrix, gram)
+    zero = number_like(unit, 0.0)
+    basis, image = aten.expand.default(unit, [matrix.size(0), size, size]), matrix
+    steps = int((10 + (6 if gram else 4) * math.sqrt(size)) * (1 if eps > 1e-10 else 1.7))
+    for left in reversed(range(steps)):
+        work = aten.bmm.default(adjoint(image if gram else basis), image)
+        diagonal = real_part(aten.diagonal.default(work, 0, 1, 2))
+        row, column = aten.unsqueeze.default(diagonal, 1), aten.unsqueeze.default(diagonal, 2)
+        both = aten.add.Tensor(work, adjoint(work))
+        sizes = aten.abs.default(both)
+        angles = _angles(both, aten.add.Tensor(aten.sub.Tensor(row, column), tie), sizes)
+        coupling, least = _threshold(noise, sizes, row, column, False)
+        if left > 4:
+            most = aten.amax.default(aten.mul.Tensor(coupling, off), [1, 2], True)
+            least = aten.maximum.default(least, aten.mul.Scalar(most, _WAITS))
+        dropped = aten.le.Tensor(coupling, least) if left else aten.ge.Scalar(aten.abs.default(angles), 4 * eps**0.5)
+        turn = aten.where.self(dropped, zero, angles)
+        square = aten.bmm.default(turn, turn)
+        power = aten.bmm.default(square, square)
+        rotation = _exponential(*_shortened(turn, square, power, _row_sums(power)), unit, 0.5)
+        basis = _orthonormal(aten.bmm.default(basis, rotation), unit)
+        image = aten.bmm.default(matrix, basis)
+    return basis, image, _quotients(basis, image, gram)
 
 
 class _Noise(NamedTuple):
@@ -188,16 +220,26 @@ def _rotation(double: Tensor, unit: Tensor, short: bool) -> tuple[Tensor, float]
     bound = _row_sums(power)
     length = 0.5 * _largest(bound) ** 0.25
     part = 0.5
-    if length > _LONGEST and bound.numel() == 1:
-        part *= _LONGEST / length
-    elif length > _LONGEST:
-        scale = aten.clamp.default(aten.mul.Scalar(aten.pow.Tensor_Scalar(bound, -0.25), 2 * _LONGEST), None, 1.0)
-        scale = lifted(scale, double)
-        double, scale = aten.mul.Tensor(double, scale), aten.mul.Tensor(scale, scale)
-        square, power = aten.mul.Tensor(square, scale), aten.mul.Tensor(power, aten.mul.Tensor(scale, scale))
+    if length > _LONGEST:
+        if bound.numel() == 1:
+            part *= _LONGEST / length
+        else:
+            double, square, power = _shortened(double, square, power, bound)
+    return _exponential(double, square, power, unit, part), length
+
+
+def _shortened(double: Tensor, square: Tensor, power: Tensor, bound: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scale twice ``X``, its square and its fourth power to norms of `_LONGEST` where the row sums of the last say so."""
+    scale = aten.clamp.default(aten.mul.Scalar(aten.pow.Tensor_Scalar(bound, -0.25), 2 * _LONGEST), None, 1.0)
+    scale = lifted(scale, double)
+    double, scale = aten.mul.Tensor(double, scale), aten.mul.Tensor(scale, scale)
+    return double, aten.mul.Tensor(square, scale), aten.mul.Tensor(power, aten.mul.Tensor(scale, scale))
+
+
+def _exponential(double: Tensor, square: Tensor, power: Tensor, unit: Tensor, part: float) -> Tensor:
     even = aten.add.Tensor(aten.add.Tensor(unit, square, alpha=part**2 / 2), power, alpha=_EVEN * part**4)
     odd = aten.add.Tensor(aten.add.Tensor(unit, square, alpha=_ODD * part**2), power, alpha=_LAST * part**4)
-    return aten.add.Tensor(even, aten.bmm.default(double, odd), alpha=part), length
+    return aten.add.Tensor(even, aten.bmm.default(double, odd), alpha=part)  # type: ignore[no-any-return]
 
 
 def _short(double: Tensor, unit: Tensor, square: Tensor) -> Tensor:

@@ -9,8 +9,10 @@ import pytest
 import torch
 from on_core import check, kernel_calls, on_core
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import eagerdecomp as ed
+from eagerdecomp.decomps.linalg import eigh_svd
 from eagerdecomp.eager.observe import significant_strides
 
 aten = torch.ops.aten
@@ -318,6 +320,33 @@ def test_errors_are_within_four_times_lapacks(kind: str, size: int, dtype: torch
 
     ours, theirs = (errors(matrix, *parts(found)) for found in (on_core(lambda: svd(matrix)), svd(matrix)))
     assert all(one <= max(4 * other, floor) for one, other in zip(ours, theirs, strict=True)), (ours, theirs)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("kind", SPECTRA)
+def test_graphs_hold_enough_steps(kind: str, dtype: torch.dtype) -> None:
+    """Nothing can be read where a graph is captured."""
+    matrix = SPECTRA[kind](20).to(dtype)
+    symmetric = (matrix + matrix.mH) / 2
+    values, vectors = eigh_svd._linalg_eigh_blindly(symmetric)
+    near((vectors * values) @ vectors.mH, symmetric, values.abs().amax())
+    near(vectors.mH @ vectors, unit(20, vectors))
+    left, lengths, right = eigh_svd._linalg_svd_blindly(matrix)
+    near((left * lengths) @ right, matrix, lengths.amax())
+    near(left.mH @ left, unit(20, left))
+
+
+def test_eigenvalues_are_captured_without_a_read() -> None:
+    matrix = rand(4, 4)
+    table = ed.decompositions(ed.core_aten())
+    graph = make_fx(torch.linalg.eigvalsh, decomposition_table=table, tracing_mode="fake")(matrix)
+    graph.graph.eliminate_dead_code()
+    reached = {node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+    assert all(op in ed.core_aten() for op in reached)
+    assert aten._local_scalar_dense.default not in reached
+    other = rand(4, 4)
+    torch.testing.assert_close(graph(other), torch.linalg.eigvalsh(other))
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
