@@ -70,7 +70,11 @@ def by_layout(op: OpOverload, run: Handler, sparse: Handler) -> Handler:
     if tensors == [0] and len(by_position) == 1:
 
         def of_one(self: Any, **kwargs: Any) -> Any:
-            if self.layout is _strided:
+            try:
+                dense = self.layout is _strided
+            except AttributeError:  # a number in a tensor's place
+                dense = False
+            if dense:
                 return run(self, **kwargs) if kwargs else run(self)
             return any_argument(self, **kwargs)
 
@@ -78,7 +82,11 @@ def by_layout(op: OpOverload, run: Handler, sparse: Handler) -> Handler:
     if tensors == [0]:
 
         def of_first(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return run(self, *args, **kwargs) if self.layout is _strided else any_argument(self, *args, **kwargs)
+            try:
+                dense = self.layout is _strided
+            except AttributeError:
+                dense = False
+            return run(self, *args, **kwargs) if dense else any_argument(self, *args, **kwargs)
 
         return of_first
     if tensors == [0, 1] and len(by_position) == 2:

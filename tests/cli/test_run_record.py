@@ -61,7 +61,7 @@ def test_the_table_counts_what_it_counts_without_a_record(script: Path, tmp_path
         ("raise ValueError('one\\ntwo')", 1, "ValueError: one"),
         ("raise SystemExit(7)", 7, ""),
         ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
-        ("torch.ones(2, 2).to_sparse()", 1, "UnsupportedOpError: sparse tensors are outside"),
+        ("torch.ones(2, 2).to_mkldnn()", 1, "UnsupportedOpError: MKLDNN tensors are outside"),
     ],
 )
 def test_the_record_is_written_however_the_script_ends(script: Path, tmp_path: Path, ending: str, code: int, error: str) -> None:
@@ -72,7 +72,7 @@ def test_the_record_is_written_however_the_script_ends(script: Path, tmp_path: P
     assert record.head.exit_code == code
     assert record.head.error.startswith(error)
     assert bool(record.head.error) == bool(error)
-    assert [one.op for one in record.unsupported] == (["aten._to_sparse.default"] if "sparse" in ending else [])
+    assert [one.op for one in record.unsupported] == (["aten.to_mkldnn.default"] if "mkldnn" in ending else [])
     assert json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
 
 
