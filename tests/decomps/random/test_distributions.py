@@ -219,7 +219,7 @@ def test_repeats_under_a_seed_and_moves_on_within_it(name: str) -> None:
 
 def test_a_rule_that_hands_its_generator_on_is_not_frozen_into_a_program() -> None:
     rule = ed.register_decomposition("aten.rrelu_with_noise_functional")(
-        lambda x, noise, lower=0.1, upper=0.3, training=False, generator=None: (
+        lambda x, noise, lower=0.125, upper=1 / 3, training=False, generator=None: (
             aten.uniform(x, 0.0, 1.0, generator=generator),
             noise * 1,
         )
