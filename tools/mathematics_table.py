@@ -217,6 +217,16 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("bernoulli", "bernoulli_", "multinomial"), "with probabilities in a tensor", _REFUSED),
     (("normal", "poisson"), "with deviations or rates in a tensor", _REFUSED),
     (("randint_like",), "with a bound in a tensor", "the bound is a number"),
+    (
+        ("_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_spdiags", "_sparse_sum", "_sparse_sparse_matmul", "hspmm", "sspaddmm"),
+        "",
+        "the number of elements of the sparse result is data",
+    ),
+    (
+        ("_sparse_softmax", "_sparse_log_softmax", "_sparse_softmax_backward_data", "_sparse_log_softmax_backward_data"),
+        "",
+        "the groups of elements that share their other indices are data",
+    ),
     (("rrelu_with_noise", "rrelu_with_noise_"), "with bounds the wrong way round", "eager refuses them where it draws alone"),
     (("_ctc_loss", "_ctc_loss_backward"), "with lengths in tensors", "the sizes of what it computes with are these lengths"),
     (("_pack_padded_sequence",), "", "the size of its result is a sum of the lengths"),

@@ -208,6 +208,7 @@ TAKEN_APART = {
 }
 
 
+@pytest.mark.full
 def test_all_is_known_that_torch_takes_apart_in_python_while_it_traces() -> None:
     import torch._inductor.decomposition  # registers all that torch.compile may meet
 

@@ -74,6 +74,7 @@ def wrong(infos: Sequence[Any]) -> tuple[list[str], int]:
     return found, right
 
 
+@pytest.mark.full
 def test_a_rotating_part_of_the_op_database_is_right_on_it() -> None:
     found, right = wrong(part_of(opinfos(), PARTS))
     assert found == []

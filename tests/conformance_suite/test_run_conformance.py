@@ -81,6 +81,7 @@ def test_an_example_holds_the_strides_that_a_fault_depends_on() -> None:
     assert all(re.match(r"aten\.exp\.default\(\w+\[[\d, ]+\]\[[\d, ]+\]", one.example) for one in verdict.failures)
 
 
+@pytest.mark.full
 def test_verdicts_tell_what_is_absent_and_what_was_not_exercised() -> None:
     some = ed.Backend("some", ["aten.exp.default", "aten._assert_async.default", "aten.relu.default"])
     report = run_conformance(some, profile="quick", programs=False)

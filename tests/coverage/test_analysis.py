@@ -87,6 +87,7 @@ def test_the_gradient_is_told_apart_from_the_op() -> None:
     assert ed.plan(CORE, ops=["aten.silu.default"])["aten.silu.default"].gradient == "closed"
 
 
+@pytest.mark.full
 def test_an_op_whose_route_depends_on_the_call_says_on_which() -> None:
     ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default", "aten._to_copy.default"]
     seen = {call.example: set(call.by_rule) for call in load_calls()["aten.gelu.default"].calls}

@@ -136,6 +136,7 @@ def test_what_makes_the_model_is_told_and_not_required() -> None:
     assert "nothing is missing" in str(small)
 
 
+@pytest.mark.full
 def test_what_only_the_making_calls_is_told_apart_from_gaps_of_the_step() -> None:
     made = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: torch.sin(x * 2), torch.randn(3)))
     assert [one.op for one in made.failing("closed")] == ["aten.sin.default"]

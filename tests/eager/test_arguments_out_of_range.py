@@ -23,6 +23,7 @@ BEHIND_CONVOLUTIONS = ("aten.slow_conv", "aten.mkldnn_")
 #: Errors of the same type in other words; on prims, whose entries are torch's own, in those of the entries.
 OTHER_WORDS = {
     "aten.amax.default": "on prims",
+    "aten.sum.dim_IntList": "on prims",
     "aten.as_strided.default": "on prims",
     "aten.expand.default": "on prims",
     "aten.native_group_norm.default": "on prims",

@@ -123,6 +123,7 @@ def test_the_file_is_read_an_op_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("release", "nearest"), [("1.0", "oldest"), ("99.0", "newest")])
+@pytest.mark.full
 def test_a_release_without_recorded_calls_goes_by_those_of_the_nearest(
     release: str, nearest: str, monkeypatch: pytest.MonkeyPatch, read_anew: None
 ) -> None:

@@ -8,6 +8,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,13 +150,14 @@ def test_a_kernel_with_a_predicate_is_checked_once_a_call() -> None:
     assert mode.verified.checked == {"aten.silu.default": 2}
 
 
-def test_a_mode_that_verifies_nothing_has_the_very_handlers_of_one_without_the_argument() -> None:
+def test_a_mode_that_verifies_nothing_has_the_handlers_of_one_without_the_argument() -> None:
     cache = ed.ProgramCache()
     plain, none = ed.EagerDecompMode(CORE, cache=cache), ed.EagerDecompMode(CORE, cache=cache, verify=None)
     for mode in (plain, none):
         with mode:
             silu()
-        assert mode._entries[aten.silu.default._op].run.__code__.co_filename.startswith("<handler of ")
+        run = mode._entries[aten.silu.default._op].run
+        assert Path(run.__code__.co_filename).parent.name != "verify"
     assert none.verified == ed.Verified()
 
 

@@ -337,6 +337,7 @@ def test_graphs_hold_enough_steps(kind: str, dtype: torch.dtype) -> None:
     near(left.mH @ left, unit(20, left))
 
 
+@pytest.mark.full
 def test_eigenvalues_are_captured_without_a_read() -> None:
     matrix = rand(4, 4)
     table = ed.decompositions(ed.core_aten())

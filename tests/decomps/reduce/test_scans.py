@@ -44,6 +44,7 @@ def test_long_scans(name: str, shape: tuple[int, ...], dim: int) -> None:
     "dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.bool, torch.complex64, torch.complex128]
 )
 @pytest.mark.parametrize("name", SCANS)
+@pytest.mark.full
 def test_long_scans_of_every_dtype(name: str, dtype: torch.dtype) -> None:
     x = drawn((2, 3000), dtype)
     if name == "logcumsumexp" and dtype.is_complex:
@@ -66,6 +67,7 @@ def test_running_products_stay_where_they_leave_the_range(dtype: torch.dtype) ->
 
 
 @pytest.mark.parametrize("length", [15, 300, 5000])
+@pytest.mark.full
 def test_running_products_of_zeros_infinities_and_nan(length: int) -> None:
     for value in (0.0, -0.0, math.inf, -math.inf, math.nan):
         for other in (0.0, math.inf, 1e30):
