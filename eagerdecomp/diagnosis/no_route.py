@@ -21,7 +21,7 @@ from eagerdecomp.ops.schema import Argument, arguments_of, facts_of, tensors_in
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.rules.rule import NoRoute
-from eagerdecomp.tracing.recorder import Recorder
+from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 
 __all__ = ["attempts", "ends", "failed_ops", "openers", "path", "unsupported_error"]
 
@@ -104,8 +104,8 @@ def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[A
         recorder = Recorder(decide, op, program_arguments(op, arguments_of(op, values, named)))
         try:
             recorder.run(planner.decide(op).rules, values, named)
-        except (NoRoute, RuntimeError, NotImplementedError):
-            return False  # still closed, or not to be known without data: nothing is claimed
+        except (NoRoute, RuntimeError, NotImplementedError, MakesSparse):
+            return False  # no route yet, or not to be known without data or in a recording: nothing is claimed
     return True
 
 

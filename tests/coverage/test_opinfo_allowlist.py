@@ -15,11 +15,14 @@ from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
 
 CORE = ed.core_aten()
 
-#: The others: no route (sparse.sampled_addmm), a backward without one, no float dtype, nothing called, a variant of its own name.
+#: What has no route of `sparse.mm.reduce`.
+REDUCES = ("aten._sparse_mm_reduce_impl.default", "aten._sparse_mm_reduce_impl_backward.default")
+
+#: The others: no route (sparse.mm.reduce), a backward without one, no float dtype, nothing called, a variant of its own name.
 SOME = [
     "add",
     "nn.functional.gelu",
-    "sparse.sampled_addmm",
+    "sparse.mm.reduce",
     "bitwise_and",
     "positive",
     "div.floor_rounding",
@@ -49,9 +52,9 @@ def read(source: str) -> dict[str, Any]:
 @pytest.mark.full
 def test_an_opinfo_stays_if_all_that_it_calls_closes(plan: ed.Plan, infos: list[Any]) -> None:
     found = allowlist_of(plan, infos)
-    assert set(found.forward) == set(SOME) - {"sparse.sampled_addmm"}
+    assert set(found.forward) == set(SOME) - {"sparse.mm.reduce"}
     assert found.gradients == found.forward
-    assert found.left_out == {"sparse.sampled_addmm": ("aten.sparse_mask.default", "aten.sparse_sampled_addmm.default")}
+    assert found.left_out == {"sparse.mm.reduce": REDUCES}
     without = allowlist_of(ed.plan(CORE - ["aten.tanh", "aten.log1p", "aten.exp", "aten.erf"]), infos)
     assert {"nn.functional.gelu", "nn.functional.mish"} <= set(without.left_out)
 
@@ -123,7 +126,7 @@ def test_torchs_device_tests_run_over_the_closure_alone(plan: ed.Plan, infos: li
     finally:
         CPUTestBase.set_test_configs()
     assert {name.removeprefix("test_it_is_eager_").partition("_cpu_")[0] for name in names} == {
-        info.formatted_name for info in infos if info.full_name != "sparse.sampled_addmm"
+        info.formatted_name for info in infos if info.full_name != "sparse.mm.reduce"
     }
     assert (result.errors, result.failures, result.skipped) == ([], [], [])
     assert result.testsRun == len(names) > len(infos)
@@ -134,8 +137,8 @@ def test_the_command_writes_it(infos: list[Any], tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("eagerdecomp.cli.commands.plan.opinfos", lambda: infos)
     assert main(["plan", "--allowlist", str(tmp_path / "closure.py")]) == 0
     written = read((tmp_path / "closure.py").read_text(encoding="utf-8"))
-    assert written["FORWARD"] == set(SOME) - {"sparse.sampled_addmm"}
-    assert written["LEFT_OUT"] == {"sparse.sampled_addmm": ["aten.sparse_mask.default", "aten.sparse_sampled_addmm.default"]}
+    assert written["FORWARD"] == set(SOME) - {"sparse.mm.reduce"}
+    assert written["LEFT_OUT"] == {"sparse.mm.reduce": list(REDUCES)}
     assert "core_aten" in written["__doc__"]
     assert "7 of 8 OpInfos stay on the set, 7 with their gradients" in capsys.readouterr().err
 
