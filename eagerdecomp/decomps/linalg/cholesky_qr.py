@@ -1,13 +1,12 @@
 """Cholesky and QR factorizations, by panels of columns as LAPACK's, and what is solved or built by their factors.
 
-A column depends on all before it, so the loop over the columns of a panel is inherent: 5 calls a column for Cholesky, 24 for QR.
+A column depends on all before it, so the loop over the columns of a panel is inherent: 5 calls a column for Cholesky, 37 for QR.
 Panels are applied by products, the factors by triangular systems, and the reflections of QR as one block reflection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,8 +28,8 @@ from eagerdecomp.decomps.math.matrices import (
     joined,
     lifted,
     minus_product,
-    product,
     real_part,
+    reflection,
     single,
     solve_triangular,
     transposed,
@@ -43,7 +42,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: Columns of a panel.
+#: Rows of a panel of Cholesky's factorization.
 PANEL = 32
 
 
@@ -172,111 +171,27 @@ def _cholesky_solve_helper(self: Tensor, A: Tensor, upper: bool) -> Tensor:
 # -- QR -----------------------------------------------------------------------------------------------------------
 
 
-def _reflection(column: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """LAPACK's `larfg` of a row ``[.., 1, r]``: ``-beta``, its scale, the vector ``[.., 1, r]`` that begins with 1, and `tau`.
-
-    17 calls of real numbers. The largest entry is divided out for the squares, and is the scale. A row of zeros beyond its first
-    entry gives a zero vector and `tau` 2, where LAPACK has no reflection: `_panel` corrects that.
-    """
-    top = aten.amax.default(aten.abs.default(column), [-1], True)
-    none = aten._to_copy.default(aten.logical_not.default(top), dtype=top.dtype)
-    scaled = divided(column, aten.add.Tensor(top, none))
-    head, tail = aten.split_with_sizes.default(scaled, [1, column.size(-1) - 1], -1)
-    head = aten.add.Tensor(head, none)
-    parts = aten.view_as_real.default(scaled) if scaled.is_complex() else scaled
-    squares = aten.sum.dim_IntList(aten.mul.Tensor(parts, parts), [-1], True)
-    if scaled.is_complex():
-        squares = aten.sum.dim_IntList(aten.squeeze.dim(squares, -1), [-1], True)
-    length = aten.sqrt.default(aten.add.Tensor(squares, none))
-    opposite = aten.where.self(aten.ge.Scalar(real_part(head), 0), length, aten.neg.default(length))
-    gap = aten.add.Tensor(head, opposite)
-    vector = aten.div.Tensor(tail, gap)
-    one = aten.expand.default(aten.full.default([1], 1, dtype=column.dtype, device=column.device), head.shape)
-    return opposite, top, aten.cat.default([one, vector], -1), divided(gap, opposite)
-
-
-class _Reflections(NamedTuple):
-    """`geqrf` of a panel, transposed as the panel is."""
-
-    upper: Tensor  #: ``[.., w, steps]``: the rows of R; beside its triangle without meaning
-    vectors: Tensor  #: ``[.., steps, m]``: from their leading 1 on; before it without meaning
-    tau: Tensor  #: ``[.., steps, 1]``
-
-
-def _panel(rest: Tensor, steps: int) -> _Reflections:
-    """Reflect the first `steps` rows of ``[.., w, m]``, the columns of a matrix, in turn: 24 calls each of real numbers."""
-    length = rest.size(-1)
-    reflections, tops = [], []
-    for step in range(steps):
-        reflections.append(_reflection(aten.slice.Tensor(rest, -2, step, step + 1)))
-        _, _, vector, tau = reflections[-1]
-        if step < rest.size(-2) - 1:
-            shared = aten.mul.Tensor(product(rest, adjoint(vector)), conjugate(tau))
-            rest = minus_product(rest, shared, vector)
-        top, rest = aten.split_with_sizes.default(rest, [1, length - step - 1], -1)
-        tops.append(top)
-    opposites, scales, vectors, taus = zip(*reflections, strict=True)
-    # In a row of all vectors that of step k, which begins with column k, stands from place k (2 length - k + 1) / 2 on.
-    number = arange(0, steps, rest)
-    start = aten.mul.Tensor(number, aten.add.Scalar(aten.neg.default(number), 2 * length - 1))
-    start = aten.unsqueeze.default(aten.div.Tensor_mode(start, 2, rounding_mode="floor"), 1)
-    at = aten.reshape.default(aten.add.Tensor(start, arange(0, length, rest)), [steps * length])
-    lower = aten.reshape.default(aten.index_select.default(joined(vectors, -1), -1, at), [*rest.shape[:-2], steps, length])
-    tau, beta = joined(taus, -2), aten.neg.default(aten.mul.Tensor(joined(opposites, -2), joined(scales, -2)))
-    beyond = triangle(lower, upper=True, unit=False, strict=True)
-    idle = aten.logical_not.default(aten.any.dim(beyond, -1, True))
-    if tau.is_complex():
-        imaginary = aten.select.int(aten.view_as_real.default(tau), -1, 1)
-        idle = aten.logical_and.default(idle, aten.logical_not.default(imaginary))
-    upper = joined(tops, -1)
-    on_diagonal = aten.eq.Tensor(aten.unsqueeze.default(arange(0, upper.size(-2), rest), 1), arange(0, steps, rest))
-    upper = aten.where.self(on_diagonal, lifted(transposed(beta), upper), upper)
-    upper = aten.where.self(transposed(idle), aten.neg.default(upper), upper)
-    return _Reflections(upper, lower, aten.where.self(idle, number_like(tau, 0.0), tau))
-
-
-def _block_reflected(found: _Reflections, rest: Tensor) -> Tensor:
-    """``H^H C`` for the product `H` of a panel's reflections, with the columns of `C` as rows ``[.., k, m]``.
-
-    ``H = I - V T V^H`` (Schreiber and Van Loan, A Storage-Efficient WY Representation, 1989), where ``T = (I + D S)^-1 D`` for the
-    strict upper triangle `S` of ``V^H V`` and the diagonal `D` of `tau` (Joffrain et al., Accumulating Householder Transformations,
-    Revisited, 2006, without a division by `tau`).
-    """
-    vectors = triangle(found.vectors, upper=True, unit=True)
-    across, tau = adjoint(vectors), conjugate(found.tau)
-    system = aten.mul.Tensor(tau, product(vectors, across))
-    inverse = inverse_triangular(whole_batch(system), upper=True, unit=True, refine=False)
-    inverse = aten.squeeze.dim(inverse, 0) if system.dim() == 2 else inverse
-    weights = aten.mul.Tensor(product(product(rest, across), inverse), transposed(tau))
-    return minus_product(rest, weights, vectors)
-
-
 def _reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`geqrf` of ``[Q, m, n]``: R (its rows below zeros where they start), the vectors below the diagonal, and ``tau [Q, k]``.
-
-    By panels (Golub and Van Loan, Matrix Computations, section 5.2.3): what is to the right of one is reflected by products.
-    """
+    """`geqrf` of ``[Q, m, n]``: R (its rows below zeros where they start), the vectors below the diagonal, and ``tau [Q, k]``."""
     rows, columns = matrix.shape[1:]
-    steps = min(rows, columns)
-    rest = single(transposed(matrix))
     upper, lower, taus = [], [], []
-    for start in range(0, steps, PANEL):
-        width = min(PANEL, steps - start)
-        others = None
-        if start + width < steps:  # the last panel takes along what is to its right
-            rest, others = aten.split_with_sizes.default(rest, [width, columns - start - width], -2)
-        found = _panel(rest, width)
-        parts = [found.upper]
+    rest = matrix
+    for step in range(min(rows, columns)):
+        left = columns - step
+        column, others = (rest, None) if left == 1 else aten.split_with_sizes.default(rest, [1, left - 1], 2)
+        beta, vector, tau = reflection(column)
+        taus.append(tau)
+        lower.append(aten.constant_pad_nd.default(vector, [0, 0, step + 1, 0]))
+        row = beta
         if others is not None:
-            right, rest = aten.split_with_sizes.default(_block_reflected(found, others), [width, rows - start - width], -1)
-            parts.append(right)
-        block = joined(parts, -2)
-        upper.append(aten.constant_pad_nd.default(block, [0, 0, start, 0]) if start else block)
-        lower.append(aten.constant_pad_nd.default(found.vectors, [start, 0]) if start else found.vectors)
-        taus.append(found.tau)
-    factor = triangle(transposed(whole_batch(joined(upper, -1))), upper=True, unit=False)
-    vectors = triangle(transposed(whole_batch(joined(lower, -2))), upper=False, unit=False, strict=True)
-    return factor, vectors, aten.squeeze.dim(whole_batch(joined(taus, -2)), 2)
+            top, below = aten.split_with_sizes.default(others, [1, rows - step - 1], 1)
+            shared = aten.add.Tensor(top, aten.bmm.default(adjoint(vector), below))
+            shared = aten.mul.Tensor(conjugate(tau), shared)
+            rest = aten.sub.Tensor(below, aten.mul.Tensor(vector, shared))
+            row = aten.cat.default([beta, aten.sub.Tensor(top, shared)], 2)
+        upper.append(aten.constant_pad_nd.default(row, [step, 0]) if step else row)
+    factor = aten.cat.default(upper, 1)
+    return factor, aten.cat.default(lower, 2), aten.squeeze.dim(aten.cat.default(taus, 1), 2)
 
 
 def _empty_reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:

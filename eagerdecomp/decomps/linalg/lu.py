@@ -39,7 +39,6 @@ from eagerdecomp.decomps.math.matrices import (
 )
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import scalar_type_name
-from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -136,7 +135,6 @@ def _panel(rest: Tensor, steps: int) -> _Panel:
     length = rest.size(-1)
     there = arange(0, length, rest)
     there = aten.expand.default(there, [rest.size(0), 1, length]) if batched else there
-    one = number_like(rest, 1.0)
     rows, multipliers, pivots, order = [], [], [], []
     for step in range(steps):
         column = aten.slice.Tensor(rest, -2, step, step + 1)
@@ -145,7 +143,7 @@ def _panel(rest: Tensor, steps: int) -> _Panel:
         row = _columns(rest, chosen)
         top = aten.slice.Tensor(row, -2, step, step + 1)
         # Below a pivot of zero stand zeros alone: they stay.
-        multiplier = aten.div.Tensor(column, aten.where.self(aten.logical_not.default(top), one, top))
+        multiplier = aten.div.Tensor(column, aten.add.Tensor(top, aten.logical_not.default(top)))
         rows.append(row)
         multipliers.append(multiplier)
         pivots.append(pivot)

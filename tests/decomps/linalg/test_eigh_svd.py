@@ -326,13 +326,15 @@ def test_errors_are_within_four_times_lapacks(kind: str, size: int, dtype: torch
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
 @pytest.mark.parametrize("kind", SPECTRA)
 def test_graphs_hold_enough_steps(kind: str, dtype: torch.dtype) -> None:
-    """Nothing can be read where a graph is captured."""
+    """Nothing can be read where a graph is captured. QR is the rule's: LAPACK's of complex64 returns NaN for some tiny columns."""
     matrix = SPECTRA[kind](20).to(dtype)
     symmetric = (matrix + matrix.mH) / 2
-    values, vectors = eigh_svd._linalg_eigh_blindly(symmetric)
+    with ed.EagerDecompMode(ed.core_aten()):
+        values, vectors = eigh_svd._linalg_eigh_blindly(symmetric)
     near((vectors * values) @ vectors.mH, symmetric, values.abs().amax())
     near(vectors.mH @ vectors, unit(20, vectors))
-    left, lengths, right = eigh_svd._linalg_svd_blindly(matrix)
+    with ed.EagerDecompMode(ed.core_aten()):
+        left, lengths, right = eigh_svd._linalg_svd_blindly(matrix)
     near((left * lengths) @ right, matrix, lengths.amax())
     near(left.mH @ left, unit(20, left))
 
