@@ -27,7 +27,7 @@ from eagerdecomp.program.key import key_or_none
 LIMIT = 64
 CALLS = 8  # distinct calls per op that are run
 
-_LOOPS = "a column depends on all columns before it: one round of calls for each (17 for LU, 11 for Cholesky, 30 for QR)"
+_LOOPS = "a column depends on all columns before it: one round of calls for each (14 for LU, 5 for Cholesky, 37 for QR)"
 _JACOBI = "rotations of all pairs of columns at once: some 30 calls a step, 8 to 25 steps for most, and when to stop is read"
 _BULGES = "Francis's QR iteration: up to 50 calls a row of the matrix a sweep, some 3 sweeps a row, and whether to stop is read"
 _CTC = "a step of the recurrence depends on the step before: 6 calls for each step in time, and 60 to 90 for the rest"

@@ -317,11 +317,6 @@ OPEN = {
         "t2 = leaf('float32', [5], 'normal', 'contiguous', 237)",
         "t3 = aten.linalg_solve_ex.default(t1, t2)",
     ),
-    "inverse of tensors that repeat": (
-        "t1 = leaf('float32', [5, 5, 6], 'normal', 'expanded', 507)",
-        "t2 = t1.reshape(-1)[6:][:144].view([2, 2, 3, 12, 1])",
-        "t3 = aten.linalg_tensorinv.default(t2, 3)",
-    ),
     "solution cut by rcond": (
         "t1 = leaf('float32', [5, 5], 'uniform', 'transposed', 32)",
         "t2 = leaf('float32', [5, 2], 'normal', 'contiguous', 39)",
