@@ -180,7 +180,7 @@ def torch_empty(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: 
 
 
 def tensor_as_recorded(tensor: torch.Tensor) -> str:
-    return tensor_text(tensor, strides=not tensor.is_contiguous())
+    return tensor_text(tensor, strides=tensor.layout is torch.strided and not tensor.is_contiguous())
 
 
 def test_a_call_is_written_in_short() -> None:

@@ -195,6 +195,17 @@ _text("link(lambda x: getattr(aten, 'exp').default(x), lambda op: op)")
 _text("link(lambda x: aten.exp.default._schema, lambda op: op)")
 _text('ed.register_decomposition("aten.hypot.default")(3)')
 _text('ed.register_decomposition("aten.hypot.default")(lambda x: x)')
+_text('ed.register_decomposition("aten.celu.default")(lambda x, alpha=0.5: x)')
+_text(
+    """
+    short = ed.register_decomposition("aten.celu.default")(lambda x: x * 1)
+    with ed.EagerDecompMode(core(), rules=[short]):
+        torch.celu(x, 2.0)
+    """
+)
+_text('ed.Backend("mine", core(), costs=3)')
+_text('ed.Backend("mine", core(), costs={"aten.mul.Tensor": 3})')
+_text('ed.Backend("mine", core(), costs={})')
 _text("ed.EagerDecompMode(core(), rules=[none, shorter])")
 _text("ed.EagerDecompMode(core(), rules=[silu])")
 _text("ed.blocked_attention(0)")
