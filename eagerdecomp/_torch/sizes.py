@@ -149,6 +149,6 @@ def guards_ignored(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def fact_of_size(size: Any) -> Any:
-    """What tells a symbolic number from others, of other analyses too; hashable, unlike the number."""
+    """The identity of a symbolic number, of other analyses too; hashable, unlike the number."""
     env = getattr(size.node, "shape_env", None)
     return str(size), None if env is None else weakref.ref(env)

@@ -285,7 +285,7 @@ class Installation:
                 # As `complex.default`, which torch composes of the `complex.out` that a rule makes of it.
                 text = dotted(name)
                 raise InstallError(
-                    f"{text} leads back to itself on {self.device_type!r}: an op of the set that it comes to has no kernel of the"
+                    f"{text} leads back to itself on {self.device_type!r}: an op of the set that it reaches has no kernel of the"
                     f" device's own, and torch's calls {text}; {_GIVE_KERNEL}"
                 ) from None
             finally:
