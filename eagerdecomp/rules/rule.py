@@ -115,7 +115,7 @@ class Rule:
         try:
             answer = run(*args, **kwargs)
         except TypeError as error:
-            misfit = _misfit(self.fn, args, kwargs) if self.source == "user" else ""
+            misfit = _misfit(_signature(self.fn), args, kwargs) if self.source == "user" else ""
             if not misfit:
                 raise
             raise RuleError(
@@ -450,9 +450,8 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _misfit(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return why a function cannot be called with these arguments, or ""."""
-    signature = _signature(fn)
+def _misfit(signature: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return why a function of this signature cannot be called with these arguments, or ""."""
     if signature is None:
         return ""
     try:
@@ -487,12 +486,9 @@ def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
     if signature is None:
         return
     demanded = [argument for argument in op._schema.arguments if not argument.has_default_value()]
-    try:
-        signature.bind(*(None for a in demanded if not a.kwarg_only), **{a.name: None for a in demanded if a.kwarg_only})
-    except TypeError as error:
-        raise RuleError(
-            f"a decomposition of {op} takes its arguments, {op._schema}, but {place_of(fn)} does not: {error}"
-        ) from None
+    misfit = _misfit(signature, [None for a in demanded if not a.kwarg_only], {a.name: None for a in demanded if a.kwarg_only})
+    if misfit:
+        raise RuleError(f"a decomposition of {op} takes its arguments, {op._schema}, but {place_of(fn)} does not: {misfit}")
     wrong = _wrong_default(op, signature)
     if wrong:
         raise RuleError(
