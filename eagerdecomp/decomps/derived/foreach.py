@@ -15,9 +15,11 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, overload
+from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.rules.link import Call, Linkable, link
 from eagerdecomp.rules.rule import Rule, make_rule
+from eagerdecomp.rules.stacks import Worth, can_stack, joined_value, stack, stack_positions, store
 from eagerdecomp.rules.writeback import check_overlap, columns_in_blocks, cut_row, functional_of, write_list, write_out
 
 __all__ = ["rules_for"]
@@ -194,6 +196,7 @@ def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callabl
     if str(op) in _OWN_LOOPS or (has_tensor and count > 1):
         return None
     write, cut = link((write_list, cut_row if torch.Tag.pointwise in one.tags else None), call)
+    together = link(_write_stacks, call) if count > 1 and one._schema.name in _STACKED else None
     listed, halves = count + has_scalars, one._schema.name in _HALVED
 
     def run(*args: Any, **named: Any) -> None:
@@ -202,12 +205,46 @@ def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callabl
         if has_tensor:
             _check_scalar_tensor(rest[0])
         _check_lists(lists[0], lists[1:count], lists[count] if has_scalars else None)
+        if together is not None and _WORTH.holds(lists[0]):
+            lists = together(partial(compute, **named) if named else compute, lists[:count], lists[count:], rest)
+            if not lists[0]:
+                return
         if cut is not None:
             lists = columns_in_blocks(cut, lists, halves=halves)
         operands = (rest,) if has_tensor else lists[1:count]
         write(lists[0], operands, map(partial(compute, **named) if named else compute, *lists, *map(repeat, rest)))
 
     return run
+
+
+#: Per-tensor ops of which small tensors are computed together: those of two kernels and more, since joining and splitting take as
+#: long as one kernel a tensor. Their result for an element does not depend on its place in a tensor; that of exponentials does.
+_STACKED = frozenset({"aten::lerp_", "aten::addcmul_", "aten::addcdiv_"})
+
+#: When they are: two kernels a tensor are saved.
+_WORTH = Worth(tensors=16, nbytes=1 << 11)
+
+_FLOATS = (torch.float32, torch.float64, *HALF)
+
+
+def _write_stacks(
+    compute: Callable[..., Any], lists: Sequence[Sequence[Any]], scalars: Sequence[Sequence[Any]], shared: Sequence[Any], /
+) -> Sequence[Sequence[Any]]:
+    """Write the tensors that are computed together; return the columns of the others, all of them where none are.
+
+    `lists` are tensors side by side, the targets first; `scalars` have a number for each, `shared` are numbers for all.
+    """
+    columns = (*lists, *scalars)
+    dtypes = {tensor.dtype for tensors in lists for tensor in tensors}
+    numbers = {number.__class__ for column in (*scalars, shared) for number in column}
+    # With these no tensor can be refused, behind others that are written.
+    if len(dtypes) > 1 or not numbers.issubset({float, int}) or not can_stack():
+        return columns
+    stacks, alone = stack_positions(_WORTH, lists, scalars)
+    for positions in stacks:
+        joined = [stack(tensors, positions) for tensors in lists]
+        store(joined[0], compute(*map(joined_value, joined), *(column[positions[0]] for column in scalars), *shared))
+    return [[column[at] for at in alone] for column in columns] if stacks else columns
 
 
 #: Ops by a scalar that are the same op by a tensor that holds it.

@@ -19,14 +19,17 @@ from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, wide_type
-from eagerdecomp.eager.strides import is_dense
 from eagerdecomp.rules.link import Linkable, link_on_call, ops_on_call
-from eagerdecomp.rules.rule import NoRoute, has_kernels, rule, to_be_fused
+from eagerdecomp.rules.rule import NoRoute, rule, to_be_fused
+from eagerdecomp.rules.stacks import Worth, can_stack, joined_value, stack, stack_positions, store
 from eagerdecomp.rules.writeback import columns_in_blocks, cut_row, functional_of
 
 aten = torch.ops.aten
 
 _FLOATS = (torch.float32, torch.float64, *HALF)
+
+#: When parameters are stepped together: 12 kernels a parameter are saved.
+_WORTH = Worth(tensors=8, nbytes=1 << 12)
 
 #: A learning rate: a number, or a tensor without dimensions.
 Rate = Any
@@ -92,94 +95,6 @@ def _check_lists(kernel: str, params: Sequence[Tensor], lists: dict[str, Sequenc
                 _check_type(tensors[position], param.dtype)
 
 
-# -- many small parameters ---------------------------------------------------------------------------------------------------
-
-#: The most bytes of a stack: larger results come as fresh pages of the system, which cost more than the calls that are saved.
-_STACK = 1 << 16
-
-#: The most bytes of a tensor in a stack: of larger ones the elements cost more than the calls.
-_SMALL = 1 << 12
-
-#: How many tensors are worth a stack: joining and splitting them takes as long as computing one or two.
-_WORTH_A_STACK = 8
-
-
-@dataclass(frozen=True, eq=False)
-class _Stack:
-    """Tensors of the same trailing sizes, joined along their first dimension, so that one kernel computes all."""
-
-    tensors: Sequence[Tensor]
-    joined: Tensor
-
-
-#: Whether stacks are made: not where joining and splitting take several kernels, nor for a hook, which fuses what it is given.
-_can_stack = Linkable(
-    lambda call: functools.partial(has_kernels, call, aten.cat.default, aten.split_with_sizes.default),
-)
-
-
-def _joined_value(target: Any) -> Any:
-    return target.joined if target.__class__ is _Stack else target
-
-
-def _store(target: Any, value: Tensor) -> None:
-    """Write to a tensor, or to each tensor of a stack its part."""
-    if target.__class__ is not _Stack:
-        aten.copy_.default(target, value)
-        return
-    pieces = _split(value, [tensor.shape[0] for tensor in target.tensors])
-    for tensor, piece in zip(target.tensors, pieces, strict=True):
-        aten.copy_.default(tensor, piece)
-
-
-_PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
-
-
-def _are_apart(tensors: Sequence[Tensor]) -> bool:
-    """Whether all are plain tensors in memory of the process that no two of them share, so that no order of writes shows."""
-    if not _PLAIN_TENSORS.issuperset(map(type, tensors)) or not all(tensor.is_cpu for tensor in tensors):
-        return False
-    if not all(map(is_dense, () if all(map(Tensor.is_contiguous, tensors)) else tensors)):
-        return False
-    end = 1  # a tensor without memory begins at 0
-    for begin, size in sorted([(tensor.data_ptr(), tensor.nbytes) for tensor in tensors]):
-        if size:
-            if begin < end:
-                return False
-            end = begin + size
-    return True
-
-
-def _stacks(lists: Sequence[Sequence[Tensor]], numbers: Sequence[Sequence[Any]]) -> tuple[list[list[int]], list[int]]:
-    """The positions of parameters that are stepped together, and of those that are not. Together are small ones of the same
-    trailing sizes that have their numbers in common, and all of whose tensors are contiguous."""
-    shapes = [tensor.shape for tensor in lists[0]]
-    every = [tensor for tensors in lists for tensor in tensors]
-    if [tensor.shape for tensor in every] != shapes * len(lists) or not _are_apart(every):
-        return [], list(range(len(shapes)))
-    strided = {at % len(shapes) for at, contiguous in enumerate(map(Tensor.is_contiguous, every)) if not contiguous}
-    kinds: dict[Any, list[int]] = {}
-    for at, (param, shape, *ids) in enumerate(zip(lists[0], shapes, *(map(id, column) for column in numbers), strict=True)):
-        if shape and at not in strided and 0 < param.nbytes <= _SMALL:
-            kinds.setdefault((param.dtype, shape[1:], *ids), []).append(at)
-    stacks = []
-    for alike in kinds.values():
-        total, begin = 0, 0
-        for end, at in enumerate(alike):
-            total += lists[0][at].nbytes
-            if total >= _STACK or end == len(alike) - 1:
-                stacks.append(alike[begin : end + 1])
-                total, begin = 0, end + 1
-    stacks = [stack for stack in stacks if len(stack) >= _WORTH_A_STACK]
-    together = {at for stack in stacks for at in stack}
-    return stacks, [at for at in range(len(shapes)) if at not in together]
-
-
-def _stack(tensors: Sequence[Tensor], positions: Sequence[int]) -> _Stack | None:
-    chosen = [tensors[at] for at in positions] if tensors else None
-    return None if chosen is None else _Stack(chosen, _cat(chosen))
-
-
 # -- what every fused optimizer does ----------------------------------------------------------------------------------------
 
 
@@ -208,12 +123,12 @@ def _wide(tensor: Tensor) -> Tensor:
 
 
 def _write(step: _Step, target: Any, value: Tensor) -> None:
-    _store(target, value if step.skip is None else _where(step.skip, _joined_value(target), value))
+    store(target, value if step.skip is None else _where(step.skip, joined_value(target), value))
 
 
 def _gradient(step: _Step, grad: Any, *, maximize: bool) -> Tensor:
     """The gradient to follow; the caller's own is unscaled in place, as the kernels do."""
-    value = _wide(_joined_value(grad))
+    value = _wide(joined_value(grad))
     if step.grad_scale is not None:
         value = aten.div.Tensor(value, step.grad_scale)
         _write(step, grad, value)
@@ -234,11 +149,11 @@ def _blend(step: _Step, target: Any, factor: Any, other: Tensor, weight: Any) ->
         other, weight = aten.mul.Tensor(other, weight), 1
     if step.skip is None and step.in_place and target.dtype not in HALF:
         return aten.add_.Tensor(target if factor is None else aten.mul_.Scalar(target, factor), other, alpha=weight)  # type: ignore[no-any-return]
-    held = _joined_value(target)
+    held = joined_value(target)
     value: Tensor = _wide(held)
     value = aten.add.Tensor(value if factor is None else _times(value, factor), other, alpha=weight)
     # As `_write` does, without its frame: this runs three times a parameter.
-    _store(target, value if step.skip is None else _where(step.skip, held, value))
+    store(target, value if step.skip is None else _where(step.skip, held, value))
     return value
 
 
@@ -296,10 +211,10 @@ def _read(cells: Sequence[Tensor]) -> list[float] | None:
 def _in_blocks(step: _Step, lists: Sequence[Sequence[Tensor]], *numbers: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """The lists side by side, parameters first, a row for each parameter, block of a large one, or stack of small ones. A list
     without items is None in each."""
-    if len(lists[0]) >= _WORTH_A_STACK and not step.in_place and _can_stack():
-        stacks, alone = _stacks([tensors for tensors in lists if tensors], numbers)
-        for stack in stacks:
-            yield [*[_stack(tensors, stack) for tensors in lists], *[column[stack[0]] for column in numbers]]
+    if _WORTH.holds(lists[0]) and not step.in_place and can_stack():
+        stacks, alone = stack_positions(_WORTH, [tensors for tensors in lists if tensors], numbers)
+        for positions in stacks:
+            yield [*[stack(tensors, positions) for tensors in lists], *[column[positions[0]] for column in numbers]]
         if stacks:
             lists = [[tensors[at] for at in alone] if tensors else tensors for tensors in lists]
             numbers = tuple([column[at] for at in alone] for column in numbers)
@@ -348,11 +263,11 @@ def _adam(*, decoupled: bool) -> Callable[..., None]:
         for param, given, mean, square, maximum, size, floor in rows:
             grad = _gradient(step, given, maximize=maximize)
             if weight_decay and not decoupled:
-                grad = aten.add.Tensor(grad, _wide(_joined_value(param)), alpha=weight_decay)
+                grad = aten.add.Tensor(grad, _wide(joined_value(param)), alpha=weight_decay)
             towards = _blend(step, mean, first, grad, 1 - beta1)
             size_of = _blend(step, square, second, aten.mul.Tensor(grad, grad), 1 - beta2)
             if maximum is not None:
-                size_of = _maximum(_wide(_joined_value(maximum)), size_of)
+                size_of = _maximum(_wide(joined_value(maximum)), size_of)
                 _write(step, maximum, size_of)
             _blend(step, param, kept, aten.div.Tensor(towards, _above(_sqrt(size_of), floor)), size)
 
@@ -426,7 +341,7 @@ def _sgd(
     for param, given, buffer in _in_blocks(step, (params, grads, buffers)):
         grad = _gradient(step, given, maximize=maximize)
         if weight_decay:
-            grad = aten.add.Tensor(grad, _wide(_joined_value(param)), alpha=weight_decay)
+            grad = aten.add.Tensor(grad, _wide(joined_value(param)), alpha=weight_decay)
         if momentum:
             moved = grad
             if is_first_step:
@@ -462,7 +377,7 @@ def _adagrad(
     for param, given, total, factor in _in_blocks(step, (params, grads, sums), rates):
         grad = _gradient(step, given, maximize=maximize)
         if weight_decay:
-            grad = aten.add.Tensor(grad, _wide(_joined_value(param)), alpha=weight_decay)
+            grad = aten.add.Tensor(grad, _wide(joined_value(param)), alpha=weight_decay)
         summed = _blend(step, total, None, aten.mul.Tensor(grad, grad), 1)
         _blend(step, param, None, aten.div.Tensor(grad, _above(_sqrt(summed), floor)), factor)
 

@@ -17,6 +17,7 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel, op_names, packet_overloads
 from eagerdecomp.decomps.derived import foreach
 from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.rules import stacks
 
 aten = torch.ops.aten
 
@@ -266,3 +267,75 @@ def test_in_place_kernels_of_the_set_are_called_as_they_are() -> None:
         torch._foreach_addcmul_(tensors, others, others, 0.5)
         torch._foreach_lerp_(tensors, others, 0.5)
     assert seen.ops == dict.fromkeys(kernels, 4)
+
+
+SHAPES = [(3, 4), (), (7,), (5, 4), (0, 4), (600,), (33,)] * 10
+
+#: Ops over small tensors that are computed together, with the arguments behind the lists of tensors.
+TOGETHER: list[tuple[OpOverload, int, list[Any]]] = [
+    (aten._foreach_lerp_.Scalar, 2, [0.3]),
+    (aten._foreach_lerp_.Scalar, 2, [0.7]),
+    (aten._foreach_lerp_.ScalarList, 2, [[0.3] * 40 + [0.7] * 30]),
+    (aten._foreach_lerp_.List, 3, []),
+    (aten._foreach_addcmul_.Scalar, 3, [-0.3]),
+    (aten._foreach_addcmul_.ScalarList, 3, [[0.0] * 30 + [0.3] * 20 + [-0.4] * 20]),
+    (aten._foreach_addcdiv_.Scalar, 3, [2]),
+    (aten._foreach_addcdiv_.ScalarList, 3, [[float("nan"), float("inf")] + [-1e-3] * 68]),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("op", "count", "rest"), TOGETHER, ids=[str(op) for op, *_ in TOGETHER])
+def test_small_tensors_together_are_what_each_is_alone(
+    op: OpOverload, count: int, rest: list[Any], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = [[of_size(*shape).to(dtype) for shape in SHAPES] for _ in range(count)]
+    for tensors in lists:
+        tensors[3] = tensors[3].t().contiguous().t()  # strides of its own
+    lists[0][2][0], lists[1][6][2] = float("inf"), float("nan")
+    eager, together = copy.deepcopy(lists), copy.deepcopy(lists)
+    op(*eager, *rest)
+    on_core(lambda: op(*together, *rest))
+    monkeypatch.setattr(foreach, "_WORTH", stacks.Worth(tensors=99, nbytes=0))
+    on_core(lambda: op(*lists, *rest))
+    assert_same(together, lists, exact=True)
+    assert_same(together, eager)
+
+
+def test_forty_small_tensors_are_computed_together() -> None:
+    lists = [[of_size(3) for _ in range(40)] for _ in range(3)]
+    # A `copy_` for each, two or three lists joined, two kernels, one result split.
+    assert kernel_calls(lambda: torch._foreach_lerp_(*lists[:2], 0.3)) == 40 + 5
+    assert kernel_calls(lambda: torch._foreach_addcmul_(*lists, 0.3)) == 40 + 6
+    assert kernel_calls(lambda: torch._foreach_addcdiv_(*lists, [0.3] * 40)) == 40 + 6
+    assert kernel_calls(lambda: torch._foreach_mul_(lists[0], lists[1])) == 40 * 2  # joining would take as long
+
+
+def test_small_tensors_that_share_memory_are_computed_one_after_the_other() -> None:
+    whole, other = of_size(20, 3), [of_size(3) for _ in range(19)]
+    each = list(whole.split(1))
+    check(aten._foreach_lerp_.Scalar, each[1:], each[:-1], 0.3)  # each reads what was written before
+    check(aten._foreach_lerp_.Scalar, [each[0]] * 20, each, 0.3)
+    check(aten._foreach_lerp_.Scalar, each, each, 0.3)  # read where it is written
+    check(aten._foreach_addcmul_.Scalar, other, other, other, 0.3)
+    check(aten._foreach_addcmul_.Scalar, other, [each[2][0]] * 19, other[::-1], 0.3)
+    flat = list(whole[:19])
+    check(aten._foreach_lerp_.Scalar, flat, list(whole.view(-1)[1:58].view(19, 3)), 0.3)
+
+
+@pytest.mark.parametrize("op", [aten._foreach_addcmul_.Scalar, aten._foreach_addcdiv_.Scalar], ids=str)
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64])
+def test_many_small_tensors_of_other_types_are_eagers(op: OpOverload, dtype: torch.dtype) -> None:
+    check(op, *([of_size(3).to(dtype) for _ in range(16)] for _ in range(3)), 2)
+
+
+@pytest.mark.parametrize("value", [1j, True, [0.5] * 15 + [1j]], ids=str)
+def test_numbers_that_many_small_tensors_refuse_are_eagers(value: Any) -> None:
+    check(torch._foreach_addcmul_, *([of_size(3) for _ in range(16)] for _ in range(3)), value)
+
+
+@pytest.mark.parametrize("last", [of_size(3).double(), of_size(1), of_size(4)], ids=["type", "broadcast", "refused"])
+def test_one_of_many_small_tensors_that_is_another_is_eagers(last: Tensor) -> None:
+    lists = [[of_size(3) for _ in range(16)] for _ in range(3)]
+    check(aten._foreach_addcmul_.Scalar, *lists[:2], [*lists[2][:15], last], 0.5)
+    check(aten._foreach_lerp_.Scalar, lists[0], [*lists[1][:15], last], 0.5)

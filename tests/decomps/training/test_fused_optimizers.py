@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.testing._internal.common_optimizers import optim_db
 
 import eagerdecomp as ed
-from eagerdecomp.decomps.training import fused_optimizers
-from eagerdecomp.rules import writeback
+from eagerdecomp.rules import stacks, writeback
 
 aten = torch.ops.aten
 
@@ -186,7 +185,7 @@ def test_small_parameters_are_stepped_together(dtype: torch.dtype) -> None:
 def test_large_stacks_are_made_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
     lists = filled([(3, 4)] * 11, torch.float32, 4)
     for size in (40, 200, 250):
-        monkeypatch.setattr(fused_optimizers, "_STACK", size)
+        monkeypatch.setattr(stacks, "_STACK", size)
         check(aten._fused_adamw_, *lists, [], steps(1) * 11, **ADAM)
 
 
