@@ -14,7 +14,7 @@ __all__ = ["main"]
 def main() -> int:
     """Run ``eagerdecomp``; the exit code."""
     try:
-        done: int | None = _module("cli/front.py").answered(sys.argv[1:], _module("_version.py").__version__)
+        done: int | None = _module("cli/front.py").handle_without_command(sys.argv[1:], _module("_version.py").__version__)
         if done is not None:
             return done
         from eagerdecomp.cli.main import main as run

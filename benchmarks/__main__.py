@@ -65,26 +65,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, names: Sequence[str]) -> None:
     settings = suite.QUICK if args.quick else suite.FULL
-    with output_file("--json", args.json) as write_json, output_file("--svg", args.svg) as write_svg, _told_on_terminal() as tell:
-        sections = suite.run(names, settings, tell)
-        tell("")
-        shown(args)(suite.told(sections))
-        write_json(json.dumps(suite.told_json(sections, settings), indent=1) + "\n")
+    with (
+        output_file("--json", args.json) as write_json,
+        output_file("--svg", args.svg) as write_svg,
+        _report_on_terminal() as progress,
+    ):
+        sections = suite.run(names, settings, progress)
+        progress("")
+        shown(args)(suite.as_text(sections))
+        write_json(json.dumps(suite.as_json(sections, settings), indent=1) + "\n")
         write_svg(suite.drawn(sections))
 
 
 def _write_costs(args: argparse.Namespace) -> None:
     backend = as_backend(backend_of("--backend", args.backend) if args.backend else core_aten())
     settings = suite.QUICK if args.quick else suite.FULL
-    with output_file("--costs", args.costs) as write, _told_on_terminal() as tell, suite.apart():
-        table = cost_table(backend, settings, tell)
-        tell("")
+    with output_file("--costs", args.costs) as write, _report_on_terminal() as progress, suite.apart():
+        table = cost_table(backend, settings, progress)
+        progress("")
         write(json.dumps(table, indent=1) + "\n")
     print(f"{len(table)} of {len(backend.ops)} ops measured. Use them by Backend(costs=json.load(open({args.costs!r})))")
 
 
 @contextmanager
-def _told_on_terminal() -> Iterator[Callable[[str], None]]:
+def _report_on_terminal() -> Iterator[Callable[[str], None]]:
     """A function that shows what is under way in one line of stderr that renews itself; nothing where that is no terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None

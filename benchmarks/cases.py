@@ -115,8 +115,8 @@ def _heads(s: Size) -> Tensor:
 
 def _attention_backward(s: Size) -> tuple[Any, ...]:
     query, key, value = _heads(s), _heads(s), _heads(s)
-    answer, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(query, key, value)
-    return (_heads(s), query, key, value, answer, logsumexp, 0.0, False)
+    result, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(query, key, value)
+    return (_heads(s), query, key, value, result, logsumexp, 0.0, False)
 
 
 def _adamw(s: Size) -> tuple[Any, ...]:

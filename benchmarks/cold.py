@@ -31,15 +31,15 @@ _PASSES = 20
 _THIS = "benchmarks.cold"
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Start processes that see everything for the first time."""
     first_calls = []
     for number in range(1 if settings.quick else 4):
-        tell(f"cold: ops, process {number + 1}")
+        progress(f"cold: ops, process {number + 1}")
         first_calls.append(in_fresh_process(_THIS, "ops", "quick" if settings.quick else "full", ("ours", "naive")[number % 2]))
     passes = []
     for net, kind in jobs(chosen(settings.quick))[: 1 if settings.quick else None]:
-        tell(f"cold: {net.name}, {kind}")
+        progress(f"cold: {net.name}, {kind}")
         passes.append(in_fresh_process(_THIS, "model", str(NETS.index(net)), kind))
     for row in passes:
         row |= _settling(row["passes"]["ours"])

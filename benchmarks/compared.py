@@ -17,7 +17,7 @@ from benchmarks.nets import chosen as chosen_nets
 from benchmarks.rivals import Naive, floor
 from benchmarks.timing import Contestant, block, geometric_mean, joint, quiet_collector, race, ratios
 from eagerdecomp._torch.decomp_tables import core_table
-from eagerdecomp._torch.dispatcher import overriding_in_silence
+from eagerdecomp._torch.dispatcher import overriding_silently
 from eagerdecomp._torch.dynamo import compiled_by
 from eagerdecomp._torch.ops import builtin, dispatcher_name
 from eagerdecomp.backends.inductor_hook import cpp_compiler
@@ -38,9 +38,9 @@ _COMPILED = ("MLP", "CNN", "ResNet", "transformer encoder")
 Found: TypeAlias = tuple[list[Figure], list[dict[str, Any]]]
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Each of the three ways beside ours."""
-    parts = [part(settings, tell) for part in (_table, _by_hand, _compiled)]
+    parts = [part(settings, progress) for part in (_table, _by_hand, _compiled)]
     figures = [figure for found, _ in parts for figure in found]
     rows = [row for _, found in parts for row in found]
     how = (
@@ -53,14 +53,14 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
     return Section("compared", "Compared", how, figures, {}, rows)
 
 
-def _table(settings: Settings, tell: Callable[[str], None]) -> Found:
+def _table(settings: Settings, progress: Callable[[str], None]) -> Found:
     """What torch's table brings to the set, and what that costs."""
     ops, figures, rows = core_aten(), list[Figure](), list[dict[str, Any]]()
     mode, table = EagerDecompMode(ops), Naive(ops)
     cases = [case for case in chosen(settings.quick) if case.op not in ops]
     held = {name: [_stays(ops, way, _call(case)) for case in cases] for name, way in (("ours", mode), ("table", table))}
     work = jobs(chosen_nets(settings.quick))
-    tell("compared: which models stay on the set")
+    progress("compared: which models stay on the set")
     runs = [(way, [_stays(ops, way, job(net, kind).run) for net, kind in work]) for way in (mode, table)]
     for (name, calls), (_, models) in zip(held.items(), runs, strict=True):
         figures.append(Figure(f"{name}: ops brought to the set", sum(calls), note=f"of {len(cases)}"))
@@ -69,7 +69,7 @@ def _table(settings: Settings, tell: Callable[[str], None]) -> Found:
     both = [case for case, fine in zip(cases, held["table"], strict=True) if fine]
     found = []
     for case in both:
-        tell(f"compared: {case.name}")
+        progress(f"compared: {case.name}")
         run = _call(case)
         ways = {"ours": mode, "naive": table, "floor": floor(case.op, run, mode)}
         times = race({name: Contestant(run, way) for name, way in ways.items()}, settings.rounds, settings.seconds)
@@ -94,7 +94,7 @@ def _stays(ops: OpSet, way: Any, run: Callable[[], Any]) -> bool:
     return all(op in ops for op in seen.ops if op.namespace in ("aten", "prims"))
 
 
-def _by_hand(settings: Settings, tell: Callable[[str], None]) -> Found:
+def _by_hand(settings: Settings, progress: Callable[[str], None]) -> Found:
     """An installed set against kernels that somebody wrote and registered."""
     ops, figures, rows = core_aten(), list[Figure](), list[dict[str, Any]]()
     mode = EagerDecompMode(ops)
@@ -107,7 +107,7 @@ def _by_hand(settings: Settings, tell: Callable[[str], None]) -> Found:
     times: dict[str, dict[str, list[float]]] = {name: {form: [] for form in forms} for name in runs}
     with quiet_collector(), torch.no_grad():
         for number in range(settings.rounds + 1):
-            tell(f"compared: by hand, round {number} of {settings.rounds}")
+            progress(f"compared: by hand, round {number} of {settings.rounds}")
             for form in list(forms) if number % 2 else reversed(forms):
                 with forms[form]():
                     for name, run in runs.items():
@@ -128,7 +128,7 @@ def _by_hand(settings: Settings, tell: Callable[[str], None]) -> Found:
 def _registered(lines: dict[Case, Callable[..., Any]]) -> Iterator[None]:
     kernels = DeviceKernels("CPU")
     try:
-        with overriding_in_silence():
+        with overriding_silently():
             for case, line in lines.items():
                 kernels.register(dispatcher_name(case.op), line)
         yield
@@ -136,7 +136,7 @@ def _registered(lines: dict[Case, Callable[..., Any]]) -> Iterator[None]:
         kernels.remove()
 
 
-def _compiled(settings: Settings, tell: Callable[[str], None]) -> Found:
+def _compiled(settings: Settings, progress: Callable[[str], None]) -> Found:
     """Graphs, once they are made, and what making them takes."""
     ops, figures, rows = core_aten(), list[Figure](), list[dict[str, Any]]()
     backends: dict[str, Any] = {"compiled": _Lowered()}
@@ -146,7 +146,7 @@ def _compiled(settings: Settings, tell: Callable[[str], None]) -> Found:
     steady: dict[str, list[list[float]]] = {name: [] for name in backends}
     nets = [net for net in chosen_nets(settings.quick) if net.name in _COMPILED]
     for net in nets:
-        tell(f"compared: {net.name}, compiled")
+        progress(f"compared: {net.name}, compiled")
         first = _first_calls(net, None)
         for name, backend in backends.items():
             seconds = _first_calls(net, backend)

@@ -76,7 +76,7 @@ _OTHERS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
 }
 
 
-def cost_table(backend: Backend, settings: Settings, tell: Callable[[str], None]) -> dict[str, dict[str, float]]:
+def cost_table(backend: Backend, settings: Settings, progress: Callable[[str], None]) -> dict[str, dict[str, float]]:
     """Return op -> number of elements -> seconds, the median of the rounds.
 
     Plumbing, ops that write, and those that take no matrix of floats are not in it.
@@ -86,7 +86,7 @@ def cost_table(backend: Backend, settings: Settings, tell: Callable[[str], None]
         name = str(op)
         if name not in _OTHERS and (facts_of(op).mutated or is_plumbing_name(name) or not _takes_tensors_alone(op)):
             continue
-        tell(f"costs: {name}")
+        progress(f"costs: {name}")
         run = backend.kernels.get(op) or builtin(op)
         for size in SIZES[: 2 if settings.quick else None]:
             x = torch.rand(math.isqrt(size), math.isqrt(size), device=backend.device_type) + 0.5

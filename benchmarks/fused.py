@@ -75,7 +75,7 @@ def _calls(rows: int, width: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Race each call fused, call by call, and native; nothing where there is no C++ compiler."""
     if cpp_compiler() is None:
         return Section("fused", "Fused", "Left out: no C++ compiler is installed, so that there is nothing to fuse with.", [])
@@ -87,7 +87,7 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
         for name, run in _calls(*shape).items():
             if settings.quick and (name not in _QUICK or size == "large"):
                 continue
-            tell(f"fused: {name}, {size}")
+            progress(f"fused: {name}, {size}")
             with fused:
                 for _ in range(HITS_BEFORE_FUSING + 2):
                     run()

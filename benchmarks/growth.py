@@ -22,7 +22,7 @@ _GPT = next(net for net in NETS if net.name == "GPT with a cache")
 _WINDOW = 50
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Train under the mode and under one that only calls on, step by step in turn, over all lengths twice; then one alone."""
     lengths, rates, window = (8, 3, 4) if settings.quick else (500, 100, _WINDOW)
     cache = ProgramCache()
@@ -35,7 +35,7 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
     with quiet_collector():
         for number, (length, rate) in enumerate(plan):
             if number % 20 == 0:
-                tell(f"growth: step {number} of {len(plan)}")
+                progress(f"growth: step {number} of {len(plan)}")
             row: dict[str, Any] = {"length": length, "rate": rate, "ours": ours.step(length, rate), "noop": noop.step(length, rate)}
             rows.append(row | {"programs": cache.info().programs})
         steady = EagerDecompMode(core_aten(), cache=ProgramCache())

@@ -23,7 +23,7 @@ __all__ = ["measure"]
 _WORST = 5
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Every case in its three forms, round by round: to install takes too long to do it for each call."""
     ops, cache = core_aten(), ProgramCache()
     forms: dict[str, Callable[[], AbstractContextManager[Any]]] = {
@@ -37,7 +37,7 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
     names = list(forms)
     with quiet_collector(), torch.no_grad():
         for number in range(settings.rounds + 1):
-            tell(f"install: round {number} of {settings.rounds}")
+            progress(f"install: round {number} of {settings.rounds}")
             first = number % len(names)
             for form in names[first:] + names[:first]:
                 with forms[form]():

@@ -22,12 +22,12 @@ _SHOWN = 8
 _PARAMETERS = 100
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Count, for each op outside the set, what reaches the backend under our mode and under the naive one."""
     ops = core_aten()
     mode, naive = EagerDecompMode(ops), Naive(ops)
     rows: list[dict[str, Any]] = []
-    tell("kernels")
+    progress("kernels")
     for case in CASES:
         if case.op not in ops:
             rows.append({"op": case.name, "ours": _count(case, mode, 3), "shipped": _shipped(case, naive)})

@@ -38,7 +38,7 @@ DEFINITE: dict[str, Callable[[Tensor], Any]] = {
 _SMALL_ALONE = ("ldl_factor",)
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Race each call against native eager and count its kernels, once it is warm."""
     sizes = ((32, 32), (50, 4, 4)) if settings.quick else ((256, 256), (1000, 4, 4))
     rows: list[dict[str, Any]] = []
@@ -47,7 +47,7 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
         for name, op in (GENERAL | DEFINITE).items():
             if len(shape) == 2 and name in _SMALL_ALONE:
                 continue
-            tell(f"linalg: {name} of {_text(shape)}")
+            progress(f"linalg: {name} of {_text(shape)}")
             given = general if name in GENERAL else definite
             rows.append({"op": name, "size": _text(shape), **_raced(op, given, settings)})
     figures = [Figure.of(f"ours / native, {row['op']} of {row['size']}", Spread.of(row["ratios"])) for row in rows]

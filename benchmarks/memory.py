@@ -42,10 +42,10 @@ def peak_growth(run: Callable[[], Any]) -> int:
     return peak
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """One warm pass of every model under the profiler, natively and under the mode; in a process of its own, where the
     profiler may talk."""
-    tell("memory")
+    progress("memory")
     rows = in_fresh_process("benchmarks.memory", "quick" if settings.quick else "full")
     figures = []
     for name, key in (("peak ours / native", "ratio"), ("growth ours / native", "growth_ratio")):

@@ -18,12 +18,12 @@ __all__ = ["measure"]
 RATIOS = {"ours / noop mode": ("ours", "noop"), "ours / native": ("ours", "native")}
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Race every pass of every model, each contestant with weights of its own."""
     mode = EagerDecompMode(core_aten())
     rows: list[dict[str, Any]] = []
     for net, kind in jobs(chosen(settings.quick)):
-        tell(f"models: {net.name}, {kind}")
+        progress(f"models: {net.name}, {kind}")
         times = race(_contestants(net, kind, mode), settings.rounds, 4 * settings.seconds)
         found = {name: ratios(times[over], times[under]) for name, (over, under) in RATIOS.items()}
         rows.append({"model": net.name, "kind": kind, "times": times, "ratios": found})

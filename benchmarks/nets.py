@@ -189,11 +189,11 @@ def _adversarial(model: Any, batch: Any) -> Callable[[], None]:
         )
 
     teach_judge = adamw_step(model.judge, judged)
-    teach_maker = adamw_step(model.make, lambda: F.binary_cross_entropy_with_logits(model.judge(model.make(noise)), real))
+    teach_factory = adamw_step(model.make, lambda: F.binary_cross_entropy_with_logits(model.judge(model.make(noise)), real))
 
     def step() -> None:
         teach_judge()
-        teach_maker()
+        teach_factory()
         model.zero_grad()  # the maker's loss has left gradients in the judge
 
     return step

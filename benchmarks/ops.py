@@ -51,14 +51,14 @@ def _decomposes(case: Case, run: Callable[[], Any], naive: Naive) -> bool:
     return case.op not in seen.ops
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Race the ways of every case in every size."""
     ops = core_aten()
     mode, naive = EagerDecompMode(ops), Naive(ops)
     rows: list[dict[str, Any]] = []
     for case in chosen(settings.quick):
         for size in (TINY,) if settings.quick else SIZES:
-            tell(f"ops: {case.name}, {size.name}")
+            progress(f"ops: {case.name}, {size.name}")
             times = race(contestants(case, size, mode, naive), settings.rounds, settings.seconds)
             rows.append({"op": case.name, "family": case.family, "size": size.name, "decomposed": "floor" in times, "times": times})
     for row in rows:

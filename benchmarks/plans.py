@@ -39,11 +39,11 @@ _SETS: dict[str, Callable[[], OpSet]] = {
 }
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Plan all of ATen for sets of two kinds: those that most ops reach, and those that leave much open; and what models call."""
     figures, rows = [], []
     for name, ops in [*_SETS.items()][: 1 if settings.quick else None]:
-        tell(f"plan: {name}")
+        progress(f"plan: {name}")
         made = plan(ops())
         counts = ", ".join(f"{count} {status}" for status, count in made.counts.items())
         figures.append(Figure(f"all of ATen on {name}, seconds", made.seconds, note=counts))
@@ -51,7 +51,7 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
     name, ops = [*_SETS.items()][2]
     found = []
     for net in chosen(settings.quick):
-        tell(f"plan: {net.name}")
+        progress(f"plan: {net.name}")
         found.append(plan(ops(), model=partial(_step, net)).seconds)
     figures.append(Figure(f"a model's step on {name}, seconds", median(found), min(found), max(found), f"{len(found)} models"))
     how = "Every overload of ATen planned for a set: its routes, kernel calls and gradient, and the ten kernels to write next."

@@ -56,12 +56,12 @@ class Naive(TorchDispatchMode):  # type: ignore[no-untyped-call]
         entry = self._table.get(func)
         if entry is not None:
             with self:
-                answer = entry(*args, **kwargs)
-            if answer is not NotImplemented:
-                return answer
+                result = entry(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         with self:
-            answer = func.decompose(*args, **kwargs)
-        return func(*args, **kwargs) if answer is NotImplemented else answer
+            result = func.decompose(*args, **kwargs)
+        return func(*args, **kwargs) if result is NotImplemented else result
 
 
 class Floor(DispatchMode):
@@ -105,15 +105,15 @@ class Straight(DispatchMode):
     ) -> Any:
         read = tuple(self._read(value) for value in args)
         named = tuple((name, self._read(value)) for name, value in (kwargs or {}).items())
-        answer = func(*args, **(kwargs or {}))
-        packed = isinstance(answer, (list, tuple))
-        results = tuple(self._result(value) for value in (answer if packed else (answer,)))
+        result = func(*args, **(kwargs or {}))
+        packed = isinstance(result, (list, tuple))
+        results = tuple(self._result(value) for value in (result if packed else (result,)))
         self.calls.append(KernelCall(func, read, named, results, packed))
-        return answer
+        return result
 
-    def program(self, answer: Any) -> Program:
-        """What was noted, as a program that returns `answer`."""
-        result = self._read(answer)
+    def program(self, returned: Any) -> Program:
+        """What was noted, as a program that returns `result`."""
+        result = self._read(returned)
         return check(Program(self._op, self._parameters, tuple(self._constants), tuple(self.calls), result))
 
     def _new(self, value: Any) -> Slot:
@@ -146,7 +146,7 @@ class Straight(DispatchMode):
         return value
 
 
-class _Arrival(DispatchMode):
+class _Listener(DispatchMode):
     """Notes how the last call arrived."""
 
     def __torch_dispatch__(
@@ -162,14 +162,14 @@ def floor(op: OpOverload, run: Callable[[], Any], mode: AbstractContextManager[A
         for _ in range(3):  # recorded, replayed, compiled
             run()
     args, kwargs = arrival(run)
-    with Straight(op, args, kwargs) as heard, mode:
-        answer = run()
-    return Floor({builtin(op): straight_line(heard.program(answer), tuple(kwargs))})
+    with Straight(op, args, kwargs) as observed, mode:
+        result = run()
+    return Floor({builtin(op): straight_line(observed.program(result), tuple(kwargs))})
 
 
 def arrival(run: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with which a call of one op arrives at a mode: without those that equal the schema's defaults."""
-    mode = _Arrival()
+    mode = _Listener()
     with mode:
         run()
     return mode.last

@@ -33,16 +33,16 @@ SCANS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Race each scan against native eager, forward and with its gradient; then peaks, in a process where the profiler may talk."""
     length = 10_000 if settings.quick else 1_000_000
     mode = EagerDecompMode(core_aten())
     rows: list[dict[str, Any]] = []
     for name, kind, run in _calls(length):
-        tell(f"scans: {name}, {kind}")
+        progress(f"scans: {name}, {kind}")
         times = race({"native": Contestant(run), "ours": Contestant(run, mode)}, settings.rounds, settings.seconds)
         rows.append({"scan": name, "kind": kind, "times": times, "ratios": ratios(times["ours"], times["native"])})
-    tell("scans: memory")
+    progress("scans: memory")
     for row, peaks in zip(rows, in_fresh_process("benchmarks.scans", str(length)), strict=True):
         row.update(peaks)
     figures = [Figure.of(f"ours / native, {row['scan']}, {row['kind']}", Spread.of(row["ratios"])) for row in rows]

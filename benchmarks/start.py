@@ -18,12 +18,12 @@ _THIS = "benchmarks.start"
 _JOBS = ("imports", "install", "native", "mode", "installed")
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Start each process anew; the first of each, which may compile Python's files, does not count."""
     rows: list[dict[str, Any]] = []
     for number in range(3 if settings.quick else 8):
         for job in _JOBS:
-            tell(f"start: {job}, process {number}")
+            progress(f"start: {job}, process {number}")
             found = {"job": job, **in_fresh_process(_THIS, job)}
             if number:
                 rows.append(found)

@@ -32,7 +32,7 @@ from benchmarks import (
 from benchmarks.chart import svg
 from benchmarks.figures import Section, Settings, markdown, section_json
 
-__all__ = ["FULL", "QUICK", "SECTIONS", "apart", "drawn", "machine", "run", "told", "told_json"]
+__all__ = ["FULL", "QUICK", "SECTIONS", "apart", "drawn", "machine", "run", "as_text", "as_json"]
 
 #: Name, as `--only` spells it, and what measures.
 SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
@@ -58,10 +58,10 @@ FULL = Settings(quick=False, rounds=11, seconds=0.003)
 QUICK = Settings(quick=True, rounds=3, seconds=0.0005)
 
 
-def run(names: Sequence[str], settings: Settings, tell: Callable[[str], None]) -> list[Section]:
-    """The measurements of these names, in the table's order; `tell` is given what is under way."""
+def run(names: Sequence[str], settings: Settings, progress: Callable[[str], None]) -> list[Section]:
+    """The measurements of these names, in the table's order; `progress` is given what is under way."""
     with apart():
-        return [measure(settings, tell) for name, measure in SECTIONS.items() if name in names]
+        return [measure(settings, progress) for name, measure in SECTIONS.items() if name in names]
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def _where() -> str:
     return f"torch {facts['torch']}, Python {facts['python']}, {facts['machine']}, {facts['cores']} cores{load}"
 
 
-def told(sections: Sequence[Section]) -> str:
+def as_text(sections: Sequence[Section]) -> str:
     """All sections as Markdown."""
     head = (
         f"{_where()}; one thread. Times are CPU times of the thread, of contestants that take turns in one process; a ratio is "
@@ -105,7 +105,7 @@ def told(sections: Sequence[Section]) -> str:
     return "\n".join([head, "", *map(markdown, sections)])
 
 
-def told_json(sections: Sequence[Section], settings: Settings) -> dict[str, Any]:
+def as_json(sections: Sequence[Section], settings: Settings) -> dict[str, Any]:
     """All sections as plain values, every single result among them."""
     measured = {"quick": settings.quick, "rounds": settings.rounds, "seconds": settings.seconds}
     return {"machine": machine(), "settings": measured, "sections": [section_json(section) for section in sections]}

@@ -41,10 +41,10 @@ def _work() -> Callable[[], Any]:
     return run
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Wall time of the same passes, dealt out to one thread or several; in a process of its own, since torch's flag for modes being
     on is the whole process's, and modes of its own class that several threads enter leave it wrong."""
-    tell("threads")
+    progress("threads")
     rows = in_fresh_process("benchmarks.threads", str(settings.rounds), str(_PASSES // (10 if settings.quick else 1)))
     alone = rows[0]["times"]["ours"]
     figures = []
@@ -91,7 +91,7 @@ def _wall_seconds(crew: list[tuple[AbstractContextManager[Any], Callable[[], Any
 
 def _rows(rounds: int, passes: int) -> list[dict[str, Any]]:
     cache = ProgramCache()
-    makers: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    factories: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "native": nullcontext,
         "noop": Noop,
         "ours": lambda: EagerDecompMode(core_aten(), cache=cache),
@@ -99,8 +99,8 @@ def _rows(rounds: int, passes: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     with quiet_collector():
         for count in COUNTS:
-            times: dict[str, list[float]] = {name: [] for name in makers}
-            crews = {name: [(make(), _work()) for _ in range(count)] for name, make in makers.items()}
+            times: dict[str, list[float]] = {name: [] for name in factories}
+            crews = {name: [(make(), _work()) for _ in range(count)] for name, make in factories.items()}
             for number in range(rounds + 1):
                 for name, crew in crews.items():
                     seconds = _wall_seconds(crew, passes // count)

@@ -39,13 +39,13 @@ def _modes() -> Mapping[str, AbstractContextManager[Any]]:
     return {**made, "first": EagerDecompMode(backend, verify=Verify(every=1))}
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Race each pass, each contestant with weights of its own."""
     rows: list[dict[str, Any]] = []
     for net, kind in jobs(chosen(settings.quick)):
         if kind not in _KINDS:
             continue
-        tell(f"verify: {net.name}, {kind}")
+        progress(f"verify: {net.name}, {kind}")
         modes = _modes()
         contestants = {name: Contestant(job(net, kind).run, mode) for name, mode in modes.items()}
         # Long turns: of so many calls one is checked, so a turn must hold as many.

@@ -58,7 +58,7 @@ def _calls(count: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Race each in-place call under the mode and without."""
     count = _FEW if settings.quick else _MANY
     mode = EagerDecompMode(core_aten())
@@ -67,7 +67,7 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
         for name, run in _calls(size).items():
             if names is not None and name not in names:
                 continue
-            tell(f"writeback: {name} on {size:,} floats")
+            progress(f"writeback: {name} on {size:,} floats")
             times = race({"native": Contestant(run), "ours": Contestant(run, mode)}, settings.rounds, 4 * settings.seconds)
             rows.append({"call": name, "floats": size, "times": times, "ratio": ratios(times["ours"], times["native"])})
     figures = []

@@ -194,15 +194,15 @@ def _form(info: Any, sample: Any, form: str) -> Callable[..., Any] | None:
         return None if impossible else getattr(info, VARIANTS[form], None)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        answer = sample.output_process_fn_grad(info(*args, **kwargs))
-        return _sorted(answer) if info.name in _UNORDERED else answer
+        result = sample.output_process_fn_grad(info(*args, **kwargs))
+        return _sorted(result) if info.name in _UNORDERED else result
 
     return call
 
 
-def _sorted(answer: Any) -> Any:
+def _sorted(result: Any) -> Any:
     """Eigenvalues, or with vectors, by a line through the plane on which pairs do not meet."""
-    values, *vectors = [answer] if isinstance(answer, Tensor) else answer
+    values, *vectors = [result] if isinstance(result, Tensor) else result
     order = (values.real + values.imag / 3).detach().argsort(-1)
     turned = [x.gather(-1, order.unsqueeze(-2).expand(x.shape)) for x in vectors]
     return (values.gather(-1, order), *turned) if turned else values.gather(-1, order)
@@ -212,11 +212,11 @@ def _outputs(info: Any, arguments: Arguments, *, empty: bool) -> Any:
     """Tensors to give as ``out=``, from what the op returns without; None where it returns others than strided tensors."""
     positional, named = arguments
     try:
-        answer = info.op(*positional, **named)
+        result = info.op(*positional, **named)
     except Exception:  # the border: some layouts are none of the op's, and what eager raises then is its own affair
         return None
-    several = isinstance(answer, (list, tuple))
-    tensors = list(answer) if several else [answer]
+    several = isinstance(result, (list, tuple))
+    tensors = list(result) if several else [result]
     if not all(isinstance(t, Tensor) and t.layout is torch.strided for t in tensors):
         return None
     made = [torch.zeros((0,) if empty else t.shape, dtype=t.dtype) for t in tensors]

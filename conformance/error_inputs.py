@@ -84,11 +84,11 @@ def refusals(infos: Iterable[Any], op_set: OpSet) -> Iterator[Refusal]:
 
 def _raised(op: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Exception | None:
     try:
-        answer = op(*args, **kwargs)
+        result = op(*args, **kwargs)
     except Exception as error:  # the border: what is raised is the result
         return error
     # What a dunder method returns when it leaves the call to the other operand: `torch.Tensor.__rsub__(2, x)` raises only then.
-    return TypeError("NotImplemented") if answer is NotImplemented else None
+    return TypeError("NotImplemented") if result is NotImplemented else None
 
 
 def _status(pattern: str, expected: Exception, got: Exception | None) -> str:

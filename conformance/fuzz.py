@@ -72,7 +72,7 @@ class Findings:
 
 
 def drawn(
-    seed: int, number: int, mode_of: Callable[[str], ed.EagerDecompMode], seen: Seen, tell: Callable[[Any], None]
+    seed: int, number: int, mode_of: Callable[[str], ed.EagerDecompMode], seen: Seen, progress: Callable[[Any], None]
 ) -> tuple[Program, Difference | None]:
     """A program drawn and run, and how it differs; the same for the same seed and number."""
     holder: list[Lanes] = []
@@ -80,7 +80,7 @@ def drawn(
     draws = drawing._random
     ops = draws.choices(("core", "prims", "few"), (8, 1, 1))[0]
     count = draws.choices((1, 2, 3), (6, 2, 2))[0]
-    lanes = Lanes(mode_of(ops), count, seen, lambda line: tell([number, line]))
+    lanes = Lanes(mode_of(ops), count, seen, lambda line: progress([number, line]))
     holder.append(lanes)
     taken: list[str] = []
 
@@ -133,12 +133,12 @@ class _Modes:
 _MODES = _Modes()
 
 
-def _job(seed: int, start: int, stop: int, tell: Callable[[Any], None]) -> dict[str, Any]:
+def _job(seed: int, start: int, stop: int, progress: Callable[[Any], None]) -> dict[str, Any]:
     seen, found = Seen(), []
     for number in range(start, stop):
-        tell([number, ""])
+        progress([number, ""])
         _MODES.renewed()
-        program, difference = drawn(seed, number, _MODES, seen, tell)
+        program, difference = drawn(seed, number, _MODES, seen, progress)
         finding = None if difference is None else _finding(number, program, difference)
         if finding is not None:
             found.append(finding)
@@ -206,15 +206,15 @@ def run(findings: Findings, programs: int, workers: int, path: str | None) -> No
             def work(job: int, beat: Callable[[Any], None], chunks: Sequence[tuple[int, int]] = chunks) -> dict[str, Any]:
                 return _job(findings.seed, *chunks[job], beat)
 
-            for _, answer in done_in_processes(range(len(chunks)), work, workers, _PATIENCE):
-                if isinstance(answer, Lost):
-                    if answer.how == "error" or answer.last is None:
-                        raise RuntimeError(f"{answer.message}\n{answer.words}")
-                    number, line = answer.last
-                    findings.died.append({"number": number, "line": line, "how": answer.message})
+            for _, result in done_in_processes(range(len(chunks)), work, workers, _PATIENCE):
+                if isinstance(result, Lost):
+                    if result.how == "error" or result.last is None:
+                        raise RuntimeError(f"{result.message}\n{result.words}")
+                    number, line = result.last
+                    findings.died.append({"number": number, "line": line, "how": result.message})
                     findings.done.append((number, number + 1))
                     continue
-                findings.add(answer)
+                findings.add(result)
                 findings.seconds = before + time.perf_counter() - started
                 if path:
                     Path(path).write_text(json.dumps(asdict(findings)))
@@ -223,7 +223,7 @@ def run(findings: Findings, programs: int, workers: int, path: str | None) -> No
         progress.close()
 
 
-def told(findings: Findings) -> str:
+def report(findings: Findings) -> str:
     """What a run came to, in words."""
     counts = Counter(findings.counts)
     lines = [
@@ -258,9 +258,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(findings, options.programs, options.workers, options.resume)
     except KeyboardInterrupt:
-        print(told(findings))
+        print(report(findings))
         return 130
-    print(told(findings))
+    print(report(findings))
     return int(bool(findings.found))
 
 

@@ -156,8 +156,8 @@ def _variants(op: OpOverload) -> Iterator[OpOverload]:
     if inplace is not None and [argument.name for argument in facts_of(inplace).arguments] == names:
         yield inplace
     for other in packet_overloads(op._schema.name):
-        told = facts_of(other)
-        if told.is_out and [argument.name for argument in told.arguments if not argument.mutated] == names:
+        facts_of_other = facts_of(other)
+        if facts_of_other.is_out and [argument.name for argument in facts_of_other.arguments if not argument.mutated] == names:
             yield other
 
 
@@ -290,9 +290,9 @@ class Drawing:
                 odd = {text for text, one in self._tensors() if not is_finite(one)}
             texts = [_NAME.sub(lambda name: name[0] + ".nan_to_num(0, 0, 0)" * (name[0] in odd), text) for text in texts]
         out = [argument for argument in facts.arguments if argument.mutated and argument.kwarg_only and argument.name not in kwargs]
-        twin = functional_twin(op) if out else None
-        if out and twin is not None:
-            line = self._named(f"{twin}({', '.join(texts)})")
+        variant = functional_twin(op) if out else None
+        if out and variant is not None:
+            line = self._named(f"{variant}({', '.join(texts)})")
             yield line
             name = line.partition(" = ")[0].rpartition(" ")[2]
             made = [one for text, one in self._tensors() if text.partition("[")[0] == name]

@@ -92,18 +92,18 @@ class Spaces:
 
     Args:
         lanes: how many there are.
-        tell: is told each line before it is run.
+        progress: is told each line before it is run.
         ops: the set that the lanes run on, if they run on one.
     """
 
-    def __init__(self, lanes: int, seen: Seen, tell: Callable[[str], None], ops: OpSet | None = None) -> None:
+    def __init__(self, lanes: int, seen: Seen, progress: Callable[[str], None], ops: OpSet | None = None) -> None:
         self.eager = words()
         self.lanes = [words() for _ in range(lanes)]
         self.names: list[str] = []
         self.lines: list[str] = []
         self.seen = seen
         self.ended = False
-        self._tell = tell
+        self._report = progress
         self._ops = ops
         self._followed = _FOLLOWED - (_MASKS if ops is not None and aten.native_dropout.default not in ops else frozenset())
         self._versions: dict[str, list[int]] = {}  # of each tensor, in eager and in each lane
@@ -121,7 +121,7 @@ class Spaces:
 
     def execute(self, line: str, space: dict[str, Any]) -> None:
         """Run a line in a namespace, under the seed that its place gives it."""
-        self._tell(line if any(space is lane for lane in self.lanes) else f"{line}  # in plain eager")
+        self._report(line if any(space is lane for lane in self.lanes) else f"{line}  # in plain eager")
         torch.default_generator.manual_seed(len(self.lines))
         before = _memory(space) if _hands_out_memory(line) else None
         try:

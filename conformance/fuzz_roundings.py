@@ -68,9 +68,9 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
             return True
         if re.fullmatch(_PSEUDO, call[1]):  # which may cut off what is small
             op = getattr(getattr(aten, call[1]), call[2])
-            twin = functional_twin(op) if facts_of(op).is_out else op
+            variant = functional_twin(op) if facts_of(op).is_out else op
             kwargs.pop("out", None)
-            if twin is not None and is_right(twin, args, kwargs, [twin(*args, **kwargs).detach()]):
+            if variant is not None and is_right(variant, args, kwargs, [variant(*args, **kwargs).detach()]):
                 return True
     return False
 
@@ -120,12 +120,12 @@ def as_autocast_gives(args: Sequence[Any], results: Sequence[Any]) -> list[Any]:
 
 def computed_in(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.dtype | None]:
     """The types in which the results of a call with ``out=`` are computed before they are written there; nothing for others."""
-    twin = functional_twin(op) if facts_of(op).is_out else None
-    if twin is None:
+    variant = functional_twin(op) if facts_of(op).is_out else None
+    if variant is None:
         return []
     outs = {argument.name for argument in facts_of(op).arguments if argument.mutated}
     with Caught():
-        results = twin(*args, **{name: value for name, value in kwargs.items() if name not in outs})
+        results = variant(*args, **{name: value for name, value in kwargs.items() if name not in outs})
         return [one.dtype if isinstance(one, Tensor) else None for one in leaves_of(results)]
     return []
 
@@ -194,9 +194,9 @@ def is_reached(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     draws = torch.where(given.isfinite(), 0, draws)
     if re.match("fft_(rfft|ihfft)", op._schema.name.removeprefix("aten::")):
         draws = draws.real
-    twin = functional_twin(op) if facts_of(op).is_out else op
-    assert twin is not None
-    parts = twin(draws, *args[1:], **{name: value for name, value in kwargs.items() if name != "out"}).abs()
+    variant = functional_twin(op) if facts_of(op).is_out else op
+    assert variant is not None
+    parts = variant(draws, *args[1:], **{name: value for name, value in kwargs.items() if name != "out"}).abs()
     return parts > 1e-9 * parts.amax()
 
 

@@ -67,12 +67,12 @@ class Lanes(Spaces):
     Args:
         mode: the mode of the lanes.
         lanes: how many there are.
-        tell: is told each line before it is run.
+        progress: is told each line before it is run.
     """
 
-    def __init__(self, mode: Any, lanes: int = 1, seen: Seen | None = None, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, mode: Any, lanes: int = 1, seen: Seen | None = None, progress: Callable[[str], None] | None = None) -> None:
         ops = mode.backend.ops if isinstance(mode, ed.EagerDecompMode) else None
-        super().__init__(lanes, seen or Seen(), tell or (lambda line: None), ops)
+        super().__init__(lanes, seen or Seen(), progress or (lambda line: None), ops)
         self.mode = mode
         self.recorded = True
         self._recorder = ed.BackendRecorder()

@@ -70,22 +70,22 @@ def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection, *, i
     """Judge some OpInfos, with the backend installed once for them, or in the mode."""
     device = backend.device_type or "cpu"
     all_trials = [trial for info in infos for trial in trials(info, selection)]
-    answers: list[Observed | Row] = []
+    results: list[Observed | Row] = []
     mode = EagerDecompMode(backend, cache=ProgramCache()) if in_mode else _Installed()
     with nullcontext() if in_mode else install(backend, device, cache=ProgramCache()):
         for trial in all_trials:
             function = _first_alone(trial.case.function) if trial.info in _NUMBERS_ON_CPU else trial.case.function
             try:
                 got = observe(function, trial.case.arguments, (mode,), backward=trial.backward, device=device)
-                answers.append(got)
+                results.append(got)
             except UnsupportedOpError as error:
-                answers.append(Row(trial.info, "unsupported", trial.number, error.call, error.missing))
+                results.append(Row(trial.info, "unsupported", trial.number, error.call, error.missing))
             except Exception as error:  # the border: every other failure is a counted result
                 words = " ".join(str(error).split())[:200]
-                answers.append(Row(trial.info, "error", trial.number, f"{type(error).__name__}: {words}"))
+                results.append(Row(trial.info, "error", trial.number, f"{type(error).__name__}: {words}"))
     worst: dict[str, Row] = {}
-    for trial, answer in zip(all_trials, answers, strict=True):
-        row = answer if isinstance(answer, Row) else _row(trial, answer)
+    for trial, result in zip(all_trials, results, strict=True):
+        row = result if isinstance(result, Row) else _row(trial, result)
         before = worst.setdefault(trial.info, row)
         if STATUSES.index(row.status) < STATUSES.index(before.status) or (row.strides and not before.strides):
             worst[trial.info] = row

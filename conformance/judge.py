@@ -106,13 +106,13 @@ def observe(
         for mode in modes:
             mode.__enter__()
             entered.append(mode)
-        answer = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         if backward:
-            gradients = _backward(answer, inputs)
+            gradients = _backward(result, inputs)
     finally:
         while entered:
             entered.pop().__exit__(None, None, None)
-    leaves, spec = tree_flatten(answer)
+    leaves, spec = tree_flatten(result)
     seen = eager.observed(leaves, inputs, {}, empty=True)
     written = [tensor._version != before for tensor, before in zip(inputs, versions, strict=True)]
     if device != "cpu":
@@ -130,9 +130,9 @@ def _is_random(function: Callable[..., Any], arguments: Arguments) -> bool:
     return any(torch.Tag.nondeterministic_seeded in op.tags or op._schema.name in _UNINITIALISED for op in recorder.ops)
 
 
-def _backward(answer: Any, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+def _backward(result: Any, inputs: Sequence[Tensor]) -> list[Tensor | None]:
     wanted = [given for given in inputs if given.requires_grad]
-    outputs = [leaf for leaf in tree_flatten(answer)[0] if isinstance(leaf, Tensor) and leaf.requires_grad]
+    outputs = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, Tensor) and leaf.requires_grad]
     if not wanted or not outputs:
         return []
     return list(torch.autograd.grad(outputs, wanted, [cotangent(leaf) for leaf in outputs], allow_unused=True))

@@ -1,7 +1,7 @@
 """The kill matrix: which broken kernels the conformance suite finds, and which right ones it takes for broken.
 
     python conformance/kill_matrix.py --profile standard
-    python conformance/kill_matrix.py --match 'softmax|sum' --only twins
+    python conformance/kill_matrix.py --match 'softmax|sum' --only equivalents
 
 Each broken kernel is put into a backend that is eager otherwise, and the suite is run on its op. Kernels of different ops share a
 backend, since the suite judges each alone. Exit code 0 where every broken kernel was found and no right one flagged, 1 otherwise,
@@ -25,7 +25,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from conformance.mutants import MUTANTS, TWIN, TWINS, Mutant
+from conformance.mutants import EQUIVALENT, EQUIVALENTS, MUTANTS, Mutant
 from eagerdecomp.conformance.results import Report, Verdict
 from eagerdecomp.conformance.suite import PROFILES, run_conformance
 from eagerdecomp.host.atomic_file import write_text
@@ -63,7 +63,7 @@ class Row:
     @property
     def right(self) -> bool:
         """Whether the suite was right about it."""
-        return self.flagged == (self.kind != TWIN) and not self.others
+        return self.flagged == (self.kind != EQUIVALENT) and not self.others
 
 
 def rounds(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
@@ -79,15 +79,17 @@ def rounds(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
     return lots
 
 
-def judged(lot: Sequence[Mutant], profile: str, seed: int, tell: Callable[[str], None] = lambda name: None) -> list[Row]:
+def judged(lot: Sequence[Mutant], profile: str, seed: int, progress: Callable[[str], None] = lambda name: None) -> list[Row]:
     """What the suite says of kernels of different ops."""
     backend = Backend("broken", core_aten(), kernels={mutant.op: mutant.kernel for mutant in lot})
 
-    def told(done: int, total: int, verdict: Verdict | None) -> None:
+    def on_verdict(done: int, total: int, verdict: Verdict | None) -> None:
         if verdict is not None:
-            tell(str(verdict.op))
+            progress(str(verdict.op))
 
-    report = run_conformance(backend, ops=[mutant.op for mutant in lot], profile=profile, seed=seed, programs=False, progress=told)
+    report = run_conformance(
+        backend, ops=[mutant.op for mutant in lot], profile=profile, seed=seed, programs=False, progress=on_verdict
+    )
     if report.interrupted:
         raise KeyboardInterrupt
     return [_row(mutant, report, {one.op for one in lot}) for mutant in lot]
@@ -115,25 +117,25 @@ def _row(mutant: Mutant, report: Report, lot: set[str]) -> Row:
 def table(rows: Sequence[Row]) -> str:
     """Kinds of faults, how many kernels have each and how many were found; then every row that the suite was wrong about."""
     lines = [f"{'kind':<16}{'kernels':>9}{'ops':>6}{'flagged':>9}{'':>8}"]
-    for kind in sorted({row.kind for row in rows}, key=lambda one: (one == TWIN, one)):
+    for kind in sorted({row.kind for row in rows}, key=lambda one: (one == EQUIVALENT, one)):
         of = [row for row in rows if row.kind == kind]
         found = sum(row.flagged for row in of)
         lines.append(f"{kind:<16}{len(of):>9}{len({row.op for row in of}):>6}{found:>9}{found / len(of):>8.1%}")
-    broken = [row for row in rows if row.kind != TWIN]
+    broken = [row for row in rows if row.kind != EQUIVALENT]
     if broken:
         found = sum(row.flagged for row in broken)
         lines.append(f"{'all broken':<16}{len(broken):>9}{len({row.op for row in broken}):>6}{found:>9}{found / len(broken):>8.1%}")
     for title, wrong in (
         ("survivors", [row for row in broken if not row.flagged]),
-        ("false alarms", [row for row in rows if row.kind == TWIN and row.flagged]),
+        ("false alarms", [row for row in rows if row.kind == EQUIVALENT and row.flagged]),
         ("others blamed", [row for row in rows if row.others]),
     ):
         if wrong:
-            lines += ["", f"{title}:", *(f"  {_told(row)}" for row in wrong)]
+            lines += ["", f"{title}:", *(f"  {_line(row)}" for row in wrong)]
     return "\n".join(lines)
 
 
-def _told(row: Row) -> str:
+def _line(row: Row) -> str:
     others = f"; blames {', '.join(row.others)}" if row.others else ""
     if not row.flagged:
         return f"{row.name} [{row.kind}] ({row.state}, {row.cases} cases){others}"
@@ -147,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--match", default="", metavar="REGEX", help="only kernels whose name it is found in")
     parser.add_argument("--kind", default="", metavar="REGEX", help="only faults of these kinds")
-    parser.add_argument("--only", choices=("broken", "twins"), help="one of the two catalogues")
+    parser.add_argument("--only", choices=("broken", "equivalents"), help="one of the two catalogues")
     parser.add_argument("--json", metavar="FILE", help="write the rows there")
     return parser
 
@@ -162,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except re.error as error:
         print(f"no regular expression: {error}", file=sys.stderr)
         return 2
-    catalogue = {"broken": MUTANTS, "twins": TWINS, None: (*MUTANTS, *TWINS)}[options.only]
+    catalogue = {"broken": MUTANTS, "equivalents": EQUIVALENTS, None: (*MUTANTS, *EQUIVALENTS)}[options.only]
     chosen = [mutant for mutant in catalogue if match.search(mutant.name) and kind.search(mutant.kind)]
     if not chosen:
         print("no kernel matches", file=sys.stderr)
@@ -170,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = Progress(len(chosen), sys.stderr)
     started, done = time.monotonic(), 0
 
-    def tell(name: str) -> None:
+    def report(name: str) -> None:
         nonlocal done
         done += 1
         progress.step(min(done, len(chosen)), name)
@@ -179,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     interrupted = False
     try:
         for lot in rounds(chosen):
-            rows += judged(lot, options.profile, options.seed, tell)
+            rows += judged(lot, options.profile, options.seed, report)
     except KeyboardInterrupt:
         interrupted = True
     progress.close()

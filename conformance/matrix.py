@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from conformance.cases import full_name, opinfos
 from conformance.matrix_cells import Cell, cells
 from conformance.matrix_judge import FAILED, Result, judge_cell
-from conformance.matrix_results import MANIFEST, Held, Job, Manifest, page, told
+from conformance.matrix_results import MANIFEST, Held, Job, Manifest, page, report
 from conformance.scoreboard import SETS
 from eagerdecomp.conformance.workers import Lost, done_in_processes
 from eagerdecomp.host.progress import Progress
@@ -61,12 +61,14 @@ def planned(sets: Iterable[str] = MEASURED, match: str = "", wanted: str = "") -
     return found
 
 
-def judged(job: Job, mine: Sequence[Cell], count: int, tell: Callable[[Any], None] = lambda value: None) -> dict[str, Result]:
+def judged(job: Job, mine: Sequence[Cell], count: int, progress: Callable[[Any], None] = lambda value: None) -> dict[str, Result]:
     """What a job's cells came to."""
     op_set, info = SETS[job[0]](), _infos()[job[1]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {str(cell): judge_cell(info, cell, op_set, count, lambda side, cell=cell: tell([str(cell), side])) for cell in mine}
+        return {
+            str(cell): judge_cell(info, cell, op_set, count, lambda side, cell=cell: progress([str(cell), side])) for cell in mine
+        }
 
 
 def faults(held: Iterable[tuple[Job, str, Result]], manifest: Manifest) -> list[str]:
@@ -91,9 +93,9 @@ def run(plan: Mapping[Job, Sequence[Cell]], held: Held, workers: int, count: int
             def work(number: int, beat: Callable[[Any], None], left: Sequence[tuple[Job, list[Cell]]] = left) -> dict[str, Result]:
                 return judged(*left[number], count, beat)
 
-            for number, answer in done_in_processes(range(len(left)), work, workers, _PATIENCE):
+            for number, result in done_in_processes(range(len(left)), work, workers, _PATIENCE):
                 job = left[number][0]
-                found = _lost(job, answer) if isinstance(answer, Lost) else answer
+                found = _lost(job, result) if isinstance(result, Lost) else result
                 held.add(job, found)
                 done, bad = done + len(found), bad + sum(one.status in FAILED for one in found.values())
                 progress.step(done, f"{bad} not eager's  {' '.join(job)}")
@@ -101,12 +103,12 @@ def run(plan: Mapping[Job, Sequence[Cell]], held: Held, workers: int, count: int
         progress.close()
 
 
-def _lost(job: Job, answer: Lost) -> dict[str, Result]:
-    if answer.last is None:
-        raise RuntimeError(f"{' '.join(job)}: {answer.message}\n{answer.words}")
-    cell, side = answer.last
-    status = "none" if side == "eager" and answer.how != "error" else "died"
-    return {cell: Result(status, f"{side}: {answer.message}")}
+def _lost(job: Job, result: Lost) -> dict[str, Result]:
+    if result.last is None:
+        raise RuntimeError(f"{' '.join(job)}: {result.message}\n{result.words}")
+    cell, side = result.last
+    status = "none" if side == "eager" and result.how != "error" else "died"
+    return {cell: Result(status, f"{side}: {result.message}")}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -187,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         blocks = {(name, str(cell)): title for name, info in _infos().items() for cell, title in cells(info).items()}
         Path(options.markdown).write_text(page(held, blocks, sum(map(len, every.values())), options.samples))
     wrong = faults(held, manifest) if options.samples == manifest.samples else []
-    print(told(held, wrong))
+    print(report(held, wrong))
     return int(bool(wrong) or any(one.status in FAILED for _, _, one in held))
 
 

@@ -54,23 +54,23 @@ class _Call:
     mode: EagerDecompMode
     asked: str
     words: str
-    tell: Callable[[str], None]
+    progress: Callable[[str], None]
 
     @property
     def backward(self) -> bool:
         return self.asked == "reverse"
 
 
-def judge_cell(info: Any, cell: Cell, op_set: OpSet, count: int, tell: Callable[[str], None] = lambda side: None) -> Result:
-    """Judge a cell; `tell` hears which side is about to run, should it end the process."""
+def judge_cell(info: Any, cell: Cell, op_set: OpSet, count: int, progress: Callable[[str], None] = lambda side: None) -> Result:
+    """Judge a cell; `progress` hears which side is about to run, should it end the process."""
     dtype = getattr(torch, cell.dtype)
     if no_standard(info, "cpu", dtype):
         return Result("none", f"eager is no standard: {no_standard(info, 'cpu', dtype)}")
     mode = EagerDecompMode(op_set, cache=ProgramCache())
     found: list[Result] = []
-    tell("eager")
+    progress("eager")
     for sample in samples(info, cell, count):
-        one = _judge_sample(sample, _Call(info.name, op_set, mode, cell.asked, sample.words, tell))
+        one = _judge_sample(sample, _Call(info.name, op_set, mode, cell.asked, sample.words, progress))
         if one.status != "none":
             found.append(one)
     if not found:
@@ -87,7 +87,7 @@ def _judge_sample(sample: Sample, call: _Call) -> Result:
     known: dict[int, Observed | Exception] = {}
     for turn, case in enumerate(sample.calls):
         if id(case) not in known:
-            call.tell("eager")
+            call.report("eager")
             known[id(case)] = _in_eager(case, call)
         one = _judge_call(case, known[id(case)], call)
         if one.status != "pass":
@@ -108,7 +108,7 @@ def _judge_call(case: Case, expected: Observed | Exception, call: _Call) -> Resu
         return _judge_refusal(case, call, expected)
     if call.asked == "errors":
         return Result("none")
-    call.tell("the mode")
+    call.report("the mode")
     recorder = BackendRecorder()
     try:
         got = observe(case.function, case.arguments, (recorder, call.mode), backward=call.backward)
@@ -126,7 +126,7 @@ def _judge_call(case: Case, expected: Observed | Exception, call: _Call) -> Resu
 
 def _judge_refusal(case: Case, call: _Call, expected: Exception) -> Result:
     """A call that eager refuses: the mode's error is of the same type, and says what users match on."""
-    call.tell("the mode")
+    call.report("the mode")
     try:
         observe(case.function, case.arguments, (call.mode,), backward=call.backward)
     except UnsupportedOpError as error:

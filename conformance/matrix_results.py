@@ -17,7 +17,7 @@ import torch
 from conformance.matrix_cells import BLOCKS
 from conformance.matrix_judge import FAILED, STATUSES, Result
 
-__all__ = ["MANIFEST", "Held", "Job", "Manifest", "page", "told"]
+__all__ = ["MANIFEST", "Held", "Job", "Manifest", "page", "report"]
 
 MANIFEST = Path(__file__).with_name("matrix_manifest.json")
 
@@ -117,7 +117,7 @@ class Manifest:
         return "closes now, and is listed as one that does not" if result.status == "pass" and listed else None
 
 
-def told(held: Iterable[tuple[Job, str, Result]], faults: Sequence[str]) -> str:
+def report(held: Iterable[tuple[Job, str, Result]], faults: Sequence[str]) -> str:
     """All that is not well, worst first, and a line of counts."""
     rows = sorted(held, key=lambda row: (STATUSES.index(row[2].status), row[0], row[1]))
     lines = [

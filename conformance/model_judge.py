@@ -98,8 +98,8 @@ def _inferred(subject: Subject) -> Named:
 
 def _trained(subject: Subject) -> Named:
     subject.model.train()
-    answer = subject.steps(subject) if subject.steps else train(subject)
-    return _numbered("loss", answer) + _state(subject.model)
+    result = subject.steps(subject) if subject.steps else train(subject)
+    return _numbered("loss", result) + _state(subject.model)
 
 
 def _generated(subject: Subject) -> Named:
@@ -109,8 +109,8 @@ def _generated(subject: Subject) -> Named:
         return _numbered("tokens", subject.generate(subject.model, subject.batch))
 
 
-def _numbered(what: str, answer: Any) -> Named:
-    return [(f"{what} {number}", one) for number, one in enumerate(tensors_of(answer))]
+def _numbered(what: str, result: Any) -> Named:
+    return [(f"{what} {number}", one) for number, one in enumerate(tensors_of(result))]
 
 
 def _state(model: nn.Module) -> Named:
@@ -192,10 +192,10 @@ class _Trial:
             torch.manual_seed(1)
             for mode in modes:
                 stack.enter_context(mode)
-            answer = COLUMNS[self.column](subject or self._subject(wide))
+            result = COLUMNS[self.column](subject or self._subject(wide))
             if compiled and isinstance(self.compiler, DynamoBackend):
                 self.graphs.append(len(self.compiler.graphs()))
-        return answer if device == "cpu" else home(answer)
+        return result if device == "cpu" else home(result)
 
     def _subject(self, wide: bool) -> Subject:
         subject = self.entry.make()

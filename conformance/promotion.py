@@ -170,15 +170,15 @@ def _call(mix: Mix) -> Any:
     if mix.form == "inplace":
         if mix.name == "masked_fill":
             given.insert(1, torch.tensor([True, False]))
-        answer = getattr(given[0], f"{mix.name}_")(*given[1:])
-        return answer, answer is given[0]
+        result = getattr(given[0], f"{mix.name}_")(*given[1:])
+        return result, result is given[0]
     of_three = len(given) - (mix.form == "out") == 3
     function = (TERNARY if of_three else BINARY)[mix.name]
     if mix.form == "plain":
         return function(*given)
     out = torch.zeros(2, dtype=given.pop())
-    answer = function(*given, out=out)
-    return answer, answer is out
+    result = function(*given, out=out)
+    return result, result is out
 
 
 def judge(mix: Mix, mode: EagerDecompMode) -> tuple[str, str]:

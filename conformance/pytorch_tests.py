@@ -258,13 +258,13 @@ def _tests_of(path: Path, setting: _Setting) -> list[Job]:
     return [Job(name, function_of(case), case, ours[name]) for name, case in plain.items() if name in ours]
 
 
-def compare(test: Job, file: str, lanes: Mapping[str, Callable[[], Any]], tell: Callable[[Any], None]) -> Row:
+def compare(test: Job, file: str, lanes: Mapping[str, Callable[[], Any]], progress: Callable[[Any], None]) -> Row:
     """Run a test natively and, if it passes there, in the mode."""
-    tell([test.name, "native"])
+    progress([test.name, "native"])
     native = outcome_of(test.plain)
     if native.kind != "pass":
         return Row(file, test.name, "not counted", native)
-    tell([test.name, "mode"])
+    progress([test.name, "mode"])
     mode = outcome_of(test.ours, lanes["mode"])
     return Row(file, test.name, status_of(native, mode, None), native, mode)
 
@@ -273,9 +273,9 @@ def _alone(test: Job, row: Row, lanes: Mapping[str, Callable[[], Any]], limit: f
     """Run a test that differs again, each time alone in a fresh process."""
     names = [*lanes, "twice"]
 
-    def work(number: int, tell: Callable[[Any], None]) -> Outcome:
+    def work(number: int, progress: Callable[[Any], None]) -> Outcome:
         name = names[number]
-        tell([test.name, name])
+        progress([test.name, name])
         if name == "twice":  # whether what the test leaves behind makes it fail by itself
             outcome_of(test.plain)
             return outcome_of(test.plain)
@@ -305,10 +305,10 @@ def _run_file(file: str, setting: _Setting, done: set[str], emit: Callable[[Row]
     progress = Progress(len(left), sys.stderr)
     bad = 0
 
-    def work(number: int, tell: Callable[[Any], None]) -> Row:
+    def work(number: int, report: Callable[[Any], None]) -> Row:
         with warnings.catch_warnings():
             warnings.simplefilter("default")
-            return compare(left[number], file, lanes, tell)
+            return compare(left[number], file, lanes, report)
 
     suspects = []
     results = done_in_processes(list(left), work, setting.workers, setting.limit)

@@ -256,7 +256,7 @@ def soak(
     turns: int = 8,
     patience: float = 300.0,
     bend: float = 0.0,
-    told: Callable[[Report], None] = lambda report: None,
+    after_round: Callable[[Report], None] = lambda report: None,
 ) -> Report:
     """Run rounds until the time is over, or so many.
 
@@ -264,7 +264,7 @@ def soak(
         turns: how many models each thread makes in a round.
         patience: seconds after which a round is taken to hang.
         bend: what is added to every loss in the mode: it must be found.
-        told: is told after each round.
+        after_round: is told after each round.
     """
     report, cache, lock, started = Report(), ed.ProgramCache(), threading.Lock(), time.perf_counter()
     backends = (ed.core_aten(), ed.Backend("mine", ed.core_aten() - ["aten.gelu", "aten.native_layer_norm", "aten._softmax"]))
@@ -306,7 +306,7 @@ def soak(
         report.hung = any(one.is_alive() for one in crew)
         done += 1
         report.samples.append(_sampled(time.perf_counter() - started, cache))
-        told(report)
+        after_round(report)
         if report.hung:
             break
     return report
@@ -341,13 +341,13 @@ def main(argv: Sequence[str] | None = None, stream: TextIO = sys.stderr) -> int:
     total = max(1, int(60 * options.minutes))
     progress = Progress(total, stream)
 
-    def told(report: Report) -> None:
+    def after_round(report: Report) -> None:
         at = report.samples[-1]
         words = f"{report.taken()} model steps, {len(report.wrong)} wrong, {at.resident:.0f} MiB, {at.tensors} tensors"
         progress.step(min(total, int(at.seconds)), words)
 
     try:
-        report = soak(seconds=60 * options.minutes, threads=options.threads, seed=options.seed, told=told)
+        report = soak(seconds=60 * options.minutes, threads=options.threads, seed=options.seed, after_round=after_round)
     except KeyboardInterrupt:
         return 130
     finally:

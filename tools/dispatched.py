@@ -15,7 +15,7 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.plumbing import is_plumbing_name
 
-__all__ = ["Call", "Listener", "copied", "heard"]
+__all__ = ["Call", "Listener", "copied", "dispatched_calls"]
 
 SAMPLES = 6  # per operator
 
@@ -28,16 +28,16 @@ class Listener(DispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Call] = []
-        self.answers: list[Any] = []
+        self.results: list[Any] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if not is_plumbing_name(str(func)):
             self.calls.append((func, copied(args), copied(kwargs or {})))
-        answer = func(*args, **(kwargs or {}))
-        self.answers.append(answer)
-        return answer
+        result = func(*args, **(kwargs or {}))
+        self.results.append(result)
+        return result
 
 
 def copied(value: Any) -> Any:
@@ -51,7 +51,7 @@ def copied(value: Any) -> Any:
     return value
 
 
-def heard(match: str = "") -> Iterator[list[Call]]:
+def dispatched_calls(match: str = "") -> Iterator[list[Call]]:
     """The calls of each sample of the operators whose name the expression finds; in inference mode too, where composites arrive
     whole."""
     infos = [info for info in op_db if info.dtypes and re.search(match, info.name)]
@@ -76,8 +76,8 @@ def _runs(info: Any) -> Iterator[Any]:
             return
 
         def run(sample: Any = sample) -> None:
-            answer = info.op(sample.input, *sample.args, **sample.kwargs)
-            outputs = [t for t in (answer if isinstance(answer, (list, tuple)) else [answer]) if isinstance(t, Tensor)]
+            result = info.op(sample.input, *sample.args, **sample.kwargs)
+            outputs = [t for t in (result if isinstance(result, (list, tuple)) else [result]) if isinstance(t, Tensor)]
             wanted = [t for t in outputs if t.requires_grad]
             if wanted:
                 torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])

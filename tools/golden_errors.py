@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "tests" / "golden_errors.txt"
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from provoked import provoke, told  # noqa: E402 - of tests, where the provocations stand
+from provoked import as_text, provoke  # noqa: E402 - of tests, where the provocations stand
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write tests/golden_errors.txt")
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory() as folder:
-        text = told(list(provoke(Path(folder))))
+        text = as_text(list(provoke(Path(folder))))
     if write:
         PLACE.write_text(text, encoding="utf-8")
         print(f"wrote {PLACE.name}")

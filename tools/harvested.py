@@ -15,7 +15,7 @@ from eagerdecomp import decomps
 from eagerdecomp._torch.ops import torch_release
 from eagerdecomp.rules.rule import rules_of
 
-__all__ = ["by_line", "files", "options_of", "told"]
+__all__ = ["by_line", "files", "options_of", "as_text"]
 
 
 def options_of(about: str | None, file: Path, match: str) -> argparse.Namespace:
@@ -33,7 +33,7 @@ def by_line(name: str, ops: Mapping[str, Any]) -> str:
     return f'{{"torch":{json.dumps(torch_release())},"{name}":{{\n' + ",\n".join(lines) + "\n}}\n"
 
 
-def told(stale: Sequence[str]) -> int:
+def as_text(stale: Sequence[str]) -> int:
     """Print what is stale; the exit code."""
     print("\n".join(stale) or "fresh")
     return 1 if stale else 0

@@ -41,7 +41,7 @@ def measured(processes: int) -> list[list[float]]:
     return rows[1:]
 
 
-def told(rows: Sequence[Sequence[float]]) -> str:
+def as_text(rows: Sequence[Sequence[float]]) -> str:
     lines = []
     for name, place in (("by the clock", 0), ("of the processor", 1)):
         torch, ours = (statistics.median(row[place + offset] for row in rows) for offset in (0, 2))
@@ -55,4 +55,4 @@ def told(rows: Sequence[Sequence[float]]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=9, metavar="N", help="fresh processes that count")
-    print(told(measured(parser.parse_args().processes)))
+    print(as_text(measured(parser.parse_args().processes)))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from dispatched import Call, copied, heard
+from dispatched import Call, copied, dispatched_calls
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
@@ -220,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     listed = (call for call in beside() if re.search(options.match, str(call[0])))
-    costs = measure(itertools.chain(heard(options.match), [list(listed)]), ed.core_aten())
+    costs = measure(itertools.chain(dispatched_calls(options.match), [list(listed)]), ed.core_aten())
     text = table(costs, options.above)
     print(text)
     if options.markdown:

@@ -94,11 +94,11 @@ def without_route(added: Sequence[str]) -> Iterator[str]:
 
 def changed_messages() -> Iterator[str]:
     """Errors of the library that read otherwise."""
-    from provoked import provoke, told
+    from provoked import as_text, provoke
 
     place = ROOT / "tests" / "golden_errors.txt"
     with tempfile.TemporaryDirectory() as folder:
-        text = told(list(provoke(Path(folder))))
+        text = as_text(list(provoke(Path(folder))))
     kept = place.read_text(encoding="utf-8")
     differing = difflib.unified_diff(kept.splitlines(), text.splitlines(), lineterm="", n=0)
     yield from (f"{line}  (tests/golden_errors.txt)" for line in differing if line[:1] in "+-" and line[:3] not in ("+++", "---"))

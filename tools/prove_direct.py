@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harvested import by_line, options_of, told
+from harvested import as_text, by_line, options_of
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -57,7 +57,7 @@ class _Probe(DispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[OpOverload, Any]] = []
-        self.answer: Any = None  # kept, as a mode may keep what it returns: some factories then answer a copy, made by another op
+        self.result: Any = None  # kept, as a mode may keep what it returns: some factories then answer a copy, made by another op
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -65,9 +65,11 @@ class _Probe(DispatchMode):
         if self.seen:
             self.seen.append((func, None))
             raise _Stop
-        self.seen.append((func, (_plain(tuple(args)), sorted((name, _plain(value)) for name, value in _told(func, kwargs or {})))))
-        self.answer = _answer(func, args, kwargs or {})
-        return self.answer
+        self.seen.append(
+            (func, (_plain(tuple(args)), sorted((name, _plain(value)) for name, value in _reported(func, kwargs or {}))))
+        )
+        self.result = _result(func, args, kwargs or {})
+        return self.result
 
 
 class _Inside(DispatchMode):
@@ -80,7 +82,7 @@ class _Inside(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.answer = self._function()
+        self.result = self._function()
         return func(*args, **(kwargs or {}))
 
 
@@ -90,10 +92,10 @@ def inside(function: Callable[[], Any]) -> Any:
     with warnings.catch_warnings(), _Inside(function) as mode:
         warnings.simplefilter("error")
         tensor.sin()
-    return mode.answer
+    return mode.result
 
 
-def _told(op: OpOverload, kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _reported(op: OpOverload, kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The named arguments, but for memory that is told not to be pinned, as it is not when nothing is said."""
     return ((name, value) for name, value in kwargs.items() if name != "pin_memory" or value)
 
@@ -109,7 +111,7 @@ def _plain(value: Any) -> Any:
     return (type(value).__name__, repr(value))
 
 
-def _answer(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _result(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Something of the types that an op returns: what it is given to write, or anything."""
     arguments = op._schema.arguments
     given = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | dict(kwargs)
@@ -126,8 +128,8 @@ def _answer(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         values = {"bool": True, "float": 1.0, "number": 1, "ScalarType": torch.float32, "str": "", "List[Tensor]": [torch.ones(1)]}
         return values.get(text, [1] if text.startswith("List[") else 1)
 
-    answers = tuple(one(returned) for returned in op._schema.returns)
-    return answers if len(answers) > 1 else answers[0] if answers else None
+    results = tuple(one(returned) for returned in op._schema.returns)
+    return results if len(results) > 1 else results[0] if results else None
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------------
@@ -235,12 +237,12 @@ def _arrives(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     ``other``."""
     try:
         with _Probe() as probe:
-            answer = function(*args, **kwargs)
+            result = function(*args, **kwargs)
     except TypeError:
         return "other" if probe.seen else "refused"
     except (_Stop, RuntimeError, ValueError, IndexError, NotImplementedError, Warning):
         return "other"
-    return probe.seen[0] if len(probe.seen) == 1 and _plain(answer) == _plain(probe.answer) else "other"
+    return probe.seen[0] if len(probe.seen) == 1 and _plain(result) == _plain(probe.result) else "other"
 
 
 def compared(
@@ -355,7 +357,7 @@ def main() -> int:
     found = {str(op): written for op, written in inside(lambda: [(op, prove(op)) for op in ops]) if written}
     kept = json.loads(options.output.read_text(encoding="utf-8"))["functions"] if options.output.exists() else {}
     if options.check:
-        return told([name for name in sorted(map(str, ops)) if kept.get(name) != found.get(name)])
+        return as_text([name for name in sorted(map(str, ops)) if kept.get(name) != found.get(name)])
     if options.match:
         for op in ops:
             kept.pop(str(op), None)

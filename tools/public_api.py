@@ -17,7 +17,7 @@ import eagerdecomp
 PLACE = Path(__file__).parent.parent / "tests" / "public_api.txt"
 
 
-def told() -> str:
+def as_text() -> str:
     """The public API, a line each."""
     return "\n".join(line for name in sorted(eagerdecomp.__all__) for line in _of(name)) + "\n"
 
@@ -49,10 +49,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write tests/public_api.txt")
     if parser.parse_args().write:
-        PLACE.write_text(told(), encoding="utf-8")
+        PLACE.write_text(as_text(), encoding="utf-8")
         print(f"wrote {PLACE.name}")
     else:
-        print(told(), end="")
+        print(as_text(), end="")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from dispatched import Call, Listener, copied, heard
+from dispatched import Call, Listener, copied, dispatched_calls
 from torch.testing._internal import common_methods_invocations as infos
 from torch.utils._pytree import tree_map
 from uncommon_calls import uncommon_calls
@@ -81,7 +81,7 @@ def _of_calls(calls: Sequence[Call]) -> Footprint:
 
 def _works_unheard(rule: Rule, given: Sequence[Any], result: Any, listener: Listener) -> bool:
     """Whether a C++ kernel made its result by no op, or filled by none the memory it allocated: on a backend it is no route."""
-    noted = {id(tensor) for tensor in tensors_in([given, listener.answers])}
+    noted = {id(tensor) for tensor in tensors_in([given, listener.results])}
     if any(id(tensor) not in noted for tensor in tensors_in(result)):
         return True
     allocates = {str(op).startswith("aten.empty") or str(op).startswith("aten.new_empty") for op, _, _ in listener.calls}
@@ -162,8 +162,8 @@ class Recording:
             else:
                 raised = None
         if raised is not None and str(rule.op) not in REFUSED and _is_ours(rule) and _takes(rule.op, args, kwargs):
-            told = str(raised).strip().partition("\n")[0]
-            self.raised.setdefault(f"{rule.op}: {rule}", f"({_example(args, kwargs)}): {type(raised).__name__}: {told}")
+            as_text = str(raised).strip().partition("\n")[0]
+            self.raised.setdefault(f"{rule.op}: {rule}", f"({_example(args, kwargs)}): {type(raised).__name__}: {as_text}")
         if result is NotImplemented or _works_unheard(rule, (*args, *kwargs.values()), result, listener):
             return None
         return listener.calls
@@ -383,7 +383,9 @@ def recorded(match: str) -> Recording:
     """The calls of every rule that is reached from the operators whose name matches."""
     found = Recording()
     others = itertools.chain(variants(match), (list(listened(run)) for run in beside() if not match))
-    for calls, weighed in itertools.chain(zip(heard(match), itertools.repeat(True)), zip(others, itertools.repeat(False))):
+    for calls, weighed in itertools.chain(
+        zip(dispatched_calls(match), itertools.repeat(True)), zip(others, itertools.repeat(False))
+    ):
         found.eager.update(str(op) for op, _, _ in calls)
         found.add(calls, weighed=weighed)
     for call in uncommon_calls(match):
@@ -404,7 +406,7 @@ def text_of(entries: Mapping[str, Entry]) -> str:
     return f'{{"torch":{json.dumps(torch_release())},"ops":{{\n' + ",\n".join(lines) + "\n}}\n"
 
 
-def _recorded_anew(before: Mapping[str, Entry], match: str) -> tuple[dict[str, Entry], dict[str, str]]:
+def _recorded_again(before: Mapping[str, Entry], match: str) -> tuple[dict[str, Entry], dict[str, str]]:
     """The entries of the file, with those of operators whose name matches rebuilt, and what our rules raised."""
     found = recorded(match)
     entries = {**(before if match else {}), **found.entries()}
@@ -424,7 +426,7 @@ def _recorded_changes(before: Mapping[str, Entry]) -> tuple[dict[str, Entry], di
             entries[op], whole = recorded_again(op, entry, _first(rules), gone, raised)
             if not whole:
                 print(f"an example of {op} is not made by its text: everything is recorded again")
-                return _recorded_anew(before, "")
+                return _recorded_again(before, "")
     return entries, raised
 
 
@@ -446,7 +448,7 @@ def main() -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     before = kept()
-    entries, raised = _recorded_changes(before) if options.changed else _recorded_anew(before, options.match or "")
+    entries, raised = _recorded_changes(before) if options.changed else _recorded_again(before, options.match or "")
     for rule, call in raised.items():
         print(f"{rule} raises for a call that eager takes: {call}")
     new = sorted(op for op in entries if entries[op] != before.get(op)) + sorted(before.keys() - entries.keys())

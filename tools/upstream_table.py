@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from dispatched import Call, heard
+from dispatched import Call, dispatched_calls
 from harvested import files
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
@@ -102,10 +102,10 @@ class _ByEntries(DispatchMode):
         if entry is None:
             raise _Open(str(func))
         with self:
-            answer = entry(*args, **(kwargs or {}))
-        if answer is NotImplemented:
+            result = entry(*args, **(kwargs or {}))
+        if result is NotImplemented:
             raise _Open(str(func))
-        return answer
+        return result
 
 
 @dataclass
@@ -190,8 +190,8 @@ def _kept(value: Any) -> Any:
 def _compare(call: Call, want: Any, found: Found, mode: ed.EagerDecompMode) -> None:
     entry = shipped(call[0])
     assert entry is not None
-    answer = _made(entry, call)
-    way = _way(call, want, answer, mode)
+    result = _made(entry, call)
+    way = _way(call, want, result, mode)
     if way:
         found.ways[way] += 1
         return
@@ -208,19 +208,19 @@ def _compare(call: Call, want: Any, found: Found, mode: ed.EagerDecompMode) -> N
     found.ours += _kernels(call, mode)
 
 
-def _way(call: Call, want: Any, answer: Any, mode: ed.EagerDecompMode) -> str:
+def _way(call: Call, want: Any, result: Any, mode: ed.EagerDecompMode) -> str:
     """How the shipped entry's answer is not the operator's, or is less exact than ours; "" where it is the operator's."""
-    if answer is NotImplemented:
+    if result is NotImplemented:
         return "declines"
-    if isinstance(answer, Exception):
+    if isinstance(result, Exception):
         return "raises"
-    wanted, got = tree_leaves(want), tree_leaves(answer)
+    wanted, got = tree_leaves(want), tree_leaves(result)
     if [_kind(one) for one in wanted] != [_kind(one) for one in got]:
         return "another type or shape"
     pairs = [(one, other) for one, other in zip(wanted, got, strict=True) if isinstance(one, Tensor)]
     if any(_distance(other, one) > _ROUNDINGS for one, other in pairs):
         exact = _made(call[0], _wide(call))
-        errors = [_error(side, exact) for side in (want, answer, _made(_under(mode, call[0]), call))]
+        errors = [_error(side, exact) for side in (want, result, _made(_under(mode, call[0]), call))]
         if errors[1] > _TIMES * max(errors[0], errors[2]):
             return "wrong value" if errors[1] > 1e-3 else "less exact"
     if any(_strides(one) != _strides(other) for one, other in pairs):
@@ -270,11 +270,11 @@ def _wide(call: Call) -> Call:
     return call[0], tree_map(wide, call[1]), tree_map(wide, call[2])
 
 
-def _error(answer: Any, exact: Any) -> float:
+def _error(result: Any, exact: Any) -> float:
     """The largest error beside float64, by the largest number; none is known where float64 has no answer."""
-    if isinstance(answer, Exception) or isinstance(exact, Exception):
+    if isinstance(result, Exception) or isinstance(exact, Exception):
         return 0.0
-    pairs = zip(tree_leaves(answer), tree_leaves(exact), strict=True)
+    pairs = zip(tree_leaves(result), tree_leaves(exact), strict=True)
     return max((_distance(one.to(two.dtype), two) * 2.0**-52 for one, two in pairs if isinstance(one, Tensor)), default=0.0)
 
 
@@ -300,7 +300,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    rows = measure(heard(options.match or ""))
+    rows = measure(dispatched_calls(options.match or ""))
     if options.match:
         print("\n".join(row(op, rows[op]) for op in sorted(rows)))
         return 0

@@ -79,13 +79,13 @@ def tensors_of(value: Any) -> list[Tensor]:
     )
 
 
-def loss_of(answer: Any) -> Tensor:
+def loss_of(result: Any) -> Tensor:
     """The loss that the result brings, or the mean square of all it holds."""
-    if isinstance(answer, Tensor):
-        return answer if answer.dim() == 0 else answer.square().mean()
-    if isinstance(answer, dict) and isinstance(answer.get("loss"), Tensor):
-        return answer["loss"].sum()
-    squares = [one.square().mean() for one in tensors_of(answer) if one.is_floating_point() and one.requires_grad]
+    if isinstance(result, Tensor):
+        return result if result.dim() == 0 else result.square().mean()
+    if isinstance(result, dict) and isinstance(result.get("loss"), Tensor):
+        return result["loss"].sum()
+    squares = [one.square().mean() for one in tensors_of(result) if one.is_floating_point() and one.requires_grad]
     return torch.stack(squares).sum()
 
 

@@ -326,8 +326,8 @@ def _per_sample(subject: Subject) -> list[Tensor]:
 def _directional(subject: Subject) -> list[Tensor]:
     subject.model.eval()  # batch norm in training writes to its buffers, which a transform refuses
     (x, _), weights, _ = _functional(subject)
-    answer = torch.func.jvp(lambda x: torch.func.functional_call(subject.model, weights, (x,)), (x,), (torch.ones_like(x),))
-    return list(answer)
+    result = torch.func.jvp(lambda x: torch.func.functional_call(subject.model, weights, (x,)), (x,), (torch.ones_like(x),))
+    return list(result)
 
 
 def _jacobians(subject: Subject) -> list[Tensor]:

@@ -200,17 +200,17 @@ def _play(subject: Subject, critic_loss: Any) -> list[Tensor]:
     """Two rounds of critic and generator in turn, as the papers do."""
     model: Any = subject.model
     (noise,), images, mixed = subject.batch
-    critics, makers = (torch.optim.RMSprop(one.parameters(), lr=1e-3, eps=1e-3) for one in (model.critic, model.generator))
+    critics, factories = (torch.optim.RMSprop(one.parameters(), lr=1e-3, eps=1e-3) for one in (model.critic, model.generator))
     losses = []
     for _ in range(2):
         critics.zero_grad()
         loss = critic_loss(model, noise, images, mixed)
         loss.backward()
         critics.step()
-        makers.zero_grad()
+        factories.zero_grad()
         made = F.softplus(-model(noise)).mean()
         made.backward()
-        makers.step()
+        factories.step()
         losses += [loss.detach(), made.detach()]
     return losses
 

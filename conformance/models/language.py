@@ -85,7 +85,7 @@ def resolved(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value() if callable(value) else value for name, value in options.items()}
 
 
-def _maker(config: str, model: str, kind: Any, options: dict[str, Any], generates: bool) -> Make:
+def _factory(config: str, model: str, kind: Any, options: dict[str, Any], generates: bool) -> Make:
     def make() -> Subject:
         import transformers
 
@@ -99,7 +99,7 @@ def _maker(config: str, model: str, kind: Any, options: dict[str, Any], generate
 def hf_entry(name: str, config: str, model: str, kind: Any, options: dict[str, Any], *, generates: bool = False) -> Entry:
     """An entry of a model of `transformers`, from the names of its classes."""
     columns = ("eval", "inference_mode", "train", *(("generate",) if generates else ()))
-    return Entry(name, _maker(config, model, kind, options, generates), ("transformers",), columns=columns)
+    return Entry(name, _factory(config, model, kind, options, generates), ("transformers",), columns=columns)
 
 
 def _encoder(name: str, config: str, model: str, kind: str = "tokens", **options: Any) -> Entry:

@@ -20,11 +20,11 @@ def _images(size: int, count: int = 4) -> Tensor:
 
 def _classify(model: nn.Module, batch: Any) -> Tensor:
     images, labels = batch
-    answer = model(images)
-    if isinstance(answer, Tensor):
-        return nn.functional.cross_entropy(answer, labels)
+    result = model(images)
+    if isinstance(result, Tensor):
+        return nn.functional.cross_entropy(result, labels)
     # Inception and GoogLeNet answer their auxiliary heads too.
-    heads = [one for one in answer if one is not None]
+    heads = [one for one in result if one is not None]
     return torch.stack([nn.functional.cross_entropy(one, labels) for one in heads]).sum()
 
 
@@ -147,8 +147,8 @@ def _video(name: str) -> Entry:
 
 
 def _segment(model: nn.Module, batch: Any) -> Tensor:
-    answer = model(batch[0])
-    return sum((nn.functional.cross_entropy(one, batch[1]) for one in answer.values()), torch.zeros(()))
+    result = model(batch[0])
+    return sum((nn.functional.cross_entropy(one, batch[1]) for one in result.values()), torch.zeros(()))
 
 
 def _segmentation(name: str, **options: Any) -> Entry:

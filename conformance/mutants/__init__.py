@@ -10,12 +10,12 @@ run_conformance(backend, ops=[mutant.op]).failures  # names mutant.op
 from __future__ import annotations
 
 from conformance.mutants import arithmetic, indexing, memory, pointwise, products, random, reductions, stateful
-from conformance.mutants.builder import TWIN, Mutant, Proof
-from conformance.mutants.equivalents import TWINS
+from conformance.mutants.builder import EQUIVALENT, Mutant, Proof
+from conformance.mutants.equivalents import EQUIVALENTS
 from conformance.mutants.proof import differs, shown
 from conformance.mutants.smoke_calls import PLAIN
 
-__all__ = ["FAMILIES", "MUTANTS", "PLAIN", "TWIN", "TWINS", "Mutant", "Proof", "differs", "shown"]
+__all__ = ["FAMILIES", "MUTANTS", "PLAIN", "EQUIVALENT", "EQUIVALENTS", "Mutant", "Proof", "differs", "shown"]
 
 #: The broken kernels by family, a file each.
 FAMILIES: dict[str, tuple[Mutant, ...]] = {

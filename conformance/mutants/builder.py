@@ -14,7 +14,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = [
-    "TWIN",
+    "EQUIVALENT",
     "Bound",
     "Call",
     "Kernel",
@@ -36,14 +36,14 @@ __all__ = [
     "s",
     "t",
     "through",
-    "twin",
+    "equivalent",
 ]
 
 Kernel: TypeAlias = Callable[..., Any]
 Call: TypeAlias = "tuple[tuple[Any, ...], dict[str, Any]]"
 
 #: The kind of a kernel that is right in another way than eager's.
-TWIN = "twin"
+EQUIVALENT = "equivalent"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ Shows: TypeAlias = "Callable[[], Call | list[Call]] | Proof"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A kernel that is right except for one fault; of kind `TWIN`, one without a fault that differs from eager where it may.
+    """A kernel that is right except for one fault; of kind `EQUIVALENT`, one without a fault that differs from eager where it may.
 
     Attributes:
         name: the op's and what is wrong with the kernel; no other has it.
@@ -193,10 +193,10 @@ def s(
     return Mutant(f"{op}: {name}", full, kind, lambda: _kernel(full, begin()), why, shows, plain)
 
 
-def twin(op: str, name: str, run: Callable[[Bound], Any], shows: Shows | None = None, why: str = "") -> Mutant:
+def equivalent(op: str, name: str, run: Callable[[Bound], Any], shows: Shows | None = None, why: str = "") -> Mutant:
     """A kernel that is right in another way."""
     full = _overload(op)
-    return Mutant(f"{op}: {name}", full, TWIN, lambda: _kernel(full, run), why, shows or list)
+    return Mutant(f"{op}: {name}", full, EQUIVALENT, lambda: _kernel(full, run), why, shows or list)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------------

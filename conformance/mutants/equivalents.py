@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.mutants.builder import Bound, Mutant, like, twin
+from conformance.mutants.builder import Bound, Mutant, equivalent, like
 
-__all__ = ["TWINS"]
+__all__ = ["EQUIVALENTS"]
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -494,68 +494,73 @@ _COLUMN_MAJOR = (
 )
 # fmt: on
 
-TWINS: tuple[Mutant, ...] = (
-    *(twin(op, "in float64, rounded once", _wide, why=_ONCE) for op in _IN_FLOAT64),
+EQUIVALENTS: tuple[Mutant, ...] = (
+    *(equivalent(op, "in float64, rounded once", _wide, why=_ONCE) for op in _IN_FLOAT64),
     *(
-        twin(op, "halves in float32, rounded once", _halves_in_float32)
+        equivalent(op, "halves in float32, rounded once", _halves_in_float32)
         for op in ("sinh", "cosh", "gelu", "tanh", "sum.dim_IntList")
     ),
-    twin("gelu", "by the exponential or erfc", _gelu),
-    twin("sum.dim_IntList", "one by one", _one_by_one, why=_ORDER),
-    twin("var.correction", "brought up to date with each", _welford),
-    twin("_native_batch_norm_legit_no_training", "a factor and a summand for each channel", _folded),
-    twin("exp", "by powers of two", _by(lambda x: (x * math.log2(math.e)).exp2())),
-    twin("log2", "by the natural logarithm", _by(lambda x: x.log() / math.log(2))),
-    twin("tan", "sine by cosine", _by(lambda x: x.sin() / x.cos())),
-    twin("sigmoid", "by tanh", _by(_sigmoid)),
-    twin("sigmoid", "by tanh in float32", _in_float32(lambda x: 0.5 * (1 + (x / 2).tanh())), why=_OF_ONE),
-    twin("sigmoid", "1 - 1 / (1 + e^x)", _in_float32(lambda x: 1 - 1 / (1 + x.exp())), why=_OF_ONE),
-    twin(
+    equivalent("gelu", "by the exponential or erfc", _gelu),
+    equivalent("sum.dim_IntList", "one by one", _one_by_one, why=_ORDER),
+    equivalent("var.correction", "brought up to date with each", _welford),
+    equivalent("_native_batch_norm_legit_no_training", "a factor and a summand for each channel", _folded),
+    equivalent("exp", "by powers of two", _by(lambda x: (x * math.log2(math.e)).exp2())),
+    equivalent("log2", "by the natural logarithm", _by(lambda x: x.log() / math.log(2))),
+    equivalent("tan", "sine by cosine", _by(lambda x: x.sin() / x.cos())),
+    equivalent("sigmoid", "by tanh", _by(_sigmoid)),
+    equivalent("sigmoid", "by tanh in float32", _in_float32(lambda x: 0.5 * (1 + (x / 2).tanh())), why=_OF_ONE),
+    equivalent("sigmoid", "1 - 1 / (1 + e^x)", _in_float32(lambda x: 1 - 1 / (1 + x.exp())), why=_OF_ONE),
+    equivalent(
         "sigmoid",
         "1 / (1 + e^-x)",
         lambda c: like(1 / (1 + (-c.self).exp()), c.but()) if c.self.dtype is torch.float32 else c.but(),
     ),
-    twin("tanh", "by sigmoid", _by(lambda x: torch.where(x.abs() > 0.5, 2 * (2 * x).sigmoid() - 1, x.tanh()))),
-    twin("rsqrt", "1 / sqrt(x)", lambda c: like(1 / c.self.sqrt(), c.but()) if c.self.dtype is torch.float32 else c.but()),
-    twin("div.Tensor", "times the reciprocal", _times_reciprocal, why="off by a unit or two"),
-    twin("div.Scalar", "times the reciprocal", _by_number, why="off by a unit or two"),
-    twin("pow.Tensor_Scalar", "squares by a product", _squared),
-    twin("maximum", "of two zeros the other one", _other_zero, why="they are equal"),
-    twin("minimum", "of two zeros the other one", _other_zero, why="they are equal"),
-    twin("sum.dim_IntList", "backwards", _backwards, why=_ORDER),
-    twin("sum.dim_IntList", "backwards, of every type", lambda c: like(c.but(self=c.self.flip(_dims(c))), c.but()), why=_ORDER),
-    twin("sum.dim_IntList", "in chunks of seven", _in_chunks, why=_ORDER),
-    twin("sum.dim_IntList", "in pairs", _in_pairs, why=_ORDER),
-    twin("mean.dim", "times one by the count", _mean, why="off by a unit"),
-    twin("var.correction", "in two passes", _two_pass),
-    twin("cumsum", "by doubling", _doubling, why=_ORDER),
-    twin("_softmax", "exp(x - logsumexp(x))", _by_logsumexp),
-    twin("_log_softmax", "maximum first, then the logarithm", _shifted_log),
-    twin("mm", "in tiles of five", lambda c: _product(c, _tiled), why=_ORDER),
-    twin("mm", "outer products", lambda c: _product(c, _outer), why=_ORDER),
-    twin("mm", "backwards", lambda c: _product(c, lambda left, other: left.flip(-1) @ other.flip(-2)), why=_ORDER),
-    twin("bmm", "in tiles of five", lambda c: _product(c, _tiled), why=_ORDER),
-    twin("addmm", "the product, then the sum", _added),
-    twin("convolution", "by columns and a product", _im2col, why=_ORDER),
-    twin("_fft_r2c", "by the matrix of the transform", _dft),
-    twin("native_layer_norm", "in two passes", _layer_norm),
-    twin("scatter_add", "in float64, rounded once", _scattered, why=_ONCE),
+    equivalent("tanh", "by sigmoid", _by(lambda x: torch.where(x.abs() > 0.5, 2 * (2 * x).sigmoid() - 1, x.tanh()))),
+    equivalent("rsqrt", "1 / sqrt(x)", lambda c: like(1 / c.self.sqrt(), c.but()) if c.self.dtype is torch.float32 else c.but()),
+    equivalent("div.Tensor", "times the reciprocal", _times_reciprocal, why="off by a unit or two"),
+    equivalent("div.Scalar", "times the reciprocal", _by_number, why="off by a unit or two"),
+    equivalent("pow.Tensor_Scalar", "squares by a product", _squared),
+    equivalent("maximum", "of two zeros the other one", _other_zero, why="they are equal"),
+    equivalent("minimum", "of two zeros the other one", _other_zero, why="they are equal"),
+    equivalent("sum.dim_IntList", "backwards", _backwards, why=_ORDER),
+    equivalent(
+        "sum.dim_IntList", "backwards, of every type", lambda c: like(c.but(self=c.self.flip(_dims(c))), c.but()), why=_ORDER
+    ),
+    equivalent("sum.dim_IntList", "in chunks of seven", _in_chunks, why=_ORDER),
+    equivalent("sum.dim_IntList", "in pairs", _in_pairs, why=_ORDER),
+    equivalent("mean.dim", "times one by the count", _mean, why="off by a unit"),
+    equivalent("var.correction", "in two passes", _two_pass),
+    equivalent("cumsum", "by doubling", _doubling, why=_ORDER),
+    equivalent("_softmax", "exp(x - logsumexp(x))", _by_logsumexp),
+    equivalent("_log_softmax", "maximum first, then the logarithm", _shifted_log),
+    equivalent("mm", "in tiles of five", lambda c: _product(c, _tiled), why=_ORDER),
+    equivalent("mm", "outer products", lambda c: _product(c, _outer), why=_ORDER),
+    equivalent("mm", "backwards", lambda c: _product(c, lambda left, other: left.flip(-1) @ other.flip(-2)), why=_ORDER),
+    equivalent("bmm", "in tiles of five", lambda c: _product(c, _tiled), why=_ORDER),
+    equivalent("addmm", "the product, then the sum", _added),
+    equivalent("convolution", "by columns and a product", _im2col, why=_ORDER),
+    equivalent("_fft_r2c", "by the matrix of the transform", _dft),
+    equivalent("native_layer_norm", "in two passes", _layer_norm),
+    equivalent("scatter_add", "in float64, rounded once", _scattered, why=_ONCE),
     # What eager promises nothing about.
-    *(twin(op, "column-major results", _column_major, why=_DENSE) for op in _COLUMN_MAJOR),
-    twin("sort", "equals the other way round", _last_first, why=_TIES),
-    twin("topk", "other ones of equals", _other_ties, why=_TIES),
-    twin("topk", "in no order where none is asked for", _any_order, why=_TIES),
-    *(twin(op, "somewhere in memory of its own", _placed) for op in ("add.Tensor", "relu", "mm")),
-    twin("tanh", "by way of a thread's buffer", _scratch),
-    twin("mul.Tensor", "slowly", _slow),
-    *(twin(op, "refuses in words of its own", _worded) for op in ("mm", "cat", "gather")),
-    *(twin(op, "by as_strided", _strided_view) for op in ("permute", "select.int", "expand")),
-    twin("rand", "by another generator", _rand, why=_LAW),
-    twin("randn", "by Box and Muller", _polar, why=_LAW),
-    twin("randn", "by another generator's ziggurat", _ziggurat, why=_LAW),
-    twin("randperm", "by sorting", _by_sorting, why=_LAW),
-    twin("native_dropout", "by another generator", _dropout, why=_LAW),
-    *(twin(op, "by NumPy, rounded once", _numpy(op), why=_ONCE) for op in ("exp", "sin", "tanh", "log1p", "sqrt", "abs", "floor")),
-    twin("mm", "by NumPy, rounded once", _numpy_matmul, why=_ONCE),
-    twin("bmm", "by NumPy, rounded once", _numpy_matmul, why=_ONCE),
+    *(equivalent(op, "column-major results", _column_major, why=_DENSE) for op in _COLUMN_MAJOR),
+    equivalent("sort", "equals the other way round", _last_first, why=_TIES),
+    equivalent("topk", "other ones of equals", _other_ties, why=_TIES),
+    equivalent("topk", "in no order where none is asked for", _any_order, why=_TIES),
+    *(equivalent(op, "somewhere in memory of its own", _placed) for op in ("add.Tensor", "relu", "mm")),
+    equivalent("tanh", "by way of a thread's buffer", _scratch),
+    equivalent("mul.Tensor", "slowly", _slow),
+    *(equivalent(op, "refuses in words of its own", _worded) for op in ("mm", "cat", "gather")),
+    *(equivalent(op, "by as_strided", _strided_view) for op in ("permute", "select.int", "expand")),
+    equivalent("rand", "by another generator", _rand, why=_LAW),
+    equivalent("randn", "by Box and Muller", _polar, why=_LAW),
+    equivalent("randn", "by another generator's ziggurat", _ziggurat, why=_LAW),
+    equivalent("randperm", "by sorting", _by_sorting, why=_LAW),
+    equivalent("native_dropout", "by another generator", _dropout, why=_LAW),
+    *(
+        equivalent(op, "by NumPy, rounded once", _numpy(op), why=_ONCE)
+        for op in ("exp", "sin", "tanh", "log1p", "sqrt", "abs", "floor")
+    ),
+    equivalent("mm", "by NumPy, rounded once", _numpy_matmul, why=_ONCE),
+    equivalent("bmm", "by NumPy, rounded once", _numpy_matmul, why=_ONCE),
 )

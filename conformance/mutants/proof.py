@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.mutants.builder import TWIN, Call, Mutant, Proof
+from conformance.mutants.builder import EQUIVALENT, Call, Mutant, Proof
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.compare import leaf_difference
 from eagerdecomp.eager.observe import Observed, observe, resolved, significant_strides
@@ -40,7 +40,7 @@ def differs(mutant: Mutant, make: Callable[[], Call | list[Call]]) -> bool:
     op, kernel = mutant.overload, mutant.kernel
     ours, eagers = _calls(make()), _calls(make())
     kept: list[tuple[Observed, Observed]] = []
-    strides = mutant.kind != TWIN
+    strides = mutant.kind != EQUIVALENT
     for (args, kwargs), (other_args, other_kwargs) in zip(ours, eagers, strict=True):
         _, have = observe(kernel, args, kwargs)
         _, want = observe(op, other_args, other_kwargs)

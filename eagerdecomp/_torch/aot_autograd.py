@@ -35,8 +35,8 @@ def _by_scales(op: OpOverload) -> Callable[..., Tensor]:
 
         *corners, scales = others
         size = upsample_compute_output_size(self.size(), output_size, scales)  # type: ignore[no-untyped-call]
-        answer: Tensor = op(self, size, *corners, *(scales if scales is not None else [None] * (self.dim() - 2)))
-        return answer
+        result: Tensor = op(self, size, *corners, *(scales if scales is not None else [None] * (self.dim() - 2)))
+        return result
 
     return run
 

@@ -31,7 +31,7 @@ __all__ = [
     "is_available",
     "is_transforming",
     "names_with_kernel",
-    "overriding_in_silence",
+    "overriding_silently",
     "own_device_types",
     "registered",
     "takes_numbers",
@@ -95,7 +95,7 @@ def falls_through(op: OpOverload, key: str) -> bool:
 
 
 @contextmanager
-def overriding_in_silence() -> Iterator[None]:
+def overriding_silently() -> Iterator[None]:
     """While it is held, torch does not warn of a kernel that is registered over another."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*[Oo]verriding a previously registered kernel")
@@ -150,7 +150,7 @@ def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Cal
 
     try:
         for key, kernel in kernels.items():
-            with overriding_in_silence():
+            with overriding_silently():
                 library.impl(op, kernel, key, allow_override=falls_through(op, key))
     except BaseException:
         undo()

@@ -121,8 +121,8 @@ class Sizes:
         """Return the condition of the run that does not hold for these sizes, named; "" if all hold."""
         for guard in self._env.guards:
             if not guard.expr.subs(symbols):
-                told = guard.expr.xreplace({symbol: type(symbol)(name) for symbol, name in names.items() if symbol is not None})
-                return f"{told.lhs} {told.rel_op} {told.rhs}" if hasattr(told, "rel_op") else str(told)
+                relation = guard.expr.xreplace({symbol: type(symbol)(name) for symbol, name in names.items() if symbol is not None})
+                return f"{relation.lhs} {relation.rel_op} {relation.rhs}" if hasattr(relation, "rel_op") else str(relation)
         return ""
 
     @staticmethod

@@ -103,7 +103,7 @@ def _declines(graph: torch.fx.GraphModule) -> bool:
         return True
     for node in nodes:
         if node.op == "output":
-            return _answers_views(nodes, node.args[0])
+            return _returns_views(nodes, node.args[0])
         op = node.target
         if isinstance(op, OpOverload) and (facts_of(op).is_random or facts_of(op).changes_metadata):
             return True
@@ -127,7 +127,7 @@ def _is_common(value: Any) -> bool:
     )
 
 
-def _answers_views(nodes: Sequence[torch.fx.Node], outputs: Sequence[torch.fx.Node]) -> bool:
+def _returns_views(nodes: Sequence[torch.fx.Node], outputs: Sequence[torch.fx.Node]) -> bool:
     """Whether an output shares memory with an argument, with another output, or with itself."""
     given = {_owner(node) for node in nodes if node.op in ("placeholder", "get_attr")}
     made = [_owner(node) for node in outputs]
@@ -177,8 +177,8 @@ def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable
     call = compiled.current_callable
 
     def run(*tensors: Any) -> Sequence[Tensor]:
-        answer: Sequence[Tensor] = call(list(tensors))
-        return answer
+        result: Sequence[Tensor] = call(list(tensors))
+        return result
 
     return run
 

@@ -59,9 +59,9 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
     facts = facts_of(op)
     if op._schema.name == "aten::_local_scalar_dense":
         return lambda tensor: torch.ones((), dtype=tensor.dtype).item()
-    answers_no_tensor = not any("Tensor" in str(one.type) for one in op._schema.returns)
+    returns_no_tensor = not any("Tensor" in str(one.type) for one in op._schema.returns)
     own = facts.returns_alias or facts.allocates or facts.changes_metadata or op._schema.name == "aten::scalar_tensor"
-    if own or answers_no_tensor:
+    if own or returns_no_tensor:
         return op
     if facts.returns_written:
         return _written(op)

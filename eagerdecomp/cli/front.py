@@ -11,7 +11,7 @@ import difflib
 import sys
 from collections.abc import Sequence
 
-__all__ = ["EXIT_CODES", "SUMMARIES", "answered", "top_parser"]
+__all__ = ["EXIT_CODES", "SUMMARIES", "handle_without_command", "top_parser"]
 
 #: A line of help for each command, in the order of the help.
 SUMMARIES = {
@@ -41,7 +41,7 @@ def top_parser(version: str, kind: type[argparse.ArgumentParser] = argparse.Argu
     return parser
 
 
-def answered(words: Sequence[str], version: str) -> int | None:
+def handle_without_command(words: Sequence[str], version: str) -> int | None:
     """Print help, the version, or what is wrong with the command's name; return the exit code, or None where there is a command."""
     if words and words[0] in SUMMARIES:
         return None

@@ -12,7 +12,7 @@ from eagerdecomp._version import __version__
 from eagerdecomp.cli.commands import COMMANDS
 from eagerdecomp.cli.commands.colour import painted
 from eagerdecomp.cli.commands.command import FAILED, INTERRUPTED, Command
-from eagerdecomp.cli.front import answered, top_parser
+from eagerdecomp.cli.front import handle_without_command, top_parser
 from eagerdecomp.errors import EagerDecompError, OpSetError, PlanError
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
 from eagerdecomp.host.run_script import ScriptNotFound
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not all(map(_is_word, words)):
         print("eagerdecomp: no word of a command line holds a NUL or half a character", file=sys.stderr)
         return USAGE_ERROR
-    if (done := answered(words, __version__)) is not None:
+    if (done := handle_without_command(words, __version__)) is not None:
         return done
     named = {command.name: command for command in COMMANDS}[words[0]]
     own = 1 + named.own_words(words[1:])
@@ -38,10 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return command.run(args)
     except (UsageError, OpSetError, PlanError, ScriptNotFound) as error:
-        _tell(command, error, words)
+        _report(command, error, words)
         return error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
     except EagerDecompError as error:
-        _tell(command, error, words)
+        _report(command, error, words)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -62,7 +62,7 @@ def _is_word(word: str) -> bool:
         return False
 
 
-def _tell(command: Command, error: Exception, words: Sequence[str]) -> None:
+def _report(command: Command, error: Exception, words: Sequence[str]) -> None:
     said = str(error)
     for word in words:
         for part in (word, *word.split(":"), *word.split(",")):  # as messages quote it, whole or in part

@@ -141,10 +141,10 @@ def requirement(extra: str = "") -> str:
     """How a project asks pip for this library, with an extra: as it was installed here, where that is from version control, else
     by name."""
     try:
-        told = importlib.metadata.distribution("eagerdecomp").read_text("direct_url.json")
+        recorded = importlib.metadata.distribution("eagerdecomp").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
-        told = None
-    source = json.loads(told) if told else {}
+        recorded = None
+    source = json.loads(recorded) if recorded else {}
     if "vcs_info" not in source:
         return f"eagerdecomp{extra}"
     return f"eagerdecomp{extra} @ {source['vcs_info']['vcs']}+{source['url']}@{source['vcs_info']['commit_id']}"

@@ -167,11 +167,11 @@ def _aliasing(
 def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observed, fault: Callable[..., Fault]) -> Fault | None:
     truth = Truth(call, kernel.native)
     near = spec.near if isinstance(spec.near, Near) else spec.near(call)
-    answers = [home(one) for one in have.leaves]
-    for number, (expected, got) in enumerate(zip(want.leaves, answers, strict=True)):
+    results = [home(one) for one in have.leaves]
+    for number, (expected, got) in enumerate(zip(want.leaves, results, strict=True)):
         if spec.any_values is True or (spec.any_values is not False and number in spec.any_values):
             continue
-        what = f"result {number}" if len(answers) > 1 else "the result"
+        what = f"result {number}" if len(results) > 1 else "the result"
         if not isinstance(expected, Tensor):
             if not same_number(expected, got):
                 return fault("values", f"{what} is {got!r}, eager {expected!r}", repr(expected), repr(got))
@@ -180,9 +180,9 @@ def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observ
         if off is not None:
             return fault("values", off.text(what), _one(expected, off.index), _one(got, off.index))
     if spec.judged is not None:
-        complaint = spec.judged(call, want.leaves, answers)
+        complaint = spec.judged(call, want.leaves, results)
         if complaint:
-            return fault("values", complaint, _shown(want), "[" + ", ".join(map(_one, answers)) + "]")
+            return fault("values", complaint, _shown(want), "[" + ", ".join(map(_one, results)) + "]")
     names = list(input_names(kernel.op, call.args, call.kwargs))
     written = written_inputs(kernel.op, call.args, call.kwargs)
     for number, (expected, got) in enumerate(zip(want.inputs, have.inputs, strict=True)):

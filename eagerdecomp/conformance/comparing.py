@@ -41,14 +41,14 @@ class Change:
     was: State
     now: State
     broken: tuple[str, ...] = ()
-    mended: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
     direction: Direction = "neither"
 
     def __str__(self) -> str:
-        told = f"{self.was} -> {self.now}" if self.was != self.now else f"still {self.now}"
+        change = f"{self.was} -> {self.now}" if self.was != self.now else f"still {self.now}"
         parts = [f"breaks {', '.join(self.broken)}"] if self.broken else []
-        parts += [f"keeps {', '.join(self.mended)}"] if self.mended and self.now == "wrong" else []
-        return f"{self.op}: {told}" + (f" ({'; '.join(parts)})" if parts else "")
+        parts += [f"keeps {', '.join(self.fixed)}"] if self.fixed and self.now == "wrong" else []
+        return f"{self.op}: {change}" + (f" ({'; '.join(parts)})" if parts else "")
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Comparison:
 
     def __str__(self) -> str:
         lines = []
-        for direction, told in DIRECTIONS.items():
+        for direction, status in DIRECTIONS.items():
             found = self.changes_to(direction)
-            lines += [f"{told}: {len(found)}", *(f"  {change}" for change in found)] if found else []
+            lines += [f"{status}: {len(found)}", *(f"  {change}" for change in found)] if found else []
         lines.append(f"as before: {self.same}")
         if self.apart:
             lines.append(f"not compared, known to one of the runs alone: {len(self.apart)}")
@@ -140,9 +140,9 @@ def _notes(old: Report, new: Report) -> tuple[str, ...]:
     ]
     if old.profile != new.profile:
         notes.append("a kernel that one profile finds wrong may have been wrong all the time")
-    for report, told in ((old, "the older run"), (new, "this run")):
-        notes += [f"{told} was cut short"] if report.interrupted else []
-        notes += [f"{told} was asked for some ops alone"] if report.limited else []
+    for report, change in ((old, "the older run"), (new, "this run")):
+        notes += [f"{change} was cut short"] if report.interrupted else []
+        notes += [f"{change} was asked for some ops alone"] if report.limited else []
     if old.left_out:
         notes.append(f"the older run knows ops that this torch lacks: {', '.join(old.left_out)}")
     return tuple(notes)

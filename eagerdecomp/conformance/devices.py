@@ -128,7 +128,7 @@ def _travels(op: OpOverload, without: Collection[OpOverload]) -> bool:
 
 def _there_and_back(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     ours = given(args, kwargs, kernel.device)
-    answer = home(kernel.run(*ours.args, **ours.kwargs))
+    result = home(kernel.run(*ours.args, **ours.kwargs))
     if facts_of(kernel.op).mutated:
         put_back(args, kwargs, ours)
-    return answer
+    return result

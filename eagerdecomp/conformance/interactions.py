@@ -52,12 +52,12 @@ def tried_together(
         return {}, (), 0
     wanted = programs(backend, hash_of(seed, "programs"), effort.programs)
     chunks = [wanted[start : start + _CHUNK] for start in range(0, len(wanted), _CHUNK)]
-    for answer in _chunks(backend, chunks, effort.patience, processes, seed):
-        if isinstance(answer, Failure):
-            changed[answer.op] = Verdict(answer.op, "wrong", failures=(answer,), note="decomposed into the backend's kernels")
+    for result in _chunks(backend, chunks, effort.patience, processes, seed):
+        if isinstance(result, Failure):
+            changed[result.op] = Verdict(result.op, "wrong", failures=(result,), note="decomposed into the backend's kernels")
             continue
-        calls += answer["calls"]
-        for one in answer["blamed"]:
+        calls += result["calls"]
+        for one in result["blamed"]:
             blamed, program = resolve_ops([one["blamed"]])[0], resolve_ops([one["op"]])[0]
             found.append(Consequence(program, one["call"], blamed, one["message"]))
             message = f"{one['message']} where {program} calls it"
@@ -86,16 +86,16 @@ def _chunks(
         yield from (_blamed(backend, [chunk], 0, lambda value: None) for chunk in chunks)
     while processes and chunks:
         left: list[Sequence[Program]] = []
-        for number, answer in done_in_processes(
+        for number, result in done_in_processes(
             range(len(chunks)), functools.partial(_blamed, backend, chunks), processes, patience
         ):
-            if not isinstance(answer, Lost):
-                yield answer
+            if not isinstance(result, Lost):
+                yield result
                 continue
-            reached = answer.last or 0
+            reached = result.last or 0
             program = chunks[number][reached]
-            message, call = f"{answer.message} in a call of it", f"{program.op}({program.call})"
-            yield Failure(program.op, answer.how, message, call, "a result", answer.message, "", seed)
+            message, call = f"{result.message} in a call of it", f"{program.op}({program.call})"
+            yield Failure(program.op, result.how, message, call, "a result", result.message, "", seed)
             left += [part for part in (chunks[number][:reached], chunks[number][reached + 1 :]) if part]
         chunks = left
 
@@ -134,9 +134,9 @@ def _views(backend: Backend, effort: Together, processes: int, seed: int) -> Ite
             yield from programs_of_views(backend, one, _VIEWS)
         return
     work = functools.partial(_viewed, backend, seeds)
-    for _, answer in done_in_processes(range(len(seeds)), work, processes, _LONGER * effort.patience):
-        if not isinstance(answer, Lost):
-            yield from (Failure(**{**one, "op": resolve_ops([one["op"]])[0]}) for one in answer)
+    for _, result in done_in_processes(range(len(seeds)), work, processes, _LONGER * effort.patience):
+        if not isinstance(result, Lost):
+            yield from (Failure(**{**one, "op": resolve_ops([one["op"]])[0]}) for one in result)
 
 
 def _viewed(backend: Backend, seeds: Sequence[int], job: int, beat: Beat) -> list[dict[str, Any]]:

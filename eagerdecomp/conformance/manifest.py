@@ -89,10 +89,10 @@ def write_manifest(report: Report, declared: Mapping[str, str] | None = None) ->
     A report of some ops alone, `Report.limited`, knows nothing of the others: entries for those are kept as they were.
     """
     before = dict(declared or {})
-    told = {str(verdict.op) for verdict in report.results}
+    reported = {str(verdict.op) for verdict in report.results}
     names = {str(verdict.op) for verdict in report.with_state("absent")}
     if report.limited:
-        names |= before.keys() - told
+        names |= before.keys() - reported
     width = max(map(len, names), default=0)
     lines = [f"# kernels of Core ATen that {_line(report.backend)} does not have: one op a line, and why"]
     lines += [f"{name.ljust(width)}  # {_line(before.get(name, '')) or _UNWRITTEN}" for name in sorted(names)]

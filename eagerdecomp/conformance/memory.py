@@ -81,7 +81,7 @@ def _memory_of(storage: torch.UntypedStorage, device: str) -> torch.UntypedStora
     return (made.clone() if device == "cpu" else made.to(device)).untyped_storage()
 
 
-def home(answer: Any) -> Any:
+def home(result: Any) -> Any:
     """A result with its tensors on the CPU, strides kept."""
 
     copy = copying(device=torch.device("cpu"))
@@ -90,7 +90,7 @@ def home(answer: Any) -> Any:
         stays = not isinstance(value, Tensor) or value.device.type in ("cpu", "meta") or value.layout is not torch.strided
         return value if stays else copy(value)
 
-    return mapped(answer, bring)
+    return mapped(result, bring)
 
 
 def put_back(args: Sequence[Any], kwargs: Mapping[str, Any], ours: Given) -> None:

@@ -391,8 +391,8 @@ def laid_out(values: Tensor, sizes: Sequence[int], layout: str) -> Tensor:
         strides[place] = step * (2 if layout == "strided" and place == rank - 1 else 1)
         step = strides[place] * sizes[place] + (3 if layout == "gapped" and place == rank - 1 else 0)
     span = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-    before, behind = (0, 0) if layout in ("transposed", "channels_last") else (3, 5)
-    memory = _guards(before + span + behind, values.dtype)
+    before, after = (0, 0) if layout in ("transposed", "channels_last") else (3, 5)
+    memory = _guards(before + span + after, values.dtype)
     made = memory.as_strided(list(sizes), strides, before)
     made.copy_(values)
     return made

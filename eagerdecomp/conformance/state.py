@@ -155,10 +155,10 @@ def _yielding() -> Any:
     return trace
 
 
-def _trace(heard: Any) -> None:
+def _trace(observed: Any) -> None:
     """Python refuses to set a trace in two threads at once."""
     with _TRACING:
-        sys.settrace(heard)
+        sys.settrace(observed)
 
 
 def _between_others(kernel: Kernel) -> Callable[..., Any]:

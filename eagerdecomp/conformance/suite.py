@@ -219,26 +219,26 @@ class _Run:
         """A verdict on each kernel, as it comes."""
         if not isolate:
             for op in ops:
-                told = self._tried(op, lambda value: None)
-                for failure in told.get("failures", ()):
+                reported = self._tried(op, lambda value: None)
+                for failure in reported.get("failures", ()):
                     del failure["case"]
-                yield _verdict(op, told)
+                yield _verdict(op, reported)
             return
-        for number, answer in done_in_processes(
+        for number, result in done_in_processes(
             range(len(ops)), lambda job, beat: self._tried(ops[job], beat), processes, self._profile.patience
         ):
             op = ops[number]
             for again in range(1, _AGAIN + 1):
-                if not isinstance(answer, Lost) or not self._is_eagers(op, answer):
+                if not isinstance(result, Lost) or not self._is_eagers(op, result):
                     break
-                answer = self._with_other_draws(op, hash_of(self._seed, again))
-            if isinstance(answer, Lost):
-                eagers = self._is_eagers(op, answer)
-                note = f"{answer.message} in a call of eager's own kernel"
-                yield Verdict(op, "not exercised", note=note) if eagers else self._lost(op, answer)
+                result = self._with_other_draws(op, hash_of(self._seed, again))
+            if isinstance(result, Lost):
+                eagers = self._is_eagers(op, result)
+                note = f"{result.message} in a call of eager's own kernel"
+                yield Verdict(op, "not exercised", note=note) if eagers else self._lost(op, result)
                 continue
-            answer["failures"] = list(self._named_right(op, answer.get("failures", ())))
-            yield _verdict(op, answer)
+            result["failures"] = list(self._named_right(op, result.get("failures", ())))
+            yield _verdict(op, result)
 
     def _is_eagers(self, op: OpOverload, lost: Lost) -> bool:
         """Whether it was a kernel of eager's that did not live through a call: so says the call of that alone."""
@@ -251,8 +251,8 @@ class _Run:
         return not survives(lambda: shown(alone, spec, prop, choices), _SMALLER[lost.how][0])
 
     def _with_other_draws(self, op: OpOverload, seed: int) -> dict[str, Any] | Lost:
-        ((_, answer),) = done_in_processes([0], lambda job, beat: self._tried(op, beat, seed), 1, self._profile.patience)
-        return answer
+        ((_, result),) = done_in_processes([0], lambda job, beat: self._tried(op, beat, seed), 1, self._profile.patience)
+        return result
 
     def _tried(self, op: OpOverload, beat: Beat, seed: int | None = None) -> dict[str, Any]:
         """The result for one kernel, in plain values."""
@@ -281,7 +281,7 @@ class _Run:
 
     def _named_right(self, op: OpOverload, failures: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The failures, distinguished by whether one call shows them in a process in which the kernel was never called."""
-        told: set[str] = set()
+        reported: set[str] = set()
         for failure in failures:
             name, choices, drawn = failure.pop("case")
             if failure["property"] not in _ALONE:
@@ -295,8 +295,8 @@ class _Run:
                     failure["reproducer"] = self._run_script(op, failure["message"], failure["example"])
                 elif several and asked(functools.partial(self._alone, op, name, choices)) is None:
                     failure["reproducer"] = self._run_script(op, failure["message"], failure["example"])
-            if failure["property"] not in told:
-                told.add(failure["property"])
+            if failure["property"] not in reported:
+                reported.add(failure["property"])
                 yield failure
 
     def _alone(self, op: OpOverload, name: str, choices: Sequence[int]) -> dict[str, Any] | None:
@@ -376,19 +376,19 @@ class _Run:
         return Verdict(op, "wrong", failures=(failure,), note="what else is wrong with it is not known")
 
 
-def _verdict(op: OpOverload, told: dict[str, Any]) -> Verdict:
-    failures = tuple(Failure(op, **one) for one in told.get("failures", ()))
-    cases = told.get("cases", 0)
+def _verdict(op: OpOverload, reported: dict[str, Any]) -> Verdict:
+    failures = tuple(Failure(op, **one) for one in reported.get("failures", ()))
+    cases = reported.get("cases", 0)
     state: State = "wrong" if failures else "right" if cases else "not exercised"
     return Verdict(
         op,
         state,
         cases,
-        told.get("checked", {}),
+        reported.get("checked", {}),
         failures,
-        told.get("seconds", 0.0),
-        told.get("note", ""),
-        tuple(told.get("varied", ())),
+        reported.get("seconds", 0.0),
+        reported.get("note", ""),
+        tuple(reported.get("varied", ())),
     )
 
 

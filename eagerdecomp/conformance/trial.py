@@ -142,12 +142,12 @@ def exercised(
 def _tried(
     kernel: Kernel, spec: Spec, prop: Property, draw: Draw, trial: Trial, beat: Callable[[Property, Sequence[int]], None]
 ) -> Fault | None:
-    told = _Told(lambda: beat(prop, draw.choices), draw, trial)
+    reported = _Reporting(lambda: beat(prop, draw.choices), draw, trial)
     torch.set_grad_enabled(False)  # whatever an earlier call did to it
     torch.manual_seed(hash_of(trial.cases, trial.skipped, prop.name) % INPUT_SEEDS)
     torch.set_default_dtype(trial.default_dtype)
     try:
-        fault = prop.broken(told.kernel(kernel), spec, draw)
+        fault = prop.broken(reported.kernel(kernel), spec, draw)
     except Skip as skip:
         trial.skipped += 1
         trial.reason = str(skip)
@@ -165,11 +165,11 @@ def _ticking(kernel: Kernel, tick: Callable[[], None]) -> Kernel:
     return replace(kernel, run=run)
 
 
-class _Told:
+class _Reporting:
     """Reports a case when a kernel is first called, eager's or this one: all that is drawn is drawn by then. Notes with what."""
 
-    def __init__(self, tell: Callable[[], None], draw: Draw, trial: Trial) -> None:
-        self._tell: Callable[[], None] | None = tell
+    def __init__(self, progress: Callable[[], None], draw: Draw, trial: Trial) -> None:
+        self._report: Callable[[], None] | None = progress
         self._draw = draw
         self._trial = trial
         self._noted = False
@@ -185,7 +185,7 @@ class _Told:
             return kernel.run(*args, **kwargs)
 
         def native(*args: Any, **kwargs: Any) -> Any:
-            if self._tell is not None:  # where eager's comes first no seed is asked about: the same when the case is drawn again
+            if self._report is not None:  # where eager's comes first no seed is asked about: the same when the case is drawn again
                 torch.manual_seed(hash_of(*self._draw.choices) % INPUT_SEEDS)
             self._first()
             return kernel.native(*args, **kwargs)
@@ -193,18 +193,18 @@ class _Told:
         return replace(kernel, run=run, native=native)
 
     def _first(self) -> None:
-        if self._tell is not None:
-            tell, self._tell = self._tell, None
-            tell()
+        if self._report is not None:
+            progress, self._report = self._report, None
+            progress()
 
 
 def shown(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Fault | None:
     """The fault that a case shows, drawn again; None where it shows none."""
     draw = Draw(choices)
-    told = _Told(lambda: None, draw, Trial())
+    reported = _Reporting(lambda: None, draw, Trial())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
-            return prop.broken(told.kernel(kernel), spec, draw)
+            return prop.broken(reported.kernel(kernel), spec, draw)
         except Skip:
             return None
 

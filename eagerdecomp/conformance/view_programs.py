@@ -34,7 +34,7 @@ _STEPS, _TENSORS = 32, 12
 # After how many failures no more are looked for: each leaves a kind of step out.
 _FAILURES = 3
 
-Maker = Callable[[Tensor, int, int, int], "str | None"]
+Factory = Callable[[Tensor, int, int, int], "str | None"]
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def _new(x: Tensor, a: int, b: int, c: int) -> str | None:
 
 
 #: What makes a tensor of a tensor.
-VIEWS: Mapping[str, Maker] = {
+VIEWS: Mapping[str, Factory] = {
     "transpose": _transposed,
     "slice": _sliced,
     "select": _selected,
@@ -141,7 +141,7 @@ VIEWS: Mapping[str, Maker] = {
 }
 
 
-def _by_number(*texts: str, real: bool = False) -> Maker:
+def _by_number(*texts: str, real: bool = False) -> Factory:
     def step(x: Tensor, a: int, b: int, c: int) -> str | None:
         value = a % 7 - 3
         return None if real and x.is_complex() else texts[b % len(texts)].format(value, value * 2 + 1)
@@ -162,7 +162,7 @@ def _turned_in_place(x: Tensor, a: int, b: int, c: int) -> str | None:
 
 
 #: What writes to a tensor.
-WRITES: Mapping[str, Maker] = {
+WRITES: Mapping[str, Factory] = {
     "fill": _by_number("x.fill_({})", "x.zero_()"),
     "add": _by_number("x.add_({})", "x.sub_({})", "x.mul_({})", "x.neg_()"),
     "item": _item_set,
@@ -420,7 +420,7 @@ def _failure(backend: Backend, lines: Sequence[str], difference: Difference, see
     return Failure(op, "program", message, "\n".join(lines), difference.expected, difference.got, script, seed)
 
 
-class _Heard(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Listener(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Hears which ops run."""
 
     def __init__(self) -> None:
@@ -435,8 +435,8 @@ class _Heard(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _last_op(lines: Sequence[str]) -> OpOverload:
     """The last op that a program calls in eager."""
     tensors: dict[str, Tensor] = {}
-    heard = _Heard()
-    with Caught(), heard:
+    listener = _Listener()
+    with Caught(), listener:
         for line in lines:
             tensors = _carried_out(line, tensors)
-    return heard.ops[-1]
+    return listener.ops[-1]

@@ -164,10 +164,10 @@ def _serve(connection: Connection, parents: Connection, work: Callable[[int, Bea
         except EOFError:
             return
         try:
-            answer = work(job, lambda value: page.tick() if value is None else page.write(value))
+            result = work(job, lambda value: page.tick() if value is None else page.write(value))
         except Exception as error:  # reported as it is: the other jobs go on
-            answer = Lost("error", f"{type(error).__name__}: {error}", page.read(), traceback.format_exc())
-        connection.send(answer)
+            result = Lost("error", f"{type(error).__name__}: {error}", page.read(), traceback.format_exc())
+        connection.send(result)
 
 
 def _end_with_parent() -> None:
@@ -199,28 +199,28 @@ def done_in_processes(
                 if job is None:
                     continue
                 if worker.connection in ready:
-                    answer = _answer(worker)
+                    result = _result(worker)
                 elif worker.idle_for() > patience:
-                    answer = Lost("hang", f"no end after {patience:.0f} s", worker.page.read(), worker.last_words())
+                    result = Lost("hang", f"no end after {patience:.0f} s", worker.page.read(), worker.last_words())
                     worker.restart()
                 else:
                     continue
-                yield job, answer
+                yield job, result
     finally:
         for worker in workers:
             worker.stop()
 
 
-def _answer(worker: _Worker[R]) -> R | Lost:
+def _result(worker: _Worker[R]) -> R | Lost:
     try:
-        answer: R = worker.connection.recv()
+        result: R = worker.connection.recv()
     except (EOFError, ConnectionResetError):
         worker.process.join()
         lost = Lost("crash", _death(worker.process.exitcode), worker.page.read(), worker.last_words())
         worker.restart()
         return lost
     worker.job = None
-    return answer
+    return result
 
 
 def survives(work: Callable[[], Any], seconds: float) -> bool:
@@ -237,8 +237,8 @@ def survives(work: Callable[[], Any], seconds: float) -> bool:
 
 def asked(question: Callable[[], R]) -> R | Lost:
     """The result of a function that runs in a process of its own, so that nothing of this one's state is changed by it."""
-    ((_, answer),) = done_in_processes([0], lambda job, beat: question(), 1, _PATIENCE)
-    return answer
+    ((_, result),) = done_in_processes([0], lambda job, beat: question(), 1, _PATIENCE)
+    return result
 
 
 def _quietly(work: Callable[[], Any]) -> None:

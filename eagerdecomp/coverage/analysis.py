@@ -174,8 +174,8 @@ def _of_data() -> tuple[str, ...]:
     release = nearest_release(FILE)
     if release == torch_release():
         return ()
-    told = f"no calls were recorded with torch {torch_release()}: the plan uses those of {release}"
-    return (f"{told}; `python tools/record_rules.py` in a checkout records its own",)
+    note = f"no calls were recorded with torch {torch_release()}: the plan uses those of {release}"
+    return (f"{note}; `python tools/record_rules.py` in a checkout records its own",)
 
 
 def _of_samples(planned: Iterable[OpPlan]) -> tuple[str, ...]:

@@ -99,8 +99,8 @@ class _Circles(Chain):
         super().__init__()
         self.places: set[int] = set()
 
-    def met(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
-        place = super().met(rule, args, kwargs)
+    def seen(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
+        place = super().seen(rule, args, kwargs)
         if place is not None:
             self.places.add(place)
         return place
@@ -145,33 +145,33 @@ def _ends(failures: Iterable[NoRoute]) -> Iterator[OpOverload]:
     """The ops at which calls ended: those that lead to no other op. Of a circle that nothing leads out of, the ones that a backend
     would rather have a kernel for."""
     led_to: dict[OpOverload, set[OpOverload]] = {}
-    met: set[int] = set()
+    seen: set[int] = set()
     waiting = list(failures)
     while waiting:
         failure = waiting.pop()
-        if id(failure) not in met:
-            met.add(id(failure))
+        if id(failure) not in seen:
+            seen.add(id(failure))
             inner = [nested for _, _, nested in failure.attempts if nested is not None]
             led_to.setdefault(failure.op, set()).update(nested.op for nested in inner)
             waiting.extend(inner)
     reached = {op: _reached(led_to, op) for op in led_to}
-    told: set[OpOverload] = set()
+    reported: set[OpOverload] = set()
     for op, others in reached.items():
-        if op not in told and all(op in reached[other] for other in others):
-            told |= {op, *others}
+        if op not in reported and all(op in reached[other] for other in others):
+            reported |= {op, *others}
             wished = [one for one in (op, *others) if one.namespace == "aten" and not facts_of(one).mutated]
             yield from wished or (op, *others)
 
 
 def _reached(led_to: Mapping[OpOverload, set[OpOverload]], op: OpOverload) -> set[OpOverload]:
     """The ops that one leads to; itself only where it leads back."""
-    met: set[OpOverload] = set()
+    seen: set[OpOverload] = set()
     waiting = [op]
     while waiting:
-        further = led_to[waiting.pop()] - met
-        met |= further
+        further = led_to[waiting.pop()] - seen
+        seen |= further
         waiting.extend(further)
-    return met
+    return seen
 
 
 def _copied(values: Sequence[Any]) -> list[Any]:

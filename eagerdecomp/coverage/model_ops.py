@@ -81,7 +81,7 @@ class _Gradients:
             tensor.grad = grad
 
 
-class _Heard(DispatchMode):
+class _Listener(DispatchMode):
     """Hears each call before the fake tensors do, composites that a mode would keep as one."""
 
     def __init__(self, rehearsal: Rehearsal, found: ModelCalls, kept: Kept | None, gradients: _Gradients) -> None:
@@ -111,7 +111,7 @@ class _Heard(DispatchMode):
 
 
 def model_calls(
-    planner: Planner, factory: Callable[[], Any], tell: Callable[[float, str], object] = lambda part, words: None
+    planner: Planner, factory: Callable[[], Any], progress: Callable[[float, str], object] = lambda part, words: None
 ) -> ModelCalls:
     """The calls that make a model, and those of its forward and backward.
 
@@ -122,7 +122,7 @@ def model_calls(
         planner: decides what happens to each op.
         factory: makes, on fake tensors, a module and its inputs (a tensor, a tuple, or a dict of arguments), or a function of no
             arguments that does a step.
-        tell: called with the fraction done and the current step.
+        progress: called with the fraction done and the current step.
 
     Raises:
         PlanError: where the factory gives neither, or the model fails on fake tensors.
@@ -135,7 +135,7 @@ def model_calls(
     found = ModelCalls()
     kept = kept_of(planner.backend)
     gradients = _Gradients()
-    heard = _Heard(Rehearsal(planner), found, kept, gradients)
+    observed = _Listener(Rehearsal(planner), found, kept, gradients)
     with (
         gradients,
         fake_tensor_log_off(),
@@ -143,30 +143,30 @@ def model_calls(
         FakeTensorMode(allow_non_fake_inputs=True),
         torch.enable_grad(),
         kept.installed() if kept is not None else nullcontext(),
-        heard,
+        observed,
     ):
-        tell(0.0, "making the model")
+        progress(0.0, "making the model")
         step, runs = _step_of(factory(), gradients)
-        found.making, heard.counts = heard.counts, Counter()
-        told: list[str] = []
+        found.making, observed.counts = observed.counts, Counter()
+        new_notes: list[str] = []
         for number in range(1, runs + 1):
-            tell(number / (runs + 1), f"step {number}" if runs == _RUNS else f"run {number}")
-            before = set(heard.kinds)
-            ended = _run(step, found, number, heard)
-            new = sorted(op for op in heard.counts if op not in found.counts)
+            progress(number / (runs + 1), f"step {number}" if runs == _RUNS else f"run {number}")
+            before = set(observed.kinds)
+            ended = _run(step, found, number, observed)
+            new = sorted(op for op in observed.counts if op not in found.counts)
             if number > 1 and new:
-                told.append(f"step {number} calls what those before it do not: {', '.join(new)}")
-            found.counts |= heard.counts
-            heard.counts = Counter()
-            if not ended or (number > 1 and heard.kinds == before):
+                new_notes.append(f"step {number} calls what those before it do not: {', '.join(new)}")
+            found.counts |= observed.counts
+            observed.counts = Counter()
+            if not ended or (number > 1 and observed.kinds == before):
                 break
-    found.notes += told
+    found.notes += new_notes
     if not found.counts:
         raise PlanError("the model calls no operator, so there is nothing to plan: give one that computes, and its inputs")
     return found
 
 
-def _run(step: Callable[[], None], found: ModelCalls, number: int, heard: _Heard) -> bool:
+def _run(step: Callable[[], None], found: ModelCalls, number: int, observed: _Listener) -> bool:
     """Run a step; return whether it ended."""
     try:
         step()
@@ -176,7 +176,7 @@ def _run(step: Callable[[], None], found: ModelCalls, number: int, heard: _Heard
         words = fault_in_words(error)
         if number > 1:
             found.notes.append(f"run {number} of the step fails, so the plan is of those before it: {words}")
-        elif not heard.counts or not isinstance(error, RuntimeError):
+        elif not observed.counts or not isinstance(error, RuntimeError):
             raise PlanError(
                 f"the model fails on fake tensors, which have shapes and no values: {words}; fix it, or plan(ops=...)"
             ) from error
@@ -209,10 +209,10 @@ def _forward_and_backward(model: Callable[..., Any], inputs: Any, gradients: _Gr
     for leaf in leaves:
         leaf.grad = None
     if isinstance(inputs, Mapping):
-        answer = model(**inputs)
+        result = model(**inputs)
     else:
-        answer = model(*inputs) if isinstance(inputs, (list, tuple)) else model(inputs)
-    answers = list(answer.values()) if isinstance(answer, Mapping) else answer
-    wanted = [t for t in tensors_in([answers]) if t.requires_grad]
+        result = model(*inputs) if isinstance(inputs, (list, tuple)) else model(inputs)
+    results = list(result.values()) if isinstance(result, Mapping) else result
+    wanted = [t for t in tensors_in([results]) if t.requires_grad]
     if wanted:
         torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])

@@ -244,13 +244,13 @@ def _callers(calls: Clauses) -> dict[str, set[str]]:
 
 def _leading_to(callers: Mapping[str, set[str]], op: str) -> set[str]:
     """The ops that lead to one: what may close by it, whatever else is there."""
-    met = {op}
+    seen = {op}
     waiting = [op]
     while waiting:
-        further = callers.get(waiting.pop(), set()) - met
-        met |= further
+        further = callers.get(waiting.pop(), set()) - seen
+        seen |= further
         waiting.extend(further)
-    return met
+    return seen
 
 
 class _Table(NamedTuple):
@@ -340,13 +340,13 @@ def _share_out(parts: Sequence[_Table], count: int) -> tuple[list[str], int]:
 def _in_order(graph: Closure, kernels: Collection[str], targets: frozenset[str]) -> tuple[Kernel, ...]:
     """The kernels, the one that opens most first. An op that waits for several counts at the last of them, where each next one is
     that which opens most beyond those before it."""
-    told: list[Kernel] = []
+    ranked: list[Kernel] = []
     left, added = sorted(kernels), []
     while left:
         op = max(left, key=lambda op: len(targets.intersection(graph.opened_by([op]))))
         newly = graph.add([op])
-        told.append(Kernel(op, tuple(sorted(targets.intersection(newly)))))
+        ranked.append(Kernel(op, tuple(sorted(targets.intersection(newly)))))
         added += newly
         left.remove(op)
     graph.take_back(added)
-    return tuple(sorted(told, key=lambda kernel: -len(kernel.opens)))
+    return tuple(sorted(ranked, key=lambda kernel: -len(kernel.opens)))

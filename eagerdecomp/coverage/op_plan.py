@@ -74,7 +74,7 @@ class OpPlan:
         bad = [route.call for route in self.routes if route.missing and route.call]
         good = [route.call for route in self.routes if not route.missing and not route.in_part and route.call]
         through = sorted({op for route in self.routes for op in route.in_part})
-        told = [f"not for ({'), ('.join(bad[:2])})"] if bad else []
-        told += [f"closes for ({good[0]})"] if bad and good else []
-        told += [f"through {', '.join(through[:2])}, which closes in part"] if through else []
-        return "; ".join(told)
+        parts = [f"not for ({'), ('.join(bad[:2])})"] if bad else []
+        parts += [f"closes for ({good[0]})"] if bad and good else []
+        parts += [f"through {', '.join(through[:2])}, which closes in part"] if through else []
+        return "; ".join(parts)

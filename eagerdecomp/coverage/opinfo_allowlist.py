@@ -134,9 +134,9 @@ def _calls(info: Any) -> tuple[set[OpOverload], set[OpOverload]] | None:
             leaves = [tensor for tensor in _tensors(given) if tensor.is_leaf and tensor.requires_grad]
             try:
                 with forward:
-                    answer = sample.output_process_fn_grad(info(sample.input, *sample.args, **sample.kwargs))
+                    result = sample.output_process_fn_grad(info(sample.input, *sample.args, **sample.kwargs))
                 ran = True
-                ends = [tensor for tensor in _tensors(answer) if tensor.requires_grad]
+                ends = [tensor for tensor in _tensors(result) if tensor.requires_grad]
                 if ends and leaves:
                     ones = [torch.ones_like(end) for end in ends]
                     with backward:

@@ -43,9 +43,9 @@ class Comparison:
     apart: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        told = [("close now", self.opened), ("close no more", self.lost)]
+        parts = [("close now", self.opened), ("close no more", self.lost)]
         counts = [("fewer kernel calls", self.cheaper), ("more kernel calls", self.dearer)]
-        lines = [f"{label}: {len(ops)}{_listed(ops)}" for label, ops in told if ops]
+        lines = [f"{label}: {len(ops)}{_listed(ops)}" for label, ops in parts if ops]
         lines += [f"{label}: {len(ops)}{_listed([f'{op} {old} -> {new}' for op, old, new in ops])}" for label, ops in counts if ops]
         lines = lines or ["no op differs"]
         if self.apart:
@@ -160,8 +160,8 @@ class Plan:
         reasons = Counter(one.reason for one in self.with_status("outside"))
         lines += [f"  {' ' * width}  {count:5}  {reason}" for reason, count in reasons.most_common()]
         gradients = Counter(one.gradient for one in self.ops)
-        told = [f"{gradients[kind]} {kind}" for kind in ("closed", "partly", "missing", "none", "unknown") if gradients[kind]]
-        lines.append(f"  {'gradients'.ljust(width)}         {', '.join(told)}")
+        parts = [f"{gradients[kind]} {kind}" for kind in ("closed", "partly", "missing", "none", "unknown") if gradients[kind]]
+        lines.append(f"  {'gradients'.ljust(width)}         {', '.join(parts)}")
         if self.next_kernels:
             opened = sum(len(kernel.opens) for kernel in self.next_kernels)
             most = "no other choice opens more" if opened >= self.bound else f"no choice opens more than {self.bound}"

@@ -122,20 +122,22 @@ class Routes:
         else:
             bound = tuple(Way(rule, ops) for rule in rules if rule.linked and (ops := _bound(rule)))
             # C++ composes what writes `out` of what does the same: its functional variant and a copy give its cost.
-            composed = tuple(Way(rule, as_twin) for rule in rules if rule.source == "composite" and (as_twin := _of_twin(rule)))
+            composed = tuple(
+                Way(rule, as_variant) for rule in rules if rule.source == "composite" and (as_variant := _of_variant(rule))
+            )
             if bound or composed:
                 yield Kind("", bound or composed)
 
     def graph(self, asked: Iterable[str]) -> set[str]:
         """The ops asked for, and all that their rules call."""
-        met: set[str] = set()
+        seen: set[str] = set()
         waiting = list(asked)
         while waiting:
             op = waiting.pop()
-            if op not in met:
-                met.add(op)
+            if op not in seen:
+                seen.add(op)
                 waiting.extend(called for kind in self.kinds(op) for way in kind.ways for called in way.calls)
-        return met
+        return seen
 
     @functools.cached_property
     def _all(self) -> set[str]:
@@ -237,13 +239,13 @@ class Routes:
     def _ends(self, op: str, kind: Kind) -> list[str]:
         """The ops at which the rules of a call end: those outside the set whose calls have no rule that leads further."""
         ends: list[str] = []
-        met = {op}
+        seen = {op}
         waiting = [called for way in kind.ways for called in way.calls if called not in self.in_part]
         while waiting:
             end = waiting.pop(0)
-            if end in met:
+            if end in seen:
                 continue
-            met.add(end)
+            seen.add(end)
             further = [c for k in self.kinds(end) for way in k.ways for c in way.calls if c not in self.in_part]
             if not further:
                 ends.append(end)
@@ -288,8 +290,8 @@ class Routes:
         seen = self._seen.get(op)
         found = op_named(op)
         if (seen is None or not seen.gradient) and found is not None and facts_of(found).is_inplace:
-            twin = functional_twin(found)  # its gradient is the twin's
-            return self._seen.get(str(twin), seen) if twin is not None else seen
+            variant = functional_twin(found)  # its gradient is the twin's
+            return self._seen.get(str(variant), seen) if variant is not None else seen
         return seen
 
 
@@ -305,9 +307,9 @@ def _takes(when: Predicate, example: str) -> bool:
             return False
 
 
-def _of_twin(rule: Rule) -> Footprint:
-    twin = functional_twin(rule.op) if facts_of(rule.op).is_out else None
-    return {} if twin is None else {str(twin): 1, "aten.copy_.default": 1}
+def _of_variant(rule: Rule) -> Footprint:
+    variant = functional_twin(rule.op) if facts_of(rule.op).is_out else None
+    return {} if variant is None else {str(variant): 1, "aten.copy_.default": 1}
 
 
 def _bound(rule: Rule) -> dict[str, int]:

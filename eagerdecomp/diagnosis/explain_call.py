@@ -93,10 +93,12 @@ def one_overload(op: OpLike, args: Sequence[Any] = (), kwargs: Mapping[str, Any]
 
 def _schemas(overloads: Sequence[OpOverload]) -> str:
     """The schemas of overloads in words, a line each where there are several; those that write to `out` are counted."""
-    told = [one for one in overloads if not any(argument.is_out for argument in one._schema.arguments)]
-    others = [f"{len(overloads) - len(told)} with out="] if len(told) < len(overloads) else []
-    between = "\n  " if len(told) > 1 else " "
-    return "; ".join([f"there {'are' if len(told) > 1 else 'is'}" + "".join(between + _signature(one) for one in told), *others])
+    fields = [one for one in overloads if not any(argument.is_out for argument in one._schema.arguments)]
+    others = [f"{len(overloads) - len(fields)} with out="] if len(fields) < len(overloads) else []
+    between = "\n  " if len(fields) > 1 else " "
+    return "; ".join(
+        [f"there {'are' if len(fields) > 1 else 'is'}" + "".join(between + _signature(one) for one in fields), *others]
+    )
 
 
 def _signature(op: OpOverload) -> str:
@@ -129,43 +131,43 @@ def _explain(
     live: Mapping[str, Any],
 ) -> Explanation:
     asked = bool(args or kwargs) or not any(not argument.has_default for argument in facts_of(op).arguments)
-    told = {"op": str(op), "op_set": repr(planner.backend.ops), "notes": _notes(planner, op), **live}
+    fields = {"op": str(op), "op_set": repr(planner.backend.ops), "notes": _notes(planner, op), **live}
     if not asked:
-        told.update(_last_program(*last) if last is not None else {})
-        return Explanation(call="", verdict=_verdict_of_op(planner, op), rules=_ways(planner, op, ()), **told)
+        fields.update(_last_program(*last) if last is not None else {})
+        return Explanation(call="", verdict=_verdict_of_op(planner, op), rules=_ways(planner, op, ()), **fields)
     fault = _misfit(op, args, kwargs)
     if fault:
         raise OpSetError(f"{op} does not take these arguments: {fault}; it is {op._schema}")
     values, named = copied(op, args, kwargs)  # not every write is in the schema (running statistics of batch norm)
     every = arguments_of(op, values, named)
-    told["call"] = describe_call(op, args, dict(kwargs))
+    fields["call"] = describe_call(op, args, dict(kwargs))
     decision = planner.decide(op)
     if decision.plumbing:
-        return Explanation(verdict="passes: it computes nothing that a backend's kernels could run", **told)
+        return Explanation(verdict="passes: it computes nothing that a backend's kernels could run", **fields)
     if decision.kernel is not None and (decision.when is None or decision.when(*values, **named)):
         with torch.random.fork_rng(devices=[]):
             _as_handled(functools.partial(decision.kernel, *values, **named))  # as eager would, it may refuse the call
-        return Explanation(verdict="in the set: goes to the backend's kernel", kernels={str(op): 1}, **told)
+        return Explanation(verdict="in the set: goes to the backend's kernel", kernels={str(op): 1}, **fields)
     known = guard_values(op, every, ())
-    recorder = _Telling(planner.decide, op, program_arguments(op, every), call=every)
+    recorder = _TreeRecorder(planner.decide, op, program_arguments(op, every), call=every)
     with torch.random.fork_rng(devices=[]):
         try:
             result = _as_handled(lambda: recorder.run(decision.rules, values, named))
         except NoRoute as failure:
             words = str(unsupported_error(planner, op, values, named, failure))
             return Explanation(
-                verdict=f"no route: {words}", rules=_ways(planner, op, recorder.tree.ways), tree=recorder.tree, **told
+                verdict=f"no route: {words}", rules=_ways(planner, op, recorder.tree.ways), tree=recorder.tree, **fields
             )
         recording = recorder.recording(result)
-    told.update(tree=recorder.tree, rules=_ways(planner, op, recorder.tree.ways))
-    told["kernels"] = dict(Counter(step.op for step in _leaves(recorder.tree)).most_common())
+    fields.update(tree=recorder.tree, rules=_ways(planner, op, recorder.tree.ways))
+    fields["kernels"] = dict(Counter(step.op for step in _leaves(recorder.tree)).most_common())
     linked = recorder.tree.ways[-1].kind == "linked" and planner.backend.compile is None
     if recording.program is None:
         verdict = "decomposed by a linked rule at every call" if linked else f"decomposed again at every call: {recording.why_not}"
-        return Explanation(verdict=verdict, **told)
+        return Explanation(verdict=verdict, **fields)
     if linked:
         verdict = "decomposed by a linked rule, its kernels bound once: it runs at every call, and no program is kept"
-        return Explanation(verdict=verdict, before=str(recording.program), **told)
+        return Explanation(verdict=verdict, before=str(recording.program), **fields)
     everything = recording.guards is None or recording.reads_offsets
     guards = exact_guards(op, offsets=recording.reads_offsets) if everything else tuple(recording.guards or ())
     why = recorder.why_everything if recording.guards is None else "it reads storage offsets" if everything else ""
@@ -174,7 +176,7 @@ def _explain(
         guards=conditions(op, every, {one: (recording.guards or known).get(one, known.get(one)) for one in guards}),
         why_everything=why,
         **_program(recording.program),
-        **told,
+        **fields,
     )
 
 
@@ -295,7 +297,7 @@ def _as_handled(run: Callable[[], Any]) -> Any:
     """Run a function as a mode's handler runs: below autograd, and with what else the dispatcher has passed by then."""
     with without_torch_function(), _Handler(run) as handler:
         torch.ones((), requires_grad=True).abs()
-    return handler.answer
+    return handler.result
 
 
 class _Handler(DispatchMode):
@@ -304,18 +306,18 @@ class _Handler(DispatchMode):
     def __init__(self, run: Callable[[], Any]) -> None:
         super().__init__()
         self._run = run
-        self.answer: Any = None
+        self.result: Any = None
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is torch.ops.aten.abs.default:
             with lazy_bits_visible():
-                self.answer = self._run()
+                self.result = self._run()
         return func(*args, **(kwargs or {}))
 
 
-class _Telling(Recorder):
+class _TreeRecorder(Recorder):
     """A recorder that keeps which rule took which call further."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
@@ -344,8 +346,8 @@ class _Telling(Recorder):
         step = self._open[-1]
         verdict = "raised"
         try:
-            answer = super()._apply(rule, args, kwargs)
-            verdict = "does not cover this call" if answer is NotImplemented else "taken"
+            result = super()._apply(rule, args, kwargs)
+            verdict = "does not cover this call" if result is NotImplemented else "taken"
         except NoRoute as failure:
             verdict = _reason(rule, failure)
             raise
@@ -353,7 +355,7 @@ class _Telling(Recorder):
             step.ways.append(Way(str(rule), _kind(rule), verdict))
             if verdict != "taken":
                 step.steps = []
-        return answer
+        return result
 
     def _failed(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
         reason = super()._failed(rule, args, kwargs, start, error)

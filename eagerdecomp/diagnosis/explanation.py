@@ -103,38 +103,42 @@ class Explanation:
         return "\n".join(_text(self))
 
 
-def _text(told: Explanation) -> Iterator[str]:
-    yield f"{told.call or told.op} on {told.op_set}"
-    yield f"  {told.verdict}"
-    yield from (f"  {note}" for note in told.notes)
-    if told.counts:
-        yield from ("", "counts", f"  {told.counts}")
-    if told.last_miss:
-        yield from ("", "why the last recorded call was", f"  {told.last_miss}")
-    if told.rules:
+def _text(explanation: Explanation) -> Iterator[str]:
+    yield f"{explanation.call or explanation.op} on {explanation.op_set}"
+    yield f"  {explanation.verdict}"
+    yield from (f"  {note}" for note in explanation.notes)
+    if explanation.counts:
+        yield from ("", "counts", f"  {explanation.counts}")
+    if explanation.last_miss:
+        yield from ("", "why the last recorded call was", f"  {explanation.last_miss}")
+    if explanation.rules:
         yield from ("", "rules, in the order in which they are tried")
-        yield from (f"  {number}. {way.rule} [{way.kind}]: {way.verdict}" for number, way in enumerate(told.rules, 1))
-    if told.tree is not None and told.tree.steps:
+        yield from (f"  {number}. {way.rule} [{way.kind}]: {way.verdict}" for number, way in enumerate(explanation.rules, 1))
+    if explanation.tree is not None and explanation.tree.steps:
         yield from ("", "how it is decomposed")
-        yield from _tree(told.tree, "  ")
-    if told.kernels:
-        total = sum(told.kernels.values())
-        yield from ("", f"{count_text(total)}: " + ", ".join(f"{times} x {op}" for op, times in told.kernels.items()))
-    if told.guards:
-        why = f" (all facts of its tensors: {told.why_everything})" if told.why_everything else ""
-        yield from ("", f"what must hold for a later call to run the same program{why}", *(f"  {line}" for line in told.guards))
-    if told.before and told.before == told.after:
-        yield from ("", "the program, which the passes leave as it is", *_indented(told.before))
-    elif told.before:
-        yield from ("", "the program" + (", as recorded" if told.after else " of this call"), *_indented(told.before))
-        if told.after:
-            left = ", ".join(f"{name} leaves {calls}" for name, calls in told.passes.items())
-            yield from ("", f"after the passes ({left})", *_indented(told.after))
-    if told.code:
-        yield from ("", "its code", *_indented(told.code.rstrip()))
-    if told.direct:
+        yield from _tree(explanation.tree, "  ")
+    if explanation.kernels:
+        total = sum(explanation.kernels.values())
+        yield from ("", f"{count_text(total)}: " + ", ".join(f"{times} x {op}" for op, times in explanation.kernels.items()))
+    if explanation.guards:
+        why = f" (all facts of its tensors: {explanation.why_everything})" if explanation.why_everything else ""
+        yield from (
+            "",
+            f"what must hold for a later call to run the same program{why}",
+            *(f"  {line}" for line in explanation.guards),
+        )
+    if explanation.before and explanation.before == explanation.after:
+        yield from ("", "the program, which the passes leave as it is", *_indented(explanation.before))
+    elif explanation.before:
+        yield from ("", "the program" + (", as recorded" if explanation.after else " of this call"), *_indented(explanation.before))
+        if explanation.after:
+            left = ", ".join(f"{name} leaves {calls}" for name, calls in explanation.passes.items())
+            yield from ("", f"after the passes ({left})", *_indented(explanation.after))
+    if explanation.code:
+        yield from ("", "its code", *_indented(explanation.code.rstrip()))
+    if explanation.direct:
         yield from ("", "kernels called by functions of torch's own that reach the same overload sooner")
-        yield from (f"  {op}: {path}" for op, path in told.direct.items())
+        yield from (f"  {op}: {path}" for op, path in explanation.direct.items())
 
 
 def _indented(text: str) -> Iterator[str]:

@@ -127,20 +127,20 @@ def unsupported_error(
     failure: NoRoute,
     *,
     may_fall_back: bool = True,
-    met: MutableMapping[Gap, None] | None = None,
+    seen: MutableMapping[Gap, None] | None = None,
 ) -> UnsupportedOpError:
     """The error for a call that has no route, from what the search left behind.
 
     Args:
         may_fall_back: whether such calls could be asked to run natively.
-        met: the gaps of earlier calls, which the error lists too; that of this call is added.
+        seen: the gaps of earlier calls, which the error lists too; that of this call is added.
     """
     steps = path(failure)
     ways = tuple(tuple(str(kernel) for kernel in kernels) for kernels in openers(planner, op, args, kwargs, failure))
     gaps: list[Gap] = []
-    if met is not None:
-        met[Gap(str(op), ways)] = None
-        gaps = list(met)
+    if seen is not None:
+        seen[Gap(str(op), ways)] = None
+        gaps = list(seen)
     return UnsupportedOpError(
         str(op),
         describe_call(op, args, kwargs),

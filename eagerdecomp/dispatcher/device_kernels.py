@@ -70,7 +70,7 @@ class DeviceKernels:
         return None if self.lacks(name) else boxed_kernel(name, self._key)
 
     def register(self, name: str, kernel: Callable[..., Any]) -> None:
-        """Make a function the op's kernel. Within `overriding_in_silence`, where the device has one already."""
+        """Make a function the op's kernel. Within `overriding_silently`, where the device has one already."""
         self._library(name.partition("::")[0]).impl(name, kernel, self._key)  # type: ignore[no-untyped-call]
 
     def register_fallback(self, fallback: Callable[..., Any]) -> None:

@@ -30,12 +30,12 @@ def laid_out(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callabl
     """The entry with the results at these positions copied where they lie otherwise than eager's."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        answer = entry(*args, **kwargs)
-        if answer is NotImplemented:
-            return answer
-        if isinstance(answer, Tensor):
-            return _lay(answer, wanted[0](answer, *args))
-        return tuple(_lay(r, wanted[i](r, *args)) if i in wanted and r is not None else r for i, r in enumerate(answer))
+        result = entry(*args, **kwargs)
+        if result is NotImplemented:
+            return result
+        if isinstance(result, Tensor):
+            return _lay(result, wanted[0](result, *args))
+        return tuple(_lay(r, wanted[i](r, *args)) if i in wanted and r is not None else r for i, r in enumerate(result))
 
     return run
 

@@ -76,14 +76,14 @@ class Caught:
 
 def observe(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Observed]:
     """The result and effects of a call; an error that it raises is part of them."""
-    answer = None
+    result = None
     with Caught() as caught:
-        answer = run(*args, **kwargs)
-    return answer, observed(answer, args, kwargs, caught.error)
+        result = run(*args, **kwargs)
+    return result, observed(result, args, kwargs, caught.error)
 
 
 def observed(
-    answer: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception | None = None, *, empty: bool = False
+    result: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception | None = None, *, empty: bool = False
 ) -> Observed:
     """Return the results and effects of a call that was made.
 
@@ -91,10 +91,10 @@ def observed(
         empty: tensors without elements share memory too.
     """
     inputs = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
-    leaves = list(leaves_of(answer))
+    leaves = list(leaves_of(result))
     same = [next((number for number, given in enumerate(inputs) if leaf is given), -1) for leaf in leaves]
     shares = [tuple(_shared(leaf, inputs, empty)) if isinstance(leaf, Tensor) else () for leaf in leaves]
-    return Observed(leaves, nesting_of(answer), inputs, error, same, shares)
+    return Observed(leaves, nesting_of(result), inputs, error, same, shares)
 
 
 def _shared(leaf: Tensor, inputs: Sequence[Tensor], empty: bool) -> Iterator[tuple[int, int]]:

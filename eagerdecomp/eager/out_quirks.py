@@ -276,12 +276,12 @@ for _quirks, _names in _GROUPS:
 @functools.cache
 def out_quirks(op: OpOverload) -> OutQuirks:
     """Return the quirks of an in-place or ``out=`` op: those of its packet and its overload, and what its tags imply."""
-    name, twin = op._schema.name.removeprefix("aten::"), functional_twin(op)
+    name, variant = op._schema.name.removeprefix("aten::"), functional_twin(op)
     found = OutQuirks()
     for key in (name.removesuffix("_"), name, f"{name}.{op._overloadname}"):
         if key in _TABLE:
             found = _with(found, _TABLE[key])
-    tagged = torch.Tag.pointwise in (*op.tags, *(twin.tags if twin is not None else ()))
+    tagged = torch.Tag.pointwise in (*op.tags, *(variant.tags if variant is not None else ()))
     pointwise = found.pointwise or (tagged and not facts_of(op).is_random)  # `rrelu_` is tagged, and draws
     first = pointwise if found.checks_overlap_first is None else found.checks_overlap_first
     found = replace(found, pointwise=pointwise, checks_overlap_first=first)

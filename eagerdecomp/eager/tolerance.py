@@ -264,8 +264,8 @@ def call_widened(
         return change(value, torch.float64) if type(value) is float else value
 
     widened, named = [mapped(value, wide) for value in args], {name: mapped(value, wide) for name, value in kwargs.items()}
-    answer = None
+    result = None
     with Caught() as caught:
-        answer = native(*widened, **named)
+        result = native(*widened, **named)
     inputs = [one for one in leaves_of([*widened, *named.values()]) if isinstance(one, Tensor)]
-    return Observed(list(leaves_of(answer)), nesting_of(answer), inputs, caught.error, (), ())
+    return Observed(list(leaves_of(result)), nesting_of(result), inputs, caught.error, (), ())

@@ -13,7 +13,7 @@ from eagerdecomp._torch.dispatcher import (
     device_key,
     is_available,
     names_with_kernel,
-    overriding_in_silence,
+    overriding_silently,
     takes_numbers,
     without_autocast,
 )
@@ -32,7 +32,7 @@ from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
 from eagerdecomp.runtime.entry import Entry
 from eagerdecomp.runtime.stats import Stats
-from eagerdecomp.runtime.zero_tangents import MAKER
+from eagerdecomp.runtime.zero_tangents import EFFICIENT_ZEROS
 from eagerdecomp.verify.policy import Verified, Verify, as_verify
 from eagerdecomp.verify.wrappers import Verifying, watch_of
 
@@ -45,7 +45,7 @@ __all__ = ["Installation", "install"]
 _installed: dict[str, Installation] = {}
 _lock = free_in_child(threading.RLock())
 
-_MAKER = str(MAKER)
+_EFFICIENT_ZEROS = str(EFFICIENT_ZEROS)
 
 _GIVE_KERNEL = "register one, give it to the Backend (kernels=), or take the op out of the set"
 
@@ -178,7 +178,7 @@ class Installation:
         self._composed = names_with_kernel("CompositeImplicitAutograd").difference(map(dispatcher_name, kept.ops if kept else ()))
         self._let_go: Callable[[], None] | None = None
         try:
-            with overriding_in_silence():
+            with overriding_silently():
                 for name in names:
                     kernel = self._needed(name)
                     if kernel is not None:
@@ -238,7 +238,7 @@ class Installation:
         if own is None and (is_plumbing_name(text) or not self._kernels.runs(name)):
             return None
         # Without memory, and dropped by torch from sums and products, where the device has them so.
-        if own is None and text == _MAKER and self._kernels.has_own(name):
+        if own is None and text == _EFFICIENT_ZEROS and self._kernels.has_own(name):
             return None
         if name in self._composed and not self._kernels.has_own(name):
             return None

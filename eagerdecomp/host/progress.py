@@ -99,7 +99,7 @@ class _Line:
 class PartDone(_Line):
     """Shows ``45 %  the next kernels  3 s left`` on a terminal, and nothing elsewhere."""
 
-    def tell(self, part: float, words: str) -> None:
+    def report(self, part: float, words: str) -> None:
         """Report the fraction done and the current step."""
         elapsed = self._clock() - self._started
         left = f"{_short(elapsed * (1 - part) / part)} left" if part > 0 and elapsed >= 1 else ""
@@ -115,7 +115,7 @@ class SoFar(_Line):
         super().__init__(stream, clock)
         self._next = self._started + _SOON_SECONDS
 
-    def tell(self, words: str) -> None:
+    def report(self, words: str) -> None:
         """Report what was done so far; most calls draw nothing."""
         now = self._clock()
         if now >= self._next:

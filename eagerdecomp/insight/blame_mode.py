@@ -31,10 +31,10 @@ from eagerdecomp.verify.replay import (
     Call,
     Draws,
     Finding,
-    answered_by,
     compared,
     culprit_of,
     free_strides,
+    kernel_for,
     replayed,
     why_not_compared,
 )
@@ -169,7 +169,7 @@ class BlameMode(CompositeMode):
             return func(*args, **kwargs)
         self._inside += _out_of_a_mode(sys._getframe(1))
         why = why_not_compared(self._planner, func, args, kwargs)
-        if why or answered_by(self._planner, func, args, kwargs) is builtin(func):
+        if why or kernel_for(self._planner, func, args, kwargs) is builtin(func):
             self._skipped.update([why] if why else ())
             self._native += not why
             return self._mode.__torch_dispatch__(func, types, args, kwargs)
@@ -217,7 +217,7 @@ class BlameMode(CompositeMode):
                 raise made.error
             finally:
                 del made  # or frame and error would keep each other
-        return made.answer
+        return made.result
 
     # -- who is to blame --------------------------------------------------------------------------------------------------
 

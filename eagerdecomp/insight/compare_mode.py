@@ -149,8 +149,8 @@ class Comparing(CompositeMode):
         self._times: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self._histograms: dict[tuple[str, str], Histogram] = {}
         self._skipped: Counter[str] = Counter()
-        self._compared = self._drew = 0
-        self._told = progress
+        self._compared = self._random = 0
+        self._progress = progress
 
     def sides(self) -> list[Any]:
         """Each backend alone: what to enter."""
@@ -160,7 +160,7 @@ class Comparing(CompositeMode):
         """The findings so far."""
         found = tuple(replace(one, times=self._times[key]) for key, one in self._found.items())
         rows = sorted(self._histograms.values(), key=lambda one: (-(one.worst_ulps or 0), -one.counts[-1], one.op))
-        return Comparison(self._names, found, tuple(rows), self._compared, self._drew, dict(self._skipped), error=error)
+        return Comparison(self._names, found, tuple(rows), self._compared, self._random, dict(self._skipped), error=error)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -190,48 +190,48 @@ class Comparing(CompositeMode):
         with no_current_modes():
             drew = draws.moved()
             draws.restore()
-        answer = None
+        result = None
         with Caught() as caught:
-            answer = self._run(0, op, types, args, kwargs)
+            result = self._run(0, op, types, args, kwargs)
         for error in (caught.error, second.error):
             if isinstance(error, UnsupportedOpError):
                 raise error
         with no_current_modes(), lazy_bits_visible():
             drew = drew or draws.moved()
-            want = observed(answer, args, kwargs, caught.error)
+            want = observed(result, args, kwargs, caught.error)
             have = observed(other if second.error is None else None, copies, named, second.error)
             found = _apart(call, want, have, not drew)
             self._compared += 1
-            self._drew += drew
+            self._random += drew
             if not drew and want.error is None and have.error is None:
                 self._count(call, want, have)
             if found is not None:
-                self._tell(call, want, have, found, drew)
-            if self._told is not None:
-                self._told(self._compared, len(self._found))
+                self._report(call, want, have, found, drew)
+            if self._progress is not None:
+                self._progress(self._compared, len(self._found))
         if caught.error is not None:
             try:
                 raise caught.error
             finally:
                 del caught, want  # or frame and error would keep each other
-        return answer
+        return result
 
     def _count(self, call: Call, want: Observed, have: Observed) -> None:
         """Add a call's values to the histograms, what it wrote among them."""
         pairs = [pair for place, pair in enumerate(zip(want.leaves, have.leaves, strict=False)) if not is_arbitrary(call.op, place)]
         written = written_inputs(call.op, *call.kept()) - set(want.same)
         pairs += [(want.inputs[place], have.inputs[place]) for place in written]
-        met = set()
+        seen = set()
         for one, other in pairs:
             fits = isinstance(one, Tensor) and isinstance(other, Tensor) and one.layout is torch.strided
             if fits and one.dtype is other.dtype and one.shape == other.shape and one.numel():
                 key = (str(call.op), str(one.dtype).removeprefix("torch."))
                 made = self._histograms.setdefault(key, Histogram(*key))
                 made.take(*counted(one, other), call.text)
-                made.calls += key not in met
-                met.add(key)
+                made.calls += key not in seen
+                seen.add(key)
 
-    def _tell(self, call: Call, want: Observed, have: Observed, found: Difference, drew: bool) -> None:
+    def _report(self, call: Call, want: Observed, have: Observed, found: Difference, drew: bool) -> None:
         number = self._lines.number_of(sys._getframe(2), self._lines.of_thread())
         key = (str(call.op), places_in_words(self._lines.lines()[number]))
         self._times[key] += 1

@@ -10,7 +10,7 @@ __all__ = [
     "PLUMBING_NAMESPACES",
     "PLUMBING_OPS",
     "READ",
-    "SPARSE_MAKERS",
+    "SPARSE_FACTORIES",
     "SPARSE_OPS",
     "TORCH_NAMESPACES",
     "is_plumbing_name",
@@ -62,7 +62,7 @@ PLUMBING_OPS = frozenset(
 
 
 #: Ops that make a sparse tensor of its parts.
-SPARSE_MAKERS = frozenset(
+SPARSE_FACTORIES = frozenset(
     {
         "aten._sparse_coo_tensor_with_dims.default",
         "aten._sparse_coo_tensor_with_dims_and_tensors.default",
@@ -73,7 +73,7 @@ SPARSE_MAKERS = frozenset(
 
 
 #: A sparse tensor is a few dense ones and a shape: ops that make one of its parts, or return a part or a flag, compute nothing.
-SPARSE_OPS = SPARSE_MAKERS | frozenset(
+SPARSE_OPS = SPARSE_FACTORIES | frozenset(
     {
         "aten._indices.default",
         "aten._values.default",

@@ -221,11 +221,11 @@ def _namesakes(op: OpOverload, packet: str) -> Iterator[OpOverload]:
     yield from sorted((o for o in packet_overloads(packet) if o is not first), key=lambda o: o._overloadname)
 
 
-def settled_by_out(op: OpOverload, twin: OpOverload) -> tuple[str, ...]:
+def settled_by_out(op: OpOverload, variant: OpOverload) -> tuple[str, ...]:
     """The arguments that the twin of an ``out=`` factory takes and the factory does not: ``dtype`` and ``device`` at most, since
     a strided ``out`` has the layout that they default to, and pinning says nothing of the values."""
     own = {arg.name for arg in facts_of(op).arguments}
-    return tuple(arg.name for arg in facts_of(twin).arguments if arg.name in ("dtype", "device") and arg.name not in own)
+    return tuple(arg.name for arg in facts_of(variant).arguments if arg.name in ("dtype", "device") and arg.name not in own)
 
 
 def _settled(arg: Argument) -> bool:
@@ -236,8 +236,8 @@ def _shape_of(arg: Argument) -> tuple[Any, ...]:
     return (arg.name, arg.kind, arg.optional, arg.is_list, arg.optional_items)
 
 
-def _returns_fit(op: OpOverload, twin: OpOverload, facts: OpFacts) -> bool:
-    returned = len(twin._schema.returns)
+def _returns_fit(op: OpOverload, variant: OpOverload, facts: OpFacts) -> bool:
+    returned = len(variant._schema.returns)
     if facts.is_out:
         return returned == len(facts.mutated)
     # An in-place op returns what it wrote; one that writes lists returns nothing, its twin one list per written argument.

@@ -22,7 +22,7 @@ from eagerdecomp.runtime.cache import ProgramCache, shared_cache
 from eagerdecomp.runtime.entry import Entry
 from eagerdecomp.runtime.runtime import Runtime, Watch
 from eagerdecomp.runtime.stats import Stats
-from eagerdecomp.runtime.zero_tangents import MAKER, Zeros
+from eagerdecomp.runtime.zero_tangents import EFFICIENT_ZEROS, Zeros
 
 __all__ = ["Engine", "HostRandom", "OnUnsupported"]
 
@@ -33,17 +33,17 @@ HostRandom: TypeAlias = Literal["decomposed", "native"]
 _REMEMBERED = 256
 
 
-class _MetBefore(NoRoute):
+class _AlreadyFailed(NoRoute):
     """No route for a call of a kind for which one was sought before."""
 
 
-def _unless_vain(op: OpOverload, run: Callable[..., Any], vain: dict[Any, NoRoute]) -> Callable[..., Any]:
+def _skip_known_failures(op: OpOverload, run: Callable[..., Any], unroutable: dict[Any, NoRoute]) -> Callable[..., Any]:
     """Wrap a handler: calls of a kind known to have no route raise at once."""
 
     def checked(*args: Any, **kwargs: Any) -> Any:
-        met = vain.get(key_or_none(op, arguments_of(op, args, kwargs)))
-        if met is not None:
-            raise _MetBefore(met.op, met.attempts)
+        known = unroutable.get(key_or_none(op, arguments_of(op, args, kwargs)))
+        if known is not None:
+            raise _AlreadyFailed(known.op, known.attempts)
         return run(*args, **kwargs)
 
     return checked
@@ -96,14 +96,14 @@ class Engine:
         self._zeros = Zeros(self._swap, lambda op: self.runtime.nested(op).run)
         self.runtime = Runtime(self.planner, self.cache, owner, self._watched, host_random=host_random == "native")
         self._warned: set[OpOverload] = set()
-        self._vain: dict[OpOverload, dict[Any, NoRoute]] = {}
+        self._unroutable: dict[OpOverload, dict[Any, NoRoute]] = {}
         self._gaps: dict[Gap, None] = {}  # of calls so far, in their order
-        self.heard: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
+        self.on_no_route: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
         self.may_fall_back = True
 
     def _watched(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         watched = run if self._watch is None else self._watch(op, run)
-        return watched if op is not MAKER else lambda *args, **kwargs: self._zeros.noted(watched(*args, **kwargs))
+        return watched if op is not EFFICIENT_ZEROS else lambda *args, **kwargs: self._zeros.noted(watched(*args, **kwargs))
 
     def _swap(self, op: OpOverload, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         entry = self.runtime.entry(op)
@@ -120,12 +120,14 @@ class Engine:
         # An op that writes several tensors may have written some of them: to run it again would write those twice.
         begun = writes_several(entry.op) and not entry.routeless
         if self.on_unsupported == "error" or begun:
-            raise unsupported_error(self.planner, entry.op, args, kwargs, failure, may_fall_back=self.may_fall_back, met=self._gaps)
-        if not isinstance(failure, _MetBefore):
+            raise unsupported_error(
+                self.planner, entry.op, args, kwargs, failure, may_fall_back=self.may_fall_back, seen=self._gaps
+            )
+        if not isinstance(failure, _AlreadyFailed):
             self._remember(entry, args, kwargs, failure)
         entry.fell_back += 1
-        if self.heard is not None:
-            self.heard(entry, args, kwargs, failure)
+        if self.on_no_route is not None:
+            self.on_no_route(entry, args, kwargs, failure)
         if entry.op not in self._warned:
             self._warned.add(entry.op)
             self._gaps[Gap(str(entry.op), ((str(entry.op),),))] = None
@@ -141,13 +143,13 @@ class Engine:
         key = key_or_none(entry.op, arguments_of(entry.op, args, kwargs))
         if key is None:
             return
-        vain = self._vain.get(entry.op)
-        if vain is None:
-            vain = self._vain[entry.op] = {}
-            entry.run = _unless_vain(entry.op, entry.run, vain)
-        if len(vain) >= _REMEMBERED:
-            vain.clear()
-        vain[key] = failure
+        unroutable = self._unroutable.get(entry.op)
+        if unroutable is None:
+            unroutable = self._unroutable[entry.op] = {}
+            entry.run = _skip_known_failures(entry.op, entry.run, unroutable)
+        if len(unroutable) >= _REMEMBERED:
+            unroutable.clear()
+        unroutable[key] = failure
 
     def stats(self) -> Stats:
         """Counts per op since the engine was made."""
@@ -158,12 +160,12 @@ class Engine:
 
     def why_missed(self, op: OpLike) -> str:
         """Which facts of an op's last recorded call no stored call shared, or why none of its calls was recorded."""
-        met = [entry for one in resolve_ops([op]) if (entry := self.runtime.entries.get(builtin(one))) is not None]
-        missed = next((entry.last_miss for entry in met if entry.last_miss is not None), None)
+        known = [entry for one in resolve_ops([op]) if (entry := self.runtime.entries.get(builtin(one))) is not None]
+        missed = next((entry.last_miss for entry in known if entry.last_miss is not None), None)
         if missed is not None:
             table, key = missed
             return table.why_missed(key)
-        called = [entry for entry in met if entry.calls]
+        called = [entry for entry in known if entry.calls]
         return f"no call of it was recorded: {self._why_none(called[0])}" if called else "not called yet"
 
     def _why_none(self, entry: Entry) -> str:
@@ -180,10 +182,10 @@ class Engine:
     def explain(self, op: OpLike, args: Sequence[Any], kwargs: dict[str, Any]) -> Explanation:
         """Explain a call, with the counts so far and why the last recorded call missed."""
         entries = self.runtime.entries
-        met = [one for one in resolve_ops([op]) if builtin(one) in entries]
-        overload = met[0] if len(met) == 1 and not (args or kwargs) else one_overload(op, args, kwargs)
+        known = [one for one in resolve_ops([op]) if builtin(one) in entries]
+        overload = known[0] if len(known) == 1 and not (args or kwargs) else one_overload(op, args, kwargs)
         entry = entries.get(builtin(overload))
         counts = repr(entry.stats()) if entry is not None else "not called yet"
         last = entry.last_miss if entry is not None else None
-        told = self.why_missed(overload) if last is not None else ""
-        return explain_on(self.planner, overload, args, kwargs, last=last, counts=counts, last_miss=told)
+        missed = self.why_missed(overload) if last is not None else ""
+        return explain_on(self.planner, overload, args, kwargs, last=last, counts=counts, last_miss=missed)

@@ -20,12 +20,12 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.host.fork_safe import free_in_child
 
-__all__ = ["MAKER", "Zeros"]
+__all__ = ["EFFICIENT_ZEROS", "Zeros"]
 
 aten = torch.ops.aten
 
 #: What makes them.
-MAKER: OpOverload = op_called("aten._efficientzerotensor.default")
+EFFICIENT_ZEROS: OpOverload = op_called("aten._efficientzerotensor.default")
 
 _Run = Callable[..., Any]
 
@@ -54,7 +54,7 @@ class Zeros:
         self._lock = free_in_child(threading.Lock())
 
     def noted(self, made: Any) -> Any:
-        """A result of the handler of `MAKER`, marked to be recognized."""
+        """A result of the handler of `EFFICIENT_ZEROS`, marked to be recognized."""
         if _is_tracked(made):
             self._numbers.awaited = 2 if made.dim() == 0 else 0
             with self._lock:
@@ -78,7 +78,7 @@ class Zeros:
 
     def like(self, tensor: Tensor) -> Tensor:
         """More of them, in the shape and type of a tensor."""
-        return self.noted(self._run(MAKER)(list(tensor.shape), dtype=tensor.dtype, device=tensor.device))  # type: ignore[no-any-return]
+        return self.noted(self._run(EFFICIENT_ZEROS)(list(tensor.shape), dtype=tensor.dtype, device=tensor.device))  # type: ignore[no-any-return]
 
     def copied(self, operand: Any, like: Tensor, factor: Any) -> Tensor:
         """A number's or a tensor's values in the shape and type of a tensor, times a number."""

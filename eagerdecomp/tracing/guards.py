@@ -194,14 +194,14 @@ class Reads(TorchFunctionMode):
         text = expression.text(names.__getitem__)
         self.guards[guard(self._op, positions, text, ranks=tuple(dict.fromkeys(ranks)))] = value
 
-    def same_shape(self, one: Any, other: Any, answer: bool) -> bool:
+    def same_shape(self, one: Any, other: Any, result: bool) -> bool:
         """Whether two tensors have one shape, as one guard; not for what kernels made."""
         positions = self._position(one), self._position(other)
         left, right = positions
         if left is None or right is None:
             return self.everything
         names = _name(self._op, left), _name(self._op, right)
-        self.guards[guard(self._op, (left, right), f"{names[0]}.shape == {names[1]}.shape")] = answer
+        self.guards[guard(self._op, (left, right), f"{names[0]}.shape == {names[1]}.shape")] = result
         return True
 
     def _position(self, leaf: Any) -> int | None:
@@ -232,16 +232,16 @@ class Reads(TorchFunctionMode):
 
     def _asked(self, fact: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         tensor = args[0] if args else next(iter(kwargs.values()))
-        answer = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         if self.everything or fact == "fixed":
-            return answer
+            return result
         if fact == "length":
             leaf = self._values.slots.get(id(tensor))
             if leaf is not None:
-                self.decided(Expression("size", (leaf, 0)), answer)
-            return answer
+                self.decided(Expression("size", (leaf, 0)), result)
+            return result
         if fact in ("shape", "numel"):
-            return self._size(fact, tensor, answer, [*args[1:], *kwargs.values()])
+            return self._size(fact, tensor, result, [*args[1:], *kwargs.values()])
         known = self._tensors.get(id(tensor))
         if fact in ("contiguous", "stride") and (len(args) > 1 or kwargs):  # of one dimension, or in another memory format
             if known is not None:
@@ -249,33 +249,33 @@ class Reads(TorchFunctionMode):
                 self._note("stride", *known, tensor.stride())
             else:
                 self._derived(fact, tensor)
-        elif known is None and not (fact == "contiguous" and answer and self._is_row_major(self._values.slots.get(id(tensor)))):
+        elif known is None and not (fact == "contiguous" and result and self._is_row_major(self._values.slots.get(id(tensor)))):
             self._derived(fact, tensor)
         elif known is not None:
-            self._note(fact, *known, tensor.dtype if fact == "dtype" else tensor.device if fact == "device" else answer)
-        return answer
+            self._note(fact, *known, tensor.dtype if fact == "dtype" else tensor.device if fact == "device" else result)
+        return result
 
     def _note(self, fact: str, position: int, tensor: Tensor, value: Any) -> None:
         self.guards[reading(self._op, position, _GUARDS[fact])] = value
 
-    def _size(self, fact: str, tensor: Tensor, answer: Any, dims: list[Any]) -> Any:
+    def _size(self, fact: str, tensor: Tensor, result: Any, dims: list[Any]) -> Any:
         known, leaf = self._tensors.get(id(tensor)), self._values.slots.get(id(tensor))
         if leaf is None:  # a tensor the rule holds: its sizes are the rule's own
-            return answer
+            return result
         if not self._sized:
             if known is None:
                 self.read_everything("reads the shape of what a kernel made")
             else:
-                self._note(fact, *known, tensor.shape if fact == "shape" else answer)
-            return answer
+                self._note(fact, *known, tensor.shape if fact == "shape" else result)
+            return result
         if fact == "numel":
-            return TrackedInt(Expression("numel", (leaf,)), answer, self)
+            return TrackedInt(Expression("numel", (leaf,)), result, self)
         if known is None:
             self._derived("rank", tensor)
         else:
             self._note("rank", *known, tensor.dim())
         if self.everything:
-            return answer
+            return result
         sizes = Sizes.of(leaf, tensor.shape, self)
         return sizes[plain(dims[0])] if dims and dims[0] is not None else sizes
 

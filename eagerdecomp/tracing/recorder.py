@@ -15,7 +15,7 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
-from eagerdecomp.ops.plumbing import SPARSE_MAKERS
+from eagerdecomp.ops.plumbing import SPARSE_FACTORIES
 from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
 from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
@@ -128,8 +128,8 @@ class Recorder(DispatchMode):
         if self._why_not:
             return Recording(None, self._why_not)
         program = Program(self._op, self._parameters, tuple(self._constants), tuple(self._calls), encoded)
-        heard = self._reads is not None and not self._reads.everything
-        guards = dict(self._reads.guards) if self._reads is not None and heard else None
+        observed = self._reads is not None and not self._reads.everything
+        guards = dict(self._reads.guards) if self._reads is not None and observed else None
         return Recording(program, guards=guards, reads_offsets=offsets)
 
     def __torch_dispatch__(
@@ -148,7 +148,7 @@ class Recorder(DispatchMode):
         if decision.kernel is not None and (decision.when is None or self._holds(decision.when, args, kwargs)):
             return self._note(func, decision.kernel, sized_args, sized_kwargs)
         if decision.plumbing:
-            if str(func) in SPARSE_MAKERS:
+            if str(func) in SPARSE_FACTORIES:
                 raise MakesSparse
             if self._reads is not None:
                 if facts_of(func).reads_dtypes:
@@ -266,8 +266,8 @@ class Recorder(DispatchMode):
     def _all_read(self, values: Sequence[Any], start: int, result: Any) -> bool:
         """Whether every tensor among the values is an argument of a call noted since `start`, or is returned itself."""
         read = {slot for call in self._calls[start:] for slot in call.reads()}
-        answered = {id(value) for value in tensors_in(result)}
-        return all(self._shared.slots.get(id(t)) in read or id(t) in answered or not t.numel() for t in tensors_in(values))
+        returned = {id(value) for value in tensors_in(result)}
+        return all(self._shared.slots.get(id(t)) in read or id(t) in returned or not t.numel() for t in tensors_in(values))
 
     def _out_written(self, op: OpOverload, kwargs: dict[str, Any], start: int) -> bool:
         """Whether calls noted since `start` wrote to each ``out=`` tensor."""
@@ -330,7 +330,7 @@ class Recorder(DispatchMode):
         named = tuple([(name, self._encode(value)) for name, value in kwargs.items()])
         plain_args, plain_kwargs = [plain(arg) for arg in args], {name: plain(value) for name, value in kwargs.items()}
         try:
-            answer = kernel(*plain_args, **plain_kwargs)
+            result = kernel(*plain_args, **plain_kwargs)
         except NoRoute:
             raise
         except Exception as error:
@@ -348,14 +348,14 @@ class Recorder(DispatchMode):
         if not self._why_not and reads_data(op, args):
             self._why_not = f"reads the data of a tensor ({op})"
         if not (facts.returns_alias or facts.returns_written) and any(
-            id(value) in self._shared.slots for value in tensors_in(answer)
+            id(value) in self._shared.slots for value in tensors_in(result)
         ):
             self._why_not = f"the kernel of {op} hands back a tensor it was given"
         self._allocates = self._allocates or facts.allocates
-        packed = isinstance(answer, (tuple, list))
-        results = tuple([self._result(value) for value in (answer if packed else (answer,))])
+        packed = isinstance(result, (tuple, list))
+        results = tuple([self._result(value) for value in (result if packed else (result,))])
         self._calls.append(KernelCall(op, encoded, named, results, packed))
-        return answer
+        return result
 
     def _result(self, value: Any) -> Slot | None:
         """A slot for a value a kernel made; None for what is no tensor, or a tensor known already (an argument handed back)."""

@@ -46,7 +46,7 @@ class Chain:
         """The identity of a running rule."""
         return self._rules[place]
 
-    def met(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
+    def seen(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
         """The place of the same rule under way for the same call; the last place where the chain has grown past any sensible
         depth, or its arguments grow."""
         same = [(place, given, named) for place, (other, given, named) in enumerate(self._rules) if other is rule]
@@ -85,7 +85,7 @@ class _Entered:
         self._depth = len(chain)
 
     def __enter__(self) -> None:
-        if self._chain.met(*self._entry) is not None:
+        if self._chain.seen(*self._entry) is not None:
             raise NoRoute(self._entry[0].op, ((self._entry[0], "leads back to itself", None),))
         self._chain._rules.append(self._entry)
 

@@ -121,16 +121,16 @@ class BlameReport:
 
 
 def _plain(one: Blame) -> dict[str, Any]:
-    told = dataclasses.asdict(one)
-    del told["data"]
-    for difference in (told["difference"], told["culprit"]["difference"]):
+    fields = dataclasses.asdict(one)
+    del fields["data"]
+    for difference in (fields["difference"], fields["culprit"]["difference"]):
         for name in ("expected", "got") if difference else ():
             value = difference[name]
             difference[name] = value if isinstance(value, (int, str, list)) or value is None else str(value)
         for name in ("off", "allowed") if difference else ():
             value = difference[name]
             difference[name] = value if value is None or abs(value) < float("inf") else str(value)
-    return told
+    return fields
 
 
 def _counts(report: BlameReport) -> Iterator[str]:

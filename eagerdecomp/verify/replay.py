@@ -29,7 +29,7 @@ __all__ = [
     "Compared",
     "Draws",
     "Finding",
-    "answered_by",
+    "kernel_for",
     "compared",
     "culprit_of",
     "eager",
@@ -97,14 +97,14 @@ class Compared(NamedTuple):
     """A call made against eager.
 
     Attributes:
-        answer: the value that it returned.
+        result: the value that it returned.
         error: what it raised instead.
         difference: how what it left behind is not eager's.
         random: whether it drew random numbers, so that its values were not compared.
         other_strides: whether its strides are not eager's, which they need not be.
     """
 
-    answer: Any
+    result: Any
     error: Exception | None
     difference: Difference | None
     random: bool
@@ -129,26 +129,26 @@ def compared(
         want = call.eager()
         drew = draws.moved()
         draws.restore()
-    answer = None
+    result = None
     with Caught() as caught:
-        answer = run()
+        result = run()
     if isinstance(caught.error, (NoRoute, UnsupportedOpError)):
         return Compared(None, caught.error, None, drew)
     with no_current_modes(), lazy_bits_visible():
         drew = drew or draws.moved()
-        have = observed(answer, args, kwargs, caught.error)
+        have = observed(result, args, kwargs, caught.error)
         found = difference(op, *call.kept(), want, have, eager(op), values=not drew)
         other_strides = found is not None and found.kind == "strides" and free_strides()
         if other_strides:
             found = difference(op, *call.kept(), want, have, eager(op), values=not drew, strides=False)
-    return Compared(answer, caught.error, found, drew, other_strides)
+    return Compared(result, caught.error, found, drew, other_strides)
 
 
 def free_strides(planner: Planner, call: Call) -> bool:
     """Whether a call's results may have other strides than eager's: those of a kernel of the backend's that owes none, or of such a
     one of those that the call reaches."""
     args, kwargs = call.kept()
-    kernel = answered_by(planner, call.op, args, kwargs)
+    kernel = kernel_for(planner, call.op, args, kwargs)
     if kernel is not None:
         return kernel is not builtin(call.op) and not owes_strides(call.op, args, kwargs)
     draws = Draws(call.op, args, kwargs)
@@ -179,7 +179,7 @@ def why_not_compared(planner: Planner, op: OpOverload, args: Sequence[Any], kwar
     return ""
 
 
-def answered_by(planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
+def kernel_for(planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
     """The kernel that takes a call; None where rules do."""
     decision = planner.decide(op)
     if decision.kernel is None or (decision.when is not None and not decision.when(*args, **kwargs)):
@@ -209,7 +209,7 @@ class Finding:
 def replayed(planner: Planner, call: Call) -> Finding | None:
     """The first kernel, or the innermost rule, that is wrong in a call; None where the call is right by its rules and kernels."""
     args, kwargs = call.arguments()
-    kernel = answered_by(planner, call.op, args, kwargs)
+    kernel = kernel_for(planner, call.op, args, kwargs)
     if kernel is not None:
         found = compared(call, args, kwargs, lambda: kernel(*args, **kwargs), lambda: free_strides(planner, call)).difference
         return Finding(call, None, place_of(kernel), found, ()) if found is not None else None
@@ -289,18 +289,18 @@ class _Checking(Recorder):
     def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         depth, before = len(self._open), len(self.found)
         self._open[-1] = f"{rule.op} by {rule}"
-        answer = NotImplemented
+        result = NotImplemented
         try:
-            answer = super()._apply(rule, args, kwargs)
+            result = super()._apply(rule, args, kwargs)
         except NoRoute:
             del self.found[before:]
             raise
         finally:
             del self._open[depth:]
             self._rule = rule
-        if answer is NotImplemented:
+        if result is NotImplemented:
             del self.found[before:]
-        return answer
+        return result
 
     def _checked(
         self,
@@ -315,7 +315,7 @@ class _Checking(Recorder):
             return run()
         with no_current_modes():
             call = Call(op, args, kwargs)
-        kernel = answered_by(self._planner, op, args, kwargs) is not None
+        kernel = kernel_for(self._planner, op, args, kwargs) is not None
         made = compared(call, args, kwargs, run, lambda: not owes_strides(op, *call.kept()) if kernel else self.other_strides)
         self.other_strides = self.other_strides or made.other_strides
         if made.difference is not None:
@@ -326,4 +326,4 @@ class _Checking(Recorder):
                 raise made.error
             finally:
                 del made  # or frame and error would keep each other
-        return made.answer
+        return made.result

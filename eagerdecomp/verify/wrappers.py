@@ -40,7 +40,7 @@ from eagerdecomp.rules.rule import NoRoute, Rule, place_of
 from eagerdecomp.runtime.runtime import Watch
 from eagerdecomp.verify.findings import Blame, Culprit
 from eagerdecomp.verify.policy import Verified, Verify
-from eagerdecomp.verify.replay import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared
+from eagerdecomp.verify.replay import Call, Draws, culprit_of, eager, kernel_for, replayed, why_not_compared
 
 __all__ = ["Verifying", "watch_of"]
 
@@ -118,7 +118,7 @@ class Verifying:
             return run
 
         def check(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-            if answered_by(self._planner, op, args, kwargs) is not None:
+            if kernel_for(self._planner, op, args, kwargs) is not None:
                 return run(*args, **kwargs)
             return self._check(op, run, args, kwargs, "")
 
@@ -179,16 +179,16 @@ class Verifying:
             draws = Draws(op, plain_args, plain_kwargs)
             want, drew = _native(call, draws)
         before, other_strides, was_checking, here.checking = here.found, here.other_strides, here.checking, True
-        answer = None
+        result = None
         try:
             with Caught() as caught:
-                answer = run(*args, **kwargs)
+                result = run(*args, **kwargs)
         finally:
             here.checking = was_checking
         found = None
         if not isinstance(caught.error, (NoRoute, UnsupportedOpError, DifferenceError, MemoryError, torch.OutOfMemoryError)):
             with self._quietly(), lazy_bits_visible():
-                have = observed(answer, plain_args, plain_kwargs, caught.error)
+                have = observed(result, plain_args, plain_kwargs, caught.error)
                 drew = drew or draws.moved()
                 # A kernel that owes no strides may have others, and so may what is made of it.
                 free = not owes_strides(op, *call.kept()) if kernel else here.other_strides > other_strides
@@ -203,12 +203,12 @@ class Verifying:
         try:
             # A wrong kernel within is reported already, as that kernel's.
             if found is not None and here.found == before:
-                self._tell(call, draws, found, run, kernel, caught.error)
+                self._report(call, draws, found, run, kernel, caught.error)
             if caught.error is not None:
                 raise caught.error
         finally:
             del caught, want  # or frame and error would keep each other
-        return answer
+        return result
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
@@ -256,7 +256,7 @@ class Verifying:
 
     # -- a difference ------------------------------------------------------------------------------------------------------
 
-    def _tell(
+    def _report(
         self, call: Call, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str, error: Exception | None
     ) -> None:
         """Keep a difference, and raise it if that is asked for."""

@@ -43,7 +43,7 @@ class Service:
         self.modes: list[ed.EagerDecompMode] = []
         self.pool = ThreadPoolExecutor(THREADS)
 
-    def answer(self, x: torch.Tensor) -> torch.Tensor:
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
         """The model's answer, by kernels of the set."""
         if not hasattr(self._local, "mode"):
             self._local.mode = ed.EagerDecompMode(OPS, cache=self._cache)
@@ -68,17 +68,17 @@ def main() -> int:
     show = Shown()
     service, plain = Service(ed.ProgramCache()), model()
     for x in requests(len(LENGTHS)):
-        service.answer(x)
+        service.predict(x)
     hits, recorded = service.counts()
     show(f"the first request of each length records programs; hits: {rate((hits, recorded))}", recorded > 0)
 
     given = requests(REQUESTS)
     with torch.inference_mode():
         wanted = [plain(x)[0] for x in given]
-    answers = list(service.pool.map(service.answer, given))
+    results = list(service.pool.map(service.predict, given))
     service.pool.shutdown()
 
-    same: Any = [torch.allclose(one, other, atol=1e-5) for one, other in zip(answers, wanted, strict=True)]
+    same: Any = [torch.allclose(one, other, atol=1e-5) for one, other in zip(results, wanted, strict=True)]
     show(f"results of {len(service.modes) - 1} threads that match eager's", sum(same), REQUESTS)
     more_hits, more_recorded = service.counts()
     since = more_hits - hits, more_recorded - recorded

@@ -77,22 +77,22 @@ def test_higherorderoperator_is_the_class_of_cond_and_is_no_overload() -> None:
     assert not hasattr(torch.ops.higher_order.cond, "_op"), "the mode tells higher-order ops by their missing `_op`"
 
 
-def test_before_first_call_takes_as_told_what_torch_still_tells_of_the_typed_storages_of_prims_as_strided() -> None:
-    op, told = torch.ops.prims.as_strided.default, vars(torch.storage._warn_typed_storage_removal)
-    before = dict(told)
-    told.clear()
+def test_before_first_call_takes_as_reported_what_torch_still_says_of_the_typed_storages_of_prims_as_strided() -> None:
+    op, reported = torch.ops.prims.as_strided.default, vars(torch.storage._warn_typed_storage_removal)
+    before = dict(reported)
+    reported.clear()
     try:
         before_first_call(aten.add.Tensor)
         with pytest.warns(UserWarning, match="TypedStorage is deprecated"):  # else `before_first_call` has nothing to do any more
             op(torch.ones(4), [2], [2], 0)
-        told.clear()
+        reported.clear()
         before_first_call(op)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert op(torch.ones(4), [2], [2], 0).shape == (2,)
     finally:
-        told.clear()
-        told.update(before)
+        reported.clear()
+        reported.update(before)
 
 
 def test_builtin_is_the_c_function_behind_an_overload_and_one_per_overload() -> None:
@@ -143,7 +143,7 @@ def test_op_names_include_ops_registered_since() -> None:
         assert "edprivate::late" in op_names()
 
 
-def test_has_kernel_tells_kernels_registered_directly_at_a_key() -> None:
+def test_has_kernel_reports_kernels_registered_directly_at_a_key() -> None:
     assert has_kernel(aten.linear.default, "CompositeImplicitAutograd")
     assert has_kernel(aten.silu_backward.default, "CompositeImplicitAutograd"), "silu_backward is composite besides its own kernels"
     assert not has_kernel(aten.addmm.default, "CompositeImplicitAutograd")
@@ -183,7 +183,7 @@ def test_has_tag_reads_the_tags_that_overloads_carry() -> None:
     assert not has_tag("aten::nosuch", torch.Tag.core)
 
 
-def test_is_dispatched_tells_the_dispatchers_ops_from_those_of_torchscript() -> None:
+def test_is_dispatched_distinguishes_the_dispatchers_ops_from_those_of_torchscript() -> None:
     assert is_dispatched(aten.add.Tensor)
     assert is_dispatched(aten.linear.default)
     assert not is_dispatched(aten.add.str), "torch._C._dispatch_has_kernel takes an op on strings for one of the dispatcher's"

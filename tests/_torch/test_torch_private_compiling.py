@@ -113,7 +113,7 @@ def test_a_skipped_function_is_not_compiled_and_dynamo_not_imported_for_it() -> 
     torch._dynamo.reset()
 
 
-def test_composites_are_not_taken_apart_while_they_are_to_be_whole() -> None:
+def test_composites_are_not_decomposed_while_they_are_to_be_whole() -> None:
     op = aten.layer_norm.default
     x = torch.ones(2, 3)
     assert op.decompose(x, [3]) is not NotImplemented
@@ -149,7 +149,7 @@ def test_dynamo_compiles_under_an_ambient_mode_and_skips_a_function_that_it_meet
 
 
 @pytest.mark.full
-def test_a_higher_order_op_comes_to_calls_that_the_mode_is_handed() -> None:
+def test_a_higher_order_op_results_in_calls_that_the_mode_is_handed() -> None:
     class Seen(AmbientMode):
         def __init__(self) -> None:
             super().__init__()
@@ -209,7 +209,7 @@ TAKEN_APART = {
 
 
 @pytest.mark.full
-def test_all_is_known_that_torch_takes_apart_in_python_while_it_traces() -> None:
+def test_all_is_known_that_torch_decomposes_in_python_while_it_traces() -> None:
     import torch._inductor.decomposition  # registers all that torch.compile may meet
 
     keys = {torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd}

@@ -22,7 +22,7 @@ from eagerdecomp._torch.dispatcher import (
     has_computed_kernel,
     is_transforming,
     names_with_kernel,
-    overriding_in_silence,
+    overriding_silently,
     own_device_types,
     registered,
     takes_numbers,
@@ -60,7 +60,7 @@ def test_registered_kernels_stand_until_they_are_undone() -> None:
     assert torch._C._dispatch_dump_table("aten::linear") == before
 
 
-def test_falls_through_tells_what_passes_on_and_registered_overrides_it_for_a_while() -> None:
+def test_falls_through_says_what_passes_on_and_registered_overrides_it_for_a_while() -> None:
     op, name = aten.linear.default, "aten::linear"
     with torch.library._scoped_library("aten", "IMPL") as library:
         library.impl("linear", torch.library.fallthrough_kernel, "AutogradCPU")
@@ -102,7 +102,7 @@ def test_autocast_is_on_where_it_would_cast_and_not_below_where_it_did() -> None
     assert not autocast_is_on()
 
 
-def test_is_transforming_tells_transforms_and_dual_levels() -> None:
+def test_is_transforming_reports_transforms_and_dual_levels() -> None:
     found: list[bool] = []
 
     def f(x: torch.Tensor) -> torch.Tensor:
@@ -150,7 +150,7 @@ def test_names_with_kernel_lists_what_has_kernel_says_of_each_op() -> None:
 def test_boxed_kernel_is_what_ran_before_an_override() -> None:
     native = boxed_kernel("aten::sinc", "CPU")
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    with overriding_in_silence():
+    with overriding_silently():
         library.impl("sinc", lambda given: given + 100, "CPU")  # type: ignore[no-untyped-call]
     try:
         assert (torch.sinc(torch.zeros(())), native(torch.zeros(()))) == (100, 1)
@@ -207,11 +207,11 @@ def test_views_unknown_to_autograd_are_no_views() -> None:
     assert base.view(2, 2)._is_view()
 
 
-def test_overriding_in_silence_torch_warns_of_nothing() -> None:
+def test_overriding_silently_torch_warns_of_nothing() -> None:
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     try:
-        with warnings.catch_warnings(record=True) as heard, overriding_in_silence():
+        with warnings.catch_warnings(record=True) as observed, overriding_silently():
             library.impl("sinc", lambda given: given, "CPU")  # type: ignore[no-untyped-call]
-        assert not heard
+        assert not observed
     finally:
         close_library(library)

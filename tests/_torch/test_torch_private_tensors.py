@@ -117,7 +117,7 @@ class Handed(DispatchMode):
     ],
     ids=str,
 )
-def test_lazy_bits_seen_by_kernels_tells_the_ops_that_get_conj_inputs_as_they_are(op: Any, args: Any) -> None:
+def test_lazy_bits_seen_by_kernels_reports_the_ops_that_get_conj_inputs_as_they_are(op: Any, args: Any) -> None:
     with Handed() as handed:
         op(*args)
     assert ("is_conj" in lazy_bits_seen_by_kernels(op)) is handed.conj[op], (
@@ -154,7 +154,7 @@ def test_lazy_bits_visible_lets_a_handler_compose_ops_on_a_conj_tensor() -> None
     assert not torch.equal(wrong.resolve_conj(), want), "torch repaired composing in a handler: `lazy_bits_visible` can go"
 
 
-def test_is_zero_tensor_tells_one_without_memory_from_one_that_holds_zeros() -> None:
+def test_is_zero_tensor_distinguishes_one_without_memory_from_one_that_holds_zeros() -> None:
     assert is_zero_tensor(torch._efficientzerotensor(3))
     assert not is_zero_tensor(torch.zeros(3))
 
@@ -232,14 +232,14 @@ def test_resolve_packet_names_the_overload_that_a_call_reaches() -> None:
         resolve_packet("aten::add", [torch.ones(2)], {})
 
 
-def test_tree_flatten_takes_registered_containers_apart() -> None:
+def test_tree_flatten_decomposes_registered_containers() -> None:
     value = {"a": [1, (2, None)], "b": torch.return_types.max((3, 4))}
     leaves, spec = tree_flatten(value)
     assert leaves == [1, 2, None, 3, 4]
     assert spec.unflatten(leaves) == value
 
 
-def test_tree_codegen_makes_a_graph_take_and_answer_nested_values() -> None:
+def test_tree_codegen_makes_a_graph_take_and_return_nested_values() -> None:
     graph = torch.fx.Graph()
     one, two = graph.placeholder("one"), graph.placeholder("two")
     graph.output((two, one))

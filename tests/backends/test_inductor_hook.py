@@ -155,7 +155,7 @@ def test_writes_to_tensors_of_other_layouts(shape: str) -> None:
 
 @pytest.mark.full
 @compiles
-def test_half_types_are_rounded_where_the_program_rounds() -> None:
+def test_float16_and_bfloat16_are_rounded_where_the_program_rounds() -> None:
     x, y = X.bfloat16(), Y.bfloat16()
     check(lambda x, y: torch.addcmul(x, x, y, value=0.3), x, y, took="addcmul", exact=True)
     function = inductor_hook(graph_of(lambda x, y: ((x + y) - x,), x, y), [])
@@ -220,7 +220,7 @@ def graph_of(run: Callable[..., Any], *args: torch.Tensor) -> torch.fx.GraphModu
     ],
     ids=["view of an argument", "view of a result", "expanded", "an argument"],
 )
-def test_answers_that_share_memory_are_declined(run: Any) -> None:
+def test_results_that_share_memory_are_declined(run: Any) -> None:
     assert inductor_hook(graph_of(run, torch.randn(3, 4)), []) is None
 
 

@@ -163,10 +163,10 @@ def held(infos: Sequence[Any], selections: Sequence[Selection]) -> Held:
 
 def _call(case: Any, backward: bool) -> None:
     args, kwargs = clone_arguments(case.arguments)
-    answer = case.function(*args, **kwargs)
+    result = case.function(*args, **kwargs)
     if backward:
         wanted = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Tensor) and one.requires_grad]
-        outputs = [one for one in tree_flatten(answer)[0] if isinstance(one, Tensor) and one.requires_grad]
+        outputs = [one for one in tree_flatten(result)[0] if isinstance(one, Tensor) and one.requires_grad]
         if wanted and outputs:
             torch.autograd.grad(outputs, wanted, [torch.ones_like(one) for one in outputs], allow_unused=True)
 

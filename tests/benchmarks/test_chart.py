@@ -50,6 +50,6 @@ def test_a_section_as_markdown_is_a_table_and_its_lists() -> None:
 
 
 def test_a_section_as_json_holds_every_single_result() -> None:
-    told = section_json(section(Figure("a / b", 1.5)))
-    assert told["figures"] == ({"name": "a / b", "value": 1.5, "low": None, "high": None, "note": ""},)
-    assert told["rows"] == [{"op": "x"}]
+    printed = section_json(section(Figure("a / b", 1.5)))
+    assert printed["figures"] == ({"name": "a / b", "value": 1.5, "low": None, "high": None, "note": ""},)
+    assert printed["rows"] == [{"op": "x"}]

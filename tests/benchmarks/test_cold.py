@@ -21,7 +21,7 @@ def test_an_op_that_torchs_table_lacks_is_not_decomposed_by_the_naive_mode() -> 
     assert not _decomposes(aten.upsample_bilinear2d_backward.default, upsampled, naive)
 
 
-def test_ratios_are_of_ops_that_both_decompose_and_the_others_are_told_apart() -> None:
+def test_ratios_are_of_ops_that_both_decompose_and_the_others_are_distinguished() -> None:
     def run(both: float, alone: float) -> dict[str, object]:
         ops = [
             {"op": "both", "times": {"ours": both, "naive": 1.0}, "naive_decomposes": True},

@@ -43,7 +43,7 @@ def test_the_floor_calls_the_kernels_that_ours_calls(case: Case, mode: ed.EagerD
 
 
 @pytest.mark.parametrize("case", [case for case in DECOMPOSED if case.name not in RANDOM], ids=lambda case: case.name)
-def test_the_floor_answers_what_ours_answers_and_writes_what_ours_writes(case: Case, mode: ed.EagerDecompMode) -> None:
+def test_the_floor_returns_what_ours_returns_and_writes_what_ours_writes(case: Case, mode: ed.EagerDecompMode) -> None:
     args, kwargs = case.args(TINY), case.kwargs(TINY)
     low = floor(case.op, partial(builtin(case.op), *copy.deepcopy(args), **copy.deepcopy(kwargs)), mode)
     mine, theirs = copy.deepcopy((args, kwargs)), copy.deepcopy((args, kwargs))
@@ -76,7 +76,7 @@ def test_the_floor_knows_one_op_only() -> None:
         torch.neg(torch.ones(2))
 
 
-def test_noop_calls_on_and_naive_decomposes_anew() -> None:
+def test_noop_calls_on_and_naive_decomposes_again() -> None:
     x = torch.rand(3)
     assert list(reached(Noop(), lambda: torch.nn.functional.silu(x))) == [torch.ops.aten.silu.default]
     naive = reached(Naive(CORE), lambda: torch.nn.functional.silu(x))

@@ -57,31 +57,31 @@ def _run(names: Sequence[str], folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return _run(SHORT, tmp_path_factory.mktemp("bench"))
 
 
 @pytest.mark.full
-def test_a_run_leaves_no_mode_on_in_this_process(told: dict[str, Any]) -> None:
+def test_a_run_leaves_no_mode_on_in_this_process(printed: dict[str, Any]) -> None:
     assert torch._C._len_torch_dispatch_stack() == 0
     assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
 
 
 @pytest.mark.full
-def test_every_section_is_in_the_json_file_and_in_the_chart(told: dict[str, Any]) -> None:
-    assert [section["name"] for section in told["json"]["sections"]] == list(SHORT)
-    assert told["json"]["settings"] == {"quick": True, "rounds": 2, "seconds": 1e-5}
-    assert told["json"]["machine"]["torch"] == torch.__version__
-    drawn = {text.text for text in ElementTree.fromstring(told["svg"]).iter("{http://www.w3.org/2000/svg}text")}
+def test_every_section_is_in_the_json_file_and_in_the_chart(printed: dict[str, Any]) -> None:
+    assert [section["name"] for section in printed["json"]["sections"]] == list(SHORT)
+    assert printed["json"]["settings"] == {"quick": True, "rounds": 2, "seconds": 1e-5}
+    assert printed["json"]["machine"]["torch"] == torch.__version__
+    drawn = {text.text for text in ElementTree.fromstring(printed["svg"]).iter("{http://www.w3.org/2000/svg}text")}
     # A plan and a start are timed alone: they have no ratio to draw.
-    assert {section["title"] for section in told["json"]["sections"] if section["name"] not in ("plan", "start")} <= drawn
+    assert {section["title"] for section in printed["json"]["sections"] if section["name"] not in ("plan", "start")} <= drawn
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in LONG])
-def test_rows_have_their_fields(told: dict[str, Any], name: str) -> None:
+def test_rows_have_their_fields(printed: dict[str, Any], name: str) -> None:
     if name == "fused" and cpp_compiler() is None:
         pytest.skip("no C++ compiler is installed: nothing is fused")
-    _has_its_fields(told, name)
+    _has_its_fields(printed, name)
 
 
 @pytest.mark.nightly
@@ -90,8 +90,8 @@ def test_rows_of_long_sections_have_their_fields(name: str, tmp_path: Path) -> N
     _has_its_fields(_run([name], tmp_path), name)
 
 
-def _has_its_fields(told: dict[str, Any], name: str) -> None:
-    (section,) = [section for section in told["json"]["sections"] if section["name"] == name]
+def _has_its_fields(printed: dict[str, Any], name: str) -> None:
+    (section,) = [section for section in printed["json"]["sections"] if section["name"] == name]
     assert section["rows"]
     for row in section["rows"]:
         assert ROWS[name] <= set(row)
@@ -102,13 +102,13 @@ def _has_its_fields(told: dict[str, Any], name: str) -> None:
 def test_without_a_compiler_the_fused_are_left_out_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "cpp_compiler", lambda: None)
     sections = suite.run(["fused"], FAST, lambda line: None)
-    assert "no C++ compiler" in suite.told(sections)
+    assert "no C++ compiler" in suite.as_text(sections)
     assert not sections[0].rows
     ElementTree.fromstring(suite.drawn(sections))
 
 
-def test_cold_tells_first_calls_and_first_passes(told: dict[str, Any]) -> None:
-    (section,) = [section for section in told["json"]["sections"] if section["name"] == "cold"]
+def test_cold_reports_first_calls_and_first_passes(printed: dict[str, Any]) -> None:
+    (section,) = [section for section in printed["json"]["sections"] if section["name"] == "cold"]
     calls, *passes = section["rows"]
     assert {"ours", "naive"} == set(calls["start"])
     assert calls["ops"]
@@ -117,8 +117,8 @@ def test_cold_tells_first_calls_and_first_passes(told: dict[str, Any]) -> None:
         assert {"first", "slow_passes", "lost_seconds"} <= set(row)
 
 
-def test_ratios_in_the_json_file_are_those_of_its_times(told: dict[str, Any]) -> None:
-    rows = told["json"]["sections"][0]["rows"]
+def test_ratios_in_the_json_file_are_those_of_its_times(printed: dict[str, Any]) -> None:
+    rows = printed["json"]["sections"][0]["rows"]
     for row in rows:
         for name, (over, under) in {"ours / native": ("ours", "native"), "ours / noop mode": ("ours", "noop")}.items():
             pairs = zip(row["times"][over], row["times"][under], strict=True)

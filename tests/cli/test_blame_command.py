@@ -60,7 +60,7 @@ def run(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.full
-def test_the_command_blames_and_writes_a_script_that_fails_until_the_kernel_is_mended(
+def test_the_command_blames_and_writes_a_script_that_fails_until_the_kernel_is_fixed(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["blame", "--backend", "broken_backend:backend", "--reproducer", "wrong.py", "--json", "found.json", "script.py"]
@@ -74,8 +74,8 @@ def test_the_command_blames_and_writes_a_script_that_fails_until_the_kernel_is_m
     failed = run(folder / "wrong.py")
     assert failed.returncode == 1, failed.stderr
     assert "broken_backend.my_mul" in failed.stdout
-    mended = BROKEN.replace("made * 1.001, made)", "made, made)")
-    (folder / "broken_backend.py").write_text(mended, encoding="utf-8")
+    fixed = BROKEN.replace("made * 1.001, made)", "made, made)")
+    (folder / "broken_backend.py").write_text(fixed, encoding="utf-8")
     passed = run(folder / "wrong.py")
     assert passed.returncode == 0, passed.stdout + passed.stderr
     assert "no difference" in passed.stdout
@@ -105,10 +105,10 @@ def test_a_sound_run_ends_with_0_and_a_failing_script_with_3(folder: Path, capfd
     assert "not compared" not in out
     (folder / "script.py").write_text("import torch\ntorch.nn.functional.silu(torch.ones(2))\n1 / 0\n", encoding="utf-8")
     assert main(["blame", "script.py"]) == 3
-    told = capfd.readouterr()
-    assert "ZeroDivisionError" in told.err
-    assert "2 calls compared" in told.out
-    assert "the script ended with exit code 1: what it would have called after that was not compared" in told.out
+    printed = capfd.readouterr()
+    assert "ZeroDivisionError" in printed.err
+    assert "2 calls compared" in printed.out
+    assert "the script ended with exit code 1: what it would have called after that was not compared" in printed.out
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,13 @@ def test_no_difference_is_not_claimed_where_calls_were_not_compared(
     assert absent not in out
 
 
-def test_with_all_the_scripts_own_error_and_what_came_before_are_told(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_with_all_the_scripts_own_error_and_what_came_before_are_reported(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "script.py").write_text(SCRIPT + "raise ValueError('late')\n", encoding="utf-8")
     assert main(["blame", "--all", "--backend", "broken_backend:backend", "script.py"]) == 1
-    told = capfd.readouterr()
-    assert "script ends" in told.out
-    assert "late" in told.err
-    assert "2 differences" in told.out or "a difference" in told.out
+    printed = capfd.readouterr()
+    assert "script ends" in printed.out
+    assert "late" in printed.err
+    assert "2 differences" in printed.out or "a difference" in printed.out
 
 
 def test_threads_of_the_script_are_watched_too(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -177,6 +177,6 @@ def test_a_mistake_is_a_line_or_two_and_ends_with_2(
     argv: list[str], words: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(argv) == 2
-    told = capfd.readouterr()
-    assert words in told.err
-    assert len(told.err.splitlines()) <= 2
+    printed = capfd.readouterr()
+    assert words in printed.err
+    assert len(printed.err.splitlines()) <= 2

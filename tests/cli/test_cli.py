@@ -28,7 +28,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def told(out: str, label: str) -> str:
+def value_of(out: str, label: str) -> str:
     """What the closing table says behind a label."""
     (line,) = [line for line in out.splitlines() if line.strip().startswith(label)]
     return line.strip().removeprefix(label).strip()
@@ -155,8 +155,8 @@ def test_run_brings_a_script_to_the_set_and_closes_with_the_table(script: Path, 
     assert main(["run", str(script)]) == 0
     out = capfd.readouterr().out
     assert out.index("script done") < out.index("eagerdecomp on OpSet(core_aten")
-    assert told(out, "of those outside the set") == "0"
-    assert int(told(out, "distinct ops that reached the backend")) > 1
+    assert value_of(out, "of those outside the set") == "0"
+    assert int(value_of(out, "distinct ops that reached the backend")) > 1
 
 
 def test_run_is_quiet_when_asked(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +164,7 @@ def test_run_is_quiet_when_asked(script: Path, capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().out == "script done\n"
 
 
-def test_the_json_file_tells_what_was_called_and_what_reached_the_backend(script: Path, tmp_path: Path) -> None:
+def test_the_json_file_says_what_was_called_and_what_reached_the_backend(script: Path, tmp_path: Path) -> None:
     target = tmp_path / "facts.json"
     assert main(["run", "--quiet", "--json", str(target), str(script)]) == 0
     facts = json.loads(target.read_text(encoding="utf-8"))
@@ -209,8 +209,8 @@ def test_an_op_without_a_route_stops_the_script_or_is_counted(
     with pytest.warns(UserWarning, match="runs natively"):
         assert main(["run", "--ops", str(ops), "--on-unsupported", "fallback", str(script)]) == 0
     out = capfd.readouterr().out
-    assert int(told(out, "calls that fell back to native")) > 0
-    assert not told(out, "of those outside the set").startswith("0")
+    assert int(value_of(out, "calls that fell back to native")) > 0
+    assert not value_of(out, "of those outside the set").startswith("0")
 
 
 @pytest.mark.full
@@ -242,7 +242,7 @@ def test_the_table_is_printed_and_the_exit_code_kept_however_the_script_ends(
 ) -> None:
     script.write_text(SILU + ending + "\n", encoding="utf-8")
     assert main(["run", str(script)]) == code
-    assert told(capfd.readouterr().out, "of those outside the set") == "0"
+    assert value_of(capfd.readouterr().out, "of those outside the set") == "0"
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
@@ -313,13 +313,13 @@ def test_a_script_that_puts_another_stdout_in_place_does_not_swallow_the_table(
 
 
 @pytest.mark.full
-def test_baseline_tells_both_times(script: Path, tmp_path: Path) -> None:
+def test_baseline_reports_both_times(script: Path, tmp_path: Path) -> None:
     target = tmp_path / "facts.json"
     command = [sys.executable, "-m", "eagerdecomp", "run", "--baseline", "--no-record", "--json", str(target), str(script)]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert out.count("script done") == 1
-    assert "times plain eager" in told(out, "time, the whole run")
-    assert told(out, "distinct ops that reached the backend") == "not recorded"
+    assert "times plain eager" in value_of(out, "time, the whole run")
+    assert value_of(out, "distinct ops that reached the backend") == "not recorded"
     facts = json.loads(target.read_text())
     assert facts["plain_seconds"] > 0
     assert facts["time_ratio"] == facts["seconds"] / facts["plain_seconds"]

@@ -115,14 +115,14 @@ def test_the_conformance_suite_sees_what_its_own_calls_do_not(kind: str, tmp_pat
 
 
 @pytest.mark.full
-def test_it_tells_which_kernels_to_write_next(projects: dict[str, Path]) -> None:
+def test_it_says_which_kernels_to_write_next(projects: dict[str, Path]) -> None:
     out = run(projects["backend"], "mine")
     assert "kernels to write; they open" in out
     assert "aten.relu.default" in out
 
 
 @pytest.mark.full
-def test_a_device_tells_which_kernels_a_step_runs_and_which_are_yours(projects: dict[str, Path]) -> None:
+def test_a_device_says_which_kernels_a_step_runs_and_which_are_yours(projects: dict[str, Path]) -> None:
     lines = run(projects["device"], "mine").splitlines()
     losses = [line.partition(":")[2] for line in lines if line.startswith("losses on")]
     assert losses[0] == losses[1] != ""
@@ -221,15 +221,15 @@ def test_every_template_is_used_and_travels_in_the_wheel() -> None:
     assert templates <= {path.name for glob in globs for path in PACKAGE.glob(glob)}
 
 
-def test_json_tells_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_reports_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new-backend", "mine", "--dir", str(tmp_path / "there"), "--json", "-"]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert (told["name"], told["device"]) == ("mine", None)
-    assert sorted(told["files"]) == written(tmp_path / "there")
-    assert told["next"][0] == f"cd {tmp_path / 'there'}"
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (printed["name"], printed["device"]) == ("mine", None)
+    assert sorted(printed["files"]) == written(tmp_path / "there")
+    assert printed["next"][0] == f"cd {tmp_path / 'there'}"
 
 
-def test_it_goes_to_a_folder_of_its_name_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_to_a_folder_of_its_name_unless_given_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["new-backend", "mine"]) == 0
     assert (tmp_path / "mine" / "mine" / "backend.py").exists()

@@ -43,11 +43,11 @@ def test_the_command_plans_a_model_and_is_a_gate(files: Path, capsys: pytest.Cap
     assert main(["plan", "--model", "planned_nets:mlp", "--require", "closed"]) == 0
     assert "nothing is missing" in capsys.readouterr().out
     assert main(["plan", "--ops", "few.txt", "--model", "planned_nets:mlp", "--require", "closed"]) == 1
-    told = capsys.readouterr()
-    assert "aten.silu.default" in told.err
-    assert "aten.addmm.default" in told.err
-    assert '  ops | {"' in told.err
-    assert "kernels to write" in told.out
+    printed = capsys.readouterr()
+    assert "aten.silu.default" in printed.err
+    assert "aten.addmm.default" in printed.err
+    assert '  ops | {"' in printed.err
+    assert "kernels to write" in printed.out
 
 
 @pytest.mark.full
@@ -76,7 +76,7 @@ def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "printed"),
     [
         (["--ops", "nosuch"], "no such file"),
         (["--match", "aten.sillu"], "did you mean silu"),
@@ -95,9 +95,9 @@ def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
     ],
 )
 def test_a_mistake_is_a_line_or_two_and_ends_with_2(
-    words: list[str], told: str, files: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], printed: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", *words]) == 2
     err = capsys.readouterr().err
-    assert told in err
+    assert printed in err
     assert len(err.splitlines()) <= 2

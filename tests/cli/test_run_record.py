@@ -170,9 +170,9 @@ def test_calls_that_fell_back_are_in_the_record(script: Path, tmp_path: Path) ->
             main(["run", "--quiet", "--ops", str(ops), "--on-unsupported", "fallback", "--record", str(target), str(script)]) == 0
         )
     record = Record.from_json(target.read_text(encoding="utf-8"))
-    told = {one.op: one for one in record.unsupported}
-    assert told["aten.silu.default"].native
-    assert ("aten.silu.default",) in told["aten.silu.default"].openers
+    reported = {one.op: one for one in record.unsupported}
+    assert reported["aten.silu.default"].native
+    assert ("aten.silu.default",) in reported["aten.silu.default"].openers
 
 
 def test_threads_of_the_script_are_in_the_record_by_name(script: Path, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_threads_of_the_script_are_in_the_record_by_name(script: Path, tmp_path:
     assert record.events[0].op == "aten.ones.default"
 
 
-def test_a_file_that_cannot_be_written_is_told_before_the_run(
+def test_a_file_that_cannot_be_written_is_reported_before_the_run(
     script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script.write_text("print('ran')\n", encoding="utf-8")

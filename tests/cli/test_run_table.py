@@ -33,7 +33,7 @@ def line(facts: RunFacts, label: str) -> str:
     return found.strip().removeprefix(label).strip()
 
 
-def test_the_table_tells_ops_called_reached_and_outside() -> None:
+def test_the_table_reports_ops_called_reached_and_outside() -> None:
     assert summary_table(FACTS).splitlines()[0] == "eagerdecomp on OpSet(mine: 2 ops)"
     assert line(FACTS, "distinct ops the program called") == "2"
     assert line(FACTS, "distinct ops that reached the backend") == "2"
@@ -55,7 +55,7 @@ def test_what_was_not_recorded_is_said_and_not_shown_as_nought() -> None:
     assert summary_json(facts)["ops_outside"] is None
 
 
-def test_the_table_tells_of_the_cache_and_of_bypasses_only_where_there_are_any() -> None:
+def test_the_table_says_of_the_cache_and_of_bypasses_only_where_there_are_any() -> None:
     assert line(FACTS, "cache") == "2 hits / 1 misses / 5 programs"
     assert "4 bypassed" in line(replace(FACTS, total=replace(FACTS.total, bypassed=4)), "cache")
 
@@ -84,12 +84,12 @@ def test_every_gap_is_listed_with_a_line_that_opens_them_all() -> None:
     assert "without a route" not in summary_table(opened)
 
 
-def test_calls_that_fell_back_are_told() -> None:
+def test_calls_that_fell_back_are_reported() -> None:
     assert "fell back" not in summary_table(FACTS)
     assert line(replace(FACTS, total=replace(FACTS.total, fell_back=7)), "calls that fell back to native") == "7"
 
 
-def test_time_is_told_and_against_plain_eager_where_that_was_measured() -> None:
+def test_time_is_reported_and_against_plain_eager_where_that_was_measured() -> None:
     assert line(FACTS, "time, the whole run") == "3.00 s"
     facts = replace(FACTS, plain_seconds=0.5, timed="median step")
     assert line(facts, "time, median step") == "3.00 s, 6.00 times plain eager (500.0 ms)"
@@ -126,17 +126,17 @@ def test_values_stand_in_one_column() -> None:
     assert all(text[label : label + 2] == "  " and text[label + 2] != " " for text in body)
 
 
-def test_the_json_holds_what_the_table_tells() -> None:
+def test_the_json_holds_what_the_table_reports() -> None:
     facts = replace(FACTS, plain_seconds=1.5, values={"loss": [2.0, 1.0]}, plumbing={"profiler.x.default": 1})
-    told = json.loads(json.dumps(summary_json(facts)))
-    assert told["ops_called"] == 2
-    assert told["ops_reached"] == 2
-    assert told["ops_outside"] == 0
-    assert told["time_ratio"] == 2.0
-    assert told["loss"] == [2.0, 1.0]
-    assert told["cache"] == {"hits": 2, "misses": 1, "bypassed": 0, "programs": 5}
-    assert told["calls"]["reached"] == {"aten.mul.Tensor": 3, "aten.sigmoid.default": 3}
-    assert told["calls"]["plumbing"] == {"profiler.x.default": 1}
+    reported = json.loads(json.dumps(summary_json(facts)))
+    assert reported["ops_called"] == 2
+    assert reported["ops_reached"] == 2
+    assert reported["ops_outside"] == 0
+    assert reported["time_ratio"] == 2.0
+    assert reported["loss"] == [2.0, 1.0]
+    assert reported["cache"] == {"hits": 2, "misses": 1, "bypassed": 0, "programs": 5}
+    assert reported["calls"]["reached"] == {"aten.mul.Tensor": 3, "aten.sigmoid.default": 3}
+    assert reported["calls"]["plumbing"] == {"profiler.x.default": 1}
 
 
 def test_facts_come_from_the_mode_s_counts_and_from_what_was_seen_outside_it() -> None:

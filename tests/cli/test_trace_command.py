@@ -62,10 +62,10 @@ def test_forward_and_backward_are_printed_with_a_count(capsys: pytest.CaptureFix
 
 def test_json_holds_the_graph_and_takes_the_texts_place(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "trace_nets:mlp", "--forward", "--json", "-"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["kernels"]["aten.addmm.default"] == 1
-    assert "aten.mm.default" not in told["kernels"]
-    assert "torch.ops.aten.sigmoid.default" in told["graph"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["kernels"]["aten.addmm.default"] == 1
+    assert "aten.mm.default" not in printed["kernels"]
+    assert "torch.ops.aten.sigmoid.default" in printed["graph"]
 
 
 def test_a_size_can_stay_a_symbol(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,11 +77,11 @@ def test_composites_named_stay_whole_and_rules_named_come_first(capsys: pytest.C
     assert (
         main(["trace", "trace_nets:mlp", "--json", "-", "--keep", "aten.linear, aten.relu", "--rules", "trace_nets:hard_silu"]) == 0
     )
-    told = json.loads(capsys.readouterr().out)
-    assert told["kernels"]["aten.linear.default"] == 1
-    assert told["kernels"]["aten.gt.Scalar"] == 1
-    assert "aten.addmm.default" not in told["kernels"]
-    assert "core_aten | 3 ops" in told["op_set"], "linear and its out variant, relu's; relu itself is of the set"
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["kernels"]["aten.linear.default"] == 1
+    assert printed["kernels"]["aten.gt.Scalar"] == 1
+    assert "aten.addmm.default" not in printed["kernels"]
+    assert "core_aten | 3 ops" in printed["op_set"], "linear and its out variant, relu's; relu itself is of the set"
 
 
 def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "printed"),
     [
         (["trace_nets:number"], 2, "gave int: it must give a module and its inputs"),
         (["trace_nets:nothing"], 2, "trace_nets has no nothing"),
@@ -105,11 +105,11 @@ def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
         (["trace_nets:mlp", "--ops", "infra"], 1, "no route"),
     ],
 )
-def test_what_cannot_be_traced_is_told_in_a_line_or_two(
-    words: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]
+def test_what_cannot_be_traced_is_reported_in_a_line_or_two(
+    words: list[str], code: int, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["trace", *words]) == code
     err = capsys.readouterr().err
-    assert told in err
+    assert printed in err
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 2 or code == 1

@@ -98,14 +98,14 @@ def test_masked_fill_takes_what_fits(dtype: torch.dtype, value: object) -> None:
         assert_same(got, expected, exact=True)
 
 
-def test_a_wrong_type_missing_words_and_a_call_that_is_taken_are_told() -> None:
+def test_a_wrong_type_missing_words_and_a_call_that_is_taken_are_reported() -> None:
     found = [
         Refusal("op", 0, "type", "IndexError: a", "RuntimeError: a"),
         Refusal("op", 1, "words", "RuntimeError: a", "RuntimeError: b"),
         Refusal("op", 2, "taken", "RuntimeError: a", ""),
         Refusal("op", 3, "pass", "RuntimeError: a", "RuntimeError: a"),
     ]
-    told = table(found)
-    assert "4 calls that eager refuses" in told
-    assert all(f"{one.status} op (error input {one.number})" in told for one in found[:3])
-    assert "(error input 3)" not in told
+    reported = table(found)
+    assert "4 calls that eager refuses" in reported
+    assert all(f"{one.status} op (error input {one.number})" in reported for one in found[:3])
+    assert "(error input 3)" not in reported

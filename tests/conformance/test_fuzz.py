@@ -294,7 +294,7 @@ _READERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", _READERS)
-def test_eager_reads_what_is_not_in_its_argument_where_programs_give_row_major_ones_alone(name: str) -> None:
+def test_eager_reads_what_is_not_in_its_argument_where_programs_give_contiguous_ones_alone(name: str) -> None:
     run = _READERS[name]
     low, high = (run(_expanded_before(others))[0] for others in (-7.0, 7.0))
     assert not torch.equal(low, high)
@@ -305,7 +305,7 @@ def test_eager_reads_what_is_not_in_its_argument_where_programs_give_row_major_o
 
 
 @pytest.mark.full
-def test_programs_give_row_major_tensors_to_ops_that_read_others_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_give_contiguous_tensors_to_ops_that_read_others_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [aten.native_group_norm.default, aten.nanmedian.dim_values])
     modes, seen = fuzz._Modes(), Seen()
     lines = [one for number in range(6) for one in fuzz.drawn(1, number, modes, seen, lambda value: None)[0].lines]
@@ -332,7 +332,7 @@ def test_eager_leaves_an_out_as_it_was(name: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["cat", "concat", "concatenate", "hstack", "column_stack", "dstack", "gelu"])
-def test_programs_give_row_major_outs_to_ops_that_leave_others_as_they_were(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_give_contiguous_outs_to_ops_that_leave_others_as_they_were(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     op = getattr(aten, name).out
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [op])
     modes, seen = fuzz._Modes(), Seen()
@@ -505,9 +505,9 @@ def test_a_program_follows_from_its_seed_and_number() -> None:
 def test_programs_of_a_seed_are_eagers(capsys: pytest.CaptureFixture[str]) -> None:
     """What CI runs of the fuzzer; a run of it is `conformance/fuzz.py`."""
     code = fuzz.main(["--seed", "0", "--programs", "60"])
-    told = capsys.readouterr().out
-    assert code == 0, told
-    assert "60 programs, 0 differ" in told
+    reported = capsys.readouterr().out
+    assert code == 0, reported
+    assert "60 programs, 0 differ" in reported
 
 
 @pytest.mark.nightly

@@ -13,32 +13,32 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import kill_matrix
 from conformance.kill_matrix import Row, judged, main, rounds, table
-from conformance.mutants import MUTANTS, TWINS
+from conformance.mutants import EQUIVALENTS, MUTANTS
 from conformance.mutants.builder import given, m, n
 
 FOUND = Row("exp: broken", "aten.exp.default", "dtype", True, (), ("values",), "aten.exp(f32[2])", "off", "wrong", 3, 0.1)
 MISSED = replace(FOUND, name="exp: missed", flagged=False, properties=(), state="right")
-TWIN = replace(MISSED, name="exp: twin", kind="twin")
-ALARM = replace(FOUND, name="exp: alarm", kind="twin")
+EQUIVALENT = replace(MISSED, name="exp: equivalent", kind="equivalent")
+ALARM = replace(FOUND, name="exp: alarm", kind="equivalent")
 
 
 def test_a_lot_has_one_kernel_of_an_op_and_none_is_left_out() -> None:
-    lots = rounds((*MUTANTS, *TWINS))
+    lots = rounds((*MUTANTS, *EQUIVALENTS))
     assert all(len({one.op for one in lot}) == len(lot) for lot in lots)
-    assert sorted(one.name for lot in lots for one in lot) == sorted(one.name for one in (*MUTANTS, *TWINS))
+    assert sorted(one.name for lot in lots for one in lot) == sorted(one.name for one in (*MUTANTS, *EQUIVALENTS))
 
 
 def test_found_and_missed_are_counted_by_kind_and_what_is_wrong_is_listed() -> None:
-    assert [row.right for row in (FOUND, MISSED, TWIN, ALARM)] == [True, False, True, False]
+    assert [row.right for row in (FOUND, MISSED, EQUIVALENT, ALARM)] == [True, False, True, False]
     assert not replace(FOUND, others=("aten.mul.Tensor",)).right
-    text = table([FOUND, MISSED, TWIN, ALARM])
+    text = table([FOUND, MISSED, EQUIVALENT, ALARM])
     broken = next(line for line in text.splitlines() if line.startswith("dtype"))
     assert broken.split() == ["dtype", "2", "1", "1", "50.0%"]
     survivors, alarms = text.split("survivors:")[1].split("false alarms:")
     assert "exp: missed" in survivors
     assert "exp: broken" not in survivors
     assert "exp: alarm" in alarms
-    assert "exp: twin" not in alarms
+    assert "exp: equivalent" not in alarms
 
 
 @pytest.mark.full
@@ -55,11 +55,11 @@ def test_a_broken_kernel_is_found_under_its_own_op_and_a_right_one_is_not() -> N
     assert first.others == second.others == ()
 
 
-def test_exit_codes_tell_what_came_of_it(
+def test_exit_codes_report_what_came_of_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said: list[Row] = [FOUND]
-    monkeypatch.setattr(kill_matrix, "judged", lambda lot, profile, seed, tell: said)
+    monkeypatch.setattr(kill_matrix, "judged", lambda lot, profile, seed, progress: said)
     arguments = ["--match", "^exp: overflows at 88$", "--json", str(tmp_path / "rows.json")]
     assert main(arguments) == 0
     assert json.loads((tmp_path / "rows.json").read_text())[0]["name"] == "exp: broken"

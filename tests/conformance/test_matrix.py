@@ -27,7 +27,7 @@ from conformance.layouts import laid_out
 from conformance.matrix import judged, main, planned
 from conformance.matrix_cells import BLOCKS, Cell, cells
 from conformance.matrix_judge import FAILED, Result, judge_cell
-from conformance.matrix_results import Held, Manifest, page, told
+from conformance.matrix_results import Held, Manifest, page, reported
 from conformance.ties import PICKING, of_equals
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -52,8 +52,8 @@ def test_a_rotating_part_of_the_cells_is_eagers_or_refused_as_listed() -> None:
     for job, cell in part_of(every, PARTS):
         held.add(job, judged(job, [cell], manifest.samples))
     faults = matrix.faults(held, manifest)
-    assert not faults, told(held, faults)
-    assert not any(one.status in FAILED for _, _, one in held), told(held, faults)
+    assert not faults, reported(held, faults)
+    assert not any(one.status in FAILED for _, _, one in held), reported(held, faults)
 
 
 def test_every_block_has_cells_and_a_cell_is_counted_once() -> None:
@@ -100,7 +100,7 @@ def test_a_cell_that_is_eagers_passes_and_one_of_a_broken_rule_is_wrong(cell: Ce
     assert judge_cell(info, cell, CORE, 2).status == ("pass" if cell.layout == "size-0" else "wrong")
 
 
-def test_what_the_mode_answers_and_eager_refuses_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_mode_returns_and_eager_refuses_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     info, errors = info_of("kthvalue"), Cell("plain", "float32", "contiguous", "errors")
     assert judge_cell(info, errors, CORE, 2).status == "pass"
 
@@ -114,7 +114,7 @@ def test_what_the_mode_answers_and_eager_refuses_is_wrong(monkeypatch: pytest.Mo
     assert "returns where eager raises" in result.detail
 
 
-def test_another_type_of_error_is_told_and_fails_error_inputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_type_of_error_is_reported_and_fails_error_inputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         raise TypeError("another type of error")
 
@@ -258,8 +258,8 @@ def test_a_result_that_is_not_as_listed_fails_the_run(
 def test_a_cell_that_ends_its_process_is_known_and_the_others_are_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def judge(info: Any, cell: Cell, op_set: Any, count: int, tell: Any) -> Result:
-        tell("the mode")
+    def judge(info: Any, cell: Cell, op_set: Any, count: int, progress: Any) -> Result:
+        progress("the mode")
         if cell.asked == "reverse":
             os._exit(7)
         return PASSED
@@ -274,7 +274,7 @@ def test_a_cell_that_ends_its_process_is_known_and_the_others_are_judged(
     assert "exit code 7" in capsys.readouterr().out
 
 
-def test_the_page_counts_by_block_and_tells_what_is_not_eagers() -> None:
+def test_the_page_counts_by_block_and_says_what_is_not_eagers() -> None:
     held = Held()
     held.add(JOB, {str(PLAIN): WRONG, "plain bool contiguous value": PASSED._replace(places="strides")})
     held.add(JOB, {"strided out bool gapped value": PASSED})

@@ -86,7 +86,7 @@ def test_every_model_is_right_or_refused(entry: Entry) -> None:
 # -- the table ----------------------------------------------------------------------------------------------------
 
 
-def test_names_are_told_apart_and_every_file_of_entries_is_listed() -> None:
+def test_names_are_distinguished_and_every_file_of_entries_is_listed() -> None:
     names = [(entry.family, entry.name) for entry in ALL]
     assert len(set(names)) == len(names)
     folder = Path(model_judge.__file__).parent / "models"
@@ -271,7 +271,7 @@ def test_what_no_backend_by_way_of_aotautograd_can_is_no_fault() -> None:
     assert "does not currently support double backward" in model_table.summary([result])
 
 
-def test_a_model_of_which_nothing_is_compiled_is_told() -> None:
+def test_a_model_of_which_nothing_is_compiled_is_reported() -> None:
     entry = _entry(nn.functional.silu)
     results = judge_entry_compiled(replace(entry, make=lambda: _left_alone(entry)), CORE)
     assert {(one.status, one.graphs, one.note) for one in results} == {("pass", 0, "Dynamo compiles nothing of it")}
@@ -359,7 +359,7 @@ def test_infinities_and_integers_are_compared_exactly() -> None:
     assert tensor_difference(torch.tensor([1, 2]), torch.tensor([1, 3]))
 
 
-def test_the_answers_of_models_are_taken_apart() -> None:
+def test_the_results_of_models_are_decomposed() -> None:
     one, other = torch.ones(2), torch.zeros(2)
     assert len(tensors_of({"a": one, "b": [other, ("text", None, 3)]})) == 2
     assert loss_of({"loss": torch.tensor(2.0), "logits": one}) == 2

@@ -14,7 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from conformance.mutants import FAMILIES, MUTANTS, PLAIN, TWIN, TWINS, Mutant, Proof, differs, shown
+from conformance.mutants import EQUIVALENT, EQUIVALENTS, FAMILIES, MUTANTS, PLAIN, Mutant, Proof, differs, shown
 from conformance.mutants.builder import given, m, n, p
 from eagerdecomp import core_aten
 from eagerdecomp.eager.observe import observe
@@ -26,7 +26,7 @@ ALIVE = [mutant for mutant in MUTANTS if not mutant.fatal]
 def test_the_catalogues_are_as_large_as_they_are_said_to_be() -> None:
     assert len(MUTANTS) >= 160
     assert len({mutant.op for mutant in MUTANTS}) >= 100
-    assert len(TWINS) >= 60
+    assert len(EQUIVALENTS) >= 60
 
 
 def test_every_kind_of_fault_is_there_on_several_ops() -> None:
@@ -36,12 +36,12 @@ def test_every_kind_of_fault_is_there_on_several_ops() -> None:
 
 
 def test_names_are_given_once_and_ops_are_core() -> None:
-    named = Counter(mutant.name for mutant in (*MUTANTS, *TWINS))
+    named = Counter(mutant.name for mutant in (*MUTANTS, *EQUIVALENTS))
     assert [name for name, times in named.items() if times > 1] == []
-    assert {mutant.op for mutant in (*MUTANTS, *TWINS)} | set(PLAIN) <= CORE
+    assert {mutant.op for mutant in (*MUTANTS, *EQUIVALENTS)} | set(PLAIN) <= CORE
     assert sum(map(len, FAMILIES.values())) == len(MUTANTS)
-    assert all(mutant.kind == TWIN for mutant in TWINS)
-    assert all(mutant.kind != TWIN for mutant in MUTANTS)
+    assert all(mutant.kind == EQUIVALENT for mutant in EQUIVALENTS)
+    assert all(mutant.kind != EQUIVALENT for mutant in MUTANTS)
 
 
 @pytest.fixture(autouse=True)
@@ -94,18 +94,18 @@ def test_a_fatal_kernel_does_not_come_back_from_the_call_that_shows_it(mutant: M
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("twin", TWINS, ids=lambda one: one.name)
-def test_a_twin_agrees_with_eager_on_a_plain_call_and_where_broken_kernels_of_its_op_differ(twin: Mutant) -> None:
-    assert not differs(twin, PLAIN[twin.op])
+@pytest.mark.parametrize("equivalent", EQUIVALENTS, ids=lambda one: one.name)
+def test_an_equivalent_agrees_with_eager_on_a_plain_call_and_where_broken_kernels_of_its_op_differ(equivalent: Mutant) -> None:
+    assert not differs(equivalent, PLAIN[equivalent.op])
     for mutant in MUTANTS:
         # What shows a loss of digits is a call on which eager itself is some digits off.
-        if mutant.op == twin.op and not isinstance(mutant.shows, Proof) and mutant.kind != "accuracy":
-            assert not differs(twin, mutant.shows), mutant.name
+        if mutant.op == equivalent.op and not isinstance(mutant.shows, Proof) and mutant.kind != "accuracy":
+            assert not differs(equivalent, mutant.shows), mutant.name
 
 
-@pytest.mark.parametrize("twin", [one for one in TWINS if "rand" in one.op], ids=lambda one: one.name)
-def test_a_random_twin_follows_the_seed_and_draws_anew_each_time(twin: Mutant) -> None:
-    kernel, size = twin.kernel, 64 if "perm" in twin.op else [64]
+@pytest.mark.parametrize("equivalent", [one for one in EQUIVALENTS if "rand" in one.op], ids=lambda one: one.name)
+def test_a_random_equivalent_follows_the_seed_and_draws_again_each_time(equivalent: Mutant) -> None:
+    kernel, size = equivalent.kernel, 64 if "perm" in equivalent.op else [64]
     torch.manual_seed(3)
     first, second = kernel(size), kernel(size)
     torch.manual_seed(3)
@@ -114,13 +114,15 @@ def test_a_random_twin_follows_the_seed_and_draws_anew_each_time(twin: Mutant) -
 
 
 @pytest.mark.full
-def test_no_law_that_shows_a_broken_kernel_is_broken_by_a_twin() -> None:
-    for twin in TWINS:
-        laws = [one for one in MUTANTS if one.op == twin.op and one.kind in ("random", "threads") and isinstance(one.shows, Proof)]
-        assert [one.name for one in laws if isinstance(one.shows, Proof) and one.shows.holds(twin.kernel)] == []
+def test_no_law_that_shows_a_broken_kernel_is_broken_by_an_equivalent() -> None:
+    for equivalent in EQUIVALENTS:
+        laws = [
+            one for one in MUTANTS if one.op == equivalent.op and one.kind in ("random", "threads") and isinstance(one.shows, Proof)
+        ]
+        assert [one.name for one in laws if isinstance(one.shows, Proof) and one.shows.holds(equivalent.kernel)] == []
 
 
-def test_stateful_kernels_begin_anew_each_time() -> None:
+def test_stateful_kernels_begin_again_each_time() -> None:
     counted = next(one for one in MUTANTS if one.name == "neg: every tenth call")
     x = n(3)
     for _ in range(3):
@@ -148,6 +150,6 @@ def test_what_is_looked_for_is_seen(wrong: object, seen: bool) -> None:
 
 
 def test_mutants_read_as_sentences() -> None:
-    for mutant in (*MUTANTS, *TWINS):
+    for mutant in (*MUTANTS, *EQUIVALENTS):
         assert re.fullmatch(r"[\w.]+: .+", mutant.name), mutant.name
         assert mutant.kind == mutant.kind.lower()

@@ -112,7 +112,7 @@ def test_a_process_that_ends_or_blocks_is_a_result_and_the_rest_goes_on(tmp_path
 
 
 @pytest.mark.full
-def test_a_failure_that_other_tests_cause_is_told_apart(tmp_path: Path) -> None:
+def test_a_failure_that_other_tests_cause_is_distinguished(tmp_path: Path) -> None:
     _, statuses = run(
         tmp_path,
         """

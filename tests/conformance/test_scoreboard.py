@@ -164,46 +164,46 @@ def test_a_right_rule_is_not_caught() -> None:
     assert judged(silu(lambda x: x * torch.sigmoid(x)), torch.nn.functional.silu, X) == []
 
 
-def test_rounding_is_told_from_error() -> None:
+def test_rounding_is_distinguished_from_error() -> None:
     def scaled(factor: float) -> Callable[[Tensor], Tensor]:
         return lambda x: (x * 3).sum() / 3 * factor
 
     x = torch.randn(4096)
     arguments = ((x,), {})
     expected = observe(torch.sum, arguments)
-    for factor, told in ((1.001, False), (1, True)):
+    for factor, reported in ((1.001, False), (1, True)):
         got = observe(scaled(factor), arguments)
-        assert excused(differences(expected, got), torch.sum, arguments, expected, got, False) is told
+        assert excused(differences(expected, got), torch.sum, arguments, expected, got, False) is reported
 
 
-def test_what_rounded_inputs_would_change_too_is_told_from_error() -> None:
+def test_what_rounded_inputs_would_change_too_is_distinguished_from_error() -> None:
     def inverse(factor: float) -> Callable[[Tensor], Tensor]:
         return lambda x: factor / (x[1] - x[0])
 
     arguments = ((torch.tensor([1.0, 1.0 + 2.0**-10]),), {})
     expected = observe(inverse(1), arguments)
-    for off, told in ((2.0**-10, True), (2.0**-6, False)):
+    for off, reported in ((2.0**-10, True), (2.0**-6, False)):
         got = observe(inverse(1 + off), arguments)
         found = differences(expected, got)
         assert found
-        assert excused(found, inverse(1), arguments, expected, got, False) is told
+        assert excused(found, inverse(1), arguments, expected, got, False) is reported
     beyond = (torch.tensor([1.0, 1.0]),), {}
     got = observe(lambda x: x[0] * 3, beyond)
     expected = observe(inverse(1), beyond)
     assert not excused(differences(expected, got), inverse(1), beyond, expected, got, False)
 
 
-def test_luck_of_eagers_rounding_is_told_from_error() -> None:
+def test_luck_of_eagers_rounding_is_distinguished_from_error() -> None:
     def lucky(x: Tensor) -> Tensor:
         """An unstable way to x, which is off by 2**-8 in float32, but not at 1."""
         return x + (0 if x.dtype is torch.float64 or x[0] == 1 else 2.0**-8)
 
     arguments = ((torch.ones(1),), {})
     expected = observe(lucky, arguments)
-    for off, told in ((2.0**-7, True), (2.0**-5, False)):
+    for off, reported in ((2.0**-7, True), (2.0**-5, False)):
         got = observe(lambda x, off=off: x + off, arguments)
         found = differences(expected, got)
-        assert excused(found, lucky, arguments, expected, got, False) is told
+        assert excused(found, lucky, arguments, expected, got, False) is reported
 
 
 def test_a_wrong_gradient_is_caught() -> None:

@@ -43,13 +43,13 @@ def test_ten_minutes_of_steps_are_eagers_and_memory_is_flat() -> None:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-def test_a_loss_that_is_another_is_told_with_its_seed() -> None:
+def test_a_loss_that_is_another_is_reported_with_its_seed() -> None:
     report = soak(rounds=1, threads=2, turns=1, bend=0.1)
     assert len(report.wrong) == report.taken() == 8
     assert "seed" in report.wrong[0]
 
 
-def test_what_grows_is_told_and_a_single_peak_is_not() -> None:
+def test_what_grows_is_reported_and_a_single_peak_is_not() -> None:
     seconds = [float(number) for number in range(30)]
     assert grows(seconds, [100.0 + one for one in seconds]) == pytest.approx(19)
     assert grows(seconds, [100.0] * 20 + [500.0] + [100.0] * 9) == 0
@@ -61,7 +61,7 @@ def test_what_grows_is_told_and_a_single_peak_is_not() -> None:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-def test_the_command_says_what_it_came_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_resulted_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "soak.json"
     soaking.main(["--minutes", "0.01", "--threads", "1", "--json", str(kept)])
     assert "not eager's" in capsys.readouterr().out

@@ -74,7 +74,7 @@ def test_sums_of_whole_numbers_in_floats_are_measured_by_what_was_summed() -> No
     assert values_off(want, want + 2**24, near, False, 0, truth) is not None
 
 
-def test_exact_sums_have_one_answer() -> None:
+def test_exact_sums_have_one_result() -> None:
     x = torch.randint(-4, 5, (3, 1000)).float()
     args = (x, [1])
     near = Near(4, of="terms")
@@ -171,7 +171,7 @@ def test_sums_of_one_number_many_times_may_be_off_by_as_much_as_rounding_each_ma
     assert off(aten.sum.dim_IntList, in_half, x, [0], near=near) is not None
 
 
-def test_either_zero_does_for_a_half_that_is_too_small_and_one_alone_where_the_answer_is_zero() -> None:
+def test_either_zero_does_for_a_half_that_is_too_small_and_one_alone_where_the_result_is_zero() -> None:
     zero, least = torch.zeros(1, dtype=torch.float16), torch.full((1,), 2.0**-24, dtype=torch.float16)
 
     def rounded_once(one: Tensor, other: Tensor) -> Tensor:

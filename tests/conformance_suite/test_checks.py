@@ -28,9 +28,9 @@ def x() -> Tensor:
 
 
 def overwriting(one: Tensor) -> Tensor:
-    answer = one.abs()
+    result = one.abs()
     one.zero_()
-    return answer
+    return result
 
 
 def beside(one: Tensor) -> Tensor:

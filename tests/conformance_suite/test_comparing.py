@@ -53,7 +53,7 @@ def test_what_a_run_was_not_asked_for_is_not_compared() -> None:
         assert "was asked for some ops alone" in str(found)
 
 
-def test_what_a_run_that_was_cut_short_did_not_come_to_is_not_compared() -> None:
+def test_what_a_run_that_was_cut_short_did_not_result_in_is_not_compared() -> None:
     whole, cut = a_report(right(ADD)), replace(a_report(skipped(ADD)), interrupted=True)
     for old, new in ((whole, cut), (cut, whole)):
         found = compare(old, new)
@@ -71,7 +71,7 @@ def test_runs_of_another_kind_are_noted() -> None:
     assert compare(old, old).notes == ("the older run knows ops that this torch lacks: aten.gone.default",)
 
 
-def test_it_is_told_worst_first() -> None:
+def test_it_is_reported_worst_first() -> None:
     old = a_report(right(ADD), wrong("aten.mul.Tensor"), wrong("aten.exp.default"), right("aten.cos.default"))
     new = a_report(wrong(ADD, "values", "dtype"), right("aten.mul.Tensor"), absent("aten.exp.default"), right("aten.cos.default"))
     assert str(compare(old, new)).splitlines() == [
@@ -98,10 +98,10 @@ def test_nothing_differs_from_itself(report: Report) -> None:
 def test_what_is_worse_one_way_is_not_the_other_way_round(old: Report, new: Report) -> None:
     there, back = compare(old, new), compare(new, old)
     assert (there.same, there.apart) == (back.same, back.apart)
-    turned = {(change.op, change.was, change.now, change.broken, change.mended) for change in there.changes}
-    assert turned == {(change.op, change.now, change.was, change.mended, change.broken) for change in back.changes}
-    only_mended = {change.op for change in there.changes_to("better")}
-    assert not only_mended & {change.op for change in back.changes_to("better")}
+    turned = {(change.op, change.was, change.now, change.broken, change.fixed) for change in there.changes}
+    assert turned == {(change.op, change.now, change.was, change.fixed, change.broken) for change in back.changes}
+    only_fixed = {change.op for change in there.changes_to("better")}
+    assert not only_fixed & {change.op for change in back.changes_to("better")}
 
 
 @pytest.mark.full

@@ -32,19 +32,19 @@ def test_a_manifest_holds_one_op_a_line_and_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("aten.erf.default\naten.cos.default aten.sin.default", "m.txt:2: write one op a line"),
         ("aten.erf.default\n\naten.erf.default # again", "m.txt:3: aten.erf.default is declared twice"),
     ],
 )
-def test_a_line_that_is_no_entry_is_told_with_its_number(text: str, told: str) -> None:
+def test_a_line_that_is_no_entry_is_reported_with_its_number(text: str, reported: str) -> None:
     with pytest.raises(ConformanceError) as caught:
         parse_manifest(text, "m.txt")
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConformanceError, match=r"nosuch\.txt: no such file"):
         read_manifest(tmp_path / "nosuch.txt")
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
@@ -82,7 +82,7 @@ def test_a_run_of_some_ops_is_held_to_it_like_any_other() -> None:
         ("", "no operator is called that"),
     ],
 )
-def test_it_is_told_why_an_entry_is_stale(name: str, why: str) -> None:
+def test_it_is_reported_why_an_entry_is_stale(name: str, why: str) -> None:
     assert stale_because(name) == why
 
 

@@ -37,7 +37,7 @@ def test_kernels_open_together_the_ops_that_close_when_all_are_added(found: tupl
     assert any(one.together > one.alone for one in found)  # some ops wait for two
 
 
-def test_a_kernel_whose_op_is_taken_apart_already_is_not_asked_for(found: tuple[Opening, ...]) -> None:
+def test_a_kernel_whose_op_is_decomposed_already_is_not_asked_for(found: tuple[Opening, ...]) -> None:
     assert {str(one.op) for one in found} == {*LACKING} - {"aten.clamp.default"}
 
 

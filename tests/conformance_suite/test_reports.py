@@ -46,7 +46,7 @@ def nasty(text: str = NASTY) -> Report:
 # -- text ------------------------------------------------------------------------------------------------------------
 
 
-def test_text_tells_each_wrong_kernel_with_what_shows_it_and_what_follows() -> None:
+def test_text_reports_each_wrong_kernel_with_what_shows_it_and_what_follows() -> None:
     text = report_text(WHOLE, scripts={("aten.add.Tensor", "values"): "made/aten.add.Tensor.values.py"})
     (block,) = [block for block in text.split("\n\n") if block.startswith("wrong: aten.add.Tensor")]
     assert block.splitlines() == [
@@ -76,7 +76,7 @@ def test_text_counts_first_and_ends_with_the_verdict() -> None:
     assert report_text(a_report(right("aten.add.Tensor"))).splitlines()[-1] == "nothing wrong found in 1 kernel exercised"
 
 
-def test_text_tells_what_to_write_next() -> None:
+def test_text_says_what_to_write_next() -> None:
     text = report_text(WHOLE)
     assert "the next 2 kernels to write; together they open 18 ops of ATen" in text
     assert "  aten.cos.default            9                  8" in text.splitlines()
@@ -89,7 +89,7 @@ def test_text_names_absent_kernels_only_when_asked() -> None:
     assert "absent: 2 kernels of Core ATen\n  aten.cos.default\n  aten.erf.default" in listed
 
 
-def test_text_tells_why_kernels_were_not_exercised_and_what_of_the_manifest_does_not_hold() -> None:
+def test_text_says_why_kernels_were_not_exercised_and_what_of_the_manifest_does_not_hold() -> None:
     report = a_report(
         skipped("aten.rand.default", "no calls are drawn for it"), skipped("aten.bernoulli.p", "no calls are drawn for it")
     )
@@ -101,12 +101,12 @@ def test_text_tells_why_kernels_were_not_exercised_and_what_of_the_manifest_does
     assert text.splitlines()[-1] == "not conformant: 1 stale absence, 1 undeclared absence, cut short"
 
 
-def test_text_tells_the_comparison() -> None:
+def test_text_reports_the_comparison() -> None:
     text = report_text(WHOLE, comparison=compare(a_report(right("aten.add.Tensor")), WHOLE))
     assert "    aten.add.Tensor: right -> wrong (breaks strides, values)" in text
 
 
-def test_text_tells_many_wrong_kernels_by_name() -> None:
+def test_text_reports_many_wrong_kernels_by_name() -> None:
     names = [f"aten.{name}.default" for name in _UNARY]
     text = report_text(a_report(*map(wrong, names)))
     assert all(name in text for name in names)
@@ -151,9 +151,9 @@ def test_text_fits_its_width_and_prints(report: Report, width: int) -> None:
 
 @pytest.mark.full
 @given(reports())
-def test_every_form_can_tell_any_report(report: Report) -> None:
-    for told in (report_text, report_markdown, report_junit, report_page):
-        text = told(report)
+def test_every_form_can_report_any_report(report: Report) -> None:
+    for reported in (report_text, report_markdown, report_junit, report_page):
+        text = reported(report)
         text.encode("utf-8")
         assert all(str(verdict.op) in text for verdict in report.with_state("wrong"))
 
@@ -208,17 +208,17 @@ def test_junit_passes_right_kernels_alone() -> None:
     }
 
 
-def test_junit_tells_what_is_wrong_and_why_a_kernel_was_skipped() -> None:
+def test_junit_says_what_is_wrong_and_why_a_kernel_was_skipped() -> None:
     found = cases(WHOLE)
     failure = found["aten.add.Tensor"][0]
     assert failure.attrib == {"message": "values: element 3 is off by 2.0", "type": "values, strides"}
-    for told in (
+    for reported in (
         "call: aten.add.Tensor(f32[3], f32[3])",
         "expected: [1.0, 2.0, nan]",
         "got: [1.0, 2.0, 0.0]",
         "raise SystemExit(1)",
     ):
-        assert (failure.text or "").count(told) == 2
+        assert (failure.text or "").count(reported) == 2
     assert "aten.mish.default: f32[3]" in (failure.text or "")
     assert found["aten.rand.default"][0].get("message") == "not run: nothing is known of it: interrupted before it was reached"
     assert found["aten.erf.default"][0].get("message") == "the backend has no such kernel"
@@ -262,7 +262,7 @@ def test_junit_is_well_formed_counts_itself_and_is_green_where_the_report_is(rep
     assert children.count([]) == len(report.with_state("right"))
 
 
-def test_junit_keeps_what_is_told_as_it_is() -> None:
+def test_junit_keeps_what_is_reported_as_it_is() -> None:
     failure = cases(nasty())["aten.add.Tensor"][0]
     assert (failure.text or "").startswith(f"{printable(NASTY)}: {printable(NASTY)}")
     assert failure.get("message") == one_line(f"{NASTY}: {NASTY}")
@@ -308,7 +308,7 @@ def test_markdown_has_a_table_of_counts_and_folds_each_wrong_kernel() -> None:
     assert "| <code>aten.cos.default</code> | 9 | 8 |" in text
 
 
-def test_markdown_tells_first_whether_anything_is_worse() -> None:
+def test_markdown_reports_first_whether_anything_is_worse() -> None:
     worse = report_markdown(WHOLE, comparison=compare(a_report(right("aten.add.Tensor")), WHOLE))
     assert worse.index("**Worse than before.**") < worse.index("| kernels |")
     assert "- aten.add.Tensor: right -&#62; wrong (breaks strides, values)" in worse

@@ -51,7 +51,7 @@ def test_it_loads_nothing_from_elsewhere(page: Path) -> None:
     assert outside_resources(page.read_text(encoding="utf-8")) == []
 
 
-def test_it_tells_where_nothing_is_wrong_and_where_nothing_was_run() -> None:
+def test_it_reports_where_nothing_is_wrong_and_where_nothing_was_run() -> None:
     fine, nothing = report_page(a_report(right("aten.add.Tensor"))), report_page(a_report(absent("aten.add.Tensor")))
     assert "Nothing wrong was found in 1 kernel exercised." in fine
     assert 'id="wrong"' not in fine
@@ -59,7 +59,7 @@ def test_it_tells_where_nothing_is_wrong_and_where_nothing_was_run() -> None:
     assert "Nothing wrong" not in nothing
 
 
-def test_it_tells_what_of_the_manifest_does_not_hold_and_that_a_run_was_cut_short() -> None:
+def test_it_says_what_of_the_manifest_does_not_hold_and_that_a_run_was_cut_short() -> None:
     report = replace(a_report(), stale=("aten.add.Tensor",), undeclared=("aten.cos.default",), interrupted=True)
     text = report_page(report)
     assert "The manifest of absences does not hold." in text
@@ -72,7 +72,7 @@ def test_it_tells_what_of_the_manifest_does_not_hold_and_that_a_run_was_cut_shor
 def test_it_runs_without_complaint_and_without_a_request(page: Path) -> None:
     seen = visit(page, "return performance.getEntriesByType('resource').map(one=>one.name)")
     assert seen.console == ()
-    assert seen.answer == []
+    assert seen.result == []
 
 
 @needs_browser
@@ -93,7 +93,7 @@ def test_no_word_of_a_kernel_is_taken_for_html(tmp_path: Path) -> None:
         script:document.querySelector('pre.script').textContent,call:document.querySelector('pre.words').textContent}"""
     seen = visit(path, ask)
     assert seen.console == ()
-    assert seen.answer == {
+    assert seen.result == {
         "title": f"Conformance of {one_line(NASTY)}",
         "scripts": 2,  # the page's own, and the question
         "stray": 0,
@@ -107,18 +107,18 @@ def test_an_address_opens_its_kernel_and_every_address_leads_somewhere(page: Pat
     ask = """const links=[...document.querySelectorAll('a')].map(one=>
         !!document.getElementById(decodeURIComponent(one.hash.slice(1))));
         return {open:[...document.querySelectorAll('details.kernel[open]')].map(one=>one.id),links}"""
-    found = visit(page, ask, fragment="wrong-aten.bmm.default").answer
+    found = visit(page, ask, fragment="wrong-aten.bmm.default").result
     assert found["open"] == ["wrong-aten.bmm.default"]
     assert len(found["links"]) >= len(WRONG)
     assert all(found["links"])
-    assert visit(page, ask).answer["open"] == []
+    assert visit(page, ask).result["open"] == []
 
 
 @needs_browser
-def test_few_wrong_kernels_are_told_at_length_at_once(tmp_path: Path) -> None:
+def test_few_wrong_kernels_are_reported_at_length_at_once(tmp_path: Path) -> None:
     path = tmp_path / "few.html"
     path.write_text(report_page(a_report()), encoding="utf-8")
-    assert visit(path, "return document.querySelectorAll('details.kernel[open]').length").answer == 2
+    assert visit(path, "return document.querySelectorAll('details.kernel[open]').length").result == 2
 
 
 @needs_browser
@@ -127,15 +127,15 @@ def test_a_wrong_kernel_is_shown_with_its_call_its_script_and_what_follows(page:
         page,
         "return document.getElementById('wrong-aten.add.Tensor').innerText",
         fragment="wrong-aten.add.Tensor",
-    ).answer
-    for told in (
+    ).result
+    for reported in (
         "values, memory",
         "element 3 is off by 2.0",
         "aten.add.Tensor(f32[3], f32[3])",
         "[1.0, 2.0, 0.0]",
         "raise SystemExit(1)",
     ):
-        assert told in text
+        assert reported in text
     assert "2 decomposed ops wrong by it" in text
 
 
@@ -145,7 +145,7 @@ def test_the_button_copies_the_script(page: Path) -> None:
         Object.defineProperty(navigator,'clipboard',{value:clipboard});
         const part=document.getElementById('wrong-aten.add.Tensor');part.open=true;
         part.querySelector('button').click();return copied"""
-    assert visit(page, ask).answer == "import torch\n\n# aten.add.Tensor breaks values\nraise SystemExit(1)"
+    assert visit(page, ask).result == "import torch\n\n# aten.add.Tensor breaks values\nraise SystemExit(1)"
 
 
 @needs_browser
@@ -163,7 +163,7 @@ def test_the_box_leaves_the_kernels_that_hold_every_word(page: Path, typed: str,
     ask = f"""const box=document.querySelector('#kernels input');box.value={typed!r};box.dispatchEvent(new Event('input'));
         return [...document.querySelectorAll('#kernels tbody tr')].filter(one=>one.checkVisibility()).map(one=>one.id)"""
     wanted = sorted(f"row-{verdict.op}" for verdict in many().results if fits(verdict))
-    assert sorted(visit(page, ask).answer) == wanted
+    assert sorted(visit(page, ask).result) == wanted
 
 
 @needs_browser
@@ -171,7 +171,7 @@ def test_the_table_begins_with_what_is_wrong_and_sorts_by_any_heading(page: Path
     ask = """const rows=()=>[...document.querySelectorAll('#kernels tbody tr')].map(one=>one.id.slice(4));const first=rows();
         const head=name=>[...document.querySelectorAll('#kernels thead th')].find(one=>one.textContent===name).firstChild;
         head('cases').click();const cases=rows();head('kernel').click();return {first,cases,names:rows()}"""
-    found = visit(page, ask).answer
+    found = visit(page, ask).result
     report = many()
     states = [report.verdict(name).state for name in found["first"]]
     assert states == sorted(states, key=["wrong", "right", "not exercised", "absent"].index)
@@ -187,7 +187,7 @@ def test_the_picture_shows_each_family_by_state_as_long_as_it_has_kernels(page: 
         parts:[...row.querySelectorAll('.seg')].map(one=>[one.title,one.getBoundingClientRect().width]),
         label:row.querySelector('[role=img]').getAttribute('aria-label'),
         colours:[...row.querySelectorAll('.seg')].map(one=>getComputedStyle(one).backgroundColor)}))"""
-    found = {row["family"]: row for row in visit(page, ask).answer}
+    found = {row["family"]: row for row in visit(page, ask).result}
     assert list(found) == ["first", "second", "other"]
     counted = dict.fromkeys(found, 0)
     for verdict in many().results:
@@ -216,7 +216,7 @@ def test_it_fits_its_width_and_can_be_read(page: Path, width: int, dark: bool) -
         const [a,b]=[light(getComputedStyle(one).color),light(ground(one))].sort((x,y)=>y-x);return (a+.05)/(b+.05)}));
         return {width:[innerWidth,document.documentElement.scrollWidth],least,
         paper:getComputedStyle(document.body).backgroundColor}"""
-    found = visit(page, ask, width=width, dark=dark).answer
+    found = visit(page, ask, width=width, dark=dark).result
     assert found["width"] == [width, width]
     assert found["least"] >= 4.5
     assert (found["paper"] == "rgb(255, 255, 255)") != dark

@@ -82,7 +82,7 @@ def test_an_example_holds_the_strides_that_a_fault_depends_on() -> None:
 
 
 @pytest.mark.full
-def test_verdicts_tell_what_is_absent_and_what_was_not_exercised() -> None:
+def test_verdicts_report_what_is_absent_and_what_was_not_exercised() -> None:
     some = ed.Backend("some", ["aten.exp.default", "aten._assert_async.default", "aten.relu.default"])
     report = run_conformance(some, profile="quick", programs=False)
     assert report.verdict("aten.exp.default").state == "right"
@@ -99,7 +99,7 @@ def test_an_op_of_which_no_call_is_known_is_not_exercised() -> None:
 
 
 @pytest.mark.full
-def test_what_only_earlier_calls_bring_about_is_told_as_state() -> None:
+def test_what_only_earlier_calls_bring_about_is_reported_as_state() -> None:
     kept: dict[Any, Tensor] = {}
 
     def exp(x: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def test_what_only_earlier_calls_bring_about_is_told_as_state() -> None:
 
 
 @pytest.mark.full
-def test_what_one_call_shows_is_not_told_as_state_though_another_came_first() -> None:
+def test_what_one_call_shows_is_not_reported_as_state_though_another_came_first() -> None:
     def maximum(one: Tensor, other: Tensor) -> Tensor:
         return torch.where(one > other, one, other)
 
@@ -124,7 +124,7 @@ def raising(x: Tensor) -> bool:
     raise ZeroDivisionError("in the predicate")
 
 
-def test_what_the_suite_cannot_judge_is_told_with_its_cause() -> None:
+def test_what_the_suite_cannot_judge_is_reported_with_its_cause() -> None:
     ops = ed.core_aten().with_predicate("aten.exp", when=raising)
     report = run_conformance(ed.Backend("mine", ops, {"aten.exp.default": torch.exp}), ops=["aten.exp"], profile="quick")
     (failure,) = report.failures
@@ -164,7 +164,7 @@ def test_a_right_kernel_is_right_whatever_the_callers_surroundings() -> None:
 @pytest.mark.parametrize(
     ("kernel", "words"), [(aborting, "SIGABRT"), (leaving, "exit code 7"), (lambda x: os._exit(0), "exit code 0")]
 )
-def test_a_kernel_that_ends_its_process_is_told_and_the_rest_still_runs(kernel: Callable[..., Any], words: str) -> None:
+def test_a_kernel_that_ends_its_process_is_reported_and_the_rest_still_runs(kernel: Callable[..., Any], words: str) -> None:
     report = run_conformance(backend(neg=kernel, exp=torch.exp), ops=["aten.neg", "aten.exp"], profile="quick")
     (failure,) = report.failures
     assert failure.op is aten.neg.default
@@ -202,7 +202,7 @@ def test_a_kernel_is_not_blamed_where_eagers_own_ends_the_process(
 
 
 @pytest.mark.full
-def test_a_kernel_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
     from eagerdecomp.conformance import suite
@@ -248,12 +248,12 @@ def test_without_processes_of_their_own_kernels_keep_the_callers_state() -> None
 
 @pytest.mark.full
 def test_an_interrupted_run_reports_what_it_knows() -> None:
-    def tell(done: int, total: int, verdict: object) -> None:
+    def progress(done: int, total: int, verdict: object) -> None:
         if done == 1:
             raise KeyboardInterrupt
 
     report = run_conformance(
-        backend(exp=torch.exp), ops=["aten.exp", "aten.neg", "aten.sin"], profile="quick", processes=1, progress=tell
+        backend(exp=torch.exp), ops=["aten.exp", "aten.neg", "aten.sin"], profile="quick", processes=1, progress=progress
     )
     assert report.interrupted
     assert not report.ok
@@ -341,7 +341,7 @@ def test_a_script_shows_also_what_comes_of_many_calls_or_ends_the_process(projec
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (["mine:nothing"], "mine has no nothing"),
         (
@@ -359,8 +359,8 @@ def test_a_script_shows_also_what_comes_of_many_calls_or_ends_the_process(projec
         (["mine:backend", "--absences", "none.txt"], "none.txt"),
     ],
 )
-def test_what_the_command_cannot_do_is_told_in_a_line(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+def test_what_the_command_cannot_do_is_reported_in_a_line(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], reported: str
 ) -> None:
     monkeypatch.chdir(project)
     monkeypatch.syspath_prepend(project)
@@ -369,7 +369,7 @@ def test_what_the_command_cannot_do_is_told_in_a_line(
     assert main(["conformance", *words]) == 2
     sys.modules.pop("mine", None)
     error = capsys.readouterr().err
-    assert told in error
+    assert reported in error
     assert len(error.splitlines()) <= 2
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from broken import told
+from broken import reported
 from sampled import sampled
 
 from eagerdecomp.conformance.specs import advanced_indexing as parts
@@ -109,8 +109,8 @@ def topk_by_sort(x, k, dim=-1, largest=True, sorted=True):
 
 
 def amax_with_other_zeros(x, dims=(), keepdim=False):
-    answer = aten.amax(x, dims, keepdim)
-    return torch.where(answer == 0, torch.zeros_like(answer), answer)
+    result = aten.amax(x, dims, keepdim)
+    return torch.where(result == 0, torch.zeros_like(result), result)
 
 
 def turned_about(x):
@@ -139,11 +139,11 @@ def embedding_backward_wide(grad, indices, weights, padding, scale):
 
 
 def bag_by_rows(weight, indices, offsets, scale=False, mode=0, sparse=False, per_sample=None, last=False, padding=-1):
-    answer, _, sizes, places = aten._embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample, last, padding)
+    result, _, sizes, places = aten._embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample, last, padding)
     indices, offsets = indices.flatten(), offsets.long()
     ends = offsets if last else torch.cat([offsets, torch.tensor([len(indices)])])
     bags = torch.repeat_interleave(torch.arange(len(ends) - 1), ends.diff()) if len(ends) > 1 else torch.empty(0, dtype=torch.long)
-    return answer.clone(), bags.to(sizes.dtype), sizes, places
+    return result.clone(), bags.to(sizes.dtype), sizes, places
 
 
 RIGHT: list[tuple[str, Callable[..., Any]]] = [
@@ -176,7 +176,7 @@ def test_kernels_that_are_right_in_another_way_pass(name: str, run: Callable[...
         op(*args, **kwargs)
         return run(*args, **kwargs)
 
-    assert told(name, refusing, 120) == []
+    assert reported(name, refusing, 120) == []
 
 
 # -- broken ------------------------------------------------------------------------------------------------------------------
@@ -387,17 +387,17 @@ def embedding_backward_scaled_at_the_end(grad, indices, weights, padding, scale)
 
 
 def bag_mean_with_padding(weight, indices, offsets, scale=False, mode=0, sparse=False, per_sample=None, last=False, padding=-1):
-    answer = aten._embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample, last, padding)
+    result = aten._embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample, last, padding)
     if mode != 1 or padding < 0:
-        return answer
+        return result
     plain = aten._embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample, last, -1)
-    factor = answer[2] / plain[2].clamp(min=1)
-    return answer[0] * factor.unsqueeze(-1).to(answer[0].dtype), *answer[1:]
+    factor = result[2] / plain[2].clamp(min=1)
+    return result[0] * factor.unsqueeze(-1).to(result[0].dtype), *result[1:]
 
 
 def bag_wrong_bags(weight, indices, offsets, scale=False, mode=0, sparse=False, per_sample=None, last=False, padding=-1):
-    answer, bags, *rest = aten._embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample, last, padding)
-    return answer, torch.zeros_like(bags), *rest
+    result, bags, *rest = aten._embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample, last, padding)
+    return result, torch.zeros_like(bags), *rest
 
 
 def scatter_add_from_the_end(x, dim, index, src):
@@ -483,5 +483,5 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), BROKEN, ids=[f"{name}-{run.__name__}" for name, run in BROKEN])
 def test_broken_kernels_are_caught(name: str, run: Callable[..., Any]) -> None:
-    (fault,) = told(name, run)
+    (fault,) = reported(name, run)
     assert not fault.startswith("raises"), "the kernel is broken otherwise than it should be"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from broken import told
+from broken import reported
 from sampled import sampled
 
 from eagerdecomp.conformance.specs import factories, infra, joining
@@ -64,7 +64,7 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 
 @pytest.mark.parametrize(("name", "run"), sampled(RIGHT))
 def test_a_kernel_that_is_right_in_another_way_passes(name: str, run: Callable[..., Any]) -> None:
-    assert told(name, run, 300) == []
+    assert reported(name, run, 300) == []
 
 
 # -- broken ------------------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def int_of_bool(x):
     return int(value) if isinstance(value, bool) else value
 
 
-def resized_anew(x, size, **options):
+def resized_again(x, size, **options):
     return x.set_(aten.empty(size, dtype=x.dtype, **options))
 
 
@@ -301,7 +301,7 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
     ("aten.sym_storage_offset.default", lambda x: 0),
     ("aten.sym_storage_offset.default", lambda x: x.storage_offset() * x.element_size()),
     ("aten.sym_is_contiguous.default", lambda x, form=torch.contiguous_format: x.is_contiguous()),
-    ("aten.resize_.default", resized_anew),
+    ("aten.resize_.default", resized_again),
     ("aten.resize_.default", resized_from_zero),
     ("aten.resize_.default", lambda x, size, memory_format=None: aten.resize_(x, size)),
     ("aten.set_.default", lambda x: x.resize_(0)),
@@ -314,4 +314,4 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 
 @pytest.mark.parametrize(("name", "run"), BROKEN)
 def test_a_kernel_with_a_fault_is_caught(name: str, run: Callable[..., Any]) -> None:
-    assert told(name, run)
+    assert reported(name, run)

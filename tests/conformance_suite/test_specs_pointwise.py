@@ -28,7 +28,7 @@ def tried(op: str, run: Callable[..., Any] | None = None, cases: int = 400, seed
     return exercised(Kernel(overload, run or overload, overload), SPECS[str(overload)], effort, seed)
 
 
-def told(trial: Trial) -> list[str]:
+def reported(trial: Trial) -> list[str]:
     return [one.fault.message for one in trial.found]
 
 
@@ -42,8 +42,8 @@ def _where(wrong: Callable[[Tensor], Tensor], right: Callable[..., Tensor], valu
     """Right, but for some values of float tensors."""
 
     def run(x: Tensor, **named: Any) -> Tensor:
-        answer = right(x, **named)
-        return torch.where(wrong(x), value(x) if callable(value) else value, answer).to(answer.dtype) if _float(x) else answer
+        result = right(x, **named)
+        return torch.where(wrong(x), value(x) if callable(value) else value, result).to(result.dtype) if _float(x) else result
 
     return run
 
@@ -320,8 +320,8 @@ def _remainder(one: Any, other: Any) -> Tensor:
     if not a.is_floating_point():
         return aten.remainder(one, other)
     rest = a.fmod(b)
-    answer = torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
-    return torch.empty_like(aten.remainder(one, other)).copy_(answer)
+    result = torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+    return torch.empty_like(aten.remainder(one, other)).copy_(result)
 
 
 def _by_reciprocal(one: Tensor, other: Any) -> Tensor:
@@ -485,10 +485,10 @@ RIGHT = {**UNARY_RIGHT, **BINARY_RIGHT}
 @pytest.mark.full
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_kernel_with_one_fault_is_caught(fault: str) -> None:
-    assert told(tried(*BROKEN[fault]))
+    assert reported(tried(*BROKEN[fault]))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("way", sampled(RIGHT))
 def test_a_kernel_that_is_right_in_another_way_passes(way: str) -> None:
-    assert not told(tried(*RIGHT[way], cases=250, seed=3))
+    assert not reported(tried(*RIGHT[way], cases=250, seed=3))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from broken import told
+from broken import reported
 from sampled import sampled
 from torch import Tensor
 
@@ -102,7 +102,7 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), sampled(RIGHT, 3))
 def test_another_algorithm_passes(name: str, run: Callable[..., Any]) -> None:
-    assert told(name, run, 250) == []
+    assert reported(name, run, 250) == []
 
 
 # -- broken ------------------------------------------------------------------------------------------------------------------
@@ -141,15 +141,15 @@ def normal_complex_of_two(size, dtype=None, **options):
 class Own:
     """A generator of its own, which starts again every so many calls."""
 
-    def __init__(self, op: Callable[..., Any], anew: bool) -> None:
-        self.op, self.anew = op, anew
+    def __init__(self, op: Callable[..., Any], again: bool) -> None:
+        self.op, self.again = op, again
         self.state = torch.Generator().manual_seed(5).get_state()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kept = torch.get_rng_state()
         torch.set_rng_state(self.state)
         made = self.op(*args, **kwargs)
-        if not self.anew:
+        if not self.again:
             self.state = torch.get_rng_state()
         torch.set_rng_state(kept)
         return made
@@ -242,8 +242,8 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
     ("aten.rand.default", changed(aten.rand, tiled)),
     ("aten.rand.default", changed(aten.rand, lambda x: x[:1].expand(x.shape).clone() if x.dim() > 1 else x)),
     ("aten.rand.default", changed(aten.rand, lambda x: x * 0.95)),
-    ("aten.rand.default", Own(aten.rand, anew=True)),
-    ("aten.rand.default", Own(aten.rand, anew=False)),
+    ("aten.rand.default", Own(aten.rand, again=True)),
+    ("aten.rand.default", Own(aten.rand, again=False)),
     ("aten.rand.default", from_the_seed(aten.rand)),
     ("aten.rand.default", lambda size, **options: aten.rand(size, **{**options, "dtype": None})),
     ("aten.randn.default", of_twelve),
@@ -259,14 +259,14 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
         "aten.randn.default",
         changed(aten.randn, lambda x: torch.where(torch.arange(x.shape[-1]) % 2 == 1, -x.roll(1, -1), x) if x.dim() else x),
     ),
-    ("aten.randn.default", Own(aten.randn, anew=False)),
+    ("aten.randn.default", Own(aten.randn, again=False)),
     ("aten.randperm.default", naive_shuffle),
     ("aten.randperm.default", one_cycle),
     ("aten.randperm.default", within_blocks),
     ("aten.randperm.default", lambda n, **options: torch.randint(max(n, 1), (n,)).to(aten.randperm(n, **options).dtype)),
     ("aten.randperm.default", lambda n, **options: torch.arange(n).to(aten.randperm(n, **options).dtype)),
     ("aten.randperm.default", lambda n, **options: 1 + aten.randperm(n, **options)),
-    ("aten.randperm.default", Own(aten.randperm, anew=True)),
+    ("aten.randperm.default", Own(aten.randperm, again=True)),
     ("aten.native_dropout.default", dropped(lambda x, p, made, mask: (made * (1 - p), mask))),
     ("aten.native_dropout.default", dropped(lambda x, p, made, mask: (made, ~mask))),
     ("aten.native_dropout.default", dropped(lambda x, p, made, mask: (made, aten.native_dropout(x, p, True)[1]))),
@@ -278,11 +278,11 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
     ("aten.native_dropout.default", dropped(lambda x, p, made, mask: (made, mask ^ (x == 0)))),
     ("aten.native_dropout.default", lambda x, p, train: aten.native_dropout(x, p, bool(train))),
     ("aten.native_dropout.default", lambda x, p, train: aten.native_dropout(x, p, p < 1)),
-    ("aten.native_dropout.default", Own(aten.native_dropout, anew=True)),
+    ("aten.native_dropout.default", Own(aten.native_dropout, again=True)),
 ]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), sampled(BROKEN, 3, each=lambda case: case[0]))
 def test_a_kernel_with_a_fault_is_caught(name: str, run: Callable[..., Any]) -> None:
-    assert told(name, run, 250)
+    assert reported(name, run, 250)

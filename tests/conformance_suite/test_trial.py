@@ -52,8 +52,8 @@ def one_buffer() -> Callable[[Tensor], Tensor]:
     kept: dict[Any, Tensor] = {}
 
     def run(one: Tensor) -> Tensor:
-        answer = aten.exp(one)
-        return kept.setdefault((one.shape, one.stride(), answer.dtype), torch.empty_like(answer)).copy_(answer)
+        result = aten.exp(one)
+        return kept.setdefault((one.shape, one.stride(), result.dtype), torch.empty_like(result)).copy_(result)
 
     return run
 
@@ -153,7 +153,7 @@ def broken_from_threads(run: Callable[[Tensor], Tensor], seed: int) -> Fault | N
 
 
 @pytest.mark.full
-def test_the_call_told_is_the_smallest() -> None:
+def test_the_call_reported_is_the_smallest() -> None:
     found = trial(lambda one: aten.exp(one) * 2 if one.dim() == 3 and one.dtype is torch.float64 else aten.exp(one))
     (only,) = found.found
     (given,) = only.fault.call.args
@@ -182,15 +182,17 @@ def test_the_same_seed_finds_the_same() -> None:
 
 
 @pytest.mark.full
-def test_each_case_is_told_before_the_kernel_runs() -> None:
-    told: list[Sequence[int]] = []
+def test_each_case_is_reported_before_the_kernel_runs() -> None:
+    reported: list[Sequence[int]] = []
     running: list[Sequence[int]] = []
 
     def run(one: Tensor) -> Tensor:
-        running.append(told[-1])
+        running.append(reported[-1])
         return aten.exp(one)
 
-    exercised(Kernel(aten.exp.default, run, aten.exp.default), SPEC, EFFORT, 0, lambda prop, choices: told.append(list(choices)))
+    exercised(
+        Kernel(aten.exp.default, run, aten.exp.default), SPEC, EFFORT, 0, lambda prop, choices: reported.append(list(choices))
+    )
     assert running
     assert all(running)
 

@@ -35,12 +35,12 @@ def test_a_program_runs_every_kind_of_step() -> None:
     seen = []
     take = Run.take
 
-    def heard(self: Run, line: str) -> None:
+    def observed(self: Run, line: str) -> None:
         seen.append(line)
         take(self, line)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "take", heard)
+        patch.setattr(Run, "take", observed)
         programs_of_views(backend("right"), 0, 150)
     text = "\n".join(seen)
     steps = (

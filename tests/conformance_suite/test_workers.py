@@ -27,18 +27,18 @@ def work(job: int, beat: Beat) -> tuple[int, int]:
 
 
 @pytest.mark.full
-def test_every_job_is_answered_or_told_lost() -> None:
-    answers = dict(done_in_processes(range(9), work, 2, 1.0))
-    assert sorted(answers) == list(range(9))
-    lost = {job: answer for job, answer in answers.items() if isinstance(answer, Lost)}
+def test_every_job_is_returned_or_reported_lost() -> None:
+    results = dict(done_in_processes(range(9), work, 2, 1.0))
+    assert sorted(results) == list(range(9))
+    lost = {job: result for job, result in results.items() if isinstance(result, Lost)}
     assert sorted(lost) == [3, 5]
     assert lost[3].how == "crash"
     assert "SIGSEGV" in lost[3].message
     assert "going down" in lost[3].words
     assert lost[3].last == ["begun", 3]
     assert (lost[5].how, lost[5].last) == ("hang", ["begun", 5])
-    done = [answer for answer in answers.values() if not isinstance(answer, Lost)]
-    assert all(answers[job][0] == job for job in answers if job not in lost)
+    done = [result for result in results.values() if not isinstance(result, Lost)]
+    assert all(results[job][0] == job for job in results if job not in lost)
     assert os.getpid() not in {process for _, process in done}
 
 

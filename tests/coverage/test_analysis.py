@@ -73,14 +73,14 @@ def test_an_op_without_a_route_names_the_end_and_a_set_with_it_opens_it() -> Non
 
 
 @pytest.mark.full
-def test_an_in_place_form_is_its_twin_and_a_copy(core: Plan) -> None:
+def test_an_in_place_form_is_its_variant_and_a_copy(core: Plan) -> None:
     assert core["aten.silu_.default"].status == "closed"
     assert core["aten.absolute.out"].status == "closed"  # composed in C++
     assert set(core["aten.silu_.default"].routes[0].kernels) == {"aten.mul.Tensor", "aten.sigmoid.default", "aten.copy_.default"}
 
 
 @pytest.mark.full
-def test_the_gradient_is_told_apart_from_the_op() -> None:
+def test_the_gradient_is_distinguished_from_the_op() -> None:
     ops = ed.infra() | ["aten.silu.default", "aten.mul.Tensor", "aten.sigmoid.default"]
     one = ed.plan(ops, ops=["aten.silu.default"])["aten.silu.default"]
     assert (one.status, one.gradient, one.gradient_missing) == ("supported", "missing", ("aten.silu_backward.default",))
@@ -113,9 +113,9 @@ def test_a_predicate_says_for_which_calls_the_kernel_runs() -> None:
     assert silu.depends == "through aten.sigmoid.default, which closes in part"
     assert sigmoid.depends in str(made)
     exact = CORE.with_predicate("aten.gelu", lambda x, approximate="none": approximate == "none")
-    told = str(ed.plan(exact, ops=["aten.gelu.default"]))
-    assert "the kernel, by its predicate for (f32[10, 10])" in told
-    assert "torch._refs.nn.functional.gelu for (f32[10, 10], approximate='tanh')" in told
+    reported = str(ed.plan(exact, ops=["aten.gelu.default"]))
+    assert "the kernel, by its predicate for (f32[10, 10])" in reported
+    assert "torch._refs.nn.functional.gelu for (f32[10, 10], approximate='tanh')" in reported
 
 
 @pytest.mark.full
@@ -192,7 +192,7 @@ def run(case: Case, backward: bool) -> None:
         torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])
 
 
-def heard(case: Case, backward: bool) -> set[str] | None:
+def observed(case: Case, backward: bool) -> set[str] | None:
     """The ops of a case, forward and perhaps backward; None where eager refuses it."""
     try:
         with ed.BackendRecorder() as seen:
@@ -220,16 +220,16 @@ def prove(ops: ed.OpSet, part: int, parts: int) -> tuple[int, int, int]:
     proved = gradients = overstated = 0
     for info in opinfos()[part % parts :: parts]:
         for case in cases(info, Selection(samples=2, grad=True), seed=SEED):
-            forward, everything = heard(case, False), heard(case, True)
+            forward, everything = observed(case, False), observed(case, True)
             if forward is None or not forward <= made.keys() or not all(made[op].status in FINE for op in forward):
                 continue
             backward = all(made[op].gradient in ("closed", "none") for op in forward - plumbing)
-            told = everything is not None and all(op in made and made[op].status in FINE for op in everything)
+            reported = everything is not None and all(op in made and made[op].status in FINE for op in everything)
             with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops):
-                run(case, told)
+                run(case, reported)
             assert not seen.outside(ops), full_name(info)
             proved += 1
-            gradients += told and everything != forward
+            gradients += reported and everything != forward
             open_ops = {op for op in everything or () if op not in made or made[op].status not in FINE}
             overstated += backward and bool(open_ops - {"aten.ones_like.default"})  # which is our own call
     return proved, gradients, overstated

@@ -53,8 +53,10 @@ def test_what_failed_is_not_tried_again_and_nothing_else_comes_of_it(ops: ed.OpS
     found = ed.plan(ops, model=net)
     remembered, runs[0] = runs[0], 0
     monkeypatch.setattr(dry_run._Failure, "holds", lambda self, chain: False)
-    anew = ed.plan(ops, model=net)
-    assert {op: told[:2] for op, told in outcome(found).items()} == {op: told[:2] for op, told in outcome(anew).items()}
+    again = ed.plan(ops, model=net)
+    assert {op: reported[:2] for op, reported in outcome(found).items()} == {
+        op: reported[:2] for op, reported in outcome(again).items()
+    }
     assert found.with_status("missing")
     assert remembered < runs[0]
 

@@ -123,7 +123,7 @@ def test_a_step_runs_three_times_at_most() -> None:
 
 
 @pytest.mark.full
-def test_what_makes_the_model_is_told_and_not_required() -> None:
+def test_what_makes_the_model_is_reported_and_not_required() -> None:
     made = ed.plan(CORE - ["aten.uniform_"] - ["aten.rand"], model=lambda: (torch.nn.Linear(3, 3), torch.ones(2, 3)))
     uniform = made["aten.uniform_.default"]
     assert (uniform.calls, uniform.making, uniform.required) == (0, 2, False)
@@ -137,7 +137,7 @@ def test_what_makes_the_model_is_told_and_not_required() -> None:
 
 
 @pytest.mark.full
-def test_what_only_the_making_calls_is_told_apart_from_gaps_of_the_step() -> None:
+def test_what_only_the_making_calls_is_distinguished_from_gaps_of_the_step() -> None:
     made = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: torch.sin(x * 2), torch.randn(3)))
     assert [one.op for one in made.failing("closed")] == ["aten.sin.default"]
     (note,) = [note for note in made.notes if "making the model" in note]
@@ -159,8 +159,8 @@ def test_a_step_that_fails_is_a_fault_of_the_model_s() -> None:
 
         return step
 
-    told = r"the model fails on fake tensors, which have shapes and no values: KeyError: 'no such batch' \(.*model_ops.py:\d+\)"
-    with pytest.raises(ed.PlanError, match=told):
+    reported = r"the model fails on fake tensors, which have shapes and no values: KeyError: 'no such batch' \(.*model_ops.py:\d+\)"
+    with pytest.raises(ed.PlanError, match=reported):
         ed.plan(CORE, model=failing)
 
 

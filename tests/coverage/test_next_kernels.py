@@ -129,9 +129,9 @@ def test_given_kernels_are_ranked_by_what_they_open(
     def opened(*ops: str) -> int:
         return len((closure(clauses, closed | {*ops}) - closed) & {*OPS})
 
-    told = [one.op for one in ranked]
-    assert {*told} == {op for op in kernels - closed if opened(op)}
+    reported = [one.op for one in ranked]
+    assert {*reported} == {op for op in kernels - closed if opened(op)}
     assert all(one.alone == opened(one.op) for one in ranked)
-    assert [one.together for one in ranked] == [opened(*told[: n + 1]) - opened(*told[:n]) for n in range(len(told))]
+    assert [one.together for one in ranked] == [opened(*reported[: n + 1]) - opened(*reported[:n]) for n in range(len(reported))]
     best = max(opened(*chosen) for chosen in itertools.combinations(kernels, min(count, len(kernels))))
-    assert opened(*told[:count]) == best
+    assert opened(*reported[:count]) == best

@@ -92,7 +92,7 @@ def test_random_state_and_warnings_are_left_alone(plan: ed.Plan, infos: list[Any
 
 
 @pytest.mark.full
-def test_progress_is_told(plan: ed.Plan, infos: list[Any]) -> None:
+def test_progress_is_reported(plan: ed.Plan, infos: list[Any]) -> None:
     done: list[int] = []
     allowlist_of(plan, infos[:3], step=done.append)
     assert done == [1, 2, 3]

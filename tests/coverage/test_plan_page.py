@@ -33,20 +33,20 @@ def test_it_loads_nothing_from_elsewhere(page: Path) -> None:
 def test_it_runs_without_complaint_and_without_a_request(page: Path) -> None:
     seen = visit(page, "return performance.getEntriesByType('resource').map(one=>one.name)")
     assert seen.console == ()
-    assert seen.answer == []
+    assert seen.result == []
 
 
 @needs_browser
 def test_an_address_opens_the_part_of_its_op(page: Path) -> None:
     ask = "return [...document.querySelectorAll('details.op[open]')].map(one=>one.id)"
-    assert visit(page, ask, fragment="aten.silu_backward.default").answer == ["aten.silu_backward.default"]
-    assert visit(page, ask).answer == []
+    assert visit(page, ask, fragment="aten.silu_backward.default").result == ["aten.silu_backward.default"]
+    assert visit(page, ask).result == []
 
 
 @needs_browser
 def test_every_address_within_it_leads_somewhere(page: Path) -> None:
     ask = "return [...document.querySelectorAll('a')].map(one=>!!document.getElementById(decodeURIComponent(one.hash.slice(1))))"
-    found = visit(page, ask).answer
+    found = visit(page, ask).result
     assert len(found) >= len(ASKED)
     assert all(found)
 
@@ -65,10 +65,10 @@ def test_every_address_within_it_leads_somewhere(page: Path) -> None:
 def test_the_box_leaves_the_ops_that_hold_every_word(page: Path, typed: str, left: list[str]) -> None:
     ask = f"""const box=document.getElementById('find');box.value={typed!r};box.dispatchEvent(new Event('input'));
         return {{ops:[...document.querySelectorAll('details.op')].filter(one=>one.checkVisibility()).map(one=>one.id),
-        told:document.getElementById('found').textContent}}"""
+        count:document.getElementById('found').textContent}}"""
     seen = visit(page, ask)
-    assert sorted(seen.answer["ops"]) == left
-    assert seen.answer["told"] == f"{len(left)} of {len(ASKED)} ops"
+    assert sorted(seen.result["ops"]) == left
+    assert seen.result["count"] == f"{len(left)} of {len(ASKED)} ops"
 
 
 SHOWN = """const shown=kind=>[...document.querySelectorAll(`details.${kind}`)].filter(one=>one.checkVisibility());
@@ -88,7 +88,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_browser
 def test_many_ops_are_folded_by_family_with_counts_of_each_status(large: Path) -> None:
     ask = SHOWN + "return [shown('family').map(one=>one.querySelector('summary').textContent.replace(/\\s+/g,' ')),names()]"
-    families, ops = visit(large, ask).answer
+    families, ops = visit(large, ask).result
     assert ops == []
     assert [text.rpartition(" ")[0].partition(":")[0].rstrip(" 0123456789") for text in families] == [
         "activations",
@@ -106,20 +106,20 @@ def test_without_a_script_every_family_is_open(large: Path, tmp_path: Path) -> N
     text = large.read_text(encoding="utf-8")
     plain = tmp_path / "plain.html"
     plain.write_text(re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL), encoding="utf-8")
-    assert visit(plain, SHOWN + "return names().length").answer == text.count("<details class=op")
+    assert visit(plain, SHOWN + "return names().length").result == text.count("<details class=op")
 
 
 @needs_browser
 def test_a_search_opens_the_families_that_hold_what_it_finds_and_closes_them_again(large: Path) -> None:
     ask = """const found=[];for(const text of ['add.tensor','silu.out','']){type(text);
         found.push([shown('family').length,names()])}return found"""
-    assert visit(large, SHOWN + ask).answer == [[1, ["aten.add.Tensor"]], [1, ["aten.silu.out"]], [4, []]]
+    assert visit(large, SHOWN + ask).result == [[1, ["aten.add.Tensor"]], [1, ["aten.silu.out"]], [4, []]]
 
 
 @needs_browser
 def test_an_address_opens_the_family_of_its_op(large: Path) -> None:
     ask = SHOWN + "return [names().includes('aten.silu.default'),document.getElementById('aten.silu.default').open]"
-    assert visit(large, ask, fragment="aten.silu.default").answer == [True, True]
+    assert visit(large, ask, fragment="aten.silu.default").result == [True, True]
 
 
 def test_every_op_of_core_aten_has_a_family() -> None:
@@ -138,18 +138,18 @@ def test_every_op_of_core_aten_has_a_family() -> None:
 def test_it_fits_its_width(page: Path, width: int) -> None:
     ask = """for(const one of document.querySelectorAll('details'))one.open=true;
         return [innerWidth,document.documentElement.scrollWidth]"""
-    assert visit(page, ask, width=width).answer == [width, width]
+    assert visit(page, ask, width=width).result == [width, width]
 
 
 @needs_browser
 @pytest.mark.parametrize("width", [1280, NARROW])
-def test_a_shape_is_not_broken_and_calls_are_told_apart(page: Path, width: int) -> None:
+def test_a_shape_is_not_broken_and_calls_are_distinguished(page: Path, width: int) -> None:
     ask = """for(const one of document.querySelectorAll('details'))one.open=true;
         const calls=[...document.querySelectorAll('.call code')];const short=calls.filter(one=>one.textContent.length<12);
         return {lines:short.map(one=>Math.round(one.getBoundingClientRect().height/18)),
         apart:[...document.querySelectorAll('.call')].filter(one=>one.children.length>1).map(one=>
         one.children[0].getBoundingClientRect().bottom<=one.children[1].getBoundingClientRect().top+1)}"""
-    found = visit(page, ask, width=width).answer
+    found = visit(page, ask, width=width).result
     assert found["lines"]
     assert set(found["lines"]) == {1}
     assert found["apart"]
@@ -159,5 +159,5 @@ def test_a_shape_is_not_broken_and_calls_are_told_apart(page: Path, width: int) 
 @needs_browser
 def test_it_is_dark_for_those_who_want_that(page: Path) -> None:
     ask = "return getComputedStyle(document.body).backgroundColor"
-    assert visit(page, ask).answer == "rgb(255, 255, 255)"
-    assert visit(page, ask, dark=True).answer != "rgb(255, 255, 255)"
+    assert visit(page, ask).result == "rgb(255, 255, 255)"
+    assert visit(page, ask, dark=True).result != "rgb(255, 255, 255)"

@@ -59,7 +59,7 @@ def test_plans_compare() -> None:
 
 
 @pytest.mark.full
-def test_only_the_calls_that_both_plans_tell_of_are_compared() -> None:
+def test_only_the_calls_that_both_plans_report_of_are_compared() -> None:
     def shapes(*sizes: int) -> Any:
         return lambda: lambda: [torch.nn.functional.mse_loss(torch.randn(n), torch.randn(n)) for n in sizes]
 
@@ -79,9 +79,9 @@ def test_a_refusal_lists_all_ops_and_the_line_that_opens_them() -> None:
     ops = ed.infra() | ["aten.mul.Tensor"]
     asked = ["aten.silu.default", "aten.cos.default", "aten.mul_.Tensor"]
     made = ed.plan(ops, ops=asked)
-    told = made.unmet("closed")
-    assert [line.split(":")[0].strip() for line in told.splitlines()[1:3]] == ["aten.cos.default", "aten.silu.default"]
-    assert not ed.plan(ops | added(told), ops=asked).unmet("closed")
+    reported = made.unmet("closed")
+    assert [line.split(":")[0].strip() for line in reported.splitlines()[1:3]] == ["aten.cos.default", "aten.silu.default"]
+    assert not ed.plan(ops | added(reported), ops=asked).unmet("closed")
 
 
 def added(refusal: str) -> set[str]:
@@ -101,17 +101,17 @@ def test_the_line_of_a_refusal_closes_all_that_it_names(require: str, share: flo
     ops = core_less(share, SEED + part)
     asked = chance.sample([str(op) for op in aten_ops()], 250)
     before = ed.plan(ops, ops=asked)
-    told = before.unmet(require)
-    assert told
-    after = ed.plan(ops | added(told), ops=asked)
+    reported = before.unmet(require)
+    assert reported
+    after = ed.plan(ops | added(reported), ops=asked)
     # Naming an op is not enough where torch has no kernel of it for the CPU: there a backend has to bring one.
-    assert all(one.missing and set(one.missing) <= added(told) for one in after.failing(require)), after.unmet(require)
+    assert all(one.missing and set(one.missing) <= added(reported) for one in after.failing(require)), after.unmet(require)
     assert len(after.failing(require)) <= 3
-    assert {kernel.op for kernel in before.next_kernels} <= added(told)
+    assert {kernel.op for kernel in before.next_kernels} <= added(reported)
 
 
 @pytest.mark.full
-def test_an_op_without_a_call_is_told_apart_and_required_by_known_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_without_a_call_is_distinguished_and_required_by_known_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["aten.infinitely_differentiable_gelu_backward.default", "aten.cos.default"]
     seen = {op: one for op, one in load_calls().items() if op != asked[0]}
     monkeypatch.setattr(analysis, "load_calls", lambda: seen)
@@ -147,7 +147,7 @@ def test_prims_are_proposed_to_sets_alone_that_hold_some() -> None:
 
 
 @pytest.mark.full
-def test_the_kernel_that_opens_most_is_told_first(core: Plan) -> None:
+def test_the_kernel_that_opens_most_is_reported_first(core: Plan) -> None:
     opened = [len(kernel.opens) for kernel in core.next_kernels]
     assert opened == sorted(opened, reverse=True)
     assert core.to_close[: len(opened)] == tuple(kernel.op for kernel in core.next_kernels)
@@ -203,7 +203,7 @@ def test_the_page_has_a_part_for_each_op_and_needs_no_other_file(core: Plan) -> 
 
 
 @pytest.mark.full
-def test_the_page_tells_of_each_op_on_other_sets_too(core: Plan) -> None:
+def test_the_page_says_of_each_op_on_other_sets_too(core: Plan) -> None:
     others = [ed.plan(ed.prims()), ed.plan(ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"])]
     text = core.to_html(others)
     part = text[text.index('id="aten.silu_backward.default"') :].split("</details>")[0]
@@ -218,7 +218,7 @@ def test_the_page_tells_of_each_op_on_other_sets_too(core: Plan) -> None:
 
 
 @pytest.mark.full
-def test_the_page_counts_gradients_and_tells_sets_together_that_come_to_the_same() -> None:
+def test_the_page_counts_gradients_and_groups_sets_together_that_result_in_the_same() -> None:
     asked = ["aten.silu.default", "aten.cos.default"]
     made = ed.plan(CORE, ops=asked)
     text = made.to_html([ed.plan(CORE | ["aten.erf"], ops=asked), ed.plan(ed.infra(), ops=asked)])

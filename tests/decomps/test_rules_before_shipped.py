@@ -37,7 +37,9 @@ def test_adaptive_max_pool3d_takes_any_strides(x: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("span", [(-2, 3, 50), (0.3, 50, 7), (1, 0, 5000), (5, 5, 2), (1, 2, 1), (1, 2, 0)])
-def test_linspace_of_half_types_rounds_each_step_as_the_kernel_does(span: tuple[float, float, int], dtype: torch.dtype) -> None:
+def test_linspace_of_float16_and_bfloat16_rounds_each_step_as_the_kernel_does(
+    span: tuple[float, float, int], dtype: torch.dtype
+) -> None:
     check(torch.linspace, *span, dtype=dtype, exact=True)
 
 

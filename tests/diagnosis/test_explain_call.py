@@ -46,19 +46,19 @@ def explained(op: str, text: str, **options: Any) -> ed.Explanation:
     ],
 )
 def test_the_kernels_are_those_that_reach_the_backend(op: str, text: str, ops: ed.OpSet) -> None:
-    told = explained(op, text, supported_ops=ops)
+    explanation = explained(op, text, supported_ops=ops)
     args, kwargs = parse_call(text)
-    overload = getattr(aten, told.op.split(".")[1])
-    if told.verdict.startswith("no route"):
+    overload = getattr(aten, explanation.op.split(".")[1])
+    if explanation.verdict.startswith("no route"):
         with pytest.raises(ed.UnsupportedOpError), ed.EagerDecompMode(ops):
             overload(*args, **kwargs)
         return
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=ed.ProgramCache()) as mode:
         overload(*args, **kwargs)
-        live = mode.explain(told.op, *args, **kwargs)
-    assert told.kernels == {str(kernel): times for kernel, times in seen.ops.items()}
-    assert told.op in str(told)
-    assert (live.kernels, live.guards, live.code) == (told.kernels, told.guards, told.code)
+        live = mode.explain(explanation.op, *args, **kwargs)
+    assert explanation.kernels == {str(kernel): times for kernel, times in seen.ops.items()}
+    assert explanation.op in str(explanation)
+    assert (live.kernels, live.guards, live.code) == (explanation.kernels, explanation.guards, explanation.code)
 
 
 def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold() -> None:
@@ -84,10 +84,10 @@ def test_comparisons_hold_as_they_came_out() -> None:
         Guard("self.shape"): torch.Size([2, 3]),
         Guard("self.shape[7]"): None,
     }
-    told = conditions(aten.elu.default, [torch.ones(2, 3), 1.0, 1, 1], guards)
+    explanation = conditions(aten.elu.default, [torch.ones(2, 3), 1.0, 1, 1], guards)
     scalars = ["alpha == 1.0", "scale == 1", "input_scale == 1"]
     facts = ["not (self.shape[1] == 1)", "self.numel() != 0", "self.is_contiguous()", "self.shape == (2, 3)"]
-    assert told == scalars + facts
+    assert explanation == scalars + facts
 
 
 def test_passes_are_seen_at_work() -> None:
@@ -96,13 +96,13 @@ def test_passes_are_seen_at_work() -> None:
         x.cos()
         return x.exp() * x.exp()
 
-    told = ed.explain("aten.hardswish", torch.ones(3), rules=[twice])
-    assert told.kernels == {"aten.exp.default": 2, "aten.cos.default": 1, "aten.mul.Tensor": 1}
-    assert told.passes == {"common_subexpressions": 3, "view_chains": 3, "dead_code": 2}
-    assert told.before.count("exp") == 2
-    assert told.after.count("exp") == 1
-    assert "aten.mul.Tensor" in told.direct
-    assert "after the passes (common_subexpressions leaves 3" in str(told)
+    explanation = ed.explain("aten.hardswish", torch.ones(3), rules=[twice])
+    assert explanation.kernels == {"aten.exp.default": 2, "aten.cos.default": 1, "aten.mul.Tensor": 1}
+    assert explanation.passes == {"common_subexpressions": 3, "view_chains": 3, "dead_code": 2}
+    assert explanation.before.count("exp") == 2
+    assert explanation.after.count("exp") == 1
+    assert "aten.mul.Tensor" in explanation.direct
+    assert "after the passes (common_subexpressions leaves 3" in str(explanation)
 
 
 def test_a_rejected_rule_says_why() -> None:
@@ -111,20 +111,20 @@ def test_a_rejected_rule_says_why() -> None:
         x.cos()
         return NotImplemented
 
-    told = ed.explain("aten.hardswish", torch.ones(3), rules=[declines])
-    assert told.tree is not None
-    assert [way.verdict for way in told.tree.ways] == ["does not cover this call", "taken"]
-    assert "aten.cos.default" not in told.kernels
-    assert "not by user rule" in str(told)
+    explanation = ed.explain("aten.hardswish", torch.ones(3), rules=[declines])
+    assert explanation.tree is not None
+    assert [way.verdict for way in explanation.tree.ways] == ["does not cover this call", "taken"]
+    assert "aten.cos.default" not in explanation.kernels
+    assert "not by user rule" in str(explanation)
 
 
 def test_nested_rules_stand_below_the_call_they_take_further() -> None:
-    told = explained("aten.silu", "f32[3]", supported_ops=CORE - ["aten.sigmoid"])
-    assert told.tree is not None
-    (sigmoid,) = [step for step in told.tree.steps if step.op == "aten.sigmoid.default"]
+    explanation = explained("aten.silu", "f32[3]", supported_ops=CORE - ["aten.sigmoid"])
+    assert explanation.tree is not None
+    (sigmoid,) = [step for step in explanation.tree.steps if step.op == "aten.sigmoid.default"]
     assert not sigmoid.kernel
     assert sigmoid.steps[0].op == "prims.neg.default"
-    assert "          prims.neg.default(f32[3])\n            by explicit rule" in str(told)
+    assert "          prims.neg.default(f32[3])\n            by explicit rule" in str(explanation)
 
 
 def test_a_supported_op_and_one_without_a_route_say_so() -> None:
@@ -138,9 +138,9 @@ def test_a_supported_op_and_one_without_a_route_say_so() -> None:
 
 
 def test_without_arguments_the_rules_are_listed() -> None:
-    told = ed.explain("aten.silu")
-    assert told.call == ""
-    assert [way.verdict for way in told.rules] == ["closes, 2 kernel calls"] * 2
+    explanation = ed.explain("aten.silu")
+    assert explanation.call == ""
+    assert [way.verdict for way in explanation.rules] == ["closes, 2 kernel calls"] * 2
     assert ed.explain("aten.linear").notes
     assert not ed.explain("aten.silu_backward.default").notes  # has a composition too, and kernels that come before it
 
@@ -149,8 +149,8 @@ def test_nothing_of_the_caller_s_is_written_and_no_number_is_drawn() -> None:
     base = torch.arange(6.0)
     views = base[:3], base[3:]
     before, state = base.clone(), torch.get_rng_state()
-    told = ed.explain("aten.addcmul_", views[0], views[1], torch.ones(3))
-    assert told.kernels
+    explanation = ed.explain("aten.addcmul_", views[0], views[1], torch.ones(3))
+    assert explanation.kernels
     ed.explain("aten.normal_", base)
     assert torch.equal(base, before)
     assert torch.equal(torch.get_rng_state(), state)
@@ -159,13 +159,13 @@ def test_nothing_of_the_caller_s_is_written_and_no_number_is_drawn() -> None:
     assert leaf.grad_fn is None
 
 
-def test_what_runs_its_rule_anew_says_why() -> None:
+def test_what_runs_its_rule_again_says_why() -> None:
     @ed.register_decomposition("aten.hardswish.default", effects=True)
     def noisy(x: Tensor) -> Tensor:
         return x + 1
 
-    told = ed.explain("aten.hardswish", torch.ones(3), rules=[noisy])
-    assert told.verdict.startswith("decomposed again at every call: user rule")
+    explanation = ed.explain("aten.hardswish", torch.ones(3), rules=[noisy])
+    assert explanation.verdict.startswith("decomposed again at every call: user rule")
 
 
 def test_the_overload_is_the_one_that_the_arguments_choose() -> None:
@@ -205,12 +205,12 @@ def test_a_mode_names_the_guard_of_the_fact_that_was_new() -> None:
         OPAQUE(torch.ones(3))
         OPAQUE(torch.ones(3, dtype=torch.float64))
         assert mode.why_missed(OPAQUE) == "x.dtype: torch.float32 became torch.float64"
-        told = mode.explain(OPAQUE)
-    assert told.last_miss == mode.why_missed(OPAQUE)
-    assert "misses=2" in told.counts
-    assert "x.dtype: torch.float64" in told.guards
-    assert told.before.startswith(str(OPAQUE))
-    assert "def program" in told.code
+        explanation = mode.explain(OPAQUE)
+    assert explanation.last_miss == mode.why_missed(OPAQUE)
+    assert "misses=2" in explanation.counts
+    assert "x.dtype: torch.float64" in explanation.guards
+    assert explanation.before.startswith(str(OPAQUE))
+    assert "def program" in explanation.code
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_call_of_an_op_of_the_set_fails_where_eager_fails(capsys: pytest.Captu
     assert main(["explain", "aten.add", "--call", "f32[3], f32[3]"]) == 0
 
 
-def test_a_storage_is_told_by_its_length() -> None:
-    told = str(ed.explain("aten.as_strided_", torch.randn(300, 300), [4], [1]))
-    assert len(told) < 10_000
-    assert "storage of 360000 bytes" in told
+def test_a_storage_is_reported_by_its_length() -> None:
+    explanation = str(ed.explain("aten.as_strided_", torch.randn(300, 300), [4], [1]))
+    assert len(explanation) < 10_000
+    assert "storage of 360000 bytes" in explanation

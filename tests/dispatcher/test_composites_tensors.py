@@ -102,7 +102,7 @@ def test_an_in_place_op_on_what_it_reads_is_refused_in_backward_as_in_eager() ->
             one()
 
 
-def test_an_answer_that_is_the_argument_is_that_in_autograd_too() -> None:
+def test_a_result_that_is_the_argument_is_that_in_autograd_too() -> None:
     x = torch.ones(4, requires_grad=True)
     y = x * 2
     out = kept(lambda: F.dropout(y, 0.5, training=False), aten.dropout)

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 import eagerdecomp as ed
-from eagerdecomp._torch.dispatcher import overriding_in_silence
+from eagerdecomp._torch.dispatcher import overriding_silently
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_names, visible
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels, tensor_places, without_numbers
 
@@ -60,7 +60,7 @@ def guarded(watch: Outside) -> Iterator[None]:
 
         return kernel
 
-    with overriding_in_silence():
+    with overriding_silently():
         for name in op_names():
             if name.startswith("aten::") and kernels.has_own(name) and (op := visible(name)) not in CORE:
                 kernels.register(name, watched(op))

@@ -76,8 +76,8 @@ def test_twice_eagers_error_holds_and_more_does_not() -> None:
 
 @pytest.mark.full
 def test_the_script_gives_the_coefficients_that_are_kept() -> None:
-    told = "import fit_ratios as f, sys; sys.exit(f.text() != f.FILE.read_text(encoding='utf-8'))"
-    done = subprocess.run([sys.executable, "-c", told], cwd=ROOT / "tools", capture_output=True, text=True, timeout=600)
+    reported = "import fit_ratios as f, sys; sys.exit(f.text() != f.FILE.read_text(encoding='utf-8'))"
+    done = subprocess.run([sys.executable, "-c", reported], cwd=ROOT / "tools", capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 

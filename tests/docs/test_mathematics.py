@@ -111,17 +111,17 @@ def test_no_op_is_left_out() -> None:
     assert sorted(CALLS) == sorted(GAPS)
 
 
-def test_each_rule_that_was_heard_to_read_data_is_named_with_the_reason() -> None:
+def test_each_rule_that_was_observed_to_read_data_is_named_with_the_reason() -> None:
     def reads(calls: Mapping[str, int]) -> bool:
         return not {"aten._local_scalar_dense.default", "aten.nonzero.default", "aten.masked_select.default"}.isdisjoint(calls)
 
-    heard = {
+    observed = {
         op
         for op, seen in load_calls().items()
         if any(reads(called) for call in seen.calls for key, called in call.by_rule.items() if key.startswith("own"))
     }
     named = set(TOOL.READERS).union(*(names for names, _, _ in TOOL.ELSEWHERE))
-    assert {op.split(".")[1] for op in heard} <= named
+    assert {op.split(".")[1] for op in observed} <= named
     assert all(hasattr(torch.ops.aten, name) for name in named)
 
 

@@ -44,13 +44,13 @@ ENTRIES: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize("told", ENTRIES)
-def test_an_entry_is_told_from_its_operator(tool: Any, monkeypatch: pytest.MonkeyPatch, told: str) -> None:
+@pytest.mark.parametrize("reported", ENTRIES)
+def test_an_entry_is_distinguished_from_its_operator(tool: Any, monkeypatch: pytest.MonkeyPatch, reported: str) -> None:
     ops = tool.eligible()
-    monkeypatch.setattr(tool, "shipped", lambda op: ENTRIES[told] if op is aten.frac.default else None)
+    monkeypatch.setattr(tool, "shipped", lambda op: ENTRIES[reported] if op is aten.frac.default else None)
     monkeypatch.setattr(tool, "eligible", lambda: ops)
     rows = tool.measure([[(aten.frac.default, (X,), {})]])
-    assert rows["aten.frac.default"].text() == told
+    assert rows["aten.frac.default"].text() == reported
 
 
 def test_rows_are_of_the_rules_that_there_are(tool: Any) -> None:

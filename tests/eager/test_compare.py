@@ -24,9 +24,9 @@ def judged(op: Any, kernel: Callable[..., Any], *args: Any, values: bool = True,
 
 
 def found(op: Any, kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Difference:
-    told = judged(op, kernel, *args, **kwargs)
-    assert told is not None
-    return told
+    reported = judged(op, kernel, *args, **kwargs)
+    assert reported is not None
+    return reported
 
 
 def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -54,7 +54,7 @@ def test_another_order_of_adding_is_rounding_even_where_terms_cancel(dtype: torc
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_sum_kept_in_a_half_type_is_no_rounding(dtype: torch.dtype) -> None:
+def test_a_sum_kept_in_float16_or_bfloat16_is_no_rounding(dtype: torch.dtype) -> None:
     assert found(aten.sum.dim_IntList, by_order, randn(2000, 8, dtype=dtype), [0]).kind == "values"
 
 
@@ -67,25 +67,25 @@ def test_a_result_rounded_once_from_float32_is_eagers() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1e-9, 1e-30, 1e20])
 def test_a_percent_is_wrong_whatever_the_size_of_the_numbers(scale: float) -> None:
-    told = found(aten.mul.Tensor, lambda x, y: x * y * 1.01, randn(50) * scale, torch.ones(50))
-    assert told.kind == "values"
-    assert told.wrong == told.of == 50
-    assert told.off == pytest.approx(abs(told.expected) * 0.01, rel=1e-3)
+    reported = found(aten.mul.Tensor, lambda x, y: x * y * 1.01, randn(50) * scale, torch.ones(50))
+    assert reported.kind == "values"
+    assert reported.wrong == reported.of == 50
+    assert reported.off == pytest.approx(abs(reported.expected) * 0.01, rel=1e-3)
 
 
-def test_one_element_among_many_is_found_and_told() -> None:
+def test_one_element_among_many_is_found_and_reported() -> None:
     def kernel(x: Tensor) -> Tensor:
         made = x.exp()
         made[2, 3] = torch.nextafter(made[2, 3], torch.tensor(9.0)) * 1.001
         return made
 
-    told = found(aten.exp.default, kernel, randn(5, 6))
-    assert (told.index, told.wrong, told.of) == ((2, 3), 1, 30)
-    assert told.expected == pytest.approx(randn(5, 6)[2, 3].exp().item())
-    assert told.ulps is not None
-    assert 1000 < told.ulps < 20000
-    assert "at [2, 3]" in str(told)
-    assert "ULPs" in str(told)
+    reported = found(aten.exp.default, kernel, randn(5, 6))
+    assert (reported.index, reported.wrong, reported.of) == ((2, 3), 1, 30)
+    assert reported.expected == pytest.approx(randn(5, 6)[2, 3].exp().item())
+    assert reported.ulps is not None
+    assert 1000 < reported.ulps < 20000
+    assert "at [2, 3]" in str(reported)
+    assert "ULPs" in str(reported)
 
 
 def test_where_all_cancels_in_float64_any_rounding_is_as_good_as_eagers() -> None:
@@ -147,8 +147,8 @@ def test_what_eager_overflows_may_be_finite_if_it_is_the_true_value_and_nothing_
 
 def test_zeros_may_have_either_sign_and_whole_numbers_must_be_eagers() -> None:
     assert judged(aten.neg.default, lambda x: -x + 0.0, torch.zeros(3)) is None
-    told = found(aten.add.Tensor, lambda x, y: x + y + 1, torch.arange(4), torch.arange(4))
-    assert (told.expected, told.got, told.allowed) == (0, 1, None)
+    reported = found(aten.add.Tensor, lambda x, y: x + y + 1, torch.arange(4), torch.arange(4))
+    assert (reported.expected, reported.got, reported.allowed) == (0, 1, None)
 
 
 @pytest.mark.parametrize(
@@ -178,13 +178,13 @@ def test_an_argument_that_is_only_read_must_not_be_written() -> None:
         y.zero_()
         return made
 
-    told = found(aten.mul.Tensor, kernel, randn(3), randn(3, seed=1))
-    assert told.what == "argument other afterwards, which the op only reads"
+    reported = found(aten.mul.Tensor, kernel, randn(3), randn(3, seed=1))
+    assert reported.what == "argument other afterwards, which the op only reads"
 
 
-def test_an_in_place_op_that_does_not_write_is_told_by_its_argument() -> None:
-    told = found(aten.zero_.default, lambda x: x, randn(3))
-    assert told.kind == "values"
+def test_an_in_place_op_that_does_not_write_is_reported_by_its_argument() -> None:
+    reported = found(aten.zero_.default, lambda x: x, randn(3))
+    assert reported.kind == "values"
 
 
 def test_strides_of_dimensions_of_one_do_not_count() -> None:

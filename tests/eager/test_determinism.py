@@ -66,11 +66,11 @@ def _seen(run: Callable[[], Any]) -> tuple[Any, ...]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kind, value = outcome(run)
-    told = [(one.category, str(one.message).split(" (Triggered")[0]) for one in caught]
+    reported = [(one.category, str(one.message).split(" (Triggered")[0]) for one in caught]
     if kind == "error":
-        return kind, type(value), str(value), told
+        return kind, type(value), str(value), reported
     values = value if isinstance(value, (list, tuple)) else [value]
-    return kind, [one.tolist() for one in values], told
+    return kind, [one.tolist() for one in values], reported
 
 
 @pytest.mark.full

@@ -61,13 +61,13 @@ def test_expanded_integers_decide_as_little(op: Callable[..., Tensor]) -> None:
 
 
 @pytest.mark.parametrize("op", [torch.addcmul, torch.addcdiv, torch.lerp])
-def test_three_operands_in_a_half_type_decide_in_their_order(op: Callable[..., Tensor]) -> None:
+def test_three_operands_in_float16_or_bfloat16_decide_in_their_order(op: Callable[..., Tensor]) -> None:
     expanded, transposed = torch.ones(5, 1).bfloat16().expand(5, 2), torch.rand(2, 5).bfloat16().t()
     check(op, expanded, transposed, expanded)
     check(op, expanded, expanded, transposed)
 
 
-def test_one_number_towards_another_in_a_half_type_lies_as_eagers() -> None:
+def test_one_number_towards_another_in_float16_or_bfloat16_lies_as_eagers() -> None:
     check(torch.lerp, torch.ones(5, 1).bfloat16().expand(5, 2), torch.rand(2, 5).bfloat16().t(), 0.4)
 
 
@@ -86,13 +86,13 @@ def test_elementwise_gradients_lie_as_the_first_operand_does(op: Callable[..., T
 
 
 @pytest.mark.parametrize("op", [aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default])
-def test_loss_gradients_are_row_major(op: Callable[..., Tensor]) -> None:
+def test_loss_gradients_are_contiguous(op: Callable[..., Tensor]) -> None:
     x, y = torch.randn(4, 5).t(), torch.randn(4, 5).t()
     more = () if op is aten.mse_loss_backward.default else (1.0,)
     check(op, torch.tensor(1.0), x, y, 1, *more)
 
 
-def test_softmax_gradients_are_row_major() -> None:
+def test_softmax_gradients_are_contiguous() -> None:
     for op in (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default):
         check(op, torch.randn(4, 5).t(), torch.rand(4, 5).t(), 1, torch.float32)
 
@@ -111,12 +111,12 @@ def test_complex_numbers_are_made_in_the_order_of_their_parts() -> None:
     check(torch.polar, torch.rand(4, 5).t(), torch.randn(4, 5).t())
 
 
-def test_a_batched_product_is_row_major() -> None:
+def test_a_batched_product_is_contiguous() -> None:
     check(torch.baddbmm, torch.randn(5, 3, 2).permute(2, 1, 0), torch.randn(2, 3, 4), torch.randn(2, 4, 5))
 
 
 @pytest.mark.parametrize("op", [aten.hardswish_backward.default, aten.xlogy.Tensor, aten._softmax_backward_data.default])
-def test_of_row_major_operands_of_one_shape_only_that_is_read(op: Callable[..., Tensor]) -> None:
+def test_of_contiguous_operands_of_one_shape_only_that_is_read(op: Callable[..., Tensor]) -> None:
     """The programs of such calls may then depend on no more than this."""
     read: list[str] = []
 
@@ -139,7 +139,7 @@ def test_of_row_major_operands_of_one_shape_only_that_is_read(op: Callable[..., 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["div", "logical_and", "logical_or", "logical_xor"])
-def test_quotients_and_truths_on_prims_lie_as_the_operands_do(name: str) -> None:
+def test_quotients_and_bools_on_prims_lie_as_the_operands_do(name: str) -> None:
     op, named = getattr(torch, name), {"rounding_mode": "floor"} if name == "div" else {}
     sides = (torch.rand(4, 3).T, torch.rand(3, 4), torch.rand(3, 1).expand(3, 4), torch.rand(4, 3).mul(9).T.int())
     for left, right in itertools.product(sides, sides[:3]):

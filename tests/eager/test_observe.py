@@ -41,7 +41,7 @@ def test_conj_and_neg_bits_are_copied_as_bits() -> None:
     assert torch.equal(neg, x.conj().imag)
 
 
-def test_what_a_call_left_behind_tells_objects_views_and_offsets() -> None:
+def test_what_a_call_left_behind_reports_objects_views_and_offsets() -> None:
     x = torch.arange(6.0)
     _, seen = observe(lambda x: [x, x[2:], x + 1], [x], {})
     assert list(seen.same) == [0, -1, -1]
@@ -49,6 +49,6 @@ def test_what_a_call_left_behind_tells_objects_views_and_offsets() -> None:
 
 
 def test_an_error_is_part_of_what_a_call_left_behind() -> None:
-    answer, seen = observe(aten.mm.default, [torch.ones(2, 3), torch.ones(2, 3)], {})
-    assert answer is None
+    result, seen = observe(aten.mm.default, [torch.ones(2, 3), torch.ones(2, 3)], {})
+    assert result is None
     assert isinstance(seen.error, RuntimeError)

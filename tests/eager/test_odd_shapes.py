@@ -101,7 +101,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("ops", SETS.values(), ids=SETS)
 @pytest.mark.parametrize("name", CALLS)
-def test_an_odd_shape_is_answered_or_refused_as_in_eager(name: str, ops: ed.OpSet) -> None:
+def test_an_odd_shape_is_returned_or_refused_as_in_eager(name: str, ops: ed.OpSet) -> None:
     kind, want = outcome(CALLS[name])
     got_kind, got = outcome(lambda: on_core(CALLS[name], ops))
     assert got_kind == kind, got

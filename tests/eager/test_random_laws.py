@@ -81,7 +81,7 @@ def order_number(rows: Tensor) -> Tensor:
     return torch.stack([(rows == torch.tensor(order)).all(-1) for order in ORDERS]).double().argmax(0)
 
 
-def drawn_one_by_one(weights: tuple[float, ...]) -> Any:
+def sampled_one_by_one(weights: tuple[float, ...]) -> Any:
     """The chance of each order when one after another is drawn by weight, without being put back."""
     chances = []
     for order in ORDERS:
@@ -193,7 +193,7 @@ CASES: dict[str, Case] = {
     ),
     "multinomial by weight, none put back": Case(
         lambda t, g: order_number(torch.multinomial(torch.tensor([WEIGHTS], dtype=t).expand(COUNT, 4), 4, generator=g)),
-        drawn_one_by_one(WEIGHTS),
+        sampled_one_by_one(WEIGHTS),
     ),
     "gamma of a tenth": Case(lambda t, g: torch._standard_gamma(filled(0.1, t), g), stats.gamma(0.1), (F64,)),
     "gamma of a half": Case(lambda t, g: torch._standard_gamma(filled(0.5, t), g), stats.gamma(0.5)),
@@ -366,7 +366,7 @@ WRONG: dict[str, Case] = {
     "binomial of the other outcome": Case(lambda t, g: torch.binomial(filled(20, F32), filled(0.6, F32)), stats.binom(20, 0.4)),
     "one candidate for a gamma of one": Case(lambda t, g: (torch.randn(COUNT) / math.sqrt(6) + 1) ** 3 * 2 / 3, stats.gamma(1)),
     "shuffle that swaps with any place": Case(biased_shuffle, stats.randint(0, 24)),
-    "drawn by weight, put back in any order": Case(lambda t, g: torch.randint(24, (COUNT,)), drawn_one_by_one(WEIGHTS)),
+    "drawn by weight, put back in any order": Case(lambda t, g: torch.randint(24, (COUNT,)), sampled_one_by_one(WEIGHTS)),
     "neighbours alike": Case(lambda t, g: torch.rand(COUNT // 2).repeat_interleave(2), stats.uniform()),
     "antithetic neighbours": Case(lambda t, g: torch.stack([r := torch.rand(COUNT // 2), 1 - r], 1).flatten(), stats.uniform()),
     "every call the same": Case(lambda t, g: torch.from_numpy(np.random.default_rng(3).random(COUNT)), stats.uniform()),

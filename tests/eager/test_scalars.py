@@ -104,7 +104,7 @@ ON_PRIMS = ("add", "add.Scalar", "addmm", "cdist", "hardtanh", "pow", "scatter")
 
 
 @pytest.mark.parametrize("name", ["softplus", "threshold", "softplus_backward"])
-def test_numbers_that_a_half_type_cannot_hold_are_refused_as_in_eager(name: str) -> None:
+def test_numbers_that_float16_or_bfloat16_cannot_hold_are_refused_as_in_eager(name: str) -> None:
     for number in (1e300, 1.5):
         check(CALLS[name], _ones(torch.float16, 3, 3), number)
 

@@ -34,7 +34,7 @@ def test_memory_order_is_that_of_empty_like(tensor: torch.Tensor) -> None:
 
 
 @given(tensors())
-def test_is_dense_is_torchs_answer(tensor: torch.Tensor) -> None:
+def test_is_dense_is_torchs_result(tensor: torch.Tensor) -> None:
     assert is_dense(tensor) == torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
 
 

@@ -214,7 +214,7 @@ def test_writes_reach_the_inputs_and_views_share_their_memory() -> None:
     assert got[2].untyped_storage().data_ptr() == ours[1].untyped_storage().data_ptr()
 
 
-def test_random_ops_draw_anew_from_the_same_generators() -> None:
+def test_random_ops_draw_again_from_the_same_generators() -> None:
     generator = torch.Generator()
 
     def run(x: Tensor) -> Any:
@@ -232,7 +232,7 @@ def test_random_ops_draw_anew_from_the_same_generators() -> None:
     assert not torch.equal(graph(torch.ones(4, 4))[1], answers[0][1])
 
 
-def test_arguments_and_answers_may_be_nested() -> None:
+def test_arguments_and_results_may_be_nested() -> None:
     def run(pair: Any, *rest: Tensor, scale: float, named: dict[str, Tensor]) -> Any:
         return {"sum": pair[0] + pair[1][0] + rest[0], "list": [named["b"] * scale, None, 3]}, named["a"]
 
@@ -252,7 +252,7 @@ def test_arguments_and_answers_may_be_nested() -> None:
         graph(*args, **{**kwargs, "scale": 3.0})
 
 
-def test_answers_of_other_containers_are_rebuilt() -> None:
+def test_results_of_other_containers_are_rebuilt() -> None:
     made = trace(lambda x: torch.max(x, 0), CORE)(torch.randn(3, 4))
     x = torch.randn(3, 4)
     got = made(x)

@@ -140,7 +140,7 @@ def test_a_training_step_holds_for_other_sizes(name: str) -> None:
     ],
     ids=["pad", "cat", "half", "outer", "mean", "mask", "mean by hand", "merge", "arange"],
 )
-def test_what_is_computed_of_an_open_size_is_computed_anew(fn: Callable[[Tensor], Tensor]) -> None:
+def test_what_is_computed_of_an_open_size_is_computed_again(fn: Callable[[Tensor], Tensor]) -> None:
     weight = torch.randn(8)
 
     def run(x: Tensor) -> list[Tensor]:
@@ -227,7 +227,7 @@ def test_a_loss_and_its_gradient_hold_for_the_size_traced_and_for_others(name: s
         assert_same(graph(**values), plain(step(**values)))
 
 
-def test_sizes_that_do_not_belong_together_are_told_by_the_inputs_names() -> None:
+def test_sizes_that_do_not_belong_together_are_reported_by_the_inputs_names() -> None:
     graph = ed.trace(lambda x, t: F.cross_entropy(x.flatten(0, -2), t), CORE, symbolic={"x": 0, "t": 0})(
         torch.randn(2, 3, 4), torch.randint(0, 4, (6,))
     )

@@ -149,7 +149,7 @@ def trained(model: nn.Module, forward: Callable[..., Any], data: list[Tensor]) -
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
-def test_models_train_and_answer_as_in_eager_on_the_set_alone(name: str) -> None:
+def test_models_train_and_return_as_in_eager_on_the_set_alone(name: str) -> None:
     make, draw = MODELS[name]
     torch.manual_seed(3)
     model, data = make(), [draw() for _ in range(2)]
@@ -349,7 +349,7 @@ def test_an_input_may_be_given_other_memory(grad: bool) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE - ["aten.copy", "aten.fill"], ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
-def test_writes_are_taken_apart_when_a_graph_is_compiled(ops: ed.OpSet) -> None:
+def test_writes_are_decomposed_when_a_graph_is_compiled(ops: ed.OpSet) -> None:
     def fn(x: Tensor) -> Tensor:
         y = x * 2
         y[:, 0] = 0
@@ -449,7 +449,7 @@ TAKEN_APART_BY_TORCH: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...
 @pytest.mark.full
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", TAKEN_APART_BY_TORCH)
-def test_what_torch_takes_apart_while_it_traces_is_what_eager_runs(name: str, dynamic: bool) -> None:
+def test_what_torch_decomposes_while_it_traces_is_what_eager_runs(name: str, dynamic: bool) -> None:
     fn, shape = TAKEN_APART_BY_TORCH[name]
     made = ed.dynamo_backend(CORE)
     compiled = torch.compile(fn, backend=made, fullgraph=True, dynamic=dynamic)

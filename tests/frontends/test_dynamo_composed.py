@@ -162,7 +162,7 @@ def test_bound_methods_and_hooks_are_compiled() -> None:
 
 
 @pytest.mark.full
-def test_what_a_closure_holds_is_read_anew() -> None:
+def test_what_a_closure_holds_is_read_again() -> None:
     made, numbers, offset = ed.dynamo_backend(CORE), [2.0], rows(4)
 
     def fn(x: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_a_body_comes_to_is_of_the_set_and_seen_outside(name: str) -> None:
+def test_what_a_body_results_in_is_of_the_set_and_seen_outside(name: str) -> None:
     run = FUNCTIONS[name]
     for x in (rows(32, 8), -rows(32, 8)):
         want = run(x)

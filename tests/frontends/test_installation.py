@@ -261,7 +261,7 @@ def test_composites_named_to_be_kept_are_and_views_are_refused() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("keep", ["aten.linear", "aten.matmul", "aten.einsum"])
-def test_what_a_kept_composite_answers_may_be_written_in_place(keep: str) -> None:
+def test_what_a_kept_composite_returns_may_be_written_in_place(keep: str) -> None:
     weight = torch.rand(4, 4, requires_grad=True)
     given = torch.rand(2, 3, 4)
     calls: dict[str, Callable[[], Tensor]] = {

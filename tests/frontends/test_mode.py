@@ -75,7 +75,7 @@ def test_a_predicate_holds_inside_decompositions_too() -> None:
 # -- the programs ------------------------------------------------------------------------------------------------------------
 
 
-def test_stats_tell_misses_from_hits() -> None:
+def test_stats_distinguish_misses_from_hits() -> None:
     with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[by_shape]) as mode:
         for size in (3, 3, 3, 4):
             OPAQUE(torch.ones(size))
@@ -283,7 +283,7 @@ def test_compiled_functions_run_compiled_inside_the_mode_and_after_it() -> None:
     assert mode.stats()["aten.silu.default"].calls == 2  # the compiled graph's ops still come through the mode
 
 
-def test_a_tensor_subclass_takes_operators_apart_before_the_mode_does() -> None:
+def test_a_tensor_subclass_decomposes_operators_before_the_mode_does() -> None:
     from torch.testing._internal.two_tensor import TwoTensor
 
     with on(CORE) as (mode, recorder):
@@ -317,7 +317,7 @@ def test_the_mode_says_why_no_call_of_an_op_was_recorded() -> None:
     assert mode.explain("aten.silu").last_miss == ""
 
 
-def test_the_mode_says_that_an_op_ran_natively_or_anew_each_time() -> None:
+def test_the_mode_says_that_an_op_ran_natively_or_again_each_time() -> None:
     @ed.register_decomposition(OPAQUE, effects=True)
     def anew(x: torch.Tensor) -> torch.Tensor:
         return x + 1
@@ -331,7 +331,7 @@ def test_the_mode_says_that_an_op_ran_natively_or_anew_each_time() -> None:
     assert mode.why_missed(OPAQUE) == "no call of it was recorded: it ran natively, without a route"
 
 
-def test_a_rule_met_again_on_a_sparse_tensor_is_cut() -> None:
+def test_a_rule_seen_again_on_a_sparse_tensor_is_cut() -> None:
     @ed.register_decomposition(OPAQUE)
     def again(x: torch.Tensor) -> torch.Tensor:
         return OPAQUE(x)  # type: ignore[no-any-return]
@@ -449,7 +449,7 @@ def test_a_users_rule_with_effects_runs_at_every_call() -> None:
         assert [F.silu(torch.zeros(1)).item() for _ in range(4)] == [1, 2, 3, 4]
 
 
-def test_a_rule_without_an_answer_is_named() -> None:
+def test_a_rule_without_a_result_is_named() -> None:
     @ed.register_decomposition("aten.silu.default")
     def forgetful(x: torch.Tensor) -> None:
         x * torch.sigmoid(x)

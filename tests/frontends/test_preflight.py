@@ -114,7 +114,7 @@ def test_every_line_of_a_refusal_opens_the_gradient() -> None:
 
 
 @pytest.mark.full
-def test_all_ops_of_the_gradient_without_a_route_are_told_at_once() -> None:
+def test_all_ops_of_the_gradient_without_a_route_are_reported_at_once() -> None:
     x, y = leaf(3), leaf(3)
     ops = CORE - ["aten.log", "aten.where"]
     error = refused(ops, lambda: torch.pow(x + 1, y))
@@ -193,7 +193,7 @@ def test_predicates_are_asked_of_the_very_call() -> None:
 
 
 @pytest.mark.full
-def test_an_op_that_has_no_route_itself_is_told_first() -> None:
+def test_an_op_that_has_no_route_itself_is_reported_first() -> None:
     x = leaf(3)
     with ed.EagerDecompMode(LINEAR, preflight=True), pytest.raises(ed.UnsupportedOpError) as found:
         torch.erfinv(x)

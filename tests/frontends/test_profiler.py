@@ -109,7 +109,7 @@ def by_record(mode: ed.RecordingMode, run: Callable[[], None]) -> Counter[tuple[
 @pytest.mark.filterwarnings("ignore:.*runs natively:UserWarning")
 @pytest.mark.parametrize("warm", [0, 2, 20], ids=["recorded", "replayed", "compiled"])
 @pytest.mark.parametrize("case", CASES)
-def test_each_kernels_range_lies_in_that_of_the_op_called(case: str, warm: int) -> None:
+def test_each_kernels_range_is_within_that_of_the_op_called(case: str, warm: int) -> None:
     make, ops = CASES[case]
     run = make()
     plain = ed.EagerDecompMode(ops, cache=ed.ProgramCache(), on_unsupported="fallback")

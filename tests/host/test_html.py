@@ -68,7 +68,7 @@ def page_of(tmp_path: Path) -> Path:
 SEEN = """const shown=()=>[...document.querySelectorAll('tbody tr')].filter(row=>row.checkVisibility());
 const seen=()=>({rows:shown().map(row=>row.cells[0].textContent),
 sorted:[...document.querySelectorAll('thead th')].map(head=>head.getAttribute('aria-sort')),
-told:document.querySelector('[role=status]').textContent});
+count:document.querySelector('[role=status]').textContent});
 const press=place=>document.querySelectorAll('thead button')[place].click();"""
 
 
@@ -98,10 +98,10 @@ def test_a_table_shows_its_first_rows_and_all_when_asked(tmp_path: Path) -> None
         page_of(tmp_path),
         SEEN + "const before=seen(),more=document.querySelector('.tools button');more.click();return [before,seen(),more.hidden]",
     )
-    before, after, gone = seen.answer
-    assert before == {"rows": ["b10", "a", "b9", "z0", "z1"], "sorted": ["none", "none", "descending"], "told": "5 of 13 rows"}
+    before, after, gone = seen.result
+    assert before == {"rows": ["b10", "a", "b9", "z0", "z1"], "sorted": ["none", "none", "descending"], "count": "5 of 13 rows"}
     assert after["rows"] == [name for name, _, _ in ROWS]
-    assert after["told"] == "13 of 13 rows"
+    assert after["count"] == "13 of 13 rows"
     assert gone
     assert seen.console == ()
 
@@ -119,7 +119,7 @@ def test_a_table_shows_its_first_rows_and_all_when_asked(tmp_path: Path) -> None
     ],
 )
 def test_headings_sort_the_table(tmp_path: Path, pressed: list[int], first: list[str], sorted_by: list[str]) -> None:
-    seen = visit(page_of(tmp_path), SEEN + f"for(const place of {pressed})press(place);return seen()").answer
+    seen = visit(page_of(tmp_path), SEEN + f"for(const place of {pressed})press(place);return seen()").result
     assert seen["rows"][: len(first)] == first
     assert len(seen["rows"]) == 5
     assert seen["sorted"] == sorted_by
@@ -132,7 +132,7 @@ def test_headings_are_sorted_from_the_keyboard(tmp_path: Path) -> None:
     ask = """const buttons=[...document.querySelectorAll('thead button')];buttons[1].focus();
         const fit=buttons.every(one=>one.type==='button'&&one.tabIndex===0&&!one.disabled);
         return [buttons.length,document.activeElement===buttons[1],fit]"""
-    assert visit(page_of(tmp_path), ask).answer == [3, True, True]
+    assert visit(page_of(tmp_path), ask).result == [3, True, True]
 
 
 @pytest.mark.full
@@ -141,15 +141,15 @@ def test_a_word_finds_rows_whether_shown_or_not(tmp_path: Path) -> None:
     ask = (
         SEEN + "const box=document.querySelector('.tools input');box.value='Z9';box.dispatchEvent(new Event('input'));return seen()"
     )
-    seen = visit(page_of(tmp_path), ask).answer
-    assert (seen["rows"], seen["told"]) == (["z9"], "1 of 13 rows")
+    seen = visit(page_of(tmp_path), ask).result
+    assert (seen["rows"], seen["count"]) == (["z9"], "1 of 13 rows")
 
 
 @pytest.mark.full
 @needs_browser
 def test_an_address_shows_its_row(tmp_path: Path) -> None:
-    assert "z9" not in visit(page_of(tmp_path), SEEN + "return seen().rows").answer
-    assert "z9" in visit(page_of(tmp_path), SEEN + "return seen().rows", fragment="row-z9").answer
+    assert "z9" not in visit(page_of(tmp_path), SEEN + "return seen().rows").result
+    assert "z9" in visit(page_of(tmp_path), SEEN + "return seen().rows", fragment="row-z9").result
 
 
 @pytest.mark.full
@@ -157,7 +157,7 @@ def test_an_address_shows_its_row(tmp_path: Path) -> None:
 def test_a_table_fits_a_phone_and_each_number_says_what_it_is(tmp_path: Path) -> None:
     ask = """const cell=document.querySelector('tbody td');
         return [document.documentElement.scrollWidth,getComputedStyle(cell,'::before').content]"""
-    assert visit(page_of(tmp_path), ask, width=NARROW).answer == [NARROW, '"calls "']
+    assert visit(page_of(tmp_path), ask, width=NARROW).result == [NARROW, '"calls "']
 
 
 @pytest.mark.full
@@ -171,6 +171,6 @@ def test_every_colour_of_text_stands_out_from_both_grounds(tmp_path: Path, dark:
         const found={};for(const ink of ['ink','quiet','link','good','warn','bad'])for(const ground of ['paper','raised']){
         const [low,high]=[light('--'+ink),light('--'+ground)].sort((a,b)=>a-b);found[ink+' on '+ground]=(high+.05)/(low+.05)}
         return found"""
-    found = visit(page_of(tmp_path), ask, dark=dark).answer
+    found = visit(page_of(tmp_path), ask, dark=dark).result
     assert len(found) == 12
     assert {pair: ratio for pair, ratio in found.items() if ratio < 4.5} == {}

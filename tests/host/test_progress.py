@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def test_a_line_tells_step_text_rate_and_time_left() -> None:
+def test_a_line_reports_step_text_rate_and_time_left() -> None:
     stream, clock = io.StringIO(), Clock()
     progress = Progress(100, stream, clock)
     clock.now = 2.0
@@ -29,7 +29,7 @@ def test_a_line_tells_step_text_rate_and_time_left() -> None:
     assert stream.getvalue() == "step 10/100  loss 1.5  5.0 steps/s  18 s left\n"
 
 
-def test_time_left_of_a_minute_or_more_is_told_in_minutes() -> None:
+def test_time_left_of_a_minute_or_more_is_reported_in_minutes() -> None:
     stream, clock = io.StringIO(), Clock()
     progress = Progress(100, stream, clock)
     clock.now = 10.0
@@ -90,12 +90,12 @@ def test_closing_twice_writes_once() -> None:
     assert stream.getvalue().count("\n") == 1
 
 
-def test_a_part_is_told_on_a_terminal_with_the_time_left_and_taken_away_at_the_end() -> None:
+def test_a_part_is_reported_on_a_terminal_with_the_time_left_and_taken_away_at_the_end() -> None:
     stream, clock = Terminal(), Clock()
     done = PartDone(stream, clock)
-    done.tell(0.0, "reading")
+    done.report(0.0, "reading")
     clock.now = 3.0
-    done.tell(0.75, "the rest")
+    done.report(0.75, "the rest")
     assert stream.getvalue() == "\r0 %  reading\r75 %  the rest  1 s left"
     done.clear()
     assert stream.getvalue().endswith("\r" + " " * len("75 %  the rest  1 s left") + "\r")
@@ -104,25 +104,25 @@ def test_a_part_is_told_on_a_terminal_with_the_time_left_and_taken_away_at_the_e
     assert stream.getvalue() == before
 
 
-def test_a_part_is_not_told_where_there_is_no_terminal() -> None:
+def test_a_part_is_not_reported_where_there_is_no_terminal() -> None:
     stream = io.StringIO()
     done = PartDone(stream, Clock())
-    done.tell(0.5, "half")
+    done.report(0.5, "half")
     done.clear()
     assert stream.getvalue() == ""
 
 
-def test_what_has_no_known_end_tells_what_was_done_from_the_third_second_on() -> None:
+def test_what_has_no_known_end_says_what_was_done_from_the_third_second_on() -> None:
     stream, clock = Terminal(), Clock()
     so_far = SoFar(stream, clock)
-    so_far.tell("1 done")
+    so_far.report("1 done")
     assert stream.getvalue() == ""
     clock.now = 2.0
-    so_far.tell("30 done")
+    so_far.report("30 done")
     clock.now = 2.05
-    so_far.tell("31 done")  # too soon after the last
+    so_far.report("31 done")  # too soon after the last
     clock.now = 61.0
-    so_far.tell("40 done")
+    so_far.report("40 done")
     assert stream.getvalue() == "\r30 done  2 s\r\r40 done  1 min 01 s\r"
     so_far.clear()
     so_far.clear()
@@ -131,6 +131,6 @@ def test_what_has_no_known_end_tells_what_was_done_from_the_third_second_on() ->
     clock.now = 0.0
     elsewhere = SoFar(stream, clock)
     clock.now = 9.0
-    elsewhere.tell("half")
+    elsewhere.report("half")
     elsewhere.clear()
     assert stream.getvalue() == ""

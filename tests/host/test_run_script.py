@@ -163,7 +163,7 @@ def test_a_module_s_own_failed_import_is_its_own_error(runner: Path, tmp_path: P
     assert "ScriptNotFound" not in ours.stderr
 
 
-def test_what_is_not_there_is_told_apart_from_what_fails(tmp_path: Path) -> None:
+def test_what_is_not_there_is_distinguished_from_what_fails(tmp_path: Path) -> None:
     with pytest.raises(ScriptNotFound, match="no_such_file"):
         run_script(Script("no_such_file.py"), nullcontext)
     with pytest.raises(ScriptNotFound, match="no_such_module"):
@@ -188,7 +188,7 @@ def test_frames_of_the_library_are_left_out_and_said_to_be(tmp_path: Path, capsy
     assert "__torch_dispatch__" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_told_and_ends_with_130(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_reported_and_ends_with_130(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run_script(Script(str(write(tmp_path / "script.py", "raise KeyboardInterrupt\n"))), nullcontext)
     assert (outcome.exit_code, outcome.interrupted) == (130, True)
     assert "KeyboardInterrupt" in capsys.readouterr().err
@@ -215,19 +215,19 @@ def test_a_signal_ends_the_script_and_not_the_process_that_runs_it(runner: Path,
 
 
 def test_the_script_runs_inside_the_context_to_its_end(tmp_path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     @contextmanager
     def inside() -> Iterator[None]:
-        told.append("in")
+        reported.append("in")
         try:
             yield
         finally:
-            told.append(f"out {(tmp_path / 'done').exists()}")
+            reported.append(f"out {(tmp_path / 'done').exists()}")
 
     write(tmp_path / "script.py", "import pathlib, sys\npathlib.Path(sys.argv[1]).touch()\nsys.exit(3)\n")
     assert run_script(Script(str(tmp_path / "script.py"), (str(tmp_path / "done"),)), inside).exit_code == 3
-    assert told == ["in", "out True"]
+    assert reported == ["in", "out True"]
 
 
 def test_the_process_is_left_as_it_was(tmp_path: Path) -> None:
@@ -269,12 +269,12 @@ def test_an_executor_that_the_script_leaves_open_ends_with_its_work_done(tmp_pat
 
 
 def test_threads_that_were_there_before_the_script_are_not_waited_for(tmp_path: Path) -> None:
-    told = threading.Event()
+    reported = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(told.wait)
+        waiting = pool.submit(reported.wait)
         run_script(Script(str(write(tmp_path / "script.py", "pass"))), nullcontext)
         assert waiting.running()
-        told.set()
+        reported.set()
         assert pool.submit(lambda: "works on").result() == "works on"
 
 

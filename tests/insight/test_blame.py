@@ -437,7 +437,7 @@ def test_an_op_without_a_route_raises_as_under_the_mode() -> None:
 
 
 @pytest.mark.full
-def test_the_report_tells_op_line_values_and_chain() -> None:
+def test_the_report_reports_op_line_values_and_chain() -> None:
     report = ed.blame(classifier, ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": wrong_below_zero}))
     text = str(report)
     (blame,) = report.found
@@ -446,6 +446,6 @@ def test_the_report_tells_op_line_values_and_chain() -> None:
     assert "ULPs" in text
     assert "reached by" in text
     assert str(blame.culprit.call) in text
-    told = json.loads(json.dumps(report.as_dict(), allow_nan=False))
-    assert told["found"][0]["culprit"]["op"] == "aten.mul.Tensor"
-    assert told["compared"] == report.compared
+    reported = json.loads(json.dumps(report.as_dict(), allow_nan=False))
+    assert reported["found"][0]["culprit"]["op"] == "aten.mul.Tensor"
+    assert reported["compared"] == report.compared

@@ -14,7 +14,7 @@ def drawn(ribbons: list[Ribbon], most: int = 16) -> ET.Element:
     return ET.fromstring(flow(ribbons, lambda width: f"{width:g} calls", label="<&'\">", name="p", links={"a": "op-0"}, most=most))
 
 
-def told(svg: ET.Element, kind: str) -> list[str]:
+def reported(svg: ET.Element, kind: str) -> list[str]:
     return [one.get("title") or one.findtext("title") or "" for one in svg.iter() if kind in (one.get("class") or "").split()]
 
 
@@ -26,8 +26,8 @@ def bars(picture: ET.Element) -> dict[str, tuple[float, float]]:
 
 def test_each_ribbon_and_each_op_says_what_flows() -> None:
     svg = drawn([Ribbon("a", "x", 30, "apart"), Ribbon("a", "y", 10, "apart"), Ribbon("b", "y", 60, "native")])
-    assert sorted(told(svg, "ribbon")) == ["a → x: 30 calls", "a → y: 10 calls", "b → y: 60 calls"]
-    assert sorted(told(svg, "node")) == ["a: 40 calls", "b: 60 calls", "x: 30 calls", "y: 70 calls"]
+    assert sorted(reported(svg, "ribbon")) == ["a → x: 30 calls", "a → y: 10 calls", "b → y: 60 calls"]
+    assert sorted(reported(svg, "node")) == ["a: 40 calls", "b: 60 calls", "x: 30 calls", "y: 70 calls"]
     assert [one.get("href") for one in svg.iter("a")] == ["#op-0"]
 
 
@@ -50,18 +50,18 @@ def test_ribbons_begin_and_end_on_the_bars_of_their_ops() -> None:
 
 def test_the_widest_have_their_own_place_and_the_others_one() -> None:
     svg = drawn([Ribbon(f"a{number}", "x", number + 1, "apart") for number in range(10)], most=4)
-    assert [text.split(":")[0] for text in told(svg, "node")] == ["a9", "a8", "a7", "a6", "6 others", "x"]
-    assert told(svg, "node")[4] == "6 others: 21 calls"
+    assert [text.split(":")[0] for text in reported(svg, "node")] == ["a9", "a8", "a7", "a6", "6 others", "x"]
+    assert reported(svg, "node")[4] == "6 others: 21 calls"
 
 
 def test_nothing_wide_is_drawn_all_the_same() -> None:
-    assert told(drawn([Ribbon("a", "x", 0, "whole")]), "ribbon") == ["a → x: 0 calls"]
-    assert told(drawn([]), "ribbon") == []
+    assert reported(drawn([Ribbon("a", "x", 0, "whole")]), "ribbon") == ["a → x: 0 calls"]
+    assert reported(drawn([]), "ribbon") == []
 
 
 @pytest.mark.parametrize("name", ["</svg><script>x()</script>", "\"'&<b>"])
 def test_names_are_escaped(name: str) -> None:
-    assert told(drawn([Ribbon(name, name, 1, "apart")]), "ribbon") == [f"{name} → {name}: 1 calls"]
+    assert reported(drawn([Ribbon(name, name, 1, "apart")]), "ribbon") == [f"{name} → {name}: 1 calls"]
 
 
 def test_short_names() -> None:

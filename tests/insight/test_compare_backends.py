@@ -60,7 +60,7 @@ def test_outputs_of_two_dtypes_are_not_measured_against_each_other() -> None:
 
 
 @pytest.mark.full
-def test_the_first_op_that_diverges_is_told_with_which_of_the_two_is_wrong() -> None:
+def test_the_first_op_that_diverges_is_reported_with_which_of_the_two_is_wrong() -> None:
     for sides in ((CORE, WRONG), (WRONG, "native")):
         found = ed.compare(step, *sides)  # type: ignore[arg-type]
         assert found
@@ -117,7 +117,7 @@ def test_every_dtype_is_counted(dtype: torch.dtype) -> None:
         assert counted(one, torch.nextafter(one, one + 1))[0][1] == 3
 
 
-def test_what_an_op_writes_and_does_not_answer_is_counted() -> None:
+def test_what_an_op_writes_and_does_not_return_is_counted() -> None:
     def run() -> None:
         torch._foreach_sigmoid_([torch.ones(2), torch.ones(3)])
 
@@ -190,19 +190,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_the_exit_code_says_what_was_found(folder: Path, words: list[str], code: int, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *words]) == code
-    told = capfd.readouterr()
-    assert "Traceback" not in told.err
-    assert (len(told.err.splitlines()) in (1, 2)) == (code == 2)
+    printed = capfd.readouterr()
+    assert "Traceback" not in printed.err
+    assert (len(printed.err.splitlines()) in (1, 2)) == (code == 2)
 
 
 def test_the_command_writes_json_and_markdown(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "--against", "two_sides:backend", "--json", "found.json", "--markdown", "found.md", "script.py"]
     assert main(words) == 1
-    told = json.loads((folder / "found.json").read_text())
-    assert told["names"] == ["native", "two_sides:backend"]
-    assert told["diverging"][0]["op"] == "aten.silu.default"
-    assert told["diverging"][0]["wrong"] == ["two_sides:backend"]
-    assert [row["counts"][told["bins"].index("more")] for row in told["histograms"] if row["op"] == "aten.silu.default"] == [3]
+    printed = json.loads((folder / "found.json").read_text())
+    assert printed["names"] == ["native", "two_sides:backend"]
+    assert printed["diverging"][0]["op"] == "aten.silu.default"
+    assert printed["diverging"][0]["wrong"] == ["two_sides:backend"]
+    assert [row["counts"][printed["bins"].index("more")] for row in printed["histograms"] if row["op"] == "aten.silu.default"] == [
+        3
+    ]
     page = (folder / "found.md").read_text()
     assert "| aten.silu.default | float32 | 1 | 3 |" in page
     assert "script.py:2" in page
@@ -210,12 +212,12 @@ def test_the_command_writes_json_and_markdown(folder: Path, capfd: pytest.Captur
 
 
 @pytest.mark.parametrize(("against", "diverging"), [("core", 0), ("two_sides:backend", 1)])
-def test_an_interrupted_script_is_told_of_as_far_as_it_went(
+def test_an_interrupted_script_is_reported_of_as_far_as_it_went(
     folder: Path, against: str, diverging: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", "--against", against, "--json", "found.json", "stopped.py"]) == 130
-    told = json.loads((folder / "found.json").read_text())
-    assert (told["exit_code"], len(told["diverging"])) == (130, diverging)
+    printed = json.loads((folder / "found.json").read_text())
+    assert (printed["exit_code"], len(printed["diverging"])) == (130, diverging)
     assert ("the first to diverge: aten.silu.default" in capfd.readouterr().out) is bool(diverging)
     assert torch._C._len_torch_dispatch_stack() == 0
 

@@ -46,7 +46,7 @@ def test_threads_with_stretches_of_other_lengths_are_summed() -> None:
     assert holding.start <= 0.5 < holding.start + seconds
 
 
-def test_a_stretch_tells_what_the_cache_held_at_its_end() -> None:
+def test_a_stretch_says_what_the_cache_held_at_its_end() -> None:
     one = tally()
     for second, programs in ((0, 4), (10, 7), (20, None), (30, 6)):
         called(one, second * SECOND)

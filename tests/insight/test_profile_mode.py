@@ -66,7 +66,7 @@ def test_every_call_is_one_of_the_outcomes_in_sites_and_in_buckets() -> None:
     assert [bucket.start for bucket in record.buckets] == sorted(bucket.start for bucket in record.buckets)
 
 
-def test_the_flow_tells_which_kernels_an_op_came_to() -> None:
+def test_the_flow_says_which_kernels_an_op_resulted_in() -> None:
     record, _ = recorded(lambda: F.silu(torch.ones(3)))
     kernels = {flow.kernel: flow.calls for flow in record.flows if flow.op == "aten.silu.default"}
     assert kernels == {"aten.sigmoid.default": 1, "aten.mul.Tensor": 1}
@@ -168,7 +168,7 @@ def test_the_same_op_from_two_lines_is_two_sites() -> None:
 # -- outcomes ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_miss_tells_its_call_its_line_and_which_fact_was_new() -> None:
+def test_a_miss_reports_its_call_its_line_and_which_fact_was_new() -> None:
     layer = torch.nn.LayerNorm(4)
     with ed.RecordingMode(FEW, cache=ed.ProgramCache()) as mode:
         for size in (2, 2, 3):
@@ -185,7 +185,7 @@ def test_a_miss_tells_its_call_its_line_and_which_fact_was_new() -> None:
     assert (sites_of(record, first.op)[0].misses, sites_of(record, first.op)[0].hits) == (2, 1)
 
 
-def test_bypassed_calls_tell_the_reason() -> None:
+def test_bypassed_calls_report_the_reason() -> None:
     @ed.register_decomposition("aten.hardswish.default")
     def by_data(x: torch.Tensor) -> torch.Tensor:
         return x * (x.sum().item() + 3)
@@ -206,14 +206,14 @@ def test_a_call_without_a_route_is_kept_with_what_opens_it() -> None:
                 F.silu(torch.ones(3))
 
     record, _ = recorded(run, ed.infra() | ["aten.ones", "aten.full"])
-    (told,) = record.unsupported
+    (unsupported,) = record.unsupported
     (site,) = sites_of(record, "aten.silu.default")
     assert (site.refused, site.calls) == (2, 2)
-    assert (told.op, told.native, told.call) == ("aten.silu.default", False, "aten.silu.default(f32[3])")
-    assert told.calls == 2
-    assert told.openers[0] == ("aten.silu.default",)
-    assert "no route leads from it" in told.message
-    assert record.lines[told.line].text == "F.silu(torch.ones(3))"
+    assert (unsupported.op, unsupported.native, unsupported.call) == ("aten.silu.default", False, "aten.silu.default(f32[3])")
+    assert unsupported.calls == 2
+    assert unsupported.openers[0] == ("aten.silu.default",)
+    assert "no route leads from it" in unsupported.message
+    assert record.lines[unsupported.line].text == "F.silu(torch.ones(3))"
 
 
 def test_a_call_that_fell_back_is_kept_as_the_error_that_it_would_have_been() -> None:
@@ -224,9 +224,9 @@ def test_a_call_that_fell_back_is_kept_as_the_error_that_it_would_have_been() ->
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         record, stats = recorded(run, ed.infra() | ["aten.full"], on_unsupported="fallback")
-    (told,) = record.unsupported
-    assert (told.op, told.native, told.calls) == ("aten.silu.default", True, 3)
-    assert told.openers[0] == ("aten.silu.default",)
+    (unsupported,) = record.unsupported
+    assert (unsupported.op, unsupported.native, unsupported.calls) == ("aten.silu.default", True, 3)
+    assert unsupported.openers[0] == ("aten.silu.default",)
     assert sites_of(record, "aten.silu.default")[0].fell_back == stats["aten.silu.default"].fell_back == 3
     (flow,) = [flow for flow in record.flows if flow.kernel == "aten.silu.default"]
     assert (flow.op, flow.calls, flow.supported) == ("aten.silu.default", 3, False)

@@ -77,7 +77,7 @@ def words(text: str) -> str:
 
 def test_it_says_what_the_record_holds() -> None:
     said = words(page(Digest(full())))
-    for told in (
+    for reported in (
         "train.py on OpSet(mine: 9 ops)",
         "1 op outside the set ran natively, in 1 call.",
         "4 → 3",
@@ -89,7 +89,7 @@ def test_it_says_what_the_record_holds() -> None:
         "threads of C++ are not in it",
         "Each column is 500 ms.",
     ):
-        assert told in said
+        assert reported in said
 
 
 def test_what_left_the_set_decides_the_first_sentence() -> None:
@@ -104,14 +104,14 @@ def test_what_left_the_set_decides_the_first_sentence() -> None:
 
 def test_an_empty_record_reads_well() -> None:
     said = words(page(Digest(Record(Head()))))
-    for told in (
+    for reported in (
         "A run on",
         "No op was called.",
         "Nothing reached the backend.",
         "No call had to be recorded.",
         "Every call had a route to the set.",
     ):
-        assert told in said
+        assert reported in said
     assert "nan" not in said.lower()
 
 
@@ -173,7 +173,7 @@ def test_it_runs_without_complaint_and_without_a_request(record: Record, tmp_pat
     seen = visit(written(record, tmp_path), ask)
     assert seen.console == ()
     title = f"{record.head.script.rpartition('/')[2] or 'A run'} on {record.head.op_set}"
-    assert seen.answer == {"asked": 0, "broken": 0, "foreign": 0, "title": title.strip(), "sections": 6}
+    assert seen.result == {"asked": 0, "broken": 0, "foreign": 0, "title": title.strip(), "sections": 6}
 
 
 @needs_browser
@@ -181,7 +181,7 @@ def test_it_runs_without_complaint_and_without_a_request(record: Record, tmp_pat
 @pytest.mark.parametrize("width", [1280, NARROW])
 def test_it_fits_its_width(record: Record, width: int, tmp_path: Path) -> None:
     ask = "for(const one of document.querySelectorAll('details'))one.open=true;return document.documentElement.scrollWidth"
-    assert visit(written(record, tmp_path), ask, width=width).answer == width
+    assert visit(written(record, tmp_path), ask, width=width).result == width
 
 
 @needs_browser
@@ -191,7 +191,7 @@ def test_ribbons_and_names_are_within_the_page(width: int, tmp_path: Path) -> No
         const boxes=shown.map(one=>one.getBoundingClientRect());
         return [boxes.length,Math.min(...boxes.map(one=>one.left))>=0,Math.max(...boxes.map(one=>one.right))<=innerWidth,
         Math.min(...boxes.map(one=>one.width))>9]"""
-    count, *fits = visit(written(large(), tmp_path), ask, width=width).answer
+    count, *fits = visit(written(large(), tmp_path), ask, width=width).result
     assert count > 60
     assert fits == [True, True, True]
 
@@ -201,7 +201,7 @@ def test_one_picture_is_shown_and_the_choice_is_the_reader_s(tmp_path: Path) -> 
     ask = """const shown=()=>[...document.querySelectorAll('.flow')].filter(one=>one.checkVisibility()).map(one=>one.dataset.of);
         const found=[shown()];for(const value of ['time','all']){document.querySelector(`input[value=${value}]`).click();
         found.push(shown())}return found"""
-    assert visit(written(full(), tmp_path), ask).answer == [["changed calls"], ["changed time"], ["all time"]]
+    assert visit(written(full(), tmp_path), ask).result == [["changed calls"], ["changed time"], ["all time"]]
 
 
 @needs_browser
@@ -212,7 +212,7 @@ def test_pointing_at_an_op_follows_its_ribbons(tmp_path: Path) -> None:
         node.dispatchEvent(new Event('mouseenter'));const during=on();
         node.dispatchEvent(new Event('mouseleave'));return [during,on()]"""
     arrow = f"{GELU} → "
-    assert visit(written(full(), tmp_path), ask).answer == [[f"{arrow}aten.erf.default", f"{arrow}{MUL}"], []]
+    assert visit(written(full(), tmp_path), ask).result == [[f"{arrow}aten.erf.default", f"{arrow}{MUL}"], []]
 
 
 @needs_browser
@@ -221,7 +221,7 @@ def test_a_large_table_shows_some_rows_and_sorts_them_all(tmp_path: Path) -> Non
         const rows=()=>[...table.tBodies[0].rows].filter(row=>row.checkVisibility());
         const before=rows().length,first=rows()[0].cells[0].textContent;table.tHead.querySelectorAll('button')[2].click();
         return [before,first,rows().length,rows()[0].cells[0].textContent]"""
-    assert visit(written(large(), tmp_path), ask).answer == [
+    assert visit(written(large(), tmp_path), ask).result == [
         25,
         "aten.op1999.defaultmissed 1\u00d7",
         25,
@@ -276,7 +276,7 @@ def test_a_record_is_not_written_over(kept: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "reported"),
     [
         (["no.json"], "no.json: cannot be read"),
         (["."], ".: cannot be read"),
@@ -286,11 +286,11 @@ def test_a_record_is_not_written_over(kept: Path, capsys: pytest.CaptureFixture[
     ],
 )
 def test_a_user_s_mistake_is_a_line_and_ends_with_2(
-    kept: Path, argv: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    kept: Path, argv: list[str], reported: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("bad.json").write_text("{}", encoding="utf-8")
     Path("bytes.json").write_bytes(b"\xff\xfe")
     assert main(["report", *argv]) == 2
     err = capsys.readouterr().err
-    assert told in err
+    assert reported in err
     assert len(err.splitlines()) == 1

@@ -64,27 +64,27 @@ def test_the_facts_are_plain_values() -> None:
     assert data["cache"]["buckets"][1]["programs"] == 2
 
 
-def test_a_few_lines_tell_the_most_of_it() -> None:
-    told = str(Digest(RECORD)).splitlines()
-    assert told[0] == "train.py on OpSet(mine: 9 ops), torch 2.13.0: 2.00 s"
-    assert told[1:4] == [
+def test_a_few_lines_report_the_most_of_it() -> None:
+    text = str(Digest(RECORD)).splitlines()
+    assert text[0] == "train.py on OpSet(mine: 9 ops), torch 2.13.0: 2.00 s"
+    assert text[1:4] == [
         "  4 ops called in 18 calls, 3 reached the backend in 31 kernel calls",
         "  outside the set: 1 op in 1 call: aten.linalg_eig.default",
         "  cache: 5 hits, 1 miss, 0 bypassed, 2 programs",
     ]
-    assert "longest line: train.py:7, 1.10 s" in told[5]
+    assert "longest line: train.py:7, 1.10 s" in text[5]
 
 
-def test_of_many_names_the_first_are_told() -> None:
+def test_of_many_names_the_first_are_reported() -> None:
     gaps = tuple(gap(f"aten.op{number}.default", 1, (f"aten.op{number}.default",)) for number in range(9))
-    told = str(Digest(Record(RECORD.head, LINES, unsupported=gaps)))
-    assert "aten.op4.default, and 4 more" in told
-    assert told.count("would open") == 5
+    text = str(Digest(Record(RECORD.head, LINES, unsupported=gaps)))
+    assert "aten.op4.default, and 4 more" in text
+    assert text.count("would open") == 5
 
 
 def test_an_empty_record_has_facts_too() -> None:
-    told = str(Digest(Record(Head())))
-    assert told.splitlines()[1:] == [
+    text = str(Digest(Record(Head())))
+    assert text.splitlines()[1:] == [
         "  0 ops called in 0 calls, 0 reached the backend in 0 kernel calls",
         "  outside the set: nothing",
         "  cache: 0 hits, 0 misses, 0 bypassed, 0 programs",

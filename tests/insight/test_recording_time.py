@@ -20,7 +20,7 @@ from eagerdecomp.insight.profile import mode as recording
 # -- time, and bounds ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_recorder_takes_is_told_and_is_no_part_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_recorder_takes_is_reported_and_is_no_part_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     def slowly(*args: Any) -> str:
         time.sleep(0.05)
         return "told"

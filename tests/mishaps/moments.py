@@ -35,11 +35,11 @@ def at_line(number: int, run: Callable[[], Any]) -> tuple[Any, int]:
 
     Left out is a ``with`` on its way out, which Python reports as the ``with`` line once more: there no signal is looked for.
     """
-    met = 0
+    seen = 0
     entered: dict[FrameType, set[int]] = {}
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal met
+        nonlocal seen
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         if event == "return":
@@ -50,31 +50,31 @@ def at_line(number: int, run: Callable[[], Any]) -> tuple[Any, int]:
                 if frame.f_lineno in before:
                     return trace
                 before.add(frame.f_lineno)
-            met += 1
-            if met - 1 == number:
+            seen += 1
+            if seen - 1 == number:
                 raise Interrupted(_place(frame))
         return trace
 
-    return _under(sys.settrace, sys.gettrace(), trace, run), met
+    return _under(sys.settrace, sys.gettrace(), trace, run), seen
 
 
 def at_call(number: int, run: Callable[[], Any]) -> tuple[Any, int]:
     """The same, with an interrupt where Python looks for signals: as a function of Python's begins, or one of C has come back.
     Counted are those of the library and of `contextlib`. Left out are the ways into an ``__exit__`` and out of a generator, where
     nobody can fix it: Python has not begun to leave."""
-    met = 0
+    seen = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal met
+        nonlocal seen
         file = frame.f_code.co_filename
         if event in ("call", "c_return") and (file.startswith(PACKAGE) or file == contextlib.__file__):
             if event == "call" and (frame.f_code.co_name == "__exit__" or (frame.f_lasti > 0 and frame.f_code.co_flags & 0x20)):
                 return
-            met += 1
-            if met - 1 == number:
+            seen += 1
+            if seen - 1 == number:
                 raise Interrupted(f"{event} {_place(frame)}")
 
-    return _under(sys.setprofile, sys.getprofile(), trace, run), met
+    return _under(sys.setprofile, sys.getprofile(), trace, run), seen
 
 
 def _place(frame: FrameType) -> str:

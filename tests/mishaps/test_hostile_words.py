@@ -146,8 +146,8 @@ def check(argv: list[str], codes: set[int]) -> None:
     if code:
         lines = said.split("\n")
         assert lines.pop() == "", repr(said)
-        told = [line for line in lines if not line.startswith("  aten.")]  # the overloads that there are
-        assert 1 <= len(told) <= 2, said
+        reported = [line for line in lines if not line.startswith("  aten.")]  # the overloads that there are
+        assert 1 <= len(reported) <= 2, said
         assert all(line.isprintable() for line in lines), repr(said)
         assert "Traceback" not in said
     assert not RUN, f"{argv!r} was run"
@@ -218,7 +218,7 @@ def over(words: list[str], share: int, try_one: Callable[[str], None], texts: st
 @pytest.mark.full
 @pytest.mark.parametrize(("share", "examples"), [(6, 5), pytest.param(1, 200, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
-def test_a_hostile_word_is_told_in_a_line_or_two(line: list[str], share: int, examples: int) -> None:
+def test_a_hostile_word_is_reported_in_a_line_or_two(line: list[str], share: int, examples: int) -> None:
     def try_one(word: str) -> None:
         if word:  # an option without a value is as if it were not there
             check([part.replace("WORD", word) for part in line], {2} if word != "--" else {0, 2})
@@ -237,7 +237,7 @@ def test_a_hostile_call_is_read_as_text(op: str, share: int, examples: int) -> N
 @fuzzed(40)
 @given(lines=st.lists(WORDS, max_size=2), data=st.binary(max_size=20))
 @example(lines=["@core", "\ud800"], data=b"\xff")
-def test_a_hostile_set_file_is_told_line_by_line(lines: list[str], data: bytes) -> None:
+def test_a_hostile_set_file_is_reported_line_by_line(lines: list[str], data: bytes) -> None:
     text = "\n".join(lines).encode("utf-8", "surrogatepass")
     for content in (text, data, text + data):
         Path("ops.txt").write_bytes(content)
@@ -251,7 +251,7 @@ def test_a_hostile_set_file_is_told_line_by_line(lines: list[str], data: bytes) 
 
 @pytest.mark.full
 @pytest.mark.parametrize("command", [["report", "FILE"], ["plan", "--compare", "FILE"], ["explain", "aten.silu", "--ops", "FILE"]])
-def test_a_hostile_file_is_told_in_a_line_or_two(command: list[str]) -> None:
+def test_a_hostile_file_is_reported_in_a_line_or_two(command: list[str]) -> None:
     @fuzzed(15)
     @given(
         data=st.one_of(

@@ -88,8 +88,8 @@ def sweep(at: Callable[[int, Callable[[], Any]], tuple[Any, int]], warm: int, st
         for _ in range(warm):
             in_mode(mode, X)
         with nothing_left(mode) as given:
-            got, met = at(moment, lambda: in_mode(mode, given.pop()))
-        return got, met
+            got, seen = at(moment, lambda: in_mode(mode, given.pop()))
+        return got, seen
 
     trial(sys.maxsize)  # takes more steps than any other: what is asked of an operator is asked once
     got, moments = trial(sys.maxsize)

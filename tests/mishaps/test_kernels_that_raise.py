@@ -196,11 +196,11 @@ def test_every_kind_of_error_is_the_callers(name: str, way: Any) -> None:
 def fused(kernels: Kernels, error: list[BaseException], made: list[Any]) -> Callable[..., Any]:
     def hook(graph: torch.fx.GraphModule, inputs: Any) -> Any:
         def run(*tensors: Any) -> Any:
-            answers = graph(*tensors)
-            made.extend(weakref.ref(one) for one in answers)
+            results = graph(*tensors)
+            made.extend(weakref.ref(one) for one in results)
             if error:
                 raise error[0]
-            return answers
+            return results
 
         return run
 

@@ -206,7 +206,7 @@ def test_a_task_cancelled_in_a_mode_leaves_it() -> None:
     asyncio.run(program())
 
 
-def test_a_mode_entered_in_one_thread_and_left_in_another_is_told_and_the_first_goes_on() -> None:
+def test_a_mode_entered_in_one_thread_and_left_in_another_is_reported_and_the_first_goes_on() -> None:
     one = mode()
     errors: list[BaseException] = []
 

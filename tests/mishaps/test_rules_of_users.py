@@ -89,7 +89,7 @@ RUNS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_rule_that_answers_what_its_operator_does_not_is_named(what: str) -> None:
+def test_a_rule_that_returns_what_its_operator_does_not_is_named(what: str) -> None:
     op, fn, words = WRONG[what]
     ops = CORE - [op]
     rule = ed.register_decomposition(op if op.count(".") == 2 else f"{op}.default")(fn)
@@ -108,7 +108,7 @@ def test_a_rule_with_effects_is_held_to_the_kinds_of_its_results() -> None:
     fails([rule], lambda: OPAQUE(X), ed.RuleError, "returned a list where its op returns a tensor")
 
 
-def test_what_eager_answers_is_never_called_wrong() -> None:
+def test_what_eager_returns_is_never_called_wrong() -> None:
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
         (aten.silu.default, (X,), {}),
         (aten.max.dim, (X, 1), {}),
@@ -182,7 +182,7 @@ def test_rules_that_lead_to_each_other_are_cut_and_another_rule_is_taken(name: s
 
 @pytest.mark.full
 @pytest.mark.parametrize("effects", [False, True])
-def test_a_rule_may_meet_its_own_op_often_on_smaller_tensors_and_is_told_how_often(effects: bool) -> None:
+def test_a_rule_may_meet_its_own_op_often_on_smaller_tensors_and_is_reported_how_often(effects: bool) -> None:
     def count(x: torch.Tensor) -> torch.Tensor:
         return x * 1 if x.numel() == 1 else torch.cat([x[:1], OPAQUE(x[1:]) + 1])
 

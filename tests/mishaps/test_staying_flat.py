@@ -73,7 +73,7 @@ def entered(**options: Any) -> Callable[[], None]:
     return run
 
 
-def anew(**options: Any) -> Callable[[], None]:
+def again(**options: Any) -> Callable[[], None]:
     return lambda: entered(**options)()
 
 
@@ -96,8 +96,8 @@ def many_shapes() -> Callable[[], None]:
 
 RUNS: dict[str, Callable[[], Callable[[], None]]] = {
     "one mode": entered,
-    "a mode again": anew,
-    "the shared cache": lambda: anew(cache=None),
+    "a mode again": again,
+    "the shared cache": lambda: again(cache=None),
     "composites that are kept": lambda: entered(keep={"aten.linear"}),
     "a wrong rule": lambda: entered(rules=[by_shape, wrong]),
     "a rule that raises": lambda: entered(rules=[by_shape, raising]),

@@ -114,7 +114,7 @@ def test_arguments_come_by_position_and_by_name() -> None:
         ("1 #", "column 3, '#'", "no comments"),
     ],
 )
-def test_a_wrong_text_is_told_by_its_place(text: str, where: str, why: str) -> None:
+def test_a_wrong_text_is_reported_by_its_place(text: str, where: str, why: str) -> None:
     with pytest.raises(CallTextError) as caught:
         parse_call(text)
     assert where in str(caught.value)

@@ -140,7 +140,7 @@ def test_only_what_holds_for_every_call_is_native() -> None:
 # -- programs --------------------------------------------------------------------------------------------------------------------
 
 
-class Heard(DispatchMode):
+class Listener(DispatchMode):
     """Notes what reaches it: ops, and arguments by type and text, tensors by what they are."""
 
     def __init__(self) -> None:
@@ -150,8 +150,8 @@ class Heard(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        told = {name: value for name, value in (kwargs or {}).items() if name != "pin_memory"}
-        self.calls.append((func, plain(list(args)), plain(sorted(told.items()))))
+        reported = {name: value for name, value in (kwargs or {}).items() if name != "pin_memory"}
+        self.calls.append((func, plain(list(args)), plain(sorted(reported.items()))))
         return func(*args, **(kwargs or {}))
 
 
@@ -184,9 +184,9 @@ SOME: dict[str, tuple[OpOverload, tuple[Any, ...], dict[str, Any]]] = {
 
 def reached(run: Any, values: Sequence[Any]) -> tuple[list[Any], Any]:
     values = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
-    with Heard() as heard:
-        answer = run(*values)
-    return heard.calls, answer
+    with Listener() as observed:
+        result = run(*values)
+    return observed.calls, result
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -289,8 +289,8 @@ class Doubling(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        answer = super().__torch_function__(func, types, args, kwargs or {})
-        return answer * 2 if func is torch.mul else answer
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result * 2 if func is torch.mul else result
 
 
 def test_a_subclass_sees_its_users_calls_alone() -> None:
@@ -298,10 +298,10 @@ def test_a_subclass_sees_its_users_calls_alone() -> None:
 
     def run() -> list[Any]:
         sub = x.clone().as_subclass(Doubling).requires_grad_()
-        answer = torch.mul(sub, x)
-        (torch.nn.functional.silu(answer) * x).sum().backward()
-        assert type(answer) is Doubling
-        return [answer.detach().as_subclass(torch.Tensor), sub.grad.as_subclass(torch.Tensor)]
+        result = torch.mul(sub, x)
+        (torch.nn.functional.silu(result) * x).sum().backward()
+        assert type(result) is Doubling
+        return [result.detach().as_subclass(torch.Tensor), sub.grad.as_subclass(torch.Tensor)]
 
     want = run()
     with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):

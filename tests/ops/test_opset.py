@@ -179,12 +179,12 @@ def test_a_misspelt_name_is_refused_with_close_matches(name: str, offered: str) 
     assert torch.__version__ in str(caught.value)
 
 
-def test_all_names_that_are_none_are_told_at_once() -> None:
+def test_all_names_that_are_none_are_reported_at_once() -> None:
     with pytest.raises(ed.OpSetError) as caught:
         ed.OpSet(["aten.mull", "aten.mul", "aten.addd", "aten.mull"])
-    told = str(caught.value).splitlines()
-    assert [line.split("'")[1] for line in told] == ["aten.mull", "aten.addd"]
-    assert all("did you mean aten." in line for line in told)
+    reported = str(caught.value).splitlines()
+    assert [line.split("'")[1] for line in reported] == ["aten.mull", "aten.addd"]
+    assert all("did you mean aten." in line for line in reported)
 
 
 @pytest.mark.parametrize("name", ["", "gelu", "aten", "aten.", "nosuch.op", "aten.add.Tensor.more", "."])

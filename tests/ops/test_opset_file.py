@@ -42,23 +42,23 @@ def test_nothing_is_added_that_the_file_does_not_name() -> None:
     assert aten.detach.default not in parse_ops(["aten.add.Tensor"], source="f")
 
 
-def test_an_unknown_op_is_told_with_its_line_and_close_matches() -> None:
+def test_an_unknown_op_is_reported_with_its_line_and_close_matches() -> None:
     with pytest.raises(ed.OpSetError, match=r"^ops\.txt:3: .*'aten\.adds\.Tensor'.*did you mean .*aten\.add") as caught:
         parse_ops(["aten.mul", "", "aten.adds.Tensor"], source="ops.txt")
     assert len(str(caught.value).splitlines()) <= 2
 
 
 @pytest.mark.full
-def test_every_line_that_is_wrong_is_told() -> None:
+def test_every_line_that_is_wrong_is_reported() -> None:
     with pytest.raises(ed.OpSetError) as caught:
         parse_ops(["aten.add.Tensro", "aten.mul", "aten.mull", "@cores"], source="ops.txt")
-    told = str(caught.value).splitlines()
-    assert [line.split(": ")[0] for line in told] == ["ops.txt:1", "ops.txt:3", "ops.txt:4"]
-    assert "aten.add.Tensor" in told[0].partition("did you mean")[2]
-    assert "aten.mul" in told[1].partition("did you mean")[2]
+    reported = str(caught.value).splitlines()
+    assert [line.split(": ")[0] for line in reported] == ["ops.txt:1", "ops.txt:3", "ops.txt:4"]
+    assert "aten.add.Tensor" in reported[0].partition("did you mean")[2]
+    assert "aten.mul" in reported[1].partition("did you mean")[2]
 
 
-def test_an_unknown_set_is_told_with_its_line_and_the_sets_there_are() -> None:
+def test_an_unknown_set_is_reported_with_its_line_and_the_sets_there_are() -> None:
     with pytest.raises(ed.OpSetError, match=r"^ops\.txt:1: no set is called @cores; sets are @core, @prims, @infra, @tiny$"):
         parse_ops(["@cores"], source="ops.txt")
 
@@ -76,7 +76,7 @@ def test_a_file_is_read_and_names_the_set(tmp_path: Path) -> None:
     assert "mine.txt" in repr(ops)
 
 
-def test_a_file_that_is_not_there_is_told_with_the_names_of_sets() -> None:
+def test_a_file_that_is_not_there_is_reported_with_the_names_of_sets() -> None:
     with pytest.raises(ed.OpSetError, match="--ops cores: no such file, and no set of that name; give one of core, prims, infra"):
         op_set_from("cores")
 

@@ -106,7 +106,7 @@ def test_composite_means_composite_implicit_autograd() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "twin"),
+    ("op", "variant"),
     [
         (aten.add_.Tensor, aten.add.Tensor),
         (aten.add_.Scalar, aten.add.Scalar),
@@ -125,40 +125,42 @@ def test_composite_means_composite_implicit_autograd() -> None:
     ],
     ids=str,
 )
-def test_the_functional_twin(op: Any, twin: Any) -> None:
-    assert functional_twin(op) is twin
+def test_the_functional_variant(op: Any, variant: Any) -> None:
+    assert functional_twin(op) is variant
 
 
-def test_every_twin_of_aten_matches_by_schema() -> None:
+def test_every_variant_of_aten_matches_by_schema() -> None:
     found = 0
     for op in EVERY_ATEN_OP:
-        twin = functional_twin(op)
-        if twin is None:
+        variant = functional_twin(op)
+        if variant is None:
             continue
         found += 1
-        facts, theirs = facts_of(op), facts_of(twin)
-        assert not theirs.mutated, f"{op} -> {twin}: the twin writes"
-        assert not theirs.returns_alias, f"{op} -> {twin}: the twin returns a view"
+        facts, theirs = facts_of(op), facts_of(variant)
+        assert not theirs.mutated, f"{op} -> {variant}: the twin writes"
+        assert not theirs.returns_alias, f"{op} -> {variant}: the twin returns a view"
         # What the twin takes is what the op takes, in the same order, less what it only writes; types are equal. A twin may
         # take more only where eager reads it off the written tensor: dtype, layout, device, memory format.
         given_by_op = [a for i, a in enumerate(facts.arguments) if not (facts.is_out and i in facts.mutated)]
         ours = [(a.name, a.kind, a.is_list, a.optional, a.optional_items) for a in given_by_op]
         taken = [(a.name, a.kind, a.is_list, a.optional, a.optional_items) for a in theirs.arguments]
         more = [argument for argument in taken if argument not in ours]
-        assert [argument for argument in taken if argument in ours] == ours, f"{op} -> {twin}"
-        assert {argument[0] for argument in more} <= {"dtype", "layout", "device", "pin_memory", "memory_format"}, f"{op} -> {twin}"
+        assert [argument for argument in taken if argument in ours] == ours, f"{op} -> {variant}"
+        assert {argument[0] for argument in more} <= {"dtype", "layout", "device", "pin_memory", "memory_format"}, (
+            f"{op} -> {variant}"
+        )
         # One fresh value for each written argument.
-        assert len(twin._schema.returns) in (len(facts.mutated), len(op._schema.returns)), f"{op} -> {twin}"
+        assert len(variant._schema.returns) in (len(facts.mutated), len(op._schema.returns)), f"{op} -> {variant}"
         written = [facts.arguments[position].is_list for position in facts.mutated]
-        fresh = ["List" in str(value.real_type) for value in twin._schema.returns]
+        fresh = ["List" in str(value.real_type) for value in variant._schema.returns]
         if len(written) == len(fresh):
-            assert written == fresh, f"{op} -> {twin}: lists do not match"
+            assert written == fresh, f"{op} -> {variant}: lists do not match"
     assert found > 1000
 
 
-def test_an_op_that_draws_has_a_twin_that_draws() -> None:
-    pairs = [(op, twin) for op in EVERY_ATEN_OP if (twin := functional_twin(op)) is not None]
-    assert [(str(op), str(twin)) for op, twin in pairs if facts_of(op).is_random is not facts_of(twin).is_random] == []
+def test_an_op_that_draws_has_a_variant_that_draws() -> None:
+    pairs = [(op, variant) for op in EVERY_ATEN_OP if (variant := functional_twin(op)) is not None]
+    assert [(str(op), str(variant)) for op, variant in pairs if facts_of(op).is_random is not facts_of(variant).is_random] == []
 
 
 # -- calls and arguments ----------------------------------------------------------------------------------------------------

@@ -249,7 +249,7 @@ def test_what_a_linked_rule_hands_on_meets_all_other_rules_where_a_prim_is_the_o
     assert made.tolist() == [3.0]
 
 
-def test_nobody_hears_that_prims_as_strided_reads_a_typed_storage() -> None:
+def test_nobody_observes_that_prims_as_strided_reads_a_typed_storage() -> None:
     told = vars(torch.storage._warn_typed_storage_removal)
     before = dict(told)
     told.clear()

@@ -222,7 +222,7 @@ def test_a_temporary_dies_at_its_last_use() -> None:
     assert witness.alive == [[], [0], [1], [1, 2], [3]]
 
 
-def test_results_that_nobody_reads_die_at_once_and_those_answered_live() -> None:
+def test_results_that_nobody_reads_die_at_once_and_those_returned_live() -> None:
     several = program(
         [S[0]],
         [

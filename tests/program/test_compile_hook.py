@@ -73,7 +73,7 @@ def test_each_kind_of_call_has_a_graph_of_its_own() -> None:
     assert [[tuple(one.shape) for one in given] for given in hook.inputs] == [[(3,)], [(4,)]]
 
 
-def test_a_graph_calls_ops_of_the_set_alone_and_answers_a_flat_tuple_of_what_is_made() -> None:
+def test_a_graph_calls_ops_of_the_set_alone_and_returns_a_flat_tuple_of_what_is_made() -> None:
     hook, x, w = Hook(), torch.randn(3, 4), torch.randn(4)
     often(lambda: torch.native_layer_norm(x, [4], w, None, 1e-5), hook)
     (graph,) = hook.graphs
@@ -88,7 +88,7 @@ def test_a_graph_calls_ops_of_the_set_alone_and_answers_a_flat_tuple_of_what_is_
     assert hook.inputs[0][1] is w
 
 
-def test_an_op_in_place_of_a_linked_rule_is_fused_and_answers_the_callers_own_tensor() -> None:
+def test_an_op_in_place_of_a_linked_rule_is_fused_and_returns_the_callers_own_tensor() -> None:
     hook, x, y = Hook(), torch.ones(3), torch.full((3,), 2.0)
     answers = often(lambda: x.addcmul_(y, y, value=0.5), hook)
     assert all(answer is x for answer in answers)
@@ -176,7 +176,7 @@ def test_a_program_with_an_op_by_predicate_is_not_handed_over() -> None:
     assert hook.graphs == []
 
 
-def test_a_failure_of_the_hook_is_told_with_op_and_program() -> None:
+def test_a_failure_of_the_hook_is_reported_with_op_and_program() -> None:
     def hook(graph: Any, inputs: Any) -> Any:
         raise ValueError("no such instruction")
 

@@ -132,7 +132,7 @@ ESCAPES = {
 
 
 @pytest.mark.parametrize("name", ESCAPES)
-def test_what_the_caller_gets_or_a_call_writes_is_made_anew(name: str) -> None:
+def test_what_the_caller_gets_or_a_call_writes_is_made_again(name: str) -> None:
     listing = ESCAPES[name]
     assert S[1] in exposed(listing)
     assert ran_by(listing, torch.rand(3)) == [one.op for one in listing.calls]

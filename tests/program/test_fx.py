@@ -51,7 +51,7 @@ X, W = torch.randn(3, 4), torch.randn(4)
         (aten.mse_loss.default, (X, X), {}),
     ],
 )
-def test_a_graph_answers_what_the_program_does_and_writes_what_it_writes(op: Any, args: Any, kwargs: Any) -> None:
+def test_a_graph_returns_what_the_program_does_and_writes_what_it_writes(op: Any, args: Any, kwargs: Any) -> None:
     recording, values, _ = record(op, *args, ops=SMALL, **kwargs)
     listing = recording.program
     assert listing is not None
@@ -115,7 +115,7 @@ def test_a_parameter_that_nothing_reads_and_one_given_twice_are_no_more_inputs()
     assert inputs_of(listing) == (S[0], S[2])
 
 
-def test_each_node_tells_how_its_value_lay_in_memory() -> None:
+def test_each_node_reports_how_its_value_lay_in_memory() -> None:
     listing = recorded(aten.gelu.default, X.t(), ops=SMALL)
     values: dict[Slot, Any] = {}
     want = evaluate(listing, native, [X.t()], values)

@@ -92,7 +92,7 @@ def test_the_same_tensor_twice_is_one_slot_and_binds_once() -> None:
     assert evaluate(twice, native, [x, x]).tolist() == [2, 2]
 
 
-def test_a_kernel_that_answers_too_few_values_is_noticed() -> None:
+def test_a_kernel_that_returns_too_few_values_is_noticed() -> None:
     two = program([S[0]], [call([S[1], S[2]], aten.max.dim, S[0], 0)], S[1])
     with pytest.raises(ValueError, match="shorter"):
         evaluate(two, lambda op: lambda *args: (args[0],), [torch.ones(2)])
@@ -113,7 +113,7 @@ def test_slots_are_found_and_replaced_however_deep() -> None:
     assert map_slots(value, lambda slot: slot.number) == [0, (1, [2, 0]), "x", None]
 
 
-def test_reads_and_writes_are_told_by_the_schema() -> None:
+def test_reads_and_writes_are_reported_by_the_schema() -> None:
     in_place = call(None, aten.add_.Tensor, S[0], S[1], alpha=2)
     assert list(in_place.reads()) == [S[0], S[1]]
     assert list(in_place.writes()) == [S[0]]
@@ -132,7 +132,7 @@ def chain(*calls: Any, result: Slot = S[2]) -> Any:
     return program([S[0]], calls, result)
 
 
-def test_a_well_formed_program_is_answered_itself() -> None:
+def test_a_well_formed_program_is_returned_itself() -> None:
     assert check(SILU) is SILU
     for one in (
         recorded(aten.gelu_backward.default, torch.ones(3), torch.ones(3)),

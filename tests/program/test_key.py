@@ -204,7 +204,7 @@ APART: list[Any] = [
 
 
 @pytest.mark.parametrize("op", [aten.add.Scalar, aten._foreach_add.ScalarList], ids=str)
-def test_scalars_that_python_takes_for_equal_are_told_apart(op: Any) -> None:
+def test_scalars_that_python_takes_for_equal_are_distinguished(op: Any) -> None:
     listed = op is aten._foreach_add.ScalarList
     keys = [key_of(op, [[X], [scalar]] if listed else [X, scalar, 1]) for scalar in APART]
     assert [keys.index(key) for key in keys] == list(range(len(APART)))

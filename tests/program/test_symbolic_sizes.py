@@ -87,7 +87,7 @@ def test_products_and_sums_of_shapes_are_expressions() -> None:
 
 
 @pytest.mark.parametrize("compare", [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge])
-def test_a_comparison_is_told_with_its_outcome(compare: Callable[[Any, Any], bool]) -> None:
+def test_a_comparison_is_reported_with_its_outcome(compare: Callable[[Any, Any], bool]) -> None:
     told = Told()
     assert compare(sizes(told)[0], 4) is compare(6, 4)
     assert compare(4, sizes(told)[0]) is compare(4, 6)
@@ -105,7 +105,7 @@ def test_a_size_is_equal_to_itself_whatever_it_is() -> None:
     assert told.notes == []
 
 
-def test_a_truth_value_is_told() -> None:
+def test_a_truth_value_is_reported() -> None:
     told = Told()
     assert bool(sizes(told)[0])
     assert (sizes(told)[0] - 6 or 9) == 9
@@ -132,7 +132,7 @@ BY_VALUE: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", BY_VALUE)
-def test_what_needs_the_number_itself_gets_it_and_is_told(name: str) -> None:
+def test_what_needs_the_number_itself_gets_it_and_is_reported(name: str) -> None:
     told = Told()
     assert BY_VALUE[name](sizes(told)[0]) == BY_VALUE[name](6)
     assert ("x.shape[0]", 6) in told.notes
@@ -154,7 +154,7 @@ def test_a_size_counts_as_an_int_and_a_quotient_as_a_float() -> None:
         size + "6"
 
 
-def test_shapes_are_compared_as_one_question_where_their_watch_can_answer() -> None:
+def test_shapes_are_compared_as_one_question_where_their_watch_can_return() -> None:
     told = Told()
     assert sizes(told) != sizes(told, "y")
     assert sizes(told) == sizes(told)
@@ -189,7 +189,7 @@ def test_after_the_recording_sizes_are_plain_numbers() -> None:
     assert told.notes == later.notes == []
 
 
-def test_plain_tells_nobody() -> None:
+def test_plain_reports_nobody() -> None:
     told = Told()
     shape = sizes(told)
     assert plain([shape, (shape[0], "a"), 2]) == [(6, 4, 1), (6, "a"), 2]

@@ -192,8 +192,8 @@ def test_the_wheel_alone_runs_readmes_first_example_elsewhere_with_warnings_as_e
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     example = re.search(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     assert example is not None
-    told = run(python, "-I", "-W", "error", "-c", f"{example[1]}\nprint(ed.__file__, ed.__version__)", cwd=tmp_path)
-    place, version = told.splitlines()[-1].split()
+    reported = run(python, "-I", "-W", "error", "-c", f"{example[1]}\nprint(ed.__file__, ed.__version__)", cwd=tmp_path)
+    place, version = reported.splitlines()[-1].split()
     assert Path(place).is_relative_to(python.parent.parent)
     assert (
         version == run(python, "-I", "-c", "import importlib.metadata as m; print(m.version('eagerdecomp'))", cwd=tmp_path).strip()

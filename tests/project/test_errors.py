@@ -105,7 +105,7 @@ def test_the_error_of_a_gradient_has_a_line_too() -> None:
         torch.nn.functional.gelu(x).sum().backward()
 
 
-def test_a_chain_of_the_op_alone_is_not_told() -> None:
+def test_a_chain_of_the_op_alone_is_not_reported() -> None:
     assert "reached by" not in str(UnsupportedOpError("aten.a.default", "call", chain=["aten.a.default"]))
 
 
@@ -164,7 +164,7 @@ def test_a_missing_op_is_not_swallowed_by_code_that_probes_with_not_implemented(
         torch.nn.utils.parametrize.register_parametrization(layer, "weight", Halved())
 
 
-def test_every_error_tells_cause_and_cure() -> None:
+def test_every_error_reports_cause_and_cure() -> None:
     kinds = [getattr(errors, name) for name in errors.__all__]
     for kind in kinds:
         if isinstance(kind, type) and issubclass(kind, Exception):
@@ -187,7 +187,7 @@ def test_plain_errors_survive_pickling(kind: type[Exception]) -> None:
         (ed.OpSet(["aten.mul.Tensor"]) | ed.infra(), "aten.ones.default is not in "),
     ],
 )
-def test_a_set_without_the_plumbing_is_told_so_first(ops: ed.OpSet, words: str) -> None:
+def test_a_set_without_the_plumbing_is_reported_so_first(ops: ed.OpSet, words: str) -> None:
     with ed.EagerDecompMode(ops), pytest.raises(ed.UnsupportedOpError) as caught:
         torch.ones(3)
     assert str(caught.value).startswith(words)

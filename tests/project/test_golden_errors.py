@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from provoked import Heard, provoke, told
+from provoked import Provoked, as_text, provoke
 
 import eagerdecomp
 from eagerdecomp import errors
@@ -48,23 +48,23 @@ ELSEWHERE = {
 
 
 @pytest.fixture(scope="module")
-def heard(tmp_path_factory: pytest.TempPathFactory) -> list[Heard]:
+def observed(tmp_path_factory: pytest.TempPathFactory) -> list[Provoked]:
     return list(provoke(tmp_path_factory.mktemp("provoked")))
 
 
 @pytest.mark.full
-def test_every_error_says_what_is_written_down(heard: list[Heard]) -> None:
+def test_every_error_says_what_is_written_down(observed: list[Provoked]) -> None:
     written = (HERE / "golden_errors.txt").read_text(encoding="utf-8")
-    assert told(heard).split("\n\n") == written.split("\n\n")
+    assert as_text(observed).split("\n\n") == written.split("\n\n")
 
 
-def test_every_provocation_provokes(heard: list[Heard]) -> None:
-    assert [one.asked for one in heard if one.error is None or isinstance(one.error, (NameError, AttributeError))] == []
+def test_every_provocation_provokes(observed: list[Provoked]) -> None:
+    assert [one.asked for one in observed if one.error is None or isinstance(one.error, (NameError, AttributeError))] == []
 
 
 @pytest.mark.full
-def test_every_raise_of_the_library_is_provoked(heard: list[Heard]) -> None:
-    reached = {place for one in heard for place in _places(one.error)}
+def test_every_raise_of_the_library_is_provoked(observed: list[Provoked]) -> None:
+    reached = {place for one in observed for place in _places(one.error)}
     missed = {where for where, lines in _raises() if not reached & lines}
     assert missed == set(ELSEWHERE)
 

@@ -53,8 +53,8 @@ def test_import_is_silent_with_warnings_as_errors() -> None:
 def test_import_is_silent_without_numpy_too_and_leaves_the_filters_as_torch_does() -> None:
     none = "import sys, warnings; sys.modules['numpy'] = None; "
     assert python(none + "import eagerdecomp", "-W", "error") == ""
-    tell = "; print([str(one) for one in warnings.filters if 'NumPy' in str(one)])"
-    assert python(none + "import eagerdecomp" + tell) == "[]\n"
+    progress = "; print([str(one) for one in warnings.filters if 'NumPy' in str(one)])"
+    assert python(none + "import eagerdecomp" + progress) == "[]\n"
 
 
 @pytest.mark.full

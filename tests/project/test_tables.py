@@ -86,7 +86,7 @@ def test_every_name_of_infra_is_one_overload() -> None:
     assert [name for name in INFRA_NAMES if overload(name) is None] == []
 
 
-def test_every_faulty_entry_is_one_that_torch_ships_with_its_fault_told() -> None:
+def test_every_faulty_entry_is_one_that_torch_ships_with_its_fault_reported() -> None:
     shipped = {str(op) for op in full_table()}
     assert [fault.op for fault in shipped_faults.FAULTS if fault.op not in shipped] == [], (
         "torch ships these no more: the lines can go"

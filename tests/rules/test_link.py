@@ -54,7 +54,7 @@ def test_a_number_is_made_once_for_each_type() -> None:
     assert calls == [aten.full.default] * 2
 
 
-def test_values_that_python_takes_for_equal_are_told_apart_where_they_differ() -> None:
+def test_values_that_python_takes_for_equal_are_distinguished_where_they_differ() -> None:
     number, x = link(kept_numbers(), counted()[0]), torch.ones(2)
     for value in (0.0, -0.0, 0.0, 1, True, math.nan, -0.0):
         got = number(x, value)
@@ -108,7 +108,7 @@ def test_a_formula_leaves_other_dtypes_to_the_next_rules(dtype: torch.dtype) -> 
     assert two(torch.ones(2), torch.ones(2).double()) is NotImplemented
 
 
-def test_half_types_are_rounded_once_or_at_every_step() -> None:
+def test_float16_and_bfloat16_are_rounded_once_or_at_every_step() -> None:
     x = torch.randn(100).bfloat16()
     once = make_rule(aten.silu.default, silu, compute="float32")(x)
     assert torch.equal(once, (x.float() * torch.sigmoid(x.float())).bfloat16())

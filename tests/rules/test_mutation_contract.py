@@ -49,15 +49,15 @@ IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_in_place_ops_write_what_eager_writes_and_answer_the_same_object(name: str) -> None:
+def test_in_place_ops_write_what_eager_writes_and_return_the_same_object(name: str) -> None:
     write = IN_PLACE[name]
     want, got = base(), base()
     write(want)
     with ed.BackendRecorder() as recorder, ed.EagerDecompMode(ed.core_aten()):
         version = got._version
-        answered = write(got)
+        returned = write(got)
     torch.testing.assert_close(got, want)
-    assert answered is got or answered._base is got
+    assert returned is got or returned._base is got
     assert got._version == version + 1
     assert not recorder.outside(ed.core_aten())
 
@@ -144,7 +144,7 @@ OUT: dict[str, Callable[[torch.Tensor], Any]] = {
 
 @pytest.mark.parametrize("start", [(0,), (3, 4), (2, 5)])
 @pytest.mark.parametrize("name", OUT)
-def test_out_is_filled_resized_and_answered_as_eager_does(name: str, start: tuple[int, ...]) -> None:
+def test_out_is_filled_resized_and_returned_as_eager_does(name: str, start: tuple[int, ...]) -> None:
     call = OUT[name]
     want, got = torch.full(start, 9.0), torch.full(start, 9.0)
     with warnings.catch_warnings(record=True) as eager_warnings:
@@ -156,8 +156,8 @@ def test_out_is_filled_resized_and_answered_as_eager_does(name: str, start: tupl
         ed.EagerDecompMode(ed.core_aten()),
     ):
         warnings.simplefilter("always")
-        answered = call(got)
-    assert answered is got
+        returned = call(got)
+    assert returned is got
     torch.testing.assert_close(got, want)
     assert significant_strides(got) == significant_strides(want)
     assert [_resized(w) for w in our_warnings] == [_resized(w) for w in eager_warnings]
@@ -168,12 +168,12 @@ def _resized(warning: warnings.WarningMessage) -> tuple[type, str]:
     return warning.category, str(warning.message).split(" (Triggered")[0]
 
 
-def test_out_with_several_results_answers_the_tensors_given() -> None:
+def test_out_with_several_results_returns_the_tensors_given() -> None:
     values, indices = torch.empty(0), torch.empty(0, dtype=torch.long)
     with ed.EagerDecompMode(ed.core_aten()):
-        answered = torch.max(base(), 1, out=(values, indices))
-    assert answered[0] is values
-    assert answered[1] is indices
+        returned = torch.max(base(), 1, out=(values, indices))
+    assert returned[0] is values
+    assert returned[1] is indices
     assert values.tolist() == [3, 7, 11]
     assert indices.tolist() == [3, 3, 3]
 
@@ -246,8 +246,8 @@ def test_in_place_views_change_the_object_itself(name: str) -> None:
     want, got = base(), base()
     change(want)
     with ed.BackendRecorder() as recorder, ed.EagerDecompMode(ed.core_aten()):
-        answered = change(got)
-    assert answered is got
+        returned = change(got)
+    assert returned is got
     assert (got.shape, got.stride(), got.storage_offset()) == (want.shape, want.stride(), want.storage_offset())
     assert torch.equal(got, want)
     assert not recorder.outside(ed.core_aten())

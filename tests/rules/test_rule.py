@@ -134,25 +134,25 @@ def test_a_linked_rule_is_bound_to_what_runs_its_ops() -> None:
 # -- the first result -----------------------------------------------------------------------------------------------------
 
 
-def rules_answering(*answers: Any) -> list[Rule]:
-    return [make_rule(aten.silu.default, lambda answer=answer: answer, recorded=True) for answer in answers]
+def rules_returning(*results: Any) -> list[Rule]:
+    return [make_rule(aten.silu.default, lambda result=result: result, recorded=True) for result in results]
 
 
 def apply(rule: Rule) -> Any:
-    answer = rule()
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+    result = rule()
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
-def test_the_first_rule_that_covers_the_call_answers_and_no_later_one_runs() -> None:
+def test_the_first_rule_that_covers_the_call_returns_and_no_later_one_runs() -> None:
     ran: list[Rule] = []
 
     def noted(rule: Rule) -> Any:
         ran.append(rule)
         return apply(rule)
 
-    rules = rules_answering(NotImplemented, None, "late")
+    rules = rules_returning(NotImplemented, None, "late")
     assert first_applicable(aten.silu.default, rules, noted) is None
     assert ran == rules[:2]
 
@@ -166,16 +166,16 @@ def test_what_a_rule_left_is_undone_before_the_next_runs() -> None:
 
     first_applicable(
         aten.silu.default,
-        rules_answering(NotImplemented, NoRoute(aten.sin.default), "answer"),
+        rules_returning(NotImplemented, NoRoute(aten.sin.default), "answer"),
         noted,
         undo=lambda: events.append("undone"),
     )
     assert events == ["ran", "undone", "ran", "undone", "ran"]
 
 
-def test_without_an_answer_every_attempt_is_kept_with_its_reason() -> None:
+def test_without_a_result_every_attempt_is_kept_with_its_reason() -> None:
     inner = NoRoute(aten.sin.default)
-    rules = rules_answering(NotImplemented, inner)
+    rules = rules_returning(NotImplemented, inner)
     undone: list[int] = []
     with pytest.raises(NoRoute) as caught:
         first_applicable(aten.silu.default, rules, apply, undo=lambda: undone.append(1))
@@ -191,7 +191,7 @@ def test_no_rules_at_all_is_no_route_without_attempts() -> None:
 
 
 def test_an_error_of_a_rule_is_the_users_and_no_other_rule_is_tried() -> None:
-    rules = rules_answering(ValueError("mine"), "late")
+    rules = rules_returning(ValueError("mine"), "late")
     with pytest.raises(ValueError, match="mine"):
         first_applicable(aten.silu.default, rules, apply)
 

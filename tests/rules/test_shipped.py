@@ -57,7 +57,7 @@ print(*({"torch._dynamo", "sympy"} & {*sys.modules}), sep=",")
 
 
 @pytest.mark.parametrize("name", ["aten.mode.values", "aten.add_.Tensor", "aten.relu_.default", "aten.stack.out"])
-def test_what_has_a_functional_twin_gets_no_rule_that_writes_by_itself(name: str) -> None:
+def test_what_has_a_functional_variant_gets_no_rule_that_writes_by_itself(name: str) -> None:
     op = op_of(name)
     assert facts_of(op).mutated
     assert functional_twin(op) is not None

@@ -206,7 +206,7 @@ def test_torch_still_has_the_fault(fault: Fault) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS, ids=IDS)
-def test_the_mode_answers_as_eager_does(fault: Fault) -> None:
+def test_the_mode_returns_as_eager_does(fault: Fault) -> None:
     args, kwargs = CALLS[fault.op, fault.kind]
     op = op_of(fault.op)
 

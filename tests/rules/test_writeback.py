@@ -183,7 +183,7 @@ class Noted:
 
 
 @pytest.mark.parametrize("operands", range(3))
-def test_an_in_place_write_answers_the_caller_s_own_object_by_one_copy(operands: int) -> None:
+def test_an_in_place_write_returns_the_caller_s_own_object_by_one_copy(operands: int) -> None:
     noted = Noted()
     target, others = torch.zeros(2, dtype=torch.float64), [torch.ones(2)] * operands
     functional = lambda *args: sum(args[1:], torch.ones(2))  # noqa: E731
@@ -261,7 +261,7 @@ def test_an_out_of_the_right_shape_is_only_copied_into() -> None:
     assert bool((written == 1).all())
 
 
-def test_an_empty_out_is_resized_in_silence_and_takes_the_results_strides() -> None:
+def test_an_empty_out_is_resized_silently_and_takes_the_results_strides() -> None:
     written, warned, ran = out_of(torch.empty(0), torch.arange(6.0).view(3, 2).t())
     assert (tuple(written.shape), written.stride(), warned) == ((2, 3), (1, 2), [])
     assert torch.equal(written, torch.arange(6.0).view(3, 2).t())

@@ -89,7 +89,7 @@ def test_every_key_is_worth_recording_until_the_bound() -> None:
     assert not programs.worth_recording("new")
 
 
-def test_once_shapes_keep_changing_only_a_key_met_before_is_worth_recording() -> None:
+def test_once_shapes_keep_changing_only_a_key_seen_before_is_worth_recording() -> None:
     programs = table(2)
     for key in range(2):
         programs.store(key, runs(key), key)
@@ -100,7 +100,7 @@ def test_once_shapes_keep_changing_only_a_key_met_before_is_worth_recording() ->
     assert not programs.worth_recording("z")
 
 
-def test_a_cleared_cache_forgets_that_shapes_kept_changing_and_that_recordings_were_vain() -> None:
+def test_a_cleared_cache_forgets_that_shapes_kept_changing_and_that_recordings_failed() -> None:
     cache = ProgramCache(limit_per_op=1)
     programs = cache.of(cache.space("mine"), aten.silu.default)
     programs.store("a", runs("a"), "a")
@@ -111,7 +111,7 @@ def test_a_cleared_cache_forgets_that_shapes_kept_changing_and_that_recordings_w
     assert programs.worth_recording("y")
 
 
-def test_keys_met_long_ago_are_forgotten() -> None:
+def test_keys_seen_long_ago_are_forgotten() -> None:
     programs = table(1)
     programs.store(0, runs(0), 0)
     assert not programs.worth_recording("x")
@@ -128,7 +128,7 @@ def test_an_op_whose_recordings_never_become_programs_is_recorded_no_more() -> N
     assert not programs.worth_recording("key")
 
 
-def test_an_op_with_a_program_is_still_recorded_after_vain_recordings() -> None:
+def test_an_op_with_a_program_is_still_recorded_after_failed_recordings() -> None:
     programs = table()
     programs.store("a", runs("a"), "a")
     for _ in range(5):
@@ -228,7 +228,7 @@ def test_the_counts_are_those_of_all_ops_and_backends() -> None:
     assert cache.info() == CacheInfo(programs=0, evictions=1, limit_per_op=2)
 
 
-def test_after_clearing_modes_record_anew_and_answer_as_before() -> None:
+def test_after_clearing_modes_record_again_and_return_as_before() -> None:
     cache = ProgramCache()
     x = torch.arange(3.0)
     with ed.EagerDecompMode(ed.core_aten(), cache=cache, rules=[by_shape]) as mode:

@@ -82,7 +82,7 @@ def test_without_a_mode_a_callback_is_what_it_was_and_none_is_left_on() -> None:
     assert depths == [1, 0]
 
 
-def test_an_error_of_a_callback_leaves_no_mode_on_and_is_told() -> None:
+def test_an_error_of_a_callback_leaves_no_mode_on_and_is_reported() -> None:
 
     def fails(done: torch.futures.Future[Any]) -> None:
         raise KeyError("so it goes")
@@ -180,7 +180,7 @@ def copied() -> tuple[Tensor, ...]:
 @pytest.mark.full
 @pytest.mark.parametrize("run", [gathered_in, split_out, joined, copied])
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
-def test_fsdps_copies_come_to_the_set(run: Callable[[], tuple[Tensor, ...]], ops: ed.OpSet) -> None:
+def test_fsdps_copies_result_in_the_set(run: Callable[[], tuple[Tensor, ...]], ops: ed.OpSet) -> None:
     want = run()
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops):
         got = [one.clone() for one in run()]

@@ -53,7 +53,7 @@ def test_a_call_that_a_linked_rule_cannot_bring_to_the_set_goes_to_the_next_rule
 
 
 @pytest.mark.usefixtures("linked_silu")
-def test_where_no_other_rule_closes_the_error_tells_of_the_first() -> None:
+def test_where_no_other_rule_closes_the_error_says_of_the_first() -> None:
     op_set = ed.core_aten() - ["aten.sigmoid", "aten.exp"]
     with ed.EagerDecompMode(op_set, cache=ed.ProgramCache()), pytest.raises(ed.UnsupportedOpError) as caught:
         F.silu(torch.ones(2, 2))

@@ -142,7 +142,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]]] 
 @pytest.mark.full
 @given(data=st.data())
 @pytest.mark.parametrize("name", CALLS)
-def test_a_warm_program_never_answers_another_call(name: str, data: st.DataObject) -> None:
+def test_a_warm_program_never_serves_another_call(name: str, data: st.DataObject) -> None:
     call, strategies = CALLS[name]
     first = [data.draw(strategy) for strategy in strategies]
     changed = data.draw(st.integers(0, len(first) - 1), label="changed argument")

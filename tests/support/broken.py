@@ -23,7 +23,7 @@ def tried(name: str, run: Callable[..., Any] | None = None, cases: int = 400, se
     return exercised(Kernel(op, run or op, op), SPECS[name], Effort(cases, 60.0, 1, faults=1), seed)
 
 
-def told(name: str, run: Callable[..., Any] | None = None, cases: int = 400, seed: int = 0) -> list[str]:
+def reported(name: str, run: Callable[..., Any] | None = None, cases: int = 400, seed: int = 0) -> list[str]:
     """What is found first of a kernel: kinds of faults, each with what is said of it."""
     trial = tried(name, run, cases, seed)
     assert trial.cases > cases / 2 or trial.found, trial.reason

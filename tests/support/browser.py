@@ -55,7 +55,7 @@ _FLAGS = (
 )
 
 _CONSOLE = re.compile(r"CONSOLE[:(]\d+\)?\] (.*)")
-_ANSWER = re.compile(r'<script type="application/json" id="browser-answer">(.*?)</script>', re.DOTALL)
+_RESULT = re.compile(r'<script type="application/json" id="browser-result">(.*?)</script>', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Visit:
 
     dom: str
     console: tuple[str, ...]
-    answer: Any = None
+    result: Any = None
 
 
 def visit(page: Path, ask: str = "", *, fragment: str = "", width: int = 1280, dark: bool = False) -> Visit:
@@ -78,7 +78,7 @@ def visit(page: Path, ask: str = "", *, fragment: str = "", width: int = 1280, d
             page.read_text(encoding="utf-8") + (_ASKING.replace("ASK", ask.replace("</", r"<\/")) if ask else ""), "utf-8"
         )
         done = _chromium(folder, asked, fragment, width, 900, dark, "--dump-dom")
-    found = _ANSWER.search(done.stdout)
+    found = _RESULT.search(done.stdout)
     console = tuple(_CONSOLE.findall(done.stderr))
     assert not ask or found, f"the page gave no answer; its console: {console}"
     return Visit(done.stdout, console, json.loads(found[1]) if found else None)
@@ -99,16 +99,16 @@ def outside_resources(html: str) -> list[str]:
     return [where for where in loaded if not where.startswith(("#", "data:"))]
 
 
-# Neither question nor answer may end its own element. A page in a frame says the page around it.
-_ASKING = """<script>addEventListener('load',()=>{const answer=(()=>{ASK})();
-const told=document.createElement('script');told.type='application/json';told.id='browser-answer';
-told.textContent=JSON.stringify(answer===undefined?null:answer).replace(/</g,'\\\\u003c');
-document.body.append(told);if(parent!==window)parent.postMessage(told.textContent,'*')})</script>"""
+# Neither question nor result may end its own element. A page in a frame says the page around it.
+_ASKING = """<script>addEventListener('load',()=>{const result=(()=>{ASK})();
+const node=document.createElement('script');node.type='application/json';node.id='browser-result';
+node.textContent=JSON.stringify(result===undefined?null:result).replace(/</g,'\\\\u003c');
+document.body.append(node);if(parent!==window)parent.postMessage(node.textContent,'*')})</script>"""
 
 _FRAME = """<!DOCTYPE html><html style="color-scheme:light dark"><body style="margin:0">
 <iframe src="ADDRESS" style="width:WIDTHpx;height:HEIGHTpx;border:0"></iframe>
-<script>addEventListener('message',event=>{const told=document.createElement('script');told.type='application/json';
-told.id='browser-answer';told.textContent=event.data;document.body.append(told)})</script></body></html>"""
+<script>addEventListener('message',event=>{const node=document.createElement('script');node.type='application/json';
+node.id='browser-result';node.textContent=event.data;document.body.append(node)})</script></body></html>"""
 
 
 def _chromium(

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import eagerdecomp as ed
 
 ALL = ed.Verify(every=1)
-TELL = ed.Verify(every=1, on_difference="record")
+RECORD = ed.Verify(every=1, on_difference="record")
 
 
 def mode_of(kernels: dict[str, Callable[..., Any]], verify: Any = ALL, **options: Any) -> ed.EagerDecompMode:

@@ -39,11 +39,11 @@ def fresh(tensors: Iterable[torch.Tensor]) -> Tensors:
 def step(fn: Callable[..., Any], tensors: Tensors) -> tuple[Any, Any]:
     """Results and gradients of one run, random numbers from one seed."""
     torch.manual_seed(3)
-    answer = fn(*tensors)
-    answers = [one for one in (answer if isinstance(answer, (list, tuple)) else [answer]) if one.requires_grad]
-    weights = [(torch.arange(one.numel()) % 7 - 2).to(one.dtype).view(one.shape) for one in answers]
+    result = fn(*tensors)
+    results = [one for one in (result if isinstance(result, (list, tuple)) else [result]) if one.requires_grad]
+    weights = [(torch.arange(one.numel()) % 7 - 2).to(one.dtype).view(one.shape) for one in results]
     wanted = [tensor for tensor in tensors if tensor.requires_grad]
-    return answer, torch.autograd.grad(answers, wanted, weights, allow_unused=True) if answers else ()
+    return result, torch.autograd.grad(results, wanted, weights, allow_unused=True) if results else ()
 
 
 IMAGE = (2, 4, 5, 5)

@@ -57,7 +57,7 @@ def skipped(name: str, note: str = "interrupted before it was reached") -> Verdi
 
 def a_report(*verdicts: Verdict, consequences: tuple[Consequence, ...] = (), openings: tuple[Opening, ...] = ()) -> Report:
     """A report of these verdicts, or of one of each kind."""
-    told = verdicts or (
+    reported = verdicts or (
         wrong("aten.add.Tensor", "values", "strides"),
         wrong("aten.amax.default"),
         right("aten.mul.Tensor"),
@@ -66,7 +66,7 @@ def a_report(*verdicts: Verdict, consequences: tuple[Consequence, ...] = (), ope
         absent("aten.cos.default"),
         skipped("aten.rand.default"),
     )
-    return Report("mine", "standard", 3, told, consequences, openings, seconds=61.5, calls=200)
+    return Report("mine", "standard", 3, reported, consequences, openings, seconds=61.5, calls=200)
 
 
 _OPS = [

@@ -25,7 +25,7 @@ class Sharing:
     """A call, with one written tensor and perhaps one argument replaced.
 
     Attributes:
-        text: arguments of the op, or of its functional variant where `of_twin`, as text.
+        text: arguments of the op, or of its functional variant where `of_variant`, as text.
         integers: tensors of floats and bools are made int64, so that an index can be the written tensor.
         how: a name in `SHARINGS`.
         written: position of the written tensor, and of the tensor in its list.
@@ -34,7 +34,7 @@ class Sharing:
 
     op: OpOverload
     text: str
-    of_twin: bool
+    of_variant: bool
     integers: bool
     how: str
     written: tuple[int, int | None]
@@ -42,7 +42,7 @@ class Sharing:
 
     def prepare(self) -> Callable[[], Any]:
         """Make new tensors, and return the call with them."""
-        values = _arguments(self.op, self.text, self.of_twin, self.integers)
+        values = _arguments(self.op, self.text, self.of_variant, self.integers)
         SHARINGS[self.how](values, self.written, self.other)
         return lambda: _call(self.op, values)
 
@@ -60,12 +60,12 @@ def writing_ops() -> list[OpOverload]:
 def sharings(op: OpOverload, calls: int = 2) -> Iterator[Sharing]:
     """Calls of the op that eager takes when nothing shares memory, with each way to share it."""
     facts, seen = facts_of(op), set()
-    for text, of_twin in _texts(op, calls):
+    for text, of_variant in _texts(op, calls):
         for integers in (False, True):
-            kind, values = outcome(lambda: _arguments(op, text, of_twin, integers))  # noqa: B023 - called at once
+            kind, values = outcome(lambda: _arguments(op, text, of_variant, integers))  # noqa: B023 - called at once
             if kind == "error" or outcome(lambda: _call(op, values))[0] == "error":  # noqa: B023
                 continue
-            values = _arguments(op, text, of_twin, integers)
+            values = _arguments(op, text, of_variant, integers)
             found = {place: _at(values, place) for place in _places(values)}
             key = str([(place, tensor.shape, tensor.dtype) for place, tensor in found.items()])
             if key in seen:
@@ -75,16 +75,16 @@ def sharings(op: OpOverload, calls: int = 2) -> Iterator[Sharing]:
                 if written[0] not in facts.mutated:
                     continue
                 if any(size > 1 for size in target.shape):
-                    yield Sharing(op, text, of_twin, integers, "expanded", written, None)
+                    yield Sharing(op, text, of_variant, integers, "expanded", written, None)
                 if facts.is_out:
-                    yield Sharing(op, text, of_twin, integers, "expanded, of another shape", written, None)
+                    yield Sharing(op, text, of_variant, integers, "expanded, of another shape", written, None)
                 for other, tensor in found.items():
                     if other == written or tensor.dtype is not target.dtype:
                         continue
                     for how in ("same", "view") if tensor.shape == target.shape else ():
-                        yield Sharing(op, text, of_twin, integers, how, written, other)
+                        yield Sharing(op, text, of_variant, integers, how, written, other)
                     if target.numel() > 1 and tensor.numel() > 1:
-                        yield Sharing(op, text, of_twin, integers, "partial", written, other)
+                        yield Sharing(op, text, of_variant, integers, "partial", written, other)
 
 
 def refusal(run: Callable[[], Any]) -> tuple[str, str]:
@@ -96,23 +96,23 @@ def refusal(run: Callable[[], Any]) -> tuple[str, str]:
 def _texts(op: OpOverload, calls: int) -> Iterator[tuple[str, bool]]:
     own = examples_of(op)[:calls]
     yield from ((text, False) for text in own)
-    twin = functional_twin(op)
-    if twin is not None and (facts_of(op).is_out or not own):
-        yield from ((text, True) for text in examples_of(twin)[:calls])
+    variant = functional_twin(op)
+    if variant is not None and (facts_of(op).is_out or not own):
+        yield from ((text, True) for text in examples_of(variant)[:calls])
 
 
-def _arguments(op: OpOverload, text: str, of_twin: bool, integers: bool) -> list[Any]:
+def _arguments(op: OpOverload, text: str, of_variant: bool, integers: bool) -> list[Any]:
     """The arguments in the schema's order; those of a functional variant with an `out` like its result."""
 
     def make(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> Tensor:
         changed = integers and (dtype.is_floating_point or dtype is torch.bool)
         return tensor_like(sizes, strides, torch.int64 if changed else dtype)
 
-    facts, twin = facts_of(op), functional_twin(op)
+    facts, variant = facts_of(op), functional_twin(op)
     args, kwargs = parse_call(text, make)
     names = [facts.arguments[position].name for position in facts.mutated]
-    if of_twin and facts.is_out and twin is not None:
-        results = twin(*args, **kwargs)
+    if of_variant and facts.is_out and variant is not None:
+        results = variant(*args, **kwargs)
         made = [_blank(one) for one in (results if isinstance(results, (list, tuple)) else [results])]
         kwargs |= {names[0]: made} if facts.arguments[facts.mutated[0]].is_list else dict(zip(names, made, strict=True))
     return [

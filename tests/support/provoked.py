@@ -31,7 +31,7 @@ from eagerdecomp.program.ir import KernelCall, Program, Slot, check
 from eagerdecomp.rules.link import link
 from eagerdecomp.rules.rule import library_rule, rule
 
-__all__ = ["Heard", "provoke", "told"]
+__all__ = ["Provoked", "provoke", "as_text"]
 
 aten = torch.ops.aten
 core = ed.core_aten
@@ -41,12 +41,12 @@ KERNEL = functools.partial(aten.exp.default)
 
 
 @dataclass(frozen=True)
-class Heard:
+class Provoked:
     """What a provocation came to."""
 
     asked: str
     error: BaseException | None
-    told: str
+    as_text: str
 
 
 _ALL: list[tuple[str, Callable[[], Any]]] = []
@@ -72,14 +72,14 @@ def _command(line: str, **files: str) -> None:
             Path(name.replace("__", ".")).write_text(content, encoding="utf-8", errors="surrogateescape")
         err = io.StringIO()
         errors: list[Exception] = []
-        tell = main._tell
-        main._tell = lambda command, error, words: (errors.append(error), tell(command, error, words))[1]
+        progress = main._report
+        main._report = lambda command, error, words: (errors.append(error), progress(command, error, words))[1]
         try:
             with redirect_stdout(io.StringIO()), redirect_stderr(err):
                 code = main.main(line.split())
         finally:
-            main._tell = tell
-        raise _Told(f"{err.getvalue().rstrip()}\nexit code {code}") from (errors[-1] if errors else None)
+            main._report = progress
+        raise _Reported(f"{err.getvalue().rstrip()}\nexit code {code}") from (errors[-1] if errors else None)
 
     _ALL.append((f"$ eagerdecomp {line}", run))
 
@@ -94,7 +94,7 @@ _LIBRARY = {
 }
 
 
-class _Told(Exception):
+class _Reported(Exception):
     """What a command printed."""
 
 
@@ -434,7 +434,7 @@ _command("new-backend mine --device " + "a" * 30)
 _command("new-backend mine --device float")
 
 
-def provoke(folder: Path) -> Iterator[Heard]:
+def provoke(folder: Path) -> Iterator[Provoked]:
     """Each in turn, in a folder of its own."""
     sys_path = list(sys.path)
     for number, (asked, run) in enumerate(_ALL):
@@ -449,7 +449,7 @@ def provoke(folder: Path) -> Iterator[Heard]:
         for module in [one for one in sys.modules if re.fullmatch(r"\w+_module", one)]:
             del sys.modules[module]
         sys.path[:] = sys_path
-        yield Heard(asked, error, _shown(error, place))
+        yield Provoked(asked, error, _shown(error, place))
 
 
 @contextmanager
@@ -466,7 +466,7 @@ def _shown(error: BaseException | None, place: Path) -> str:
     """What an error says, without what differs between machines."""
     if error is None:
         return "nothing"
-    said = str(error) if isinstance(error, _Told) else f"{type(error).__name__}: {error}"
+    said = str(error) if isinstance(error, _Reported) else f"{type(error).__name__}: {error}"
     said = said.replace(str(place), "FOLDER").replace(str(Path(__file__).parents[1]), "tests")
     said = said.replace(torch.__version__, "VERSION")
     said = re.sub(r"((?:provoked|eagerdecomp)\.[\w.<>]+):\d+", r"\1:LINE", said)
@@ -479,10 +479,10 @@ def _shown(error: BaseException | None, place: Path) -> str:
     return re.sub(r"0x[0-9a-f]+", "0x…", said)
 
 
-def told(heard: list[Heard]) -> str:
+def as_text(observed: list[Provoked]) -> str:
     """All of it, as the file of them has it."""
     parts = []
-    for one in heard:
+    for one in observed:
         asked = "\n".join(f"> {line}" for line in one.asked.splitlines())
-        parts.append(f"{asked}\n{one.told}\n")
+        parts.append(f"{asked}\n{one.as_text}\n")
     return "\n".join(parts)

@@ -32,7 +32,7 @@ def _rules_are_toys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eagerdecomp.tracing.recorder.expected_of", lambda *_: None)
 
 
-def heard(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "own") -> tuple[Recording, Any]:
+def observed(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "own") -> tuple[Recording, Any]:
     """A recording of one rule's run, and its result."""
     rule = make_rule(op, fn, recorded=True) if source == "own" else Rule(op, fn, source, "here")
     values = arguments_of(op, args, {})
@@ -44,14 +44,14 @@ def heard(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "own")
 
 def guards(fn: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any] | None:
     """What was read, by text; None where everything counts as read."""
-    recording, _ = heard(fn, *args, **options)
+    recording, _ = observed(fn, *args, **options)
     assert recording.program is not None, recording.why_not
     return None if recording.guards is None else {one.text: value for one, value in recording.guards.items()}
 
 
 def literals(fn: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
     """The arguments of the first kernel call after its tensor."""
-    recording, _ = heard(fn, *args, **options)
+    recording, _ = observed(fn, *args, **options)
     assert recording.program is not None
     return list(recording.program.calls[0].args[1:])
 
@@ -114,7 +114,7 @@ def test_a_question_not_known_reads_everything(question: Callable[[Tensor], Any]
     assert guards(asks(question), X, Y) is None
 
 
-def test_empty_arguments_are_told_from_others() -> None:
+def test_empty_arguments_are_distinguished_from_others() -> None:
     assert guards(asks(lambda x: None), X[:0], Y[:1]) == {"self.numel() == 0": True, "other.numel() == 0": False}
 
 
@@ -280,7 +280,7 @@ def test_sizes_are_plain_numbers_to_every_rule_once_everything_is_read(op: Any) 
         self.data_ptr()  # from here on everything is read
         return op(torch.clone(self), size)  # whose own rule may hand the number on in a tensor's place
 
-    recording, result = heard(rule, X, Y)
+    recording, result = observed(rule, X, Y)
     assert recording.program is not None
     assert recording.guards is None
     assert_same(result, op(X.clone(), 2))
@@ -332,7 +332,7 @@ UNKEYED: dict[str, Callable[[Tensor], float]] = {
 
 
 @pytest.mark.parametrize("name", UNKEYED)
-def test_what_no_key_tells_is_asked_anew_at_every_call(name: str) -> None:
+def test_what_no_key_reports_is_asked_again_at_every_call(name: str) -> None:
     def fn(self: Tensor, other: Tensor) -> Tensor:
         return other * UNKEYED[name](self)
 
@@ -365,7 +365,7 @@ def test_sizes_kept_beyond_their_recording_are_numbers() -> None:
     assert kept[0] + 1 == 3
 
 
-def test_the_order_in_which_facts_are_met_does_not_matter_to_values() -> None:
+def test_the_order_in_which_facts_are_seen_does_not_matter_to_values() -> None:
     """A table that learns of a new fact drops what it knew, and handlers made before find the way."""
 
     @ed.register_decomposition(OP)
@@ -407,7 +407,7 @@ ROW_MAJOR: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", ROW_MAJOR)
-def test_results_of_row_major_tensors_that_are_taken_for_row_major_are(name: str) -> None:
+def test_results_of_contiguous_tensors_that_are_taken_for_contiguous_are(name: str) -> None:
     """For all sizes, 1 among them: the key holds the arguments' layout alone."""
     make = ROW_MAJOR[name]
     read = guards(lambda self, other: make(self, other) if make(self, other).is_contiguous() else self, X.view(2, 1, 3), Y)

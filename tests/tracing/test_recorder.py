@@ -91,7 +91,7 @@ def test_scalars_sizes_and_dtypes_are_literals() -> None:
     assert "[2]" in text
 
 
-def test_a_rule_that_answers_its_argument_is_a_program_without_calls() -> None:
+def test_a_rule_that_returns_its_argument_is_a_program_without_calls() -> None:
     @decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         return x
@@ -99,7 +99,7 @@ def test_a_rule_that_answers_its_argument_is_a_program_without_calls() -> None:
     assert str(recorded(aten.silu.default, X, rules=[silu])) == "aten.silu.default(%0):\n  return %0"
 
 
-def test_several_results_unread_results_and_literals_are_answered_in_place() -> None:
+def test_several_results_unread_results_and_literals_are_returned_in_place() -> None:
     @decomposition("aten.max.dim")
     def largest(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
         values, indices = torch.sort(x, dim, descending=True)
@@ -153,7 +153,7 @@ def test_a_kernel_of_the_backend_runs_and_the_calls_it_makes_are_its_own() -> No
 # -- random, constants, data -------------------------------------------------------------------------------------------------------
 
 
-def test_a_random_op_of_the_set_is_recorded_and_draws_anew_at_each_replay() -> None:
+def test_a_random_op_of_the_set_is_recorded_and_draws_again_at_each_replay() -> None:
     @decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         return x + torch.rand(x.shape)
@@ -194,7 +194,7 @@ def test_a_rule_that_writes_to_a_tensor_it_brings_along_is_not_recorded() -> Non
     assert recording.why_not == "writes to a tensor that its rule made outside any operator"
 
 
-def test_a_rule_that_answers_a_tensor_it_brings_along_is_not_recorded() -> None:
+def test_a_rule_that_returns_a_tensor_it_brings_along_is_not_recorded() -> None:
     @decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> Any:
         return KEPT
@@ -272,7 +272,7 @@ def test_data_read_by_an_abandoned_rule_does_not_spoil_the_next() -> None:
     assert record(aten.silu.default, -X, rules=[reads])[0].why_not.startswith("reads the data")
 
 
-def test_without_a_route_the_ends_of_the_search_are_told() -> None:
+def test_without_a_route_the_ends_of_the_search_are_reported() -> None:
     with pytest.raises(NoRoute) as caught:
         record(aten.silu.default, X, ops=["aten.mul.Tensor", *ed.infra()])
     assert caught.value.op is aten.silu.default
@@ -363,7 +363,7 @@ def test_the_chain_forgets_a_rule_that_is_done_also_after_an_error() -> None:
             pass
 
 
-def test_subclasses_that_take_operators_apart_go_first() -> None:
+def test_subclasses_that_decompose_operators_go_first() -> None:
     class Takes(torch.Tensor):
         @classmethod
         def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

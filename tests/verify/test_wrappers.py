@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from checked import ALL, TELL, WrongFrom, mode_of, silu, slightly_off
+from checked import ALL, RECORD, WrongFrom, mode_of, silu, slightly_off
 from clean_programs import CLEAN
 from on_core import CORE
 from sampled import SEED
@@ -59,7 +59,7 @@ def to_hold(dtype: torch.dtype) -> list[Any]:
 
 def held(info: Any, dtype: torch.dtype, samples: int) -> ed.Verified:
     """What is found while samples of an OpInfo, and their gradients, run twice."""
-    mode = ed.EagerDecompMode(CORE, verify=TELL, on_unsupported="fallback")
+    mode = ed.EagerDecompMode(CORE, verify=RECORD, on_unsupported="fallback")
     selection = Selection(samples=samples, dtype=dtype, grad=dtype.is_floating_point or dtype.is_complex)
     for case in cases(info, selection, SEED):
         for _ in range(2):
@@ -67,8 +67,8 @@ def held(info: Any, dtype: torch.dtype, samples: int) -> ed.Verified:
             with warnings.catch_warnings(), mode:
                 warnings.simplefilter("ignore")
                 try:
-                    answer = case.function(*args, **kwargs)
-                    made = [one for one in tree_leaves(answer) if isinstance(one, Tensor) and one.requires_grad]
+                    result = case.function(*args, **kwargs)
+                    made = [one for one in tree_leaves(result) if isinstance(one, Tensor) and one.requires_grad]
                     leaves = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor) and one.requires_grad]
                     if made and leaves and differentiable(info, selection):
                         sums = [one.abs().sum() if one.is_complex() else one.sum() for one in made]
@@ -85,16 +85,16 @@ DTYPES = (torch.float32, torch.bfloat16, torch.complex64)
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_calls_of_torchs_operator_database_differ_nowhere(dtype: torch.dtype) -> None:
-    told = {full_name(info): held(info, dtype, 1) for info in to_hold(dtype)[SEED % PART :: PART]}
-    assert not [f"{name}: {one}" for name, one in told.items() if one]
-    assert sum(one.calls for one in told.values()) > 50
+    reported = {full_name(info): held(info, dtype, 1) for info in to_hold(dtype)[SEED % PART :: PART]}
+    assert not [f"{name}: {one}" for name, one in reported.items() if one]
+    assert sum(one.calls for one in reported.values()) > 50
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_no_call_of_torchs_operator_database_differs(dtype: torch.dtype) -> None:
-    told = {full_name(info): held(info, dtype, 3) for info in to_hold(dtype)}
-    assert not [f"{name}: {one}" for name, one in told.items() if one]
+    reported = {full_name(info): held(info, dtype, 3) for info in to_hold(dtype)}
+    assert not [f"{name}: {one}" for name, one in reported.items() if one]
 
 
 # -- which calls are checked --------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_the_first_calls_of_a_kind_are_checked_and_then_one_of_so_many(spec: ed.
     assert mode.verified.calls == checked + (spec.first > 0 or spec.every == 1)
 
 
-def test_kinds_without_end_are_not_all_checked_anew() -> None:
+def test_kinds_without_end_are_not_all_checked_again() -> None:
     mode = mode_of({"aten.exp.default": right(aten.exp.default)}, ed.Verify(every=100, first=1))
     tensors = [torch.ones(size) for size in range(1, 1065)]
     with mode:
@@ -224,7 +224,7 @@ def test_no_tensor_is_kept_beyond_its_call() -> None:
         return [weakref.ref(one) for one in (x, y)]
 
     for kernels in ({}, {"aten.sigmoid.default": slightly_off}):
-        mode = mode_of(kernels, TELL)
+        mode = mode_of(kernels, RECORD)
         seen = run(mode)
         gc.collect()
         assert [one() for one in seen] == [None, None]
@@ -242,7 +242,7 @@ def test_a_difference_that_is_recorded_changes_nothing() -> None:
         return y.tolist(), x.grad.tolist(), torch.get_rng_state().tolist(), mode  # type: ignore[union-attr]
 
     *want, _ = run(None)
-    *have, mode = run(TELL)
+    *have, mode = run(RECORD)
     assert have == want
     assert mode.verified.differences >= 3
     assert {one.culprit.op for one in mode.verified.found} == {"aten.sigmoid.default"}
@@ -305,7 +305,7 @@ def test_calls_of_many_threads_are_all_counted() -> None:
 @pytest.mark.full
 def test_an_installed_backend_is_checked_too() -> None:
     backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": slightly_off})
-    with ed.install(backend, "cpu", verify=TELL) as handle:
+    with ed.install(backend, "cpu", verify=RECORD) as handle:
         silu()
         torch.sigmoid(torch.randn(3))
     assert {one.culprit.op for one in handle.verified.found} == {"aten.sigmoid.default"}
@@ -322,7 +322,7 @@ def test_an_installed_backend_is_checked_too() -> None:
 
 def test_a_recording_mode_is_checked_and_names_the_kernel_where_it_stands() -> None:
     backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": slightly_off})
-    with ed.RecordingMode(backend, verify=TELL) as mode:
+    with ed.RecordingMode(backend, verify=RECORD) as mode:
         silu()
     (blame,) = mode.verified.found
     assert "slightly_off" in blame.culprit.name
@@ -330,7 +330,7 @@ def test_a_recording_mode_is_checked_and_names_the_kernel_where_it_stands() -> N
 
 
 def test_with_preflight_too() -> None:
-    mode = mode_of({"aten.sigmoid.default": slightly_off}, TELL, preflight=True)
+    mode = mode_of({"aten.sigmoid.default": slightly_off}, RECORD, preflight=True)
     with mode:
         F.silu(torch.randn(3, requires_grad=True))
     assert mode.verified
@@ -355,7 +355,7 @@ def test_a_kernel_without_memory_raises_as_ever(error: type[Exception]) -> None:
     def full(x: torch.Tensor) -> torch.Tensor:
         raise error("no memory")
 
-    mode = mode_of({"aten.sigmoid.default": full}, TELL)
+    mode = mode_of({"aten.sigmoid.default": full}, RECORD)
     with pytest.raises(error, match="no memory"), mode:
         F.silu(torch.ones(3))
     assert not mode.verified
@@ -429,7 +429,7 @@ def test_a_fake_tensor_mode_leaves_the_errors_of_fake_tensors() -> None:
 
 
 def test_what_metadata_a_meta_tensor_has_is_compared() -> None:
-    mode = mode_of({"aten.exp.default": lambda x: torch.empty_like(x, dtype=torch.float64)}, TELL)
+    mode = mode_of({"aten.exp.default": lambda x: torch.empty_like(x, dtype=torch.float64)}, RECORD)
     with mode:
         torch.exp(torch.ones(3, device="meta"))
     (blame,) = mode.verified.found
@@ -441,7 +441,7 @@ def test_a_nested_result_where_eager_s_is_not_is_a_difference() -> None:
     def nested(x: Tensor) -> Tensor:
         return aten._nested_tensor_from_tensor_list([x, x])
 
-    with mode_of({"aten.exp.default": nested}, TELL) as mode:
+    with mode_of({"aten.exp.default": nested}, RECORD) as mode:
         torch.exp(torch.ones(3))
     (blame,) = mode.verified.found
     assert (blame.difference.kind, blame.difference.got) == ("layout", "nested")

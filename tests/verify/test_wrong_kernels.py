@@ -76,7 +76,7 @@ def test_a_wrong_kernel_is_named_at_its_first_wrong_call(name: str) -> None:
         assert "no memory left" in str(caught.value.__cause__)
 
 
-def test_a_kernel_within_an_op_is_told_with_the_call_that_led_to_it() -> None:
+def test_a_kernel_within_an_op_is_reported_with_the_call_that_led_to_it() -> None:
     with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.sigmoid.default": slightly_off}, "cpu"):
         silu()
     assert caught.value.blame.culprit.chain == ("aten.silu.default(f32[3, 4])",)
@@ -85,7 +85,7 @@ def test_a_kernel_within_an_op_is_told_with_the_call_that_led_to_it() -> None:
     assert str(again) == str(caught.value)
 
 
-def test_a_wrong_kernel_is_found_in_the_backward_pass_and_the_line_of_it_is_told() -> None:
+def test_a_wrong_kernel_is_found_in_the_backward_pass_and_the_line_of_it_is_reported() -> None:
     x = torch.randn(5, requires_grad=True)
     loss = torch.tanh(x).sum()  # outside: only its gradient comes to the mode
     with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.mul.Tensor": lambda x, y: x * y * 1.01}, "cpu"):

@@ -68,10 +68,10 @@ def _kernel(op: Any, name: str, kernel: Callable[..., Any]) -> Callable[..., Any
             with np.errstate(all="ignore"):
                 return kernel(*args, **kwargs)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            told = _meta_error(op, args, kwargs)
+            expected = _meta_error(op, args, kwargs)
             ours = isinstance(error, (RuntimeError, IndexError))
-            if told is not None and (not ours or type(told) is type(error)):
-                raise told from None
+            if expected is not None and (not ours or type(expected) is type(error)):
+                raise expected from None
             if ours:
                 raise
             kind = NotImplementedError if isinstance(error, TypeError) else RuntimeError

@@ -64,11 +64,11 @@ def _run(args: argparse.Namespace) -> int:
     names = (args.backend, args.against) if args.backend != args.against else None
     progress = SoFar(sys.stderr)
 
-    def tell(compared: int, diverging: int) -> None:
-        progress.tell(f"calls compared: {compared}  diverging: {diverging}")
+    def show_counts(compared: int, diverging: int) -> None:
+        progress.report(f"calls compared: {compared}  diverging: {diverging}")
 
     try:
-        watch = Comparing(*sides, rules=rules, on_unsupported=args.on_unsupported, names=names, progress=tell)
+        watch = Comparing(*sides, rules=rules, on_unsupported=args.on_unsupported, names=names, progress=show_counts)
     except ValueError as error:
         raise UsageError(str(error)) from None
     with output_file("--json", args.json) as write, output_file("--markdown", args.markdown) as write_markdown:

@@ -120,7 +120,7 @@ def _report(args: argparse.Namespace, backend: Backend, ops: list[str] | None) -
         named = replace(named, backend=f"{named.backend}()")
     lines: list[Progress] = []
 
-    def tell(done: int, total: int, verdict: Verdict | None) -> None:
+    def report(done: int, total: int, verdict: Verdict | None) -> None:
         if verdict is None:
             lines.append(Progress(total, sys.stderr))
         else:
@@ -138,7 +138,7 @@ def _report(args: argparse.Namespace, backend: Backend, ops: list[str] | None) -
             seed=args.seed,
             isolate=False if args.in_process else None,
             processes=args.processes,
-            progress=tell,
+            progress=report,
             named=named,
         )
     finally:

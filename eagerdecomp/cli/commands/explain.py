@@ -57,14 +57,14 @@ def _run(args: argparse.Namespace) -> int:
     op = one_overload(args.op, values, named)
     with output_file("--json", args.json) as write:
         try:
-            told = explain(op, *values, supported_ops=ops, rules=rules, **named)
+            explanation = explain(op, *values, supported_ops=ops, rules=rules, **named)
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             if isinstance(error, EagerDecompError):
                 raise
             raise UsageError(f"the call fails: {str(error).splitlines()[0]}", FAILED) from None
-        shown(args)(str(told))
-        write(json.dumps(told.as_dict(), indent=2) + "\n")
-    return FAILED if told.verdict.startswith("no route") else 0
+        shown(args)(str(explanation))
+        write(json.dumps(explanation.as_dict(), indent=2) + "\n")
+    return FAILED if explanation.verdict.startswith("no route") else 0
 
 
 COMMAND = Command("explain", _configure, _run, _EPILOG)

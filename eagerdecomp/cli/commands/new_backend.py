@@ -50,8 +50,8 @@ def _run(args: argparse.Namespace) -> int:
         ]
         shown(args)("\n".join([*(f"wrote {path}" for path in written), "", "next:", *(f"  {command}" for command in commands)]))
         names = [path.relative_to(folder).as_posix() for path in written]
-        told = {"name": args.name, "device": args.device, "folder": str(folder), "files": names, "next": commands}
-        write(json.dumps(told, indent=2) + "\n")
+        summary = {"name": args.name, "device": args.device, "folder": str(folder), "files": names, "next": commands}
+        write(json.dumps(summary, indent=2) + "\n")
     return 0
 
 

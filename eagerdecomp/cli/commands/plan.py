@@ -92,7 +92,7 @@ def _run(args: argparse.Namespace) -> int:
             ops=wanted,
             model=factory,
             rules=rules,
-            progress=lambda part, what: progress.tell((number + part) / plans, f"{words}{what}".strip()),
+            progress=lambda part, what: progress.report((number + part) / plans, f"{words}{what}".strip()),
             **more,
         )
 
@@ -108,9 +108,9 @@ def _run(args: argparse.Namespace) -> int:
             write_html(made.to_html(beside))
     if args.allowlist:
         _write_allowlist(args.allowlist, made)
-    told = sys.stderr if args.json == "-" else sys.stdout
+    stream = sys.stderr if args.json == "-" else sys.stdout
     if old is not None:
-        print(f"\ncompared with {args.compare}:\n{made.compare(old)}", file=told)
+        print(f"\ncompared with {args.compare}:\n{made.compare(old)}", file=stream)
     if args.require == "no-worse":
         assert old is not None
         return FAILED if made.compare(old).lost else 0

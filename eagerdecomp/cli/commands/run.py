@@ -199,22 +199,22 @@ def _baseline(script: Script) -> tuple[float | None, str, list[str]]:
     The seconds are None, with a note, where it failed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        told, printed = Path(folder, "seconds"), Path(folder, "stdout")
+        seconds_file, printed = Path(folder, "seconds"), Path(folder, "stdout")
         command = [
             sys.executable,
             "-m",
             "eagerdecomp",
             "run",
             "--plain-seconds-to",
-            str(told),
+            str(seconds_file),
             *(["-m"] if script.is_module else []),
         ]
         quiet = subprocess.DEVNULL
         with printed.open("wb") as stdout:
             ended = subprocess.run([*command, script.name, *script.args], stdin=quiet, stdout=stdout, stderr=quiet, check=False)
         output = decoded(printed.read_bytes())
-        if ended.returncode == 0 and told.exists():
-            return float(told.read_text(encoding="utf-8")), output, []
+        if ended.returncode == 0 and seconds_file.exists():
+            return float(seconds_file.read_text(encoding="utf-8")), output, []
     return None, output, [f"the plain run ended with exit code {ended.returncode}, so its time says nothing"]
 
 

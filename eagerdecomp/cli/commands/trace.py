@@ -114,12 +114,12 @@ def _traceable(spec: str, factory: Any, *, forward: bool) -> tuple[Callable[...,
         if forward:
             with torch.no_grad():
                 return model(*args, **kwargs)
-        answer = model(*args, **kwargs)
-        ends = [one for one in tensors_in([list(answer.values()) if isinstance(answer, Mapping) else answer]) if one.requires_grad]
+        result = model(*args, **kwargs)
+        ends = [one for one in tensors_in([list(result.values()) if isinstance(result, Mapping) else result]) if one.requires_grad]
         weights = [one for one in model.parameters() if one.requires_grad] if isinstance(model, torch.nn.Module) else []
         if not ends or not weights:
-            return answer
-        return answer, torch.autograd.grad(ends, weights, [torch.ones_like(end) for end in ends], allow_unused=True)
+            return result
+        return result, torch.autograd.grad(ends, weights, [torch.ones_like(end) for end in ends], allow_unused=True)
 
     step.__signature__ = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)  # type: ignore[attr-defined]
     return step, given, named

@@ -30,9 +30,9 @@ def report_junit(report: Report, *, families: Mapping[str, str] | None = None) -
     consequences = by_blamed(report)
     for verdict in ordered(report):
         _case(suite, verdict, consequences.get(str(verdict.op), ()), (families or {}).get(str(verdict.op), ""))
-    for name, kind, told in _beside(report):
+    for name, kind, names in _beside(report):
         case = ElementTree.SubElement(suite, "testcase", classname="conformance", name=name, time="0")
-        ElementTree.SubElement(case, kind, message=one_line(told.partition("\n")[0]), type=name).text = told
+        ElementTree.SubElement(case, kind, message=one_line(names.partition("\n")[0]), type=name).text = names
     cases = list(suite.iter("testcase"))
     for element in (suites, suite):
         element.set("tests", str(len(cases)))
@@ -51,13 +51,13 @@ def _case(suite: ElementTree.Element, verdict: Verdict, consequences: tuple[Cons
         first = verdict.failures[0]
         message = one_line(f"{first.property}: {first.message}")
         failure = ElementTree.SubElement(case, "failure", message=message, type=one_line(", ".join(verdict.broken)))
-        failure.text = printable("\n\n".join(_told(verdict, consequences)))
+        failure.text = printable("\n\n".join(_reported(verdict, consequences)))
     elif verdict.state != "right":
-        told = STATE_WORDS[verdict.state] + (f": {verdict.note}" if verdict.note else "")
-        ElementTree.SubElement(case, "skipped", message=one_line(told))
+        names = STATE_WORDS[verdict.state] + (f": {verdict.note}" if verdict.note else "")
+        ElementTree.SubElement(case, "skipped", message=one_line(names))
 
 
-def _told(verdict: Verdict, consequences: tuple[Consequence, ...]) -> Iterator[str]:
+def _reported(verdict: Verdict, consequences: tuple[Consequence, ...]) -> Iterator[str]:
     for one in verdict.failures:
         parts = [f"{one.property}: {one.message}", *details(one)]
         parts += ["reproducer:", one.reproducer.rstrip()] if one.reproducer else []
@@ -69,10 +69,10 @@ def _told(verdict: Verdict, consequences: tuple[Consequence, ...]) -> Iterator[s
 def _beside(report: Report) -> Iterator[tuple[str, str, str]]:
     """Other failures: name, element, message."""
     if report.stale:
-        told = [printable(f"{name}: {stale_because(name)}") for name in report.stale]
-        yield "stale absences", "failure", "\n".join([f"{len(told)} declared absent that are not", *told])
+        names = [printable(f"{name}: {stale_because(name)}") for name in report.stale]
+        yield "stale absences", "failure", "\n".join([f"{len(names)} declared absent that are not", *names])
     if report.undeclared:
-        told = list(map(printable, report.undeclared))
-        yield "undeclared absences", "failure", "\n".join([f"{len(told)} absent that the manifest does not declare", *told])
+        names = list(map(printable, report.undeclared))
+        yield "undeclared absences", "failure", "\n".join([f"{len(names)} absent that the manifest does not declare", *names])
     if report.interrupted:
         yield "the whole run", "error", f"{head(report)}: what it had not reached is not exercised"

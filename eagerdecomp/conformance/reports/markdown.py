@@ -43,14 +43,14 @@ def report_markdown(report: Report, *, comparison: Comparison | None = None) -> 
     parts: list[str] = []
     untold: list[str] = []
     for verdict in wrong:
-        told = _kernel(verdict, consequences.get(str(verdict.op), ()))
-        if len(told) + 2 > room:
-            told = _kernel(verdict, consequences.get(str(verdict.op), ()), scripts=False)
-        if len(told) + 2 > room:
+        names = _kernel(verdict, consequences.get(str(verdict.op), ()))
+        if len(names) + 2 > room:
+            names = _kernel(verdict, consequences.get(str(verdict.op), ()), scripts=False)
+        if len(names) + 2 > room:
             untold.append(str(verdict.op))
         else:
-            parts.append(told)
-            room -= len(told) + 2
+            parts.append(names)
+            room -= len(names) + 2
     if untold:
         parts.append(f"wrong too, and left out here for want of space: {len(untold)} ({_names(untold)})")
     return "\n\n".join([*before, *parts, *after]) + "\n"
@@ -67,12 +67,12 @@ def _counts(report: Report) -> str:
 
 def _compared(comparison: Comparison) -> Iterator[str]:
     yield "**Worse than before.**" if comparison.worse else "Nothing is worse than before."
-    for direction, told in DIRECTIONS.items():
+    for direction, names in DIRECTIONS.items():
         found = comparison.changes_to(direction)
         if found:
-            yield "\n".join([f"{told}: {len(found)}", "", *(f"- {_text(str(change))}" for change in found)])
-    told = f"as before: {comparison.same}"
-    yield told + (f"; not compared, known to one of the runs alone: {len(comparison.apart)}" if comparison.apart else "")
+            yield "\n".join([f"{names}: {len(found)}", "", *(f"- {_text(str(change))}" for change in found)])
+    names = f"as before: {comparison.same}"
+    yield names + (f"; not compared, known to one of the runs alone: {len(comparison.apart)}" if comparison.apart else "")
     if comparison.notes:
         yield "\n".join(f"- note: {_text(note)}" for note in comparison.notes)
 
@@ -82,8 +82,8 @@ def _kernel(verdict: Verdict, consequences: Sequence[Consequence], *, scripts: b
     lines = [f"<details><summary>{_code(str(verdict.op))}: <b>{_text(', '.join(verdict.broken))}</b>. {first}</summary>"]
     for failure in verdict.failures:
         lines.append(f"<b>{_text(failure.property)}</b>: {_text(_cut(failure.message, _LINES, _CHARACTERS))}")
-        told = details(failure)
-        lines += [_block(_cut("\n".join(told), _LINES, _CHARACTERS))] if told else []
+        names = details(failure)
+        lines += [_block(_cut("\n".join(names), _LINES, _CHARACTERS))] if names else []
         if failure.reproducer and scripts and len(failure.reproducer) <= _SCRIPT:
             lines.append(
                 f"<details><summary>a script that shows it</summary>\n\n{_block(failure.reproducer, 'python')}\n\n</details>"
@@ -96,8 +96,8 @@ def _kernel(verdict: Verdict, consequences: Sequence[Consequence], *, scripts: b
 
 def _absences(report: Report) -> Iterator[str]:
     if report.stale:
-        told = [f"- {_code(name)}: {_text(stale_because(name))}" for name in report.stale]
-        yield "\n".join([f"**Declared absent, and not: {len(told)}**", "", *told])
+        names = [f"- {_code(name)}: {_text(stale_because(name))}" for name in report.stale]
+        yield "\n".join([f"**Declared absent, and not: {len(names)}**", "", *names])
     if report.undeclared:
         yield f"**Absent, and not declared: {len(report.undeclared)}** ({_names(report.undeclared)})"
 

@@ -77,20 +77,20 @@ def _verdicts(report: Report) -> list[tuple[str, str]]:
     """Sentences, each with a CSS class."""
     counts = report.counts
     ran = counts["wrong"] + counts["right"]
-    told = []
+    names = []
     if counts["wrong"]:
-        told.append(
+        names.append(
             ("bad", f"{counts['wrong']} of {counted(ran, 'kernel')} exercised {'is' if counts['wrong'] == 1 else 'are'} wrong.")
         )
     elif ran:
-        told.append(("good", f"Nothing wrong was found in {counted(ran, 'kernel')} exercised."))
+        names.append(("good", f"Nothing wrong was found in {counted(ran, 'kernel')} exercised."))
     else:
-        told.append(("quiet", "No kernel was exercised."))
+        names.append(("quiet", "No kernel was exercised."))
     if report.interrupted:
-        told.append(("warn", "The run was cut short: what it had not reached is not exercised."))
+        names.append(("warn", "The run was cut short: what it had not reached is not exercised."))
     if report.stale or report.undeclared:
-        told.append(("bad", "The manifest of absences does not hold."))
-    return told
+        names.append(("bad", "The manifest of absences does not hold."))
+    return names
 
 
 def _facts(report: Report) -> dict[str, str]:
@@ -107,8 +107,8 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
     tiles = [(str(state), count_text(number), STATE_WORDS[state]) for state, number in report.counts.items()]
     if report.calls:
         ops = len({str(one.op) for one in report.consequences})
-        told = f"calls of decomposed ops compared; {counted(ops, 'op')} wrong by a kernel's fault"
-        tiles.append(("decomposed ops", count_text(report.calls), told))
+        names = f"calls of decomposed ops compared; {counted(ops, 'op')} wrong by a kernel's fault"
+        tiles.append(("decomposed ops", count_text(report.calls), names))
     return tiles
 
 

@@ -109,11 +109,11 @@ def _absences(report: Report, by_name: bool, width: int) -> list[str]:
     lines = [f"absent: {counted(len(names), 'kernel')} of Core ATen" + ("" if by_name else ", not listed")] if names else []
     lines += _indented(names, "  ", width) if by_name else []
     if report.stale:
-        told = [one_line(f"{name}: {stale_because(name)}") for name in report.stale]
-        lines += [f"stale: {len(told)} declared absent that are not", *_indented(told, "  ", width)]
+        heading = [one_line(f"{name}: {stale_because(name)}") for name in report.stale]
+        lines += [f"stale: {len(heading)} declared absent that are not", *_indented(heading, "  ", width)]
     if report.undeclared:
-        told = list(map(one_line, report.undeclared))
-        lines += [f"undeclared: {len(told)} absent that the manifest does not declare", *_indented(told, "  ", width)]
+        heading = list(map(one_line, report.undeclared))
+        lines += [f"undeclared: {len(heading)} absent that the manifest does not declare", *_indented(heading, "  ", width)]
     return lines
 
 
@@ -133,12 +133,12 @@ def _next(report: Report) -> list[str]:
 
 
 def _verdict(report: Report) -> str:
-    told = [f"{report.counts['wrong']} wrong"] if report.counts["wrong"] else []
-    told += [f"{counted(len(report.stale), 'stale absence')}"] if report.stale else []
-    told += [f"{counted(len(report.undeclared), 'undeclared absence')}"] if report.undeclared else []
-    told += ["cut short"] if report.interrupted else []
+    names = [f"{report.counts['wrong']} wrong"] if report.counts["wrong"] else []
+    names += [f"{counted(len(report.stale), 'stale absence')}"] if report.stale else []
+    names += [f"{counted(len(report.undeclared), 'undeclared absence')}"] if report.undeclared else []
+    names += ["cut short"] if report.interrupted else []
     ran = report.counts["wrong"] + report.counts["right"]
-    return f"not conformant: {', '.join(told)}" if told else f"nothing wrong found in {counted(ran, 'kernel')} exercised"
+    return f"not conformant: {', '.join(names)}" if names else f"nothing wrong found in {counted(ran, 'kernel')} exercised"
 
 
 def _indented(texts: Iterable[str], indent: str, width: int) -> list[str]:

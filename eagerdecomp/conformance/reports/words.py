@@ -79,8 +79,8 @@ def by_note(verdicts: Iterable[Verdict]) -> Mapping[str, tuple[str, ...]]:
 
 def details(failure: Failure) -> list[str]:
     """The call that shows a failure, what was expected and what came, as far as they are known, each with its label."""
-    told = (("call", failure.example), ("expected", failure.expected), ("got", failure.got))
-    return [f"{label}: {text}" for label, text in told if text]
+    names = (("call", failure.example), ("expected", failure.expected), ("got", failure.got))
+    return [f"{label}: {text}" for label, text in names if text]
 
 
 def script_key(failure: Failure) -> tuple[str, str]:

@@ -68,7 +68,7 @@ def _refused_sum(scalar: bool, bools: bool = False) -> _Drawn:
     def call(draw: Draw) -> Call:
         kind = draw.pick("refused", kinds)
         if kind == "truths":
-            return _truths(draw, scalar)
+            return _bools(draw, scalar)
         if kind == "shapes":
             return _shapes(draw)
         dtype = draw.pick("dtype", {"fraction": INTEGERS, "complex": FLOATS, "bool": NUMBERS}[kind])
@@ -79,7 +79,7 @@ def _refused_sum(scalar: bool, bools: bool = False) -> _Drawn:
     return call
 
 
-def _truths(draw: Draw, scalar: bool) -> Call:
+def _bools(draw: Draw, scalar: bool) -> Call:
     """Two operands of which one at least is a truth."""
     which = draw.pick("truths", ("both", "other", "both", "self"))
     dtype = draw.pick("dtype", NUMBERS)

@@ -92,10 +92,10 @@ def _constant_pad(draw: Draw) -> Call:
     pads: list[int] = []
     for dim in range(draw.pick(f"padded of {made.dim()}", range(made.dim(), -1, -1))):
         size = made.shape[-1 - dim]
-        before, behind = draw.pick("before", (1, 0, 2, -1, 5, -2)), draw.pick("behind", (2, 0, 1, -1, 3, -2))
-        if before + behind + size < 0 or -before > size or -behind > size:
-            before, behind = 0, 1
-        pads += [before, behind]
+        before, after = draw.pick("before", (1, 0, 2, -1, 5, -2)), draw.pick("behind", (2, 0, 1, -1, 3, -2))
+        if before + after + size < 0 or -before > size or -after > size:
+            before, after = 0, 1
+        pads += [before, after]
     value: Any = draw.pick("value", ("left out", 0, 1.5, -2, math.nan, math.inf, True, -0.0, 1e-3, 2 - 1j))
     if value == "left out":
         return Call([made, pads])
@@ -137,10 +137,10 @@ def _padding(rank: int, *, reflected: bool) -> Callable[[Draw], Call]:
         pads: list[int] = []
         for size in reversed(own):
             most = size - 1 if reflected else size + 2
-            before, behind = (min(most, draw.pick(name, (1, 0, 2, 3, 9, -1))) for name in ("before", "behind"))
-            if size + before + behind < 1:
-                before = behind = 0
-            pads += [before, behind]
+            before, after = (min(most, draw.pick(name, (1, 0, 2, 3, 9, -1))) for name in ("before", "behind"))
+            if size + before + after < 1:
+                before = after = 0
+            pads += [before, after]
         return Call([tensor(draw, "self", dtype, sizes, _FILLS), pads])
 
     return call

@@ -50,16 +50,16 @@ _MANY = ([16384], [128, 128], [4, 64, 64], [8192, 2], [3, 5461], [127, 129], [2,
 _LOTS = ([2**20], [1024, 1024])
 
 
-def _answers(kernel: Kernel, call: Call, times: int) -> list[Any]:
+def _results(kernel: Kernel, call: Call, times: int) -> list[Any]:
     """The results of so many calls, on the CPU."""
     kernel.require_claim(call)
     found = []
     for _ in range(times):
         ours = given(call.args, call.kwargs, kernel.device)
-        answer, seen = observe(kernel.run, ours.args, ours.kwargs)
+        result, seen = observe(kernel.run, ours.args, ours.kwargs)
         if seen.error is not None:
             raise Skip(f"refused: {seen.error}")
-        found.append(home(answer))
+        found.append(home(result))
     return found
 
 
@@ -72,10 +72,10 @@ def _follows(law: distribution_tests.Law, sizes: Sequence[Sequence[int]]) -> Cal
         call = Call([size], {} if dtype is None else {"dtype": dtype})
         seed = draw.seed()
         with distribution_tests.seeded(seed, kernel.device):
-            answers = _answers(kernel, call, 2 if sizes is _MANY else 1)
-        if any(not isinstance(one, Tensor) or list(one.shape) != size for one in answers):
+            results = _results(kernel, call, 2 if sizes is _MANY else 1)
+        if any(not isinstance(one, Tensor) or list(one.shape) != size for one in results):
             raise Skip("found by a single call")
-        sample = torch.cat([one.flatten() for one in answers])
+        sample = torch.cat([one.flatten() for one in results])
         if sample.is_complex():
             # Real and imaginary parts are numbers of their own; of normal ones each has half of the variance.
             sample = torch.view_as_real(sample) * (math.sqrt(2) if law is distribution_tests.NORMAL else 1.0)
@@ -92,16 +92,16 @@ def _seed(draws: Callable[[Draw], Call]) -> Callable[[Kernel, Spec, Draw], Fault
         call, seed = draws(draw), 1 + draw.seed()
         before = draw.pick("calls before", (0, 1, 3))
         with distribution_tests.seeded(seed, kernel.device):
-            one, other = (_bits_of(answer) for answer in _answers(kernel, call, 2))
-            _answers(kernel, call, before)
+            one, other = (_bits_of(result) for result in _results(kernel, call, 2))
+            _results(kernel, call, before)
             state = torch.get_rng_state()
-            third = _bits_of(*_answers(kernel, call, 1))
+            third = _bits_of(*_results(kernel, call, 1))
             torch.set_rng_state(state)
-            kept = kernel.device != "cpu" or third == _bits_of(*_answers(kernel, call, 1))
+            kept = kernel.device != "cpu" or third == _bits_of(*_results(kernel, call, 1))
             torch.manual_seed(seed)
-            again = [_bits_of(answer) for answer in _answers(kernel, call, 2)]
+            again = [_bits_of(result) for result in _results(kernel, call, 2)]
             torch.manual_seed(seed + 1)
-            apart = _bits_of(*_answers(kernel, call, 1))
+            apart = _bits_of(*_results(kernel, call, 1))
 
         def fault(message: str) -> Fault:
             return Fault("seed", message, call=call)
@@ -117,8 +117,8 @@ def _seed(draws: Callable[[Draw], Call]) -> Callable[[Kernel, Spec, Draw], Fault
     return broken
 
 
-def _bits_of(answer: Any) -> list[Any]:
-    leaves = [leaf for leaf in leaves_of(answer) if isinstance(leaf, Tensor)]
+def _bits_of(result: Any) -> list[Any]:
+    leaves = [leaf for leaf in leaves_of(result) if isinstance(leaf, Tensor)]
     return [(torch.view_as_real(leaf) if leaf.is_complex() else leaf).tolist() for leaf in leaves]
 
 
@@ -167,7 +167,7 @@ def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, D
         count, times = draw.pick("n", cases)
         call, seed = Call([count]), draw.seed()
         with distribution_tests.seeded(seed, kernel.device):
-            found = torch.stack([answer.long() for answer in _answers(kernel, call, times)])
+            found = torch.stack([result.long() for result in _results(kernel, call, times)])
         if found.shape != (times, count) or not bool(((found >= 0) & (found < count)).all()):
             raise Skip("found by a single call")
         whole = found[:, : count // 4 * 4]
@@ -257,7 +257,7 @@ def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, 
             empty = torch.rand(size, generator=draw.generator()) < 0.5
         call = Call([(~empty).to(dtype), portion, train])
         with distribution_tests.seeded(seed, kernel.device):
-            masks = [answer[1] for answer in _answers(kernel, call, 2)]
+            masks = [result[1] for result in _results(kernel, call, 2)]
         if any(mask.dtype is not torch.bool or list(mask.shape) != size for mask in masks):
             raise Skip("found by a single call")
         kept = torch.cat([mask.flatten() for mask in masks])
@@ -288,7 +288,7 @@ def _drops_as_many(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     portion = draw.pick("p", (0.1, 0.9, 0.01, 0.99, 0.002, 0.998))
     call, seed = Call([torch.ones(_COUNTED), portion, True]), draw.seed()
     with distribution_tests.seeded(seed, kernel.device):
-        mask = _answers(kernel, call, 1)[0][1]
+        mask = _results(kernel, call, 1)[0][1]
     if mask.dtype is not torch.bool or mask.numel() != _COUNTED:
         raise Skip("found by a single call")
     complaint = distribution_tests.worst({"how many there are": distribution_tests.share(int(mask.sum()), _COUNTED, 1 - portion)})

@@ -137,21 +137,21 @@ def _with_place_refused(draw: Draw) -> Call:
 _TRUTHS = ("rare", "last", "zeros", "lattice", "nonfinite", "special", "extremes", "ones", "small")
 
 
-def _truths(draw: Draw) -> Tensor:
+def _bools(draw: Draw) -> Tensor:
     return tensor(draw, "self", draw.pick("dtype", _ALL), _sizes(draw), _TRUTHS)
 
 
 def _any(draw: Draw) -> Call:
-    return Call([_truths(draw)])
+    return Call([_bools(draw)])
 
 
 def _any_dim(draw: Draw) -> Call:
-    self = _truths(draw)
+    self = _bools(draw)
     return Call(left_out(draw, [self, _dim(draw, self), draw.flag("keepdim")], [False]))
 
 
 def _any_dims(draw: Draw) -> Call:
-    self = _truths(draw)
+    self = _bools(draw)
     return Call(left_out(draw, [self, _dims(draw, self, (None, [])), draw.flag("keepdim")], [None, False]))
 
 

@@ -225,7 +225,7 @@ def _both_ways(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     call = spec.call(draw)
     kernel.require_claim(call)
     theirs, ours = given(call.args, call.kwargs), given(call.args, call.kwargs, kernel.device)
-    answer, want = observe(kernel.native, theirs.args, theirs.kwargs)
+    result, want = observe(kernel.native, theirs.args, theirs.kwargs)
     if want.error is not None:
         raise Skip(str(want.error))
     mine, have = observe(kernel.run, ours.args, ours.kwargs)
@@ -233,7 +233,7 @@ def _both_ways(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         raise Skip("found by a single call")
     pairs = [
         (number, one, other)
-        for number, (one, other) in enumerate(zip(leaves_of(answer), leaves_of(mine), strict=True))
+        for number, (one, other) in enumerate(zip(leaves_of(result), leaves_of(mine), strict=True))
         if isinstance(one, Tensor) and one.numel()
     ]
     for number, one, other in pairs:

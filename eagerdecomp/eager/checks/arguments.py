@@ -250,8 +250,8 @@ def _index_reduce(
     _rows_by_index("index_reduce_", self, dim, index, source)
     dim = _wrapped(dim, self.dim())
     if self.dim() and index.numel() and not self.size(dim):
-        told = f"select(): index 0 out of range for tensor of size {shape_text(self.shape)} at dimension {dim}"
-        raise IndexError(told if self.dim() > 1 else "index out of range in self")
+        message = f"select(): index 0 out of range for tensor of size {shape_text(self.shape)} at dimension {dim}"
+        raise IndexError(message if self.dim() > 1 else "index out of range in self")
 
 
 def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
@@ -485,10 +485,10 @@ def _groups(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C
         )
     for name, one in (("weight", weight), ("bias", bias)):
         if one is not None and list(one.shape) != [C]:
-            told = shape_text([0] if weight is None else weight.shape)  # of the bias too eager says the weight's
+            message = shape_text([0] if weight is None else weight.shape)  # of the bias too eager says the weight's
             raise RuntimeError(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
-                f"but got {name} of shape {told} and input of shape {shape}"
+                f"but got {name} of shape {message} and input of shape {shape}"
             )
     if input.numel() != N * C * HxW:
         raise not_true("X.numel() == N * C * HxW")

@@ -127,13 +127,13 @@ def _permute(self: Tensor, dims: Sequence[int]) -> None:
 
 
 def _distinct(self: Tensor, dim: Sequence[int] | None = None, *more: Any) -> None:
-    rank, met = self.dim(), set()
+    rank, seen = self.dim(), set()
     for one in dim or ():
         _check_dimension(one, rank)
         at = one % max(1, rank)
-        if at in met:
+        if at in seen:
             raise RuntimeError(f"dim {at} appears multiple times in the list of dims")
-        met.add(at)
+        seen.add(at)
 
 
 def _slice(self: Tensor, dim: int = 0, *more: Any) -> None:

@@ -62,12 +62,23 @@ class _Drawn:
 
 
 def flow(
-    ribbons: Sequence[Ribbon], told: Callable[[float], str], *, label: str, name: str, links: Mapping[str, str], most: int = 16
+    ribbons: Sequence[Ribbon],
+    width_text: Callable[[float], str],
+    *,
+    label: str,
+    name: str,
+    links: Mapping[str, str],
+    most: int = 16,
 ) -> str:
     """Ops called on the left, kernels reached on the right, and ribbons between them as wide as what flows there.
 
-    The widest ``most`` of each side have a place of their own, the others one together. ``told`` says a width in words, ``links``
-    are the addresses of ops called, and ``name`` begins the ids of this picture.
+    Args:
+        ribbons: the flows.
+        width_text: returns the text of a width.
+        label: the picture's accessible name.
+        name: the beginning of the ids in this picture.
+        links: the address of each op that was called.
+        most: how many ops of each side are drawn by themselves; the others are merged.
     """
     source_of = _merged([(one.source, one.width) for one in ribbons], most)
     target_of = _merged([(one.target, one.width) for one in ribbons], most)
@@ -95,7 +106,7 @@ def flow(
         ribbons=list(_ribbons(widths, left, right)),
         left=left.values(),
         right=right.values(),
-        told=told,
+        width_text=width_text,
         links=links,
         short_name=short_name,
     )

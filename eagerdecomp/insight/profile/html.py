@@ -55,21 +55,21 @@ def page(digest: Digest) -> str:
 def _verdicts(digest: Digest) -> list[tuple[str, str]]:
     """Sentences, each with a CSS class."""
     head, total = digest.record.head, digest.total
-    told = []
+    messages = []
     if head.error:
-        told.append(("bad", f"The run ended by {head.error.splitlines()[0]}"))
+        messages.append(("bad", f"The run ended by {head.error.splitlines()[0]}"))
     elif head.exit_code:
-        told.append(("warn", f"The script ended with exit code {head.exit_code}."))
+        messages.append(("warn", f"The script ended with exit code {head.exit_code}."))
     if digest.outside:
         times = counted(sum(digest.outside.values()), "call")
-        told.append(("bad", f"{counted(len(digest.outside), 'op')} outside the set ran natively, in {times}."))
+        messages.append(("bad", f"{counted(len(digest.outside), 'op')} outside the set ran natively, in {times}."))
     elif total.refused:
-        told.append(("bad", f"{counted(total.refused, 'call')} had no route to the set; nothing else left it."))
+        messages.append(("bad", f"{counted(total.refused, 'call')} had no route to the set; nothing else left it."))
     elif total.calls:
-        told.append(("good", "Nothing outside the set reached the backend."))
+        messages.append(("good", "Nothing outside the set reached the backend."))
     else:
-        told.append(("quiet", "No op was called."))
-    return told
+        messages.append(("quiet", "No op was called."))
+    return messages
 
 
 def _facts(head: Head) -> dict[str, str]:
@@ -140,15 +140,15 @@ def _flow(digest: Digest, links: Mapping[str, str]) -> dict[str, object]:
         parts = {"changed": ("ops that were decomposed or ran natively", some), **parts}
     pictures = {}
     for part, (_, places) in parts.items() if flows else ():
-        for way, (told, width, words) in ways.items():
+        for way, (messages, width, words) in ways.items():
             ribbons = [Ribbon(flows[place].op, flows[place].kernel, width(flows[place]), kinds[place]) for place in places]
-            label = f"Ops called, on the left, and kernels reached, on the right, by {told}; the table of ops says the same"
+            label = f"Ops called, on the left, and kernels reached, on the right, by {messages}; the table of ops says the same"
             pictures[f"{part} {way}"] = flow(ribbons, words, label=label, name=f"{part}-{way}", links=links)
     return {
         "pictures": pictures,
-        "parts": {part: told for part, (told, _) in parts.items()},
-        "ways": {way: f"by {told}" for way, (told, _, _) in ways.items()},
-        "kinds": {kind: told for kind, told in _KINDS.items() if kind in kinds},
+        "parts": {part: messages for part, (messages, _) in parts.items()},
+        "ways": {way: f"by {messages}" for way, (messages, _, _) in ways.items()},
+        "kinds": {kind: messages for kind, messages in _KINDS.items() if kind in kinds},
     }
 
 
@@ -180,11 +180,11 @@ def _cache(digest: Digest) -> dict[str, object]:
     if any(native):
         shown.append(("Without a route", counted(sum(native), "call"), "native"))
     charts = []
-    for name, told, kind in shown if total.decomposed else ():
+    for name, messages, kind in shown if total.decomposed else ():
         values = native if kind == "native" else [getattr(one, kind) for one in buckets]
         steps = Steps(kind, values, kind == "programs")
-        drawn = columns(steps, starts, step, record.head.seconds, f"{name} over time: {told}") if any(values) else ""
-        charts.append((name, told, drawn))
+        drawn = columns(steps, starts, step, record.head.seconds, f"{name} over time: {messages}") if any(values) else ""
+        charts.append((name, messages, drawn))
     return {"charts": charts, "step": step}
 
 

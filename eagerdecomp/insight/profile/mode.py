@@ -86,7 +86,7 @@ class RecordingMode(EagerDecompMode):
         super().__init__(notes.timed(as_backend(supported_ops, kernels)), **options)
         self._watch = _Watch(notes)
         self._watching = _Watching()
-        self._engine.heard = self._goes_native
+        self._engine.on_no_route = self._goes_native
 
     def __enter__(self) -> Self:
         notes = self._notes
@@ -134,7 +134,7 @@ class RecordingMode(EagerDecompMode):
         try:
             call.line = tally.line_of(sys._getframe().f_back)  # None in a thread of autograd's
             if notes.timeline.takes():
-                call.text, call.slices = _told(call, args, kwargs), []
+                call.text, call.slices = _call_text(call, args, kwargs), []
             before = _marks(self._entries.get(builtin(func)), tally.ident)
             started = now()
             result = super().__torch_dispatch__(func, types, args, kwargs)
@@ -179,7 +179,7 @@ class RecordingMode(EagerDecompMode):
             tally.bypassed(call, entry.why_bypassed)
             return _BYPASSED
         tally.held(self.cache.info().programs, at)
-        self._notes.missed(call, entry, at, taken, lambda: call.text or _told(call, args, kwargs))
+        self._notes.missed(call, entry, at, taken, lambda: call.text or _call_text(call, args, kwargs))
         return _MISS
 
     def _goes_native(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> None:
@@ -327,11 +327,11 @@ class _Notes:
 
     def without_route(self, call: Call, error: UnsupportedOpError, *, native: bool) -> None:
         """Keep a call without a route: what its error says, or would have said."""
-        told = Unsupported(
+        unsupported = Unsupported(
             str(call.op), call.line, 1, native, error.call[:_TEXT], str(error), error.chain, error.missing, error.openers
         )
         with self._lock:
-            self._unsupported[call.op, call.line] = told
+            self._unsupported[call.op, call.line] = unsupported
 
     def unsupported(self) -> tuple[Unsupported, ...]:
         """The calls without a route, in the order they were seen."""
@@ -389,7 +389,7 @@ def _marks(entry: Entry | None, thread: int) -> tuple[int | None, int, int, int]
     return (None, 0, 0, 0) if entry is None else (entry.seen.get(thread), entry.misses, entry.declined, entry.host_random)
 
 
-def _told(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> str:
+def _call_text(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> str:
     with _quiet(call):  # a subclass may be asked for its sizes by an operator
         try:
             return describe_call(call.op, args, kwargs or {})[:_TEXT]

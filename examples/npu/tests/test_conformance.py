@@ -81,7 +81,7 @@ def test_a_wrong_kernel_makes_a_model_wrong() -> None:
     assert [one.status for one in results if one.column != "make"] == ["wrong"] * 3
 
 
-def test_what_is_placed_lies_as_it_lay() -> None:
+def test_what_is_placed_keeps_its_strides() -> None:
     base = torch.arange(12.0)
     wide = base.view(3, 4).t()[1:]
     gapped = base[1::2].requires_grad_()

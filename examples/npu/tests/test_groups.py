@@ -62,7 +62,7 @@ def member(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def test_ddp_comes_to_the_cpus_losses_on_kernels_of_the_device(tmp_path: Path) -> None:
+def test_ddp_results_in_the_cpus_losses_on_kernels_of_the_device(tmp_path: Path) -> None:
     paths = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     started: list[subprocess.Popen[bytes]] = []

@@ -120,22 +120,22 @@ def test_other_errors_arrive_too_and_none_is_kept(x: Tensor) -> None:
 
 
 def test_an_error_of_another_thread_arrives_there(x: Tensor) -> None:
-    met: list[BaseException] = []
+    seen: list[BaseException] = []
 
     def run() -> None:
         try:
             with ed.EagerDecompMode(FEW):
                 backward(x.npu().requires_grad_())
         except ed.UnsupportedOpError as error:
-            met.append(error)
+            seen.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    assert len(met) == 1
+    assert len(seen) == 1
 
 
-def test_a_process_that_met_one_ends_as_it_says() -> None:
+def test_a_process_that_saw_one_ends_as_it_says() -> None:
     script = (
         "import torch, npu, eagerdecomp as ed\n"
         "few = ed.Backend('few', npu.backend.ops - ['aten.erf'], device_type='npu')\n"
@@ -154,7 +154,7 @@ def test_a_process_that_met_one_ends_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_tied_weights_stay_tied_where_torch_is_told_to_swap(swapped: bool) -> None:
+def test_tied_weights_stay_tied_where_torch_is_set_to_swap(swapped: bool) -> None:
     tied = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
     tied[1].weight = tied[0].weight
     before = torch.__future__.get_swap_module_params_on_conversion()

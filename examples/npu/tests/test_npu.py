@@ -376,8 +376,8 @@ def test_state_of_models_and_optimizers_moves_between_devices(installed: Any, x:
     here.load_state_dict(saved(model.state_dict(), map_location="cpu"))
     again = copy.deepcopy(model)
     again.load_state_dict(here.state_dict())
-    twin = torch.optim.Adam(again.parameters())
-    twin.load_state_dict(saved(optimizer.state_dict()))
+    variant = torch.optim.Adam(again.parameters())
+    variant.load_state_dict(saved(optimizer.state_dict()))
     assert all(
         torch.equal(one.cpu(), other) for one, other in zip(again.state_dict().values(), here.state_dict().values(), strict=True)
     )

@@ -60,14 +60,14 @@ def on_the_cpu(value: Any) -> Any:
 
 def step(op: Any, sample: Any, differentiated: bool) -> list[Any]:
     """What a call returns, and its gradients."""
-    answer = sample.output_process_fn_grad(op(sample.input, *sample.args, **sample.kwargs))
+    result = sample.output_process_fn_grad(op(sample.input, *sample.args, **sample.kwargs))
     given = [
         one for one in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(one, Tensor) and one.requires_grad
     ]
-    ends = [one for one in tree_leaves(answer) if isinstance(one, Tensor) and one.requires_grad]
+    ends = [one for one in tree_leaves(result) if isinstance(one, Tensor) and one.requires_grad]
     if not (differentiated and given and ends):
-        return [answer]
-    return [answer, torch.autograd.grad(ends, given, [torch.ones_like(one) for one in ends], allow_unused=True)]
+        return [result]
+    return [result, torch.autograd.grad(ends, given, [torch.ones_like(one) for one in ends], allow_unused=True)]
 
 
 def run(infos: Sequence[Any]) -> tuple[unittest.TestResult, Allowlist]:

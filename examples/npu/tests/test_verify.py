@@ -15,7 +15,7 @@ import eagerdecomp as ed
 
 aten = torch.ops.aten
 ALL = ed.Verify(every=1)
-TELL = ed.Verify(every=1, on_difference="record")
+RECORD = ed.Verify(every=1, on_difference="record")
 
 FORMS: dict[str, Callable[..., Any]] = {
     "mode": lambda backend, verify: ed.EagerDecompMode(backend, verify=verify),
@@ -66,7 +66,7 @@ def on_the_cpu(x: Tensor) -> Tensor:
     return torch.sigmoid(x.cpu())
 
 
-def laid_out_otherwise(x: Tensor) -> Tensor:
+def strided_otherwise(x: Tensor) -> Tensor:
     return aten.exp.default(x).t().clone(memory_format=torch.contiguous_format).t()
 
 
@@ -75,12 +75,12 @@ def laid_out_otherwise(x: Tensor) -> Tensor:
     [
         ("aten.sigmoid.default", off, "values"),
         ("aten.sigmoid.default", on_the_cpu, "device"),
-        ("aten.exp.default", laid_out_otherwise, "strides"),
+        ("aten.exp.default", strided_otherwise, "strides"),
     ],
 )
 def test_a_wrong_kernel_of_the_device_is_named(name: str, kernel: Callable[..., Any], kind: str) -> None:
     x = torch.randn(3, 4).npu()
-    with ed.EagerDecompMode(broken(name, kernel), verify=TELL) as mode:
+    with ed.EagerDecompMode(broken(name, kernel), verify=RECORD) as mode:
         getattr(aten, name.split(".")[1]).default(x)
     (blame,) = mode.verified.found
     assert (blame.difference.kind, blame.culprit.op, blame.culprit.kind) == (kind, name, "kernel")
@@ -92,7 +92,7 @@ def test_a_wrong_rule_is_named_where_the_kernels_that_the_device_has_by_itself_a
     def wrong(x: Tensor) -> Tensor:
         return x * (x + 3).clamp(0, 5) / 6
 
-    with ed.install(npu.backend, "npu", rules=[wrong], verify=TELL) as handle:
+    with ed.install(npu.backend, "npu", rules=[wrong], verify=RECORD) as handle:
         F.hardswish(torch.linspace(-4, 4, 9).npu())
     (blame,) = handle.verified.found
     assert blame.op == "aten.hardswish.default"

@@ -74,7 +74,7 @@ class Server:
         """The server's process."""
         return self._process.pid
 
-    def ask(self, do: str, frames: Sequence[bytes] = (), **told: Any) -> tuple[dict[str, Any], list[bytes]]:
+    def ask(self, do: str, frames: Sequence[bytes] = (), **reported: Any) -> tuple[dict[str, Any], list[bytes]]:
         """Send a message and wait for the result.
 
         Raises:
@@ -87,12 +87,12 @@ class Server:
             free = [self._garbage.pop() for _ in range(len(self._garbage))]
             self.messages += 1
             try:
-                wire.send(self._connection, {"do": do, "free": free, **told}, frames)
+                wire.send(self._connection, {"do": do, "free": free, **reported}, frames)
                 reply, sent = wire.receive(self._connection)
             except (OSError, EOFError) as error:
-                raise ServerLost(f"{told.get('op', do)}: the server is gone{self._how()}") from error
+                raise ServerLost(f"{reported.get('op', do)}: the server is gone{self._how()}") from error
         if "error" in reply:
-            raise RemoteError(told.get("op", do), reply["error"]["type"], reply["error"]["message"])
+            raise RemoteError(reported.get("op", do), reply["error"]["type"], reply["error"]["message"])
         return reply, sent
 
     def forget(self, buffer: int) -> None:

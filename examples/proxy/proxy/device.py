@@ -133,19 +133,19 @@ _set = aten.set_.source_Storage_storage_offset._op_dk
 _as_strided = aten.as_strided.default._op_dk
 
 
-def _handle(told: dict[str, Any], storages: Mapping[int, torch.UntypedStorage]) -> Tensor:
+def _handle(reported: dict[str, Any], storages: Mapping[int, torch.UntypedStorage]) -> Tensor:
     """A tensor of the device: what the server told of one of its own."""
-    storage = storages.get(told["buffer"])
+    storage = storages.get(reported["buffer"])
     if storage is None:
-        storage = torch._C._construct_storage_from_data_pointer(0, _PROXY, told["nbytes"])
-        storage.buffer = _Buffer(_here(), told["buffer"])
-    empty = torch._C._acc.create_empty_tensor((0,), getattr(torch, told["dtype"]))
+        storage = torch._C._construct_storage_from_data_pointer(0, _PROXY, reported["nbytes"])
+        storage.buffer = _Buffer(_here(), reported["buffer"])
+    empty = torch._C._acc.create_empty_tensor((0,), getattr(torch, reported["dtype"]))
     # The CPU's kernel sets sizes, strides and the storage, and looks at no memory.
-    made: Tensor = _set(torch._C.DispatchKey.CPU, empty, storage, told["offset"], told["shape"], told["stride"])
+    made: Tensor = _set(torch._C.DispatchKey.CPU, empty, storage, reported["offset"], reported["shape"], reported["stride"])
     return made
 
 
-def _told(tensor: Tensor) -> dict[str, Any]:
+def _reported(tensor: Tensor) -> dict[str, Any]:
     buffer: _Buffer = tensor.untyped_storage().buffer
     if buffer.server is not _here():
         raise RuntimeError("this tensor was held by a server that is gone")
@@ -160,20 +160,20 @@ def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
 
     def describe(tensor: Tensor) -> dict[str, Any]:
         if tensor.device.type == "proxy":
-            told = _told(tensor)
-            storages[told["buffer"]] = tensor.untyped_storage()
-            return told
+            reported = _reported(tensor)
+            storages[reported["buffer"]] = tensor.untyped_storage()
+            return reported
         frames.append(to_bytes(tensor))
         return {"frame": len(frames) - 1, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
 
     packed = pack(args, describe), {name: pack(value, describe) for name, value in kwargs.items()}
     reply, _ = _here().ask("run", frames, op=str(op), args=packed[0], kwargs=packed[1])
-    return unpack(reply["made"], lambda told: _handle(told, storages), "proxy")
+    return unpack(reply["made"], lambda reported: _handle(reported, storages), "proxy")
 
 
 def _read(tensor: Tensor) -> Tensor:
     """A copy on the CPU, laid out as `clone` would."""
-    _, (frame,) = _here().ask("read", tensor=_told(tensor))
+    _, (frame,) = _here().ask("read", tensor=_reported(tensor))
     flat = from_bytes(frame, tensor.dtype, tensor.shape)
     like = torch.empty_like(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"))
     return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).copy_(flat)

@@ -47,12 +47,12 @@ class Memory:
             "offset": tensor.storage_offset(),
         }
 
-    def tensor(self, told: dict[str, Any], frames: list[bytes]) -> Tensor:
-        dtype = getattr(torch, told["dtype"])
-        if "frame" in told:
-            return from_bytes(frames[told["frame"]], dtype, told["shape"])
+    def tensor(self, reported: dict[str, Any], frames: list[bytes]) -> Tensor:
+        dtype = getattr(torch, reported["dtype"])
+        if "frame" in reported:
+            return from_bytes(frames[reported["frame"]], dtype, reported["shape"])
         made = torch.empty(0, dtype=dtype)
-        return made.set_(self.buffers[told["buffer"]], told["offset"], told["shape"], told["stride"])
+        return made.set_(self.buffers[reported["buffer"]], reported["offset"], reported["shape"], reported["stride"])
 
     def free(self, number: int) -> None:
         del self._numbers[self.buffers.pop(number)._cdata]
@@ -105,11 +105,11 @@ def _end_with_client() -> None:
 
 
 def main() -> None:
-    told = json.loads(sys.stdin.readline())
+    reported = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_client, daemon=True).start()
     torch.set_num_threads(1)
-    address = told["address"] if isinstance(told["address"], str) else tuple(told["address"])
-    with Listener(address, authkey=bytes.fromhex(told["secret"])) as listener:
+    address = reported["address"] if isinstance(reported["address"], str) else tuple(reported["address"])
+    with Listener(address, authkey=bytes.fromhex(reported["secret"])) as listener:
         print(json.dumps(listener.address), flush=True)
         connection = listener.accept()
     with connection:

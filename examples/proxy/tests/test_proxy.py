@@ -85,7 +85,7 @@ def test_views_share_memory_and_take_no_message(server: Server, backend: ed.Back
     assert torch.equal(shown, torch.ones(1, 2, 4))
 
 
-def test_in_place_ops_answer_their_own_tensor(server: Server, backend: ed.Backend) -> None:
+def test_in_place_ops_return_their_own_tensor(server: Server, backend: ed.Backend) -> None:
     with ed.EagerDecompMode(backend):
         x = torch.zeros(3).to("proxy")
         assert x.add_(2) is x
@@ -199,7 +199,7 @@ def test_outside_a_mode_the_device_has_no_kernels(server: Server, backend: ed.Ba
         x + x
 
 
-def test_a_server_that_dies_is_told_with_what_was_asked(server: Server, backend: ed.Backend) -> None:
+def test_a_server_that_dies_is_reported_with_what_was_asked(server: Server, backend: ed.Backend) -> None:
     with ed.EagerDecompMode(backend):
         x = torch.ones(3).to("proxy")
         os.kill(server.pid, signal.SIGKILL)
@@ -254,12 +254,12 @@ def test_no_server_outlives_its_client(how: str) -> None:
 
 
 def test_nobody_connects_without_the_secret(tmp_path: Path) -> None:
-    told = json.dumps({"address": str(tmp_path / "socket"), "secret": "00" * 32}).encode() + b"\n"
+    reported = json.dumps({"address": str(tmp_path / "socket"), "secret": "00" * 32}).encode() + b"\n"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-m", "proxy.server"], cwd=EXAMPLE, **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(told)
+        process.stdin.write(reported)
         process.stdin.flush()
         address = json.loads(process.stdout.readline())
         with pytest.raises(AuthenticationError):
@@ -286,7 +286,7 @@ def test_what_would_make_a_storage_here_raises(what: str, server: Server, backen
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_is_told_whose_server_it_is_and_harms_it_not(server: Server, backend: ed.Backend) -> None:
+def test_a_forked_child_is_asked_whose_server_it_is_and_harms_it_not(server: Server, backend: ed.Backend) -> None:
     with ed.EagerDecompMode(backend):
         held = torch.ones(3).to("proxy")
         receiving, sending = os.pipe()

@@ -12,7 +12,9 @@ from proxy.wire import from_bytes, pack, to_bytes, unpack
 
 
 def crossed(value: Any) -> Any:
-    return unpack(json.loads(json.dumps(pack(value, lambda tensor: {"sum": tensor.sum().item()}))), lambda told: told, "cpu")
+    return unpack(
+        json.loads(json.dumps(pack(value, lambda tensor: {"sum": tensor.sum().item()}))), lambda reported: reported, "cpu"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_nothing_else_crosses(value: Any) -> None:
 
 def test_a_name_of_something_else_is_refused() -> None:
     with pytest.raises(TypeError, match="no dtype"):
-        unpack({"dtype": "load"}, lambda told: told, "cpu")
+        unpack({"dtype": "load"}, lambda reported: reported, "cpu")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool, torch.complex64])

@@ -21,7 +21,7 @@ def test_a_script_sees_what_is_claimed(script: str) -> None:
     assert all(line.startswith("ok  ") for line in lines)
 
 
-def test_what_is_not_so_is_told_by_the_exit_code() -> None:
+def test_what_is_not_so_is_reported_by_the_exit_code() -> None:
     code = "from showing import Shown\nshow = Shown()\nshow('one and one', 3, 2)\nraise SystemExit(show.failed)"
     done = subprocess.run([sys.executable, "-c", code], cwd=FOLDER, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "NO  one and one: 3 for 2\n")

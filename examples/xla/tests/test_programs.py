@@ -74,7 +74,7 @@ def test_forward_and_backward_are_one_call_each() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_dropout_in_a_whole_graph_draws_anew_and_repeats_under_a_seed() -> None:
+def test_dropout_in_a_whole_graph_draws_again_and_repeats_under_a_seed() -> None:
     compiled = torch.compile(
         lambda x: F.dropout(x, 0.5) * 2, backend=ed.dynamo_backend(xla.backend, whole_graphs=True), fullgraph=True
     )

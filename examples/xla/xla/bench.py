@@ -413,10 +413,10 @@ def work(name: str) -> None:
         asked = json.loads(line)
         do = {"opinfo": opinfo, "losses": losses}.get(asked.pop("do"))
         try:
-            answer = timed.run(**asked) if do is None else do(system, **asked)
+            result = timed.run(**asked) if do is None else do(system, **asked)
         except Exception as error:  # the border: any failure of a system is a result
-            answer = {"state": f"error: {type(error).__name__}: {str(error)[:200]}"}
-        print(json.dumps(answer), file=out, flush=True)
+            result = {"state": f"error: {type(error).__name__}: {str(error)[:200]}"}
+        print(json.dumps(result), file=out, flush=True)
 
 
 _WORKER = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"

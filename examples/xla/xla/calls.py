@@ -390,13 +390,13 @@ def _compile(
 def _flattened(found: Any, outs: Sequence[Any] | None, nesting: type | None) -> tuple[list[Array], tuple[Any, ...]]:
     """Return a kernel's results as arrays, and the dtype, shape and strides of each: torch's, or the kernel's own."""
     several = [found] if nesting is None else list(found)
-    arrays, told = [], []
+    arrays, reported = [], []
     for number, one in enumerate(several):
         out = outs[number] if outs is not None else None
         if isinstance(one, Result):
             shape = tuple(one.array.shape)
             out = (one.dtype, shape, memory.contiguous(shape) if one.stride is None else tuple(one.stride))
-        told.append(out)
+        reported.append(out)
         if out is None:
             continue
         dtype, shape, _ = out
@@ -404,7 +404,7 @@ def _flattened(found: Any, outs: Sequence[Any] | None, nesting: type | None) -> 
         if array.shape != shape:
             array = jnp.broadcast_to(array, shape) if 0 not in shape else jnp.zeros(shape, array.dtype)
         arrays.append(array)
-    return arrays, tuple(told)
+    return arrays, tuple(reported)
 
 
 def bare(value: Any) -> Any:

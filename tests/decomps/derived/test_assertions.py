@@ -12,7 +12,7 @@ aten = torch.ops.aten
 
 
 @pytest.mark.parametrize("value", [True, 1, -2.5, 1j, float("nan")], ids=str)
-def test_what_holds_answers_nothing(value: complex) -> None:
+def test_what_holds_returns_nothing(value: complex) -> None:
     check(torch._assert_async, torch.tensor(value))
     check(torch._assert_async, torch.tensor([[value]]), "it holds")
 

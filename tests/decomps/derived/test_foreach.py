@@ -103,7 +103,7 @@ def test_is_eagers_on_core_aten(op: OpOverload) -> None:
 
 
 @pytest.mark.parametrize("op", OUT, ids=str)
-def test_out_lists_are_written_and_nothing_is_answered(op: OpOverload) -> None:
+def test_out_lists_are_written_and_nothing_is_returned(op: OpOverload) -> None:
     args, named = sample(op, count=2)
     right = [torch.empty(2, 2).t(), torch.empty(0)]
     if op._schema.name in ("aten::_foreach_norm", "aten::_foreach_max", "aten::_foreach_powsum"):
@@ -200,7 +200,9 @@ def test_optimizers_step_as_in_eager() -> None:
     "arguments", [(), (0.37,), ("list",), ("list", 0.37), ([0.1, 0.7],), ("list", "list"), ("list", "list", 0.37)]
 )
 @pytest.mark.parametrize("name", sorted({op._schema.name.partition("::")[2] for op in FUNCTIONAL_AND_INPLACE}))
-def test_half_types_are_rounded_where_eager_rounds_them(name: str, arguments: tuple[Any, ...], dtype: torch.dtype) -> None:
+def test_float16_and_bfloat16_are_rounded_where_eager_rounds_them(
+    name: str, arguments: tuple[Any, ...], dtype: torch.dtype
+) -> None:
     """In place some ops round a scalar that they take whole out of place."""
     torch.manual_seed(0)
     if name.removeprefix("_foreach_").removesuffix("_") in BY_FORMULA or not hasattr(torch, name):

@@ -83,11 +83,11 @@ def test_pure_factories_resize_without_a_word() -> None:
 
 
 @pytest.mark.parametrize("outs", [[(2,), (4,)], [(0,), (4,)], [(2,)]])
-def test_a_list_of_outs_is_written_and_nothing_answered(outs: list[tuple[int, ...]]) -> None:
+def test_a_list_of_outs_is_written_and_nothing_returned(outs: list[tuple[int, ...]]) -> None:
     check(torch.split_with_sizes_copy, torch.randn(6), [2, 4], out=[torch.zeros(shape) for shape in outs])
 
 
-def test_a_resized_out_of_a_composite_kernel_is_row_major() -> None:
+def test_a_resized_out_of_a_composite_kernel_is_contiguous() -> None:
     check(torch.stack, [X.t(), X.t()], out=torch.zeros(0))
     check(aten.permute_copy.out, X, [1, 0], out=torch.zeros(0))
     check(torch.add, X.t(), X.t(), out=torch.zeros(0))
@@ -102,7 +102,7 @@ def test_the_strides_of_out_change_for_some_numbers_of_dimensions_alone(shape: t
     check(pool, torch.rand(shape))
 
 
-def test_every_strided_out_op_of_the_factories_has_a_twin() -> None:
+def test_every_strided_out_op_of_the_factories_has_a_variant() -> None:
     ops = [op for op in map(overload, op_names()) if op is not None and op.namespace == "aten" and facts_of(op).is_out]
     factories = [op for op in ops if not any(arg.holds_tensors and not arg.mutated for arg in facts_of(op).arguments)]
     lost = [str(op) for op in factories if functional_twin(op) is None]

@@ -64,7 +64,7 @@ def test_samples_and_gradients(
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("dims", "mode"), [(2, BILINEAR), (2, NEAREST), (2, BICUBIC), (3, BILINEAR), (3, NEAREST)])
-def test_half_types_are_no_further_from_the_truth_than_eager(dims: int, mode: int, dtype: torch.dtype) -> None:
+def test_float16_and_bfloat16_are_no_further_from_the_truth_than_eager(dims: int, mode: int, dtype: torch.dtype) -> None:
     """The kernels round every step; ours round the places alike, the sums once."""
     for padding, corners in itertools.product((0, 1, 2), (False, True)):
         x, grid = arguments(dims, dtype)

@@ -185,7 +185,7 @@ def test_gradient_of_averages_of_volumes(options: dict[str, Any], layout: str) -
     check(gradient, sample(3, torch.float64, layout), F.avg_pool3d, **options)
 
 
-def test_averages_of_volumes_refuse_half_types_as_eager_does() -> None:
+def test_averages_of_volumes_refuse_float16_and_bfloat16_as_eager_does() -> None:
     x, grad = sample(3, torch.bfloat16), torch.ones(2, 3, 1, 2, 2, dtype=torch.bfloat16)
     check(aten.avg_pool3d_backward, grad, x, [2] * 3, [], [0] * 3, False, True, None)
     check(aten.avg_pool3d_backward, grad.float(), x.float(), [2] * 3, [], [0] * 3, False, True, 0)

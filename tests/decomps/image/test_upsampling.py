@@ -112,7 +112,7 @@ def test_bytes_are_weighted_in_whole_numbers(name: str, corners: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", [name for name, (_, corners) in MODES.items() if corners])
-def test_half_types_are_rounded_once(name: str, dtype: torch.dtype) -> None:
+def test_float16_and_bfloat16_are_rounded_once(name: str, dtype: torch.dtype) -> None:
     """Some of eager's kernels round every weight and every dimension; ours is never further from the truth than they are."""
     torch.manual_seed(0)
     dims = MODES[name][0]

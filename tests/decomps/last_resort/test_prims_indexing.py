@@ -60,7 +60,7 @@ def test_what_is_reduced_into_places(reduce: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 3])
-def test_scatters_are_row_major_whatever_they_are_of(rows: int) -> None:
+def test_scatters_are_contiguous_whatever_they_are_of(rows: int) -> None:
     x, source, index = some(3, 4).t(), some(3, 3), torch.tensor([[3, 0, 0], [1, 1, 2], [3, 0, 2]])[:rows]
     check(torch.scatter, x, 0, index, source, ops=PRIMS)
     check(torch.scatter, x, 0, index, 2.0, ops=PRIMS)

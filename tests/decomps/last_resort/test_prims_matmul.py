@@ -51,7 +51,7 @@ def test_convolutions_linear_layers_and_attention_train_on_prims() -> None:
 
 
 @pytest.mark.full
-def test_sets_of_aten_are_told_that_they_lack_a_product() -> None:
+def test_sets_of_aten_are_reported_that_they_lack_a_product() -> None:
     ops = ed.core_aten() - ["aten.mm", "aten.bmm", "aten.addmm"]
     with ed.EagerDecompMode(ops), pytest.raises(ed.UnsupportedOpError):
         torch.mm(torch.ones(2, 3), torch.ones(3, 2))

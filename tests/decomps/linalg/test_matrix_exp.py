@@ -58,7 +58,7 @@ def test_rotations_stay_orthogonal(angle: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_types_are_rounded_once(dtype: torch.dtype) -> None:
+def test_float16_and_bfloat16_are_rounded_once(dtype: torch.dtype) -> None:
     x = torch.randn(3, 3).to(dtype)
     truth = torch.linalg.matrix_exp(x.double())
     found = on_core(lambda: exponential(x))

@@ -97,7 +97,7 @@ def test_masks(mask: str, causal: bool, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("causal", [False, True])
-def test_half_types_are_summed_in_float32(dtype: torch.dtype, causal: bool) -> None:
+def test_float16_and_bfloat16_are_summed_in_float32(dtype: torch.dtype, causal: bool) -> None:
     given = operands(4, 2, 9, 9, dtype)
     (ours, our_grads), _ = both(*given, causal, {}, 4)
     (eagers, eager_grads), _ = both(*given, causal, {}, None)

@@ -116,7 +116,7 @@ def test_gradient(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
-def test_the_first_operand_that_tells_decides_the_layout_of_a_gradient(name: str) -> None:
+def test_the_first_operand_with_an_order_decides_the_layout_of_a_gradient(name: str) -> None:
     run = GRADIENTS[name]
     torch.manual_seed(0)
     across, along = torch.rand(3, 4).t(), torch.rand(4, 3)
@@ -279,7 +279,7 @@ def test_gradients_cost_few_kernels(name: str, kernels: int) -> None:
 
 @pytest.mark.parametrize("eps", [None, 0.001, 0.01, 0.2, -1.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_logit_rounds_at_every_step_in_half_types(dtype: torch.dtype, eps: float | None) -> None:
+def test_logit_rounds_at_every_step_in_float16_and_bfloat16(dtype: torch.dtype, eps: float | None) -> None:
     edges = [0.0, 1.0, 1e-3, 1 - 1e-3, 0.01, 0.99, 0.2, 0.8, -1.0, 2.0, float("nan")]
     x = torch.cat([torch.linspace(0, 1, 501), torch.tensor(edges).repeat(3)]).to(dtype)
     check(aten.logit.default, x, eps, exact=True)

@@ -133,7 +133,7 @@ def test_a_scatter_lies_where_its_input_lies(name: str) -> None:
                 check(lambda x, s, place=place: (lambda r: (r, r.storage_offset()))(function(x, s, *place)), x, source, ops=ops)
 
 
-def test_as_strided_scatter_refuses_gradients_of_what_is_not_row_major() -> None:
+def test_as_strided_scatter_refuses_gradients_of_what_is_not_contiguous() -> None:
     x = torch.rand(4, 3, requires_grad=True)
     kind, error = outcome(lambda: on_core(lambda: torch.as_strided_scatter(x.t(), torch.rand(3), (3,), (1,))))
     assert (kind, type(error)) == ("error", RuntimeError)

@@ -104,7 +104,7 @@ def test_types_promote_or_are_refused_as_in_eager(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in BINARY if "shrink" not in name])
-def test_the_first_operand_that_tells_decides_the_layout(name: str) -> None:
+def test_the_first_operand_with_an_order_decides_the_layout(name: str) -> None:
     run, _ = BINARY[name]
     for left, right in ((torch.randn(3, 4).t(), torch.randn(4, 3)), (torch.randn(4, 3), torch.randn(3, 4).t())):
         check(run, left, right)
@@ -271,7 +271,7 @@ def test_addbmm(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("op", [torch.xlogy, torch.special.xlog1py])
-def test_logarithms_of_half_types_are_rounded_before_they_are_multiplied(op: Any, dtype: torch.dtype) -> None:
+def test_logarithms_of_float16_and_bfloat16_are_rounded_before_they_are_multiplied(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x, y = (torch.rand(500, 4) * 5).to(dtype), (torch.rand(4, 500) * 9).to(dtype).t()
     x[:5], y[:2] = 0, math.inf
@@ -281,7 +281,7 @@ def test_logarithms_of_half_types_are_rounded_before_they_are_multiplied(op: Any
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("op", [torch.addcmul, torch.addcdiv])
-def test_sums_of_products_in_half_types_round_once(op: Any, dtype: torch.dtype) -> None:
+def test_sums_of_products_in_float16_and_bfloat16_round_once(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     check(op, *((torch.rand(20000) * 3 + 0.1).to(dtype) for _ in range(3)), value=0.3, exact=True)
 
@@ -329,7 +329,7 @@ def test_copysign_of_a_number(dtype: torch.dtype, without: str | None) -> None:
         check(lambda given, number=number: given.copysign_(number), x, ops=ops, exact=True)
 
 
-def test_angles_of_complex_numbers_are_row_major() -> None:
+def test_angles_of_complex_numbers_are_contiguous() -> None:
     torch.manual_seed(0)
     x = torch.randn(4, 3, 2, dtype=torch.complex64)
     for given in (x, x.permute(2, 0, 1), x[:, ::2], x[0].t(), x[:1].expand(4, 3, 2), x.conj().mT):

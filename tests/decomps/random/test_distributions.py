@@ -30,7 +30,7 @@ def drawn(run: Callable[[], Tensor], seed: int = 0) -> Tensor:
     return on_core(run)
 
 
-def test_exponential_never_answers_zero() -> None:
+def test_exponential_never_returns_zero() -> None:
     assert float(drawn(lambda: torch.zeros(2_000_000).exponential_()).min()) > 0
 
 
@@ -298,7 +298,7 @@ def test_types_shapes_strides_and_refusals_are_eagers(name: str) -> None:
             assert facts(lambda: on_core(lambda: run(ours))) == facts(lambda: run(theirs)), (dtype, count)  # noqa: B023
 
 
-def test_in_place_answers_the_callers_own_tensor_and_keeps_its_neighbours() -> None:
+def test_in_place_returns_the_callers_own_tensor_and_keeps_its_neighbours() -> None:
     base = torch.full((6, 4), -1.0)
     part = base[::2]
     assert on_core(lambda: part.uniform_()) is part
@@ -356,7 +356,7 @@ def test_refuses_probabilities_outside_their_domain(p: Tensor) -> None:
         assert facts(lambda: on_core(run)) == facts(run)  # noqa: B023 - called at once
 
 
-def test_rrelu_of_a_permuted_input_is_row_major() -> None:
+def test_rrelu_of_a_permuted_input_is_contiguous() -> None:
     for x in (torch.randn(4, 6, 4).transpose(1, 2), torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)):
         check(F.rrelu, x, training=False)
         check(lambda x: F.rrelu_(x, training=False), x)

@@ -189,7 +189,7 @@ def test_running_log_sum_exp_over_infinities() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
-def test_logcumsumexp_is_row_major(dtype: torch.dtype) -> None:
+def test_logcumsumexp_is_contiguous(dtype: torch.dtype) -> None:
     for x in (torch.randn(2, 3, 4, 2).contiguous(memory_format=torch.channels_last), torch.randn(2, 3, 4, 2).transpose(1, 3)):
         for dim in range(4):
             check(aten.logcumsumexp.default, x.to(dtype), dim)

@@ -130,7 +130,7 @@ PAIRS: dict[str, tuple[Tensor, Tensor]] = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_equal_answers_a_python_bool(name: str) -> None:
+def test_equal_returns_a_python_bool(name: str) -> None:
     check(torch.equal, *PAIRS[name])
 
 

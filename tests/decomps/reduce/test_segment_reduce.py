@@ -78,13 +78,13 @@ def test_places_outside_all_segments(reduce: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("reduce", REDUCTIONS)
-def test_half_types(reduce: str, dtype: torch.dtype) -> None:
+def test_float16_and_bfloat16(reduce: str, dtype: torch.dtype) -> None:
     data = torch.tensor([1.0, 2.0, 2.0, 0.5, 4.0, 8.0, 1.0]).to(dtype)
     check(forward, data, reduce, lengths=torch.tensor([4, 0, 3]))
     check(gradient, data, reduce, lengths=torch.tensor([4, 0, 3]))
 
 
-def test_half_types_are_summed_in_float32() -> None:
+def test_float16_and_bfloat16_are_summed_in_float32() -> None:
     """Eager adds them up in their own type, which stops at 256."""
     ones = torch.ones(1000, dtype=torch.bfloat16)
     assert on_core(lambda: forward(ones, "sum", lengths=torch.tensor([1000]))).item() == 1000

@@ -88,7 +88,7 @@ def test_histc_refuses_a_range_beyond_the_type_in_the_words_of_eager(dtype: torc
 
 
 @pytest.mark.parametrize("columns", [0, 1])
-def test_index_reduce_to_means_of_truths(columns: int) -> None:
+def test_index_reduce_to_means_of_bools(columns: int) -> None:
     index, source = torch.zeros(columns, dtype=torch.int64), torch.zeros(2, columns).bool()
     for include_self in (True, False):
         for x in (torch.ones(2, 2).bool(), torch.ones(3, 2).bool().t()):
@@ -188,7 +188,7 @@ def test_index_add_of_float16_on_a_set_without_index_put() -> None:
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support")
 @pytest.mark.parametrize("shape", [(4, 3), (4,), (2, 4, 3)])
-def test_complex_numbers_of_half_types_are_placed_by_their_parts(shape: tuple[int, ...]) -> None:
+def test_complex_numbers_of_float16_and_bfloat16_are_placed_by_their_parts(shape: tuple[int, ...]) -> None:
     x = torch.randn(shape, dtype=torch.complex64).to(torch.complex32)
     index, dim = torch.tensor([2, 0]), 1 if len(shape) == 3 else 0
     source = x.narrow(dim, 1, 2).clone()

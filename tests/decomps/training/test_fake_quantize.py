@@ -155,7 +155,7 @@ def test_fused_makes_state_for_rows() -> None:
         check(aten._fused_moving_avg_obs_fq_helper, x, on, on, *given, 0.01, 0, 255, 0, True, exact=True)
 
 
-def test_fused_in_half_types_and_what_eager_refuses() -> None:
+def test_fused_in_float16_and_bfloat16_and_what_eager_refuses() -> None:
     x, on, off = torch.randn(4, 3), torch.tensor([1]), torch.tensor([0])
     state, rows = _states(torch.int32, None, -1.0, 2.0), _states(torch.int32, 4, -1.0, 2.0)
     op, options = aten._fused_moving_avg_obs_fq_helper, (0.01, 0, 255)

@@ -96,7 +96,7 @@ def test_the_last_read_of_several_frees_the_memory() -> None:
     ]
 
 
-def test_half_types_and_transposed_results_are_left_or_fit() -> None:
+def test_float16_and_bfloat16_and_transposed_results_are_left_or_fit() -> None:
     before = program([S[0], S[1]], [call(S[2], aten.neg.default, S[0]), call(S[3], aten.mul.Tensor, S[2], S[1])], S[3])
     assert reused(before, X.bfloat16(), X.bfloat16())[1] == "%3 = aten.mul.Tensor(%2, %1)"
     assert reused(before, torch.randn(4, 3).t(), X)[1] == "_ = aten.mul_.Tensor(%2, %1)"

@@ -120,7 +120,7 @@ def test_values_that_the_caller_gets_stay_distinct_tensors() -> None:
         assert common_subexpressions(before) == before
 
 
-def test_what_an_answered_view_is_of_stays_distinct_too() -> None:
+def test_what_a_returned_view_is_of_stays_distinct_too() -> None:
     before = program(
         [S[0]],
         [

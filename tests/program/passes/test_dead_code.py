@@ -56,7 +56,7 @@ def test_writes_stay_and_so_does_what_they_read() -> None:
     )  # fmt: skip
 
 
-def test_a_write_into_a_view_of_what_is_answered_stays() -> None:
+def test_a_write_into_a_view_of_what_is_returned_stays() -> None:
     before = program(
         [S[0]],
         [
@@ -88,7 +88,7 @@ def test_arguments_in_lists_and_keywords_count_as_read() -> None:
     assert dead_code(before) == before
 
 
-def test_a_program_that_answers_its_argument_is_left_without_calls() -> None:
+def test_a_program_that_returns_its_argument_is_left_without_calls() -> None:
     before = program([S[0]], [call(S[1], aten.sin.default, S[0])], S[0])
     after: Any = dead_code(before)
     assert after.calls == ()
