@@ -1,4 +1,4 @@
-"""What pytest loads of this library at its start: the options of the conformance suite, and nothing of torch."""
+"""The plugin that pytest loads at its start: the options of the conformance suite, and nothing of torch."""
 
 from __future__ import annotations
 

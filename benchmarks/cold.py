@@ -83,7 +83,7 @@ def _op_figures(runs: list[dict[str, Any]]) -> list[Figure]:
 
 
 def _alone(runs: list[dict[str, Any]]) -> list[Figure]:
-    """What the first call of an op costs that the naive mode does not decompose, and that has no ratio for this reason."""
+    """Measure the first call of an op that the naive mode does not decompose; it has no ratio for this reason."""
     each = [[1000 * row["times"]["ours"] for row in run["ops"] if not row["naive_decomposes"]] for run in runs]
     if not all(each):
         return []
@@ -166,7 +166,7 @@ def _passes(number: int, kind: str) -> dict[str, Any]:
     for name, mode in (("noop", Noop()), ("ours", EagerDecompMode(core_aten()))):
         run = job(net, kind).run
         with mode:
-            _warm_up()  # what a mode loads once is told by `_first_calls`
+            _warm_up()  # what a mode loads once is reported by `_first_calls`
         found[name] = [block(Contestant(run, mode), 1) for _ in range(_PASSES)]
     return {"model": net.name, "kind": kind, "passes": found}
 

@@ -48,13 +48,13 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
         "By hand: the kernels of each op in a straight line, in a mode that does nothing else, or registered with torch for the "
         "device. Compiled: torch.compile by AOTAutograd with the decompositions to Core ATen, its graphs run kernel by kernel as "
         "they are; Inductor: its default, which has no set and fuses. First calls are made with three batch sizes, in turn, "
-        "by a mode or a compiler that has met none."
+        "by a mode or a compiler that has seen none."
     )
     return Section("compared", "Compared", how, figures, {}, rows)
 
 
 def _table(settings: Settings, progress: Callable[[str], None]) -> Found:
-    """What torch's table brings to the set, and what that costs."""
+    """Measure how many calls torch's table decomposes into the set, and their cost."""
     ops, figures, rows = core_aten(), list[Figure](), list[dict[str, Any]]()
     mode, table = EagerDecompMode(ops), Naive(ops)
     cases = [case for case in chosen(settings.quick) if case.op not in ops]
@@ -85,7 +85,7 @@ def _call(case: Case) -> Callable[[], Any]:
 
 
 def _stays(ops: OpSet, way: Any, run: Callable[[], Any]) -> bool:
-    """Whether a run comes to its end, and nothing outside the set reaches the backend."""
+    """Return whether a run ends and nothing outside the set reaches the backend."""
     try:
         with BackendRecorder() as seen, way:
             run()
@@ -170,7 +170,7 @@ def _compiled(settings: Settings, progress: Callable[[str], None]) -> Found:
 
 
 def _first_calls(net: Net, backend: Any) -> float:
-    """What calls with three batch sizes take, the first of their kind: in a mode of ours, or compiled."""
+    """Measure the first calls with three batch sizes, in our mode or compiled."""
     torch._dynamo.reset()
     inside: AbstractContextManager[Any] = EagerDecompMode(core_aten(), cache=ProgramCache()) if backend is None else nullcontext()
     model = _made(net, backend)

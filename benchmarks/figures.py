@@ -48,7 +48,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """What one measurement found.
+    """One measurement's figures.
 
     Attributes:
         name: as `--only` spells it.

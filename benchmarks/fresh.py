@@ -12,7 +12,7 @@ __all__ = ["in_fresh_process"]
 
 
 def in_fresh_process(module: str, *words: str) -> Any:
-    """What ``python -m module words`` prints last, as a line of JSON."""
+    """Run ``python -m module words`` and return the line of JSON that it prints last."""
     command = [sys.executable, "-m", module, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
     if done.returncode:

@@ -49,7 +49,7 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     }
     figures = [_ratio(name, taken) for name, taken in parts.items()]
     last = sum(row["ours"] for row in rows[-window:])
-    figures.append(Figure(f"last {window} steps / the same steps by a mode that has met no others", last / sum(single)))
+    figures.append(Figure(f"last {window} steps / the same steps by a mode that has seen no others", last / sum(single)))
     for name, at in (("tenth step", 9), ("first pass", lengths - 1), ("second pass", len(rows) - 1)):
         figures.append(Figure(f"programs held after the {name}", rows[min(at, len(rows) - 1)]["programs"]))
     figures.append(Figure(f"programs held, {window} steps alone", steady.cache.info().programs))

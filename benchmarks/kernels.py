@@ -1,4 +1,4 @@
-"""Kernels: how many calls of Core ATen one op comes to, against the decomposition that torch ships. Counted, not timed."""
+"""Kernels: how many calls of Core ATen one op decomposes into, against the decomposition that torch ships. Counted, not timed."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
 
 
 def _bytes_held(model: nn.Module, kind: str) -> int:
-    """What lives before the pass and after it: weights, AdamW's two moments of each when training, and buffers."""
+    """The tensors that live before the pass and after it: weights, AdamW's two moments of each when training, and buffers."""
     weights, buffers = (sum(t.untyped_storage().nbytes() for t in held) for held in (model.parameters(), model.buffers()))
     return (3 if kind == "train" else 1) * weights + buffers
 

@@ -1,6 +1,6 @@
-"""What the mode is measured against: a mode that only calls on, the well-known table in a mode, and the lean floor.
+"""The modes to measure against: one that only passes calls on, the well-known table in a mode, and the lean floor.
 
-The floor is what a patient person would write by hand for one op: a mode as short as a mode can be, and behind it the kernels of
+The floor is what a patient person would write by hand for one op: a mode as short as a mode can be, and below it the kernels of
 that op in a straight line. The line is not written by hand but observed: a mode outside ours notes every kernel call that reaches
 the backend, and the notes become a function.
 """
@@ -78,7 +78,7 @@ class Floor(DispatchMode):
         return line(*args, **kwargs) if kwargs else line(*args)
 
     def line(self, op: OpOverload) -> Callable[..., Any]:
-        """What runs an op."""
+        """Return the function that runs an op."""
         return self._lines[builtin(op)]
 
 
@@ -112,7 +112,7 @@ class Straight(DispatchMode):
         return result
 
     def program(self, returned: Any) -> Program:
-        """What was noted, as a program that returns `result`."""
+        """Return the recorded calls as a program that returns `result`."""
         result = self._read(returned)
         return check(Program(self._op, self._parameters, tuple(self._constants), tuple(self.calls), result))
 

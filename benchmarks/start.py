@@ -19,7 +19,7 @@ _JOBS = ("imports", "install", "native", "mode", "installed")
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Start each process anew; the first of each, which may compile Python's files, does not count."""
+    """Start each process afresh; the first of each, which may compile Python's files, does not count."""
     rows: list[dict[str, Any]] = []
     for number in range(3 if settings.quick else 8):
         for job in _JOBS:

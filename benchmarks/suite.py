@@ -1,4 +1,4 @@
-"""The suite: all measurements as a table, run in order, and told as text, JSON and a chart."""
+"""The suite: all measurements as a table, run in order, and written as text, JSON and a chart."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def thread_seconds() -> float:
 
 @dataclass(frozen=True)
 class Contestant:
-    """What is timed: `run`, called over and over inside `inside` (a mode, or nothing)."""
+    """A function to time: `run`, called over and over inside `inside` (a mode, or nothing)."""
 
     run: Callable[[], Any]
     inside: AbstractContextManager[Any] = field(default_factory=nullcontext)

@@ -31,7 +31,7 @@ __all__ = [
     "without_onednn",
 ]
 
-#: ``out=`` of the right shape, laid out as the inputs are.
+#: ``out=`` of the right shape, with the inputs' strides.
 STRIDED_OUT = "strided out"
 
 _STORED = "reads a permuted input as if it were contiguous; without out= it does not"
@@ -162,7 +162,7 @@ def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
 
 @contextmanager
 def without_onednn() -> Iterator[None]:
-    """What runs in it runs ATen's own kernels."""
+    """Run ATen's own kernels in this context."""
     before, *_ = torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)  # type: ignore[no-untyped-call]
     try:
         yield

@@ -40,7 +40,7 @@ __all__ = ["Row", "judge", "main", "markdown"]
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one model.
+    """The result for one model.
 
     Attributes:
         why_not: why it has no exported program; "" if it has one.

@@ -41,7 +41,7 @@ _PATIENCE = 120.0
 
 @dataclass
 class Findings:
-    """What a run came to.
+    """The results of a run.
 
     Attributes:
         done: the programs run, as ranges of numbers.
@@ -58,7 +58,7 @@ class Findings:
     seconds: float = 0.0
 
     def add(self, more: dict[str, Any]) -> None:
-        """Add what a job came to."""
+        """Add a job's results."""
         self.done.append(tuple(more["done"]))
         for name in ("counts", "ops"):
             held = getattr(self, name)
@@ -148,7 +148,7 @@ def _job(seed: int, start: int, stop: int, progress: Callable[[Any], None]) -> d
 
 
 def _finding(number: int, program: Program, difference: Difference) -> dict[str, Any] | None:
-    """What a program shows; None where its short form shows that any mode does, of which lines before it kept the long one."""
+    """Return a program's findings; None where its short form differs under any mode, which earlier lines of the long form hid."""
     alone = checked(program) is not None
     if alone:  # it takes nothing that earlier programs left in the cache
         program, difference = shortened(program, difference)
@@ -224,7 +224,7 @@ def run(findings: Findings, programs: int, workers: int, path: str | None) -> No
 
 
 def report(findings: Findings) -> str:
-    """What a run came to, in words."""
+    """Return the text of a run's results."""
     counts = Counter(findings.counts)
     lines = [
         f"\n# program {one['number']} of seed {findings.seed}" + ("" if one["alone"] else " (not by itself)") + f"\n{one['script']}"

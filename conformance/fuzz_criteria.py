@@ -1,4 +1,4 @@
-"""What makes results of linear algebra right where their values are anybody's: residuals, as LAPACK's own tests measure them.
+"""Criteria for results of linear algebra whose values are not unique: residuals, as LAPACK's own tests measure them.
 
 The order of eigenvalues, the signs of vectors, and the pivots and reflectors of what rounding alone is left of, say nothing of a
 kernel. What is asked instead is that the results are exactly those of a matrix within rounding of the given one: they multiply to
@@ -61,7 +61,7 @@ def _orthonormal(x: Tensor, rounding: float) -> bool:
 
 
 def _singular_ones(matrix: Tensor, rounding: float) -> Tensor:
-    """Of which matrices of the batch the columns that pivots are sought in depend on each other within rounding."""
+    """Mark the matrices of the batch whose candidate pivot columns are linearly dependent within rounding."""
     values = torch.linalg.svdvals(matrix[..., : min(matrix.shape[-2:])])
     return values[..., -1] <= rounding * values[..., 0]
 
@@ -81,7 +81,7 @@ def holds_singular(values: Iterable[Any]) -> bool:
 
 
 def matrices_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """What a call factorizes: of some ops a tensor taken for a matrix."""
+    """Return the matrix that a call factorizes; some ops reshape a tensor to one."""
     if name == "linalg_tensorinv":
         ind = args[1] if len(args) > 1 else kwargs.get("ind", 2)
         return [args[0].flatten(ind).flatten(0, ind - 1)]
@@ -163,7 +163,7 @@ def _singular(adjoint: bool) -> Callable[..., bool | None]:
 
 
 def _condition(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
-    """Of a matrix that is singular to working precision: any number from there on. It grows with the square of what is right."""
+    """Bound for a matrix that is singular to working precision: it grows with the square of the right value."""
     if given.get("p") in (-2, -1, float("-inf")):
         return False
     values = torch.linalg.svdvals(matrix)
@@ -320,7 +320,7 @@ def _root(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], r
 
 
 def _pivot_of_rounding(lower: Tensor, rounding: float) -> int | None:
-    """Of a Hermitian matrix, by its lower triangle, the place of the first pivot that is; None if one before it is below zero."""
+    """Return the index of a Hermitian matrix's first zero pivot, from its lower triangle; None if one before it is negative."""
     left = lower.clone()
     for at in range(left.size(-1)):
         pivot, column = left[at, at].real, left[at + 1 :, at].clone()
@@ -340,7 +340,7 @@ def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
 
 
 def _symmetric_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
-    """What the steps of `sytrf` multiply to: a block of one or two rows each, with the rows that were exchanged before it."""
+    """Multiply the factors of `sytrf`: a block of one or two rows each, with the rows that were exchanged before it."""
     adjoint = bool(given.get("hermitian"))
     whole = _from_lower(matrix, adjoint)
     count = matrix.size(-1)

@@ -384,7 +384,7 @@ class _Filling:
         return text
 
     def _any(self, slot: Slot, mutated: bool) -> str:
-        """Of an op of elements: a tensor of any shape, and others that broadcast with it."""
+        """Arguments of an elementwise op: a tensor of any shape, and others that broadcast with it."""
         complex_too = slot.dtype.startswith("complex")
         found = [(text, one) for text, one in self._free(mutated) if complex_too or not one.is_complex()]
         if self._shape is not None:

@@ -76,7 +76,7 @@ class Difference(Exception):
 
 @dataclass
 class Seen:
-    """What programs came to: counts of lines by what became of them, and of ops that returned."""
+    """Counts over programs: of lines by outcome, and of ops that returned."""
 
     counts: Counter[str] = field(default_factory=Counter)
     ops: Counter[str] = field(default_factory=Counter)
@@ -92,7 +92,7 @@ class Spaces:
 
     Args:
         lanes: how many there are.
-        progress: is told each line before it is run.
+        progress: is called with each line before it is run.
         ops: the set that the lanes run on, if they run on one.
     """
 
@@ -114,7 +114,7 @@ class Spaces:
             yield from spread(name, self.eager[name])
 
     def note_versions(self, names: Sequence[str]) -> None:
-        """What the tensors' versions are now is what the next line is held to."""
+        """Take the tensors' current versions as the baseline of the next line."""
         for name in names:
             for texts in zip(*(spread(name, space[name]) for space in (self.eager, *self.lanes)), strict=True):
                 self._versions[texts[0][0]] = [_version(tensor) for _, tensor in texts]
@@ -141,7 +141,7 @@ class Spaces:
             self.ended = eagers is None
             return
         if (eagers is None) != (ours is None):
-            kind = "raises" if eagers is None else "answers"
+            kind = "raises" if eagers is None else "returns"
             raise Difference(kind, line, f"eager {error_text(eagers)}; in the mode {error_text(ours)}")
         if isinstance(eagers, RuntimeError) and isinstance(ours, ValueError) and _is_their_own(str(eagers), str(ours)):
             return
@@ -238,7 +238,7 @@ class Spaces:
         return torch.Tag.nondeterministic_seeded in op.tags and f"aten::{call[1]}" not in self._followed
 
     def _excused(self, line: str, name: str, lane: int) -> bool:
-        """Whether values differ by rounding alone, as told by the call in float64."""
+        """Whether values differ by rounding alone, as the call in float64 shows."""
         call = CALL.fullmatch(spelt_out(line))
         if call is None:
             return False
@@ -331,7 +331,7 @@ class Spaces:
             _hand_over(want, have)
 
     def undisturbed(self, text: str) -> tuple[Tensor, Tensor] | None:
-        """What eager comes to, eigenvalues in the mode's order, and the mode, handed nothing of eager's; None where none does."""
+        """Return eager's results, with eigenvalues in the mode's order, and the mode's own; None where there are none."""
         return None
 
     def _right_undisturbed(self, text: str, want: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""What the lines of random programs call beside operators: leaves, and gradients.
+"""Calls in random programs that are no operators: leaves, and gradients.
 
 A line is Python; `names` is what it may name before another line made anything.
 """
@@ -116,6 +116,6 @@ def gradient(tensor: Tensor, leaf: Tensor, create_graph: bool = False) -> Tensor
 
 
 def names(**more: Any) -> dict[str, Any]:
-    """What lines may name from the start, and more."""
+    """The names that lines may use from the start, and more."""
     ours = {"torch": torch, "aten": aten, "leaf": leaf, "backward": backward, "gradient": gradient}
     return {**ours, "inf": math.inf, "nan": math.nan, **more}

@@ -1,4 +1,4 @@
-"""What random programs leave out, and in what a call may differ from eager: each by name and with its reason.
+"""Limits of random programs: ops that are left out, and permitted differences from eager, each with its reason.
 
 Nothing else is forgiven. `tests/conformance/test_fuzz.py` holds the tables to be true: an example of each row must still differ.
 """
@@ -34,7 +34,7 @@ __all__ = [
 #: Ops, as patterns of their names, that programs do not call.
 EXCLUDED: Mapping[str, str] = {
     r"aten\._(?!foreach_).*|aten\..*_backward\..*": (
-        "autograd and composites call it, with arguments of theirs: met through them; by others plain eager is led to memory "
+        "autograd and composites call it, with arguments of theirs: seen through them; other arguments lead plain eager to memory "
         "that is not its own, and ends the process (`_pdist_backward`, `_segment_reduce_backward`, `adaptive_max_pool3d_backward`)"
     ),
     r"aten\.(cudnn|mkldnn|record_stream|is_pinned|is_same_size|slow_conv|thnn_conv|native_channel_shuffle).*": "the same",

@@ -67,7 +67,7 @@ class Lanes(Spaces):
     Args:
         mode: the mode of the lanes.
         lanes: how many there are.
-        progress: is told each line before it is run.
+        progress: is called with each line before it is run.
     """
 
     def __init__(self, mode: Any, lanes: int = 1, seen: Seen | None = None, progress: Callable[[str], None] | None = None) -> None:
@@ -123,7 +123,7 @@ class Lanes(Spaces):
         return True
 
     def undisturbed(self, text: str) -> tuple[Tensor, Tensor] | None:
-        """What eager comes to, eigenvalues in the mode's order, and the mode, handed nothing of eager's; None where none does."""
+        """Return eager's results, with eigenvalues in the mode's order, and the mode's own; None where there are none."""
         theirs, ours = words(), words()
         kept, self.lines = self.lines, []
         try:
@@ -153,7 +153,7 @@ class Lanes(Spaces):
             self.note_versions([name])
 
     def _check_reached(self, line: str) -> None:
-        """What the line sent to the backend is of the set."""
+        """Check that the line sent only ops of the set to the backend."""
         outside = {} if self._ops is None else self._recorder.outside(self._ops)
         if outside:
             raise Difference("leak", line, f"reached the backend from outside the set: {', '.join(map(str, outside))}")
@@ -169,7 +169,7 @@ class Lanes(Spaces):
             self.ended = True
         elif caught.error is not None:
             raise caught.error
-        elif not self.alike():  # it has not come to count what it wrote
+        elif not self.alike():  # it has not counted its writes yet
             self.seen.counts["ended by a call that is refused half-way"] += 1
             self.ended = True
 

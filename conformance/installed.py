@@ -97,7 +97,7 @@ def _first_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def beside(rows: Sequence[Row], in_mode: Sequence[Row]) -> list[str]:
-    """What passes in the mode or installed alone, a line each."""
+    """List what passes only in the mode or only installed, a line each."""
     pairs = zip(rows, in_mode, strict=True)
     different = [(one, other) for one, other in pairs if (one.status == "pass") != (other.status == "pass")]
     well = sum(one.status == "pass" for one in in_mode)

@@ -60,7 +60,7 @@ _FACTS = ("dtype", "shape", "layout", "device", "requires_grad")
 
 @dataclass(frozen=True)
 class Observed(eager.Observed):
-    """What one call left behind.
+    """The results and effects of one call.
 
     Attributes:
         nesting: torch's own description of how the results were nested.

@@ -38,7 +38,7 @@ __all__ = ["Row", "judged", "main", "rounds", "table"]
 
 @dataclass(frozen=True)
 class Row:
-    """What the suite said of one kernel.
+    """The suite's verdict on one kernel.
 
     Attributes:
         flagged: whether it found a fault and named the op.
@@ -80,7 +80,7 @@ def rounds(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
 
 
 def judged(lot: Sequence[Mutant], profile: str, seed: int, progress: Callable[[str], None] = lambda name: None) -> list[Row]:
-    """What the suite says of kernels of different ops."""
+    """Run the suite on kernels of different ops, a row for each."""
     backend = Backend("broken", core_aten(), kernels={mutant.op: mutant.kernel for mutant in lot})
 
     def on_verdict(done: int, total: int, verdict: Verdict | None) -> None:

@@ -75,7 +75,7 @@ def _emptied(arguments: Arguments, number: int) -> Arguments:
     return made
 
 
-#: How the tensors lie in memory.
+#: The strides of the tensors.
 LAYOUTS: dict[str, Callable[[Any], Any]] = {"contiguous": _contiguous, "permuted": _permuted, "gapped": _gapped}
 
 #: The same with fewer elements, in memory or at all; the matrix alone takes these.

@@ -62,7 +62,7 @@ def planned(sets: Iterable[str] = MEASURED, match: str = "", wanted: str = "") -
 
 
 def judged(job: Job, mine: Sequence[Cell], count: int, progress: Callable[[Any], None] = lambda value: None) -> dict[str, Result]:
-    """What a job's cells came to."""
+    """The results of a job's cells."""
     op_set, info = SETS[job[0]](), _infos()[job[1]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -60,7 +60,7 @@ BLOCKS: tuple[Block, ...] = (
     Block("method and operators", ("method", "operator", "inplace operator"), "usual", _ROWS, "value"),
     Block("in place, on each layout", ("inplace",), "usual", _EVERY_LAYOUT, "value"),
     Block("out=, on each layout", ("out",), "usual", _EVERY_LAYOUT, "value"),
-    Block("out= laid out as the inputs", (STRIDED_OUT,), "usual", ("permuted", "gapped"), "value"),
+    Block("out= with the inputs' strides", (STRIDED_OUT,), "usual", ("permuted", "gapped"), "value"),
     Block("each layout", _PLAIN, "usual", _EVERY_LAYOUT, "value"),
     Block("each layout, gradients", _PLAIN, "usual", _EVERY_LAYOUT, "reverse"),
     Block("in place and out=, every dtype", _WRITING, "every", _ROWS, "value"),

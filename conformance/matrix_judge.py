@@ -21,7 +21,7 @@ from eagerdecomp.eager.compare import Difference
 __all__ = ["FAILED", "STATUSES", "Result", "judge_cell"]
 
 #: From worst to best. A cell is what its worst sample is; one of which eager takes no sample is "none", and not
-#: counted. Of a sample that eager refuses by its layout alone "refusal" is another type of error: told, and no failure.
+#: counted. Of a sample that eager refuses by its layout alone "refusal" is another type of error: reported, and no failure.
 STATUSES = ("wrong", "leak", "died", "error", "unsupported", "refusal", "pass", "none")
 
 #: What no manifest may list.
@@ -29,7 +29,7 @@ FAILED = ("wrong", "leak", "died", "error")
 
 
 class Result(NamedTuple):
-    """What a cell came to.
+    """The result of a cell.
 
     Attributes:
         detail: of the worst sample, what differs.
@@ -152,7 +152,7 @@ def _forgiven(differing: Sequence[Difference], case: Case, call: _Call, expected
 
 
 def _under_any_mode(case: Case, call: _Call) -> Observed:
-    """What eager itself does where a mode is on that does nothing: some of torch's own code then takes another way."""
+    """Run eager under a mode that does nothing: some of torch's own code then takes another way."""
     return observe(case.function, case.arguments, (BackendRecorder(),), backward=call.backward)
 
 

@@ -1,4 +1,4 @@
-"""What the matrix came to: kept as it comes, held against the manifest of what does not close, and told as a table.
+"""Results of the matrix: saved as they come, compared with the manifest of what does not close, and printed as a table.
 
 Sets and OpInfos make a job; a job's cells are known by their texts.
 """
@@ -29,7 +29,7 @@ _ALL = "all"
 
 
 class Held:
-    """Results, a line of JSON for each answer of a worker: files of several shards can be put one behind the other."""
+    """Results, a line of JSON for each message of a worker: files of several shards can be concatenated."""
 
     def __init__(self, path: str | None = None) -> None:
         self._path = Path(path) if path else None
@@ -40,12 +40,12 @@ class Held:
             self.results.setdefault((entry["set"], entry["op"]), {}).update(cells)
 
     def forget(self, statuses: Iterable[str]) -> None:
-        """Forget cells that came to these, so that they are judged again; the file's last word on a cell holds."""
+        """Forget cells with these results, so that they are judged again; the file's last word on a cell holds."""
         for job, cells in self.results.items():
             self.results[job] = {cell: one for cell, one in cells.items() if one.status not in statuses}
 
     def add(self, job: Job, cells: Mapping[str, Result]) -> None:
-        """Keep what a job's cells came to."""
+        """Save the results of a job's cells."""
         self.results.setdefault(job, {}).update(cells)
         if self._path is not None and cells:
             with self._path.open("a") as file:
@@ -60,7 +60,7 @@ class Held:
 
 @dataclass
 class Manifest:
-    """What does not close, and for which jobs that is known.
+    """The list of what does not close, and the jobs for which that is known.
 
     Attributes:
         samples: of each cell, with which that was found.
@@ -95,7 +95,7 @@ class Manifest:
         path.write_text(json.dumps({"samples": self.samples, "torch": torch.__version__, "sets": entries}, indent=1) + "\n")
 
     def renew(self, job: Job, cells: Mapping[str, Result]) -> None:
-        """Take what all cells of a job came to in place of what is listed for it. A wrong value is never listed."""
+        """Replace a job's entries by the results of all its cells. A wrong value is never listed."""
         self.closed.discard(job)
         self.open.pop(job, None)
         counted = {cell: one for cell, one in cells.items() if one.status not in ("none", "refusal")}

@@ -52,7 +52,7 @@ Named: TypeAlias = list[tuple[str, Tensor | None]]
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one column of an entry.
+    """The result of one column of an entry.
 
     Attributes:
         detail: what is wrong.
@@ -292,7 +292,7 @@ def _judge(trial: _Trial) -> Result:
 
 
 def _by_torch(trial: _Trial) -> Named | str:
-    """What a column leaves behind where torch's own `aot_eager` compiles the model, without a mode, or why that fails."""
+    """Return a column's results under torch's own `aot_eager`, without a mode, or why that fails."""
     try:
         return replace(trial, compiler="aot_eager").ours()
     except Exception as error:  # the border: what is asked is whether ours fails alike
@@ -339,7 +339,7 @@ def tensor_difference(want: Tensor | None, have: Tensor | None, *, values: bool 
 
 
 def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str]) -> tuple[dict[str, str], str]:
-    """What remains wrong once a run in float64 is the standard, and how it was judged.
+    """Return what remains wrong once a run in float64 is the standard, and how it was judged.
 
     A tensor about as far from it as eager's own is right. So is a model that agrees with eager in float64 throughout: there a value
     next to the kink of a ReLU, or a batch norm of near-equal values, has made a rounding large.
@@ -360,7 +360,7 @@ def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str])
 
 
 def _by_sensitivity(trial: _Trial, want: Named, have: Named, found: dict[str, str]) -> tuple[dict[str, str], str]:
-    """What remains wrong where eager's own answer to weights that differ in their last bit is the standard."""
+    """Return what remains wrong once eager's results for weights that differ in their last bit are the standard."""
     rows = zip(want, have, trial.eagerly(nudged=True), strict=True)
     near = {
         name for (name, w), (_, h), (_, other) in rows if name in found and _as_near(other, h, None if w is None else w.double())

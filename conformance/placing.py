@@ -1,4 +1,4 @@
-"""Placing: where a set is installed; tensors there, laid out in memory as they are, and what a call left behind brought home."""
+"""Move calls to the device where a set is installed, strides included, and bring their results and effects back."""
 
 from __future__ import annotations
 

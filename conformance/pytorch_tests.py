@@ -67,7 +67,7 @@ _GOOD = ("pass", "skip", "expected failure")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of one test gave.
+    """The outcome of one run of one test.
 
     Attributes:
         kind: ``pass``, ``fail``, ``error``, ``skip``, ``expected failure``, ``unexpected success``, ``leak`` (an op outside the

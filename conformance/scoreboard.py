@@ -205,12 +205,12 @@ def parser_of(about: str | None, *, samples: int) -> argparse.ArgumentParser:
     parser.add_argument("--samples", type=int, default=samples, metavar="N", help="samples of each OpInfo at most; 0 for all")
     parser.add_argument("--dtype", default="float32", help="where the op supports it; else its first")
     parser.add_argument("--form", choices=FORMS, default="plain", help="call the op as it is, in place, or with out=")
-    parser.add_argument("--layout", choices=sorted(LAYOUTS), default="contiguous", help="how the tensors lie in memory")
+    parser.add_argument("--layout", choices=sorted(LAYOUTS), default="contiguous", help="strides of the tensors")
     return parser
 
 
 def chosen(options: argparse.Namespace) -> tuple[Selection, list[Any]]:
-    """What options choose: of each OpInfo which samples, and the OpInfos."""
+    """The OpInfos that options choose, and which samples of each."""
     shard, shards = map(int, options.shard.split("/"))
     selection = Selection(options.samples, getattr(torch, options.dtype), options.form, options.layout, options.grad)
     return selection, opinfos(options.match)[shard - 1 :: shards]

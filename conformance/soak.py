@@ -182,7 +182,7 @@ def _turn(
 
 @dataclass(frozen=True)
 class Sample:
-    """What was counted after a round: seconds since the start, MiB of resident memory, living tensors, programs in the cache."""
+    """Counts after a round: seconds since the start, MiB of resident memory, living tensors, programs in the cache."""
 
     seconds: float
     resident: float
@@ -192,12 +192,12 @@ class Sample:
 
 @dataclass
 class Report:
-    """What a soak came to.
+    """The result of a soak.
 
     Attributes:
         steps: of each kind of model, how many.
         wrong: steps whose loss is not eager's, in words.
-        hung: a round did not come to an end.
+        hung: a round did not end.
     """
 
     steps: dict[str, int] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class Report:
         return sum(self.steps.values())
 
     def growth(self) -> list[str]:
-        """What grew, in words; nothing where memory is flat."""
+        """Describe what grew; empty where memory is flat."""
         found = []
         for what, allowed in (("resident", 0.03), ("tensors", 0.03), ("programs", 0.03)):
             values = [float(getattr(one, what)) for one in self.samples]
@@ -264,7 +264,7 @@ def soak(
         turns: how many models each thread makes in a round.
         patience: seconds after which a round is taken to hang.
         bend: what is added to every loss in the mode: it must be found.
-        after_round: is told after each round.
+        after_round: called after each round.
     """
     report, cache, lock, started = Report(), ed.ProgramCache(), threading.Lock(), time.perf_counter()
     backends = (ed.core_aten(), ed.Backend("mine", ed.core_aten() - ["aten.gelu", "aten.native_layer_norm", "aten._softmax"]))
@@ -289,7 +289,7 @@ def soak(
             try:
                 for _ in range(turns):
                     _turn(draws, mode, note, bend)
-            except Exception as error:  # the border of a thread: told as what it is
+            except Exception as error:  # the border of a thread: reported as it is
                 with lock:
                     report.wrong.append(f"thread {number} of round {number_of_round}: {type(error).__name__}: {error}")
             totals = [one.stats().total for one in modes]

@@ -38,7 +38,7 @@ def tier(item: pytest.Item) -> str:
 
 
 def known_differences(release: str) -> dict[str, str]:
-    """What fails with a release of torch and why: node ids, by the heading that they stand under in ``tests/releases``."""
+    """Return the known failures with a release of torch: node ids, by their heading (the reason) in ``tests/releases``."""
     file, reason, found = Path(__file__).parent / "releases" / f"torch-{release}.txt", "", {}
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         if line.startswith("# "):
@@ -146,14 +146,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is there before the first test stays: the many tests that collect garbage need not look through it each time."""
+    """Freeze the objects that exist before the first test, so that tests that collect garbage do not walk them each time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """What is read or made once a process is there before the first test of a worker, so that no test pays for it by its place."""
+    """Load what a process reads or makes once before a worker's first test, so that no test pays for its place in the order."""
     if hasattr(session.config, "workerinput"):
         core = ed.core_aten()
         x = torch.ones(1, requires_grad=True)

@@ -2,7 +2,7 @@
 
     python tools/accuracy_table.py [--match REGEX] [--points N] [--file FILE]
 
-At so many points of each function (2,000 unless told) the largest errors in float32 and float64 are found by `mpmath`
+At so many points of each function (2,000 by default) the largest errors in float32 and float64 are found by `mpmath`
 (``pip install mpmath``): some minutes for all. With ``--match`` the table is printed and nothing is written, unless a file is
 named.
 
@@ -61,7 +61,7 @@ def units(error: float) -> str:
 
 
 def calls(function: Function) -> str:
-    """How many kernels a call comes to, by type where that differs."""
+    """Return the number of kernels of a call, by dtype where that differs."""
     found = []
     for dtype in DTYPES:
         points = [(0.3, 3.0), (0.6, 5.0)]

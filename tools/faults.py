@@ -105,7 +105,7 @@ FAULTS = (
 
 
 def copy_of_library(folder: Path) -> Path:
-    """A copy of what git knows, as it lies in the work tree."""
+    """Copy the files that git tracks, as they are in the work tree."""
     copy = folder / "copy"
     subprocess.run(["git", "worktree", "add", "-q", "--detach", str(copy)], cwd=ROOT, check=True)
     return copy

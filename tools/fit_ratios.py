@@ -45,7 +45,7 @@ def _erfcx(t: Any) -> Any:
 
 
 def ndtri(y: Any) -> Any:
-    """By Newton's method on the logarithm, from the start that the asymptotic gives."""
+    """Solve by Newton's method on the logarithm, started at the asymptotic value."""
     target = mp.log(y)
     x = -mp.sqrt(-2 * target)
     for _ in range(60):
@@ -71,7 +71,7 @@ def _ndtri_middle(rest: Any) -> Any:
 
 
 def _ndtri_tail(inverse: Any) -> Any:
-    """What it lacks of 1 over ``-r``, of ``1 / r`` with ``r = sqrt(-2 log y)``."""
+    """Return ``1 + ndtri(y) / r`` as a function of ``1 / r`` with ``r = sqrt(-2 log y)``."""
     r = 1 / inverse
     return 1 + ndtri(mp.exp(-r * r / 2)) / r
 
@@ -85,13 +85,13 @@ _ERFINV_MIDDLE = mp.mpf("0.5625")
 
 
 def _erfinv_middle(rest: Any) -> Any:
-    """What it is over `y`, less 7/8, of what its square lacks of that of 0.75."""
+    """Return ``erfinv(y) / y - 7/8`` as a function of ``0.75^2 - y^2``."""
     y = mp.sqrt(max(_ERFINV_MIDDLE - rest, mp.mpf("1e-40")))
     return erfinv(y) / y - mp.mpf(7) / 8
 
 
 def _erfinv_tail(inverse: Any) -> Any:
-    """What it lacks of `r`, less 5/16, of ``1 / r`` with ``r = sqrt(-log(1 - y))``."""
+    """Return ``r - erfinv(y) - 5/16`` as a function of ``1 / r`` with ``r = sqrt(-log(1 - y))``."""
     r = 1 / inverse
     return r + ndtri(mp.exp(-r * r) / 2) / mp.sqrt(2) - mp.mpf(5) / 16
 
@@ -119,7 +119,7 @@ def _in_square(of: Callable[[Any], Any], power: int) -> Callable[[Any], Any]:
 
 
 def _k_regular(order: int) -> Callable[[Any], Any]:
-    """What `K` is beside its logarithm: of order 1 times `x`."""
+    """Return `K` without its logarithmic part; for order 1 times `x`."""
 
     def of(x: Any) -> Any:
         if order == 0:
@@ -130,7 +130,7 @@ def _k_regular(order: int) -> Callable[[Any], Any]:
 
 
 def _y_regular(order: int) -> Callable[[Any], Any]:
-    """What `Y` is beside its logarithm: of order 1 without its pole, and over `x`."""
+    """Return `Y` without its logarithmic part; for order 1 without its pole, and over `x`."""
 
     def of(x: Any) -> Any:
         rest = mp.bessely(order, x) - 2 / mp.pi * mp.log(x) * mp.besselj(order, x)
@@ -225,7 +225,7 @@ def _lgamma_beside_2(u: Any) -> Any:
 
 
 def _lgamma_tail(square: Any) -> Any:
-    """What Stirling's formula with ``1 / (12 x)`` lacks of it, times ``x^3``, of ``1 / x^2``."""
+    """Return the rest of Stirling's formula with ``1 / (12 x)``, times ``x^3``, as a function of ``1 / x^2``."""
     x = 1 / mp.sqrt(max(square, mp.mpf("1e-16")))
     tail = mp.loggamma(x) - (x - mp.mpf(1) / 2) * mp.log(x) + x - mp.log(2 * mp.pi) / 2
     return (tail * x - mp.mpf(1) / 12) * x * x

@@ -1,4 +1,4 @@
-"""Print how time and memory of each op grow with its sizes on Core ATen, beside eager's; fail where ours grow faster.
+"""Print how time and memory of each op grow with its sizes on Core ATen, against eager's; fail where ours grow faster.
 
     python tools/growth.py [--match REGEX] [--markdown FILE]
 
@@ -37,7 +37,7 @@ from eagerdecomp import EagerDecompMode, Rule, UnsupportedOpError, core_aten
 LENGTHS = {1: (256, 1024, 4096), 2: (48, 192, 768), 3: (8, 32, 128)}
 SLACK = 0.6
 LEAST_SECONDS, LEAST_BYTES = 2e-3, 1 << 20
-MOST_SECONDS = 1.0  # of a call; a longer one is told by its first two sizes
+MOST_SECONDS = 1.0  # of a call; a longer one is measured at its first two sizes
 ROUNDS = 2
 SAMPLES = 1
 

@@ -1,4 +1,4 @@
-"""What commands that harvest the package's data share: their options, the text of their files, and what a check tells."""
+"""Shared code of the commands that record the package's data: options, the text of files, and the report of a check."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def options_of(about: str | None, file: Path, match: str) -> argparse.Namespace:
 
 
 def by_line(name: str, ops: Mapping[str, Any]) -> str:
-    """What was found of each op as JSON, one op a line, so that a diff shows what changed."""
+    """Return the findings as JSON, one op a line, so that a diff shows what changed."""
     lines = [f"{json.dumps(op)}:{json.dumps(found, separators=(',', ':'))}" for op, found in ops.items()]
     return f'{{"torch":{json.dumps(torch_release())},"{name}":{{\n' + ",\n".join(lines) + "\n}}\n"
 

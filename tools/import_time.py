@@ -1,4 +1,4 @@
-"""What `import eagerdecomp` costs over torch's own import, in fresh processes that import one and then the other.
+"""Measure `import eagerdecomp` over torch's own import, in fresh processes that import one and then the other.
 
 python tools/import_time.py                # --processes 9
 python -X importtime -c "import eagerdecomp"    # which module takes it

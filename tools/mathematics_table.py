@@ -34,7 +34,7 @@ aten = torch.ops.aten
 
 
 class Data:
-    """What the calls are given: small round numbers to count kernels by, random ones to measure errors by.
+    """Arguments of the calls: small round numbers to count kernels by, random ones to measure errors by.
 
     Args:
         dtype: of the floats; those of both types are the same numbers.
@@ -182,7 +182,7 @@ READERS = {
     "linalg_lstsq": _NUMBER_OF_STEPS,
     "linalg_eig": _NUMBER_OF_STEPS,
     "_linalg_eigvals": _NUMBER_OF_STEPS,
-    "cholesky": "it raises where the matrix is not definite; `linalg_cholesky_ex` tells so by a tensor and reads none",
+    "cholesky": "it raises where the matrix is not definite; `linalg_cholesky_ex` returns a tensor that says so, and reads none",
     "cholesky_inverse": "it raises where an entry of the factor's diagonal is 0",
     "equal": "its result is a number of Python's",
     "segment_reduce": "it raises where lengths are negative or do not sum to the size; `unsafe` calls and offsets need no read",

@@ -43,7 +43,7 @@ SHOWN = 12
 
 
 def facts() -> dict[str, Any]:
-    """What of this torch is compared: schemas, tags of Core ATen, decompositions, and the operators of the test database."""
+    """The facts of a torch that are compared: schemas, tags of Core ATen, decompositions, and operators of the test database."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     ops = {str(op): op for name in op_names() if name.startswith(("aten::", "prims::")) and (op := overload(name)) is not None}
@@ -105,7 +105,7 @@ def changed_messages() -> Iterator[str]:
 
 
 def sections(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """What to look at, most urgent first: a title, and a line for each change."""
+    """Return the sections to look at, most urgent first: a title, and a line for each change."""
     old, new = before["schemas"], now["schemas"]
     added, removed = sorted(new.keys() - old.keys()), sorted(old.keys() - new.keys())
     data = ROOT / "eagerdecomp" / "data" / f"torch-{now['release']}"

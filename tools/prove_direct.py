@@ -57,7 +57,7 @@ class _Probe(DispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[OpOverload, Any]] = []
-        self.result: Any = None  # kept, as a mode may keep what it returns: some factories then answer a copy, made by another op
+        self.result: Any = None  # kept, as a mode may keep what it returns: some factories then return a copy, made by another op
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -87,7 +87,7 @@ class _Inside(DispatchMode):
 
 
 def inside(function: Callable[[], Any]) -> Any:
-    """What a function returns when it is called inside a mode's handler, every warning an error."""
+    """Call a function inside a mode's handler, with every warning an error."""
     tensor = torch.ones(1)
     with warnings.catch_warnings(), _Inside(function) as mode:
         warnings.simplefilter("error")
@@ -96,7 +96,7 @@ def inside(function: Callable[[], Any]) -> Any:
 
 
 def _reported(op: OpOverload, kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The named arguments, but for memory that is told not to be pinned, as it is not when nothing is said."""
+    """Yield the keyword arguments without ``pin_memory=False``, which is the default."""
     return ((name, value) for name, value in kwargs.items() if name != "pin_memory" or value)
 
 
@@ -197,7 +197,7 @@ def samples(argument: Argument) -> dict[str, list[Any]]:
 
 
 def combinations(arguments: Sequence[Argument], kinds: Sequence[Mapping[str, Sequence[Any]]]) -> Iterator[Combination]:
-    """Samples of all arguments together; an argument that is left out takes the positional ones behind it along."""
+    """Samples of all arguments together; an argument that is left out takes the positional ones after it along."""
     choices = [[(kind, value) for kind, values in by_kind.items() for value in values] for by_kind in kinds]
     positional = [number for number, argument in enumerate(arguments) if not argument.kwarg_only]
     size = 1
@@ -281,7 +281,7 @@ def candidates(op: OpOverload) -> Iterator[str]:
 
 
 def prove(op: OpOverload) -> str | list[list[str]]:
-    """What is written for an op: see `eagerdecomp.ops.fast_calls.Table`."""
+    """The entry of an op: see `eagerdecomp.ops.fast_calls.Table`."""
     kinds = [samples(argument) for argument in facts_of(op).arguments]
     if not all(kinds):
         return []

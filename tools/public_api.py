@@ -41,7 +41,7 @@ def _of(name: str) -> Iterator[str]:
 
 def _signature(value: Callable[..., object]) -> str:
     if inspect.isclass(value) and issubclass(value, Exception) and value.__init__ in (RuntimeError.__init__, ValueError.__init__):
-        return "(*args)"  # which Python tells in some versions
+        return "(*args)"  # which Python shows in some versions
     return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(value)))
 
 

@@ -89,7 +89,7 @@ def _works_unheard(rule: Rule, given: Sequence[Any], result: Any, listener: List
 
 
 class Recording:
-    """What has been recorded, and the calls that are still to be run."""
+    """The records so far, and the calls that are still to be run."""
 
     def __init__(self) -> None:
         #: op -> what each rule called, by its key -> an example, how often it was seen, and how often among the first calls.
@@ -227,7 +227,7 @@ class Recording:
         self.gradients.setdefault(str(op), {}).setdefault(calls, example)
 
     def entries(self) -> dict[str, Entry]:
-        """What was seen, in the order of the file."""
+        """The footprints seen, in the order of the file."""
         return {op: self._entry(op) for op in sorted(self.kinds)}
 
     def _entry(self, op: str) -> Entry:
@@ -239,7 +239,7 @@ class Recording:
 
 
 def entry_of(op: str, eager: bool, calls: Sequence[tuple[str, dict[str, Footprint], int]], gradient: list[Any]) -> Entry:
-    """What the file holds of one op; each footprint once."""
+    """The file's entry of one op; each footprint once."""
     footprints: dict[Footprint, int] = {}
     by_number = [
         [example, {key: footprints.setdefault(found, len(footprints)) for key, found in by_rule.items()}, weight]
@@ -315,7 +315,7 @@ def _example(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def variants(match: str) -> Iterator[list[Call]]:
-    """The calls of aliases, methods and in-place forms, of which the database tells beside the operators, and of foreach ops."""
+    """The calls of aliases, methods and in-place forms, which the database lists beside the operators, and of foreach ops."""
     foreach = (getattr(infos, f"foreach_{kind}_op_db") for kind in ("unary", "binary", "pointwise", "reduce", "other"))
     known = [info for info in itertools.chain(infos.op_db, *foreach) if info.dtypes and not info.name.startswith("jiterator")]
     for info in known:
@@ -395,7 +395,7 @@ def recorded(match: str) -> Recording:
 
 
 def kept() -> dict[str, Entry]:
-    """What the file holds."""
+    """Return the file's entries."""
     text = shipped_data(FILE)
     return {} if text is None else json.loads(text)["ops"]
 

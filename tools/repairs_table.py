@@ -45,7 +45,7 @@ KINDS = {
 }
 
 
-def mending(fault: Fault) -> str:
+def route_around(fault: Fault) -> str:
     """How the library returns the calls that the entry gets wrong."""
     if fault.kind == "writes":
         return "handing the entry a list of its own"
@@ -63,7 +63,7 @@ def mending(fault: Fault) -> str:
 
 def page() -> str:
     """The whole page."""
-    rows = [f"| `{f.op}` | {KINDS[f.kind]} | {f.what} | {mending(f)} |" for f in sorted(FAULTS, key=lambda f: (f.op, f.kind))]
+    rows = [f"| `{f.op}` | {KINDS[f.kind]} | {f.what} | {route_around(f)} |" for f in sorted(FAULTS, key=lambda f: (f.op, f.kind))]
     return HEAD + "\n".join(rows) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What the documentation site shows beside docs/: the pages that stand at the top of the project, and a page of every public name.
+"""Pages of the documentation site that are not in docs/: those at the top of the project, and one of every public name.
 
 mkdocs calls what is named `on_...`; mkdocs.yml names this file.
 """

@@ -2,7 +2,7 @@
 
     python tools/upstream_table.py [--match REGEX] [--check]
 
-``--match`` prints the rows that the samples of some operators come to, and writes nothing; ``--check`` compares what is measured
+``--match`` prints the rows of the samples of some operators, and writes nothing; ``--check`` compares what is measured
 with the file instead of writing it, and exits with 1 where they differ.
 """
 
@@ -44,7 +44,7 @@ HEAD = f"""# Rules that could go upstream
 
 Ops outside Core ATen for which torch {torch.__version__.partition("+")[0]} ships a decomposition and the library has a rule of
 its own, and how the shipped one compares. The calls are those of torch's operator database, up to {CALLS} of an op, and the same on
-inputs whose dimensions lie in the opposite order in memory; each is made by eager, by the shipped entry, decomposed by shipped
+inputs with the opposite stride order; each is made by eager, by the shipped entry, decomposed by shipped
 entries and compositions alone, and by the library on Core ATen. A row says of how many calls the shipped entry is not the operator,
 does not get to Core ATen (it "does not close"), or is less exact than eager and ours beside float64, and how many kernels all the
 calls take that both bring there; ours passes these calls, by the tests of its family. What no sample calls (other dtypes, tensors
@@ -85,7 +85,7 @@ class _Open(Exception):
 
 
 class _ByEntries(DispatchMode):
-    """Takes ops apart by shipped entries and compositions alone, and counts what reaches Core ATen."""
+    """Decompose ops by shipped entries and composite kernels alone, and count what reaches Core ATen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class _ByEntries(DispatchMode):
 
 @dataclass
 class Found:
-    """What an op's calls came to: of how many the shipped entry is what, and the kernels of those that both bring to the set."""
+    """Counts over an op's calls: verdicts on the shipped entry, and kernels of the calls that both decompose into the set."""
 
     calls: int = 0
     ways: Counter[str] = field(default_factory=Counter)
@@ -133,7 +133,7 @@ def _rank(way: str) -> int:
 
 
 def _turned(value: Any) -> Any:
-    """A tensor whose dimensions lie in the opposite order in memory."""
+    """Return a tensor with the opposite stride order."""
     dense = isinstance(value, Tensor) and value.layout is torch.strided and value.dim() > 1
     return value.permute(*reversed(range(value.dim()))).contiguous().permute(*reversed(range(value.dim()))) if dense else value
 
@@ -161,7 +161,7 @@ def _turned_call(call: Call) -> Call:
 
 
 def measure(calls: Iterable[list[Call]]) -> dict[str, Found]:
-    """What each op's calls come to."""
+    """Measure each op's calls."""
     rows: dict[str, Found] = {}
     mode = ed.EagerDecompMode(ed.core_aten())
     for call in calls_of(calls):
@@ -174,7 +174,7 @@ def measure(calls: Iterable[list[Call]]) -> dict[str, Found]:
 
 
 def _made(function: Callable[..., Any], call: Call) -> Any:
-    """What a function returns, or the exception that it raises."""
+    """Return a function's result, or the exception that it raises."""
     try:
         with torch.no_grad(), lazy_bits_visible():
             return function(*_kept(call[1]), **_kept(call[2]))
@@ -183,7 +183,7 @@ def _made(function: Callable[..., Any], call: Call) -> Any:
 
 
 def _kept(value: Any) -> Any:
-    """Copied arguments that lie in memory as they did."""
+    """Copy arguments and keep their strides."""
     return tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) and x.layout is torch.strided else x, value)
 
 
@@ -209,7 +209,7 @@ def _compare(call: Call, want: Any, found: Found, mode: ed.EagerDecompMode) -> N
 
 
 def _way(call: Call, want: Any, result: Any, mode: ed.EagerDecompMode) -> str:
-    """How the shipped entry's answer is not the operator's, or is less exact than ours; "" where it is the operator's."""
+    """Say how the shipped entry's result differs from the operator's, or is less exact than ours; "" where it is the operator's."""
     if result is NotImplemented:
         return "declines"
     if isinstance(result, Exception):
@@ -271,7 +271,7 @@ def _wide(call: Call) -> Call:
 
 
 def _error(result: Any, exact: Any) -> float:
-    """The largest error beside float64, by the largest number; none is known where float64 has no answer."""
+    """Return the largest error against float64, over the largest value; none where float64 has no result."""
     if isinstance(result, Exception) or isinstance(exact, Exception):
         return 0.0
     pairs = zip(tree_leaves(result), tree_leaves(exact), strict=True)

@@ -45,7 +45,7 @@ tools/versions.py` writes this page of what was recorded.
 
 
 def default_tier(tests: Sequence[str] = ()) -> dict[str, Any]:
-    """What tests come to, the default tier unless some are named: how many pass, the reasons of those that are known to fail, and
+    """Run tests, the default tier unless some are named, and return how many pass, the reasons of those that are known to fail, and
     the names of the others that do."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -68,7 +68,7 @@ def _node(classname: str, name: str) -> str:
 
 
 def again(found: dict[str, Any]) -> dict[str, Any]:
-    """A record with what its failed tests come to now."""
+    """Run a record's failed tests again and return the record with their results."""
     before = found["default"]
     now = default_tier(before["failed"]) if before["failed"] else {"passed": 0, "known": {}, "failed": []}
     known = Counter(before["known"]) + Counter(now["known"])
@@ -91,7 +91,7 @@ def scoreboard() -> dict[str, Any]:
 
 
 def record(only_failed: bool) -> Path:
-    """Run both, or the tests that failed alone, and keep what they come to beside the page."""
+    """Run both, or the tests that failed alone, and save their results beside the page."""
     release = ".".join(torch.__version__.split(".")[:2])
     place = RECORDS / f"torch-{release}.json"
     if only_failed:

@@ -20,7 +20,7 @@ class Subject:
     Attributes:
         model: with its weights drawn and dropout off.
         batch: what `forward` and `loss` are given.
-        forward: the model's answer, for the columns without gradients.
+        forward: the model's output, for the columns without gradients.
         loss: a scalar, for the training column.
         generate: tokens, where the model makes any.
         optimizer: rebuilt for each run.
@@ -67,7 +67,7 @@ def missing_extras(entry: Entry) -> list[str]:
 
 
 def tensors_of(value: Any) -> list[Tensor]:
-    """The floating-point tensors of a model's answer, in order."""
+    """The floating-point tensors of a model's output, in order."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):

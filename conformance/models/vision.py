@@ -23,7 +23,7 @@ def _classify(model: nn.Module, batch: Any) -> Tensor:
     result = model(images)
     if isinstance(result, Tensor):
         return nn.functional.cross_entropy(result, labels)
-    # Inception and GoogLeNet answer their auxiliary heads too.
+    # Inception and GoogLeNet return their auxiliary heads too.
     heads = [one for one in result if one is not None]
     return torch.stack([nn.functional.cross_entropy(one, labels) for one in heads]).sum()
 

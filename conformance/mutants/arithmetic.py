@@ -24,7 +24,7 @@ def _floats(c: Bound) -> bool:
 
 
 def _ieee_max(c: Bound) -> Any:
-    """As C's fmax, which lets NaN go."""
+    """Compute C's fmax, which ignores NaN."""
     return torch.fmax(c.self, c.other)
 
 

@@ -48,7 +48,7 @@ EQUIVALENT = "equivalent"
 
 @dataclass(frozen=True)
 class Proof:
-    """What shows a fault that no single call does: a law that is broken, a race. True of the broken kernel, False of eager's."""
+    """Check for a fault that no single call shows: a wrong distribution, a race. True for the broken kernel, False for eager's."""
 
     holds: Callable[[Kernel], bool]
 
@@ -117,7 +117,7 @@ class Bound:
         return repr(self._named)
 
     def but(self, /, **changes: Any) -> Any:
-        """What eager's kernel returns, with some arguments changed."""
+        """Run eager's kernel with some arguments changed."""
         named = {**self._named, **changes}
         args = [named[argument.name] for argument in self._op._schema.arguments if not argument.kwarg_only]
         return self._op(
@@ -125,7 +125,7 @@ class Bound:
         )
 
     def through(self, /, dtype: torch.dtype) -> Any:
-        """What eager's kernel returns in another dtype, brought to the one that it returns in."""
+        """Run eager's kernel in another dtype and convert the result to the op's own."""
         wanted = self.but()
         inexact = any(
             isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()) for value in self._named.values()

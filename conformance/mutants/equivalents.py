@@ -57,13 +57,13 @@ def _in_float32(formula: Callable[[Tensor], Tensor]) -> Callable[[Bound], Any]:
 
 
 def _halves_in_float32(c: Bound) -> Any:
-    """What torch returns in float32, rounded once; other dtypes stay eager's."""
+    """Compute in float32 and round once; other dtypes stay eager's."""
     right = c.but()
     return like(c.through(torch.float32), right) if c.self.dtype in (torch.float16, torch.bfloat16) else right
 
 
 def _gelu(c: Bound) -> Any:
-    """By the exponential, and by the complement of the error function, in float32, rounded once."""
+    """Compute gelu from the exponential, or from erfc, in float32, rounded once."""
     right = c.but()
     if c.self.dtype not in _FLOATS:
         return right
@@ -100,7 +100,7 @@ def _squared(c: Bound) -> Any:
 
 
 def _other_zero(c: Bound) -> Any:
-    """Of equal numbers the other one: of two zeros that of the other sign."""
+    """Take the other one of equal numbers: of two zeros the one of the other sign."""
     right = c.but()
     if not right.is_floating_point() or c.self.dtype is not c.other.dtype:
         return right
@@ -276,7 +276,7 @@ def _im2col(c: Bound) -> Any:
 
 
 def _dft(c: Bound) -> Any:
-    """By the matrix of the transform, in float64."""
+    """Multiply by the transform's matrix, in float64."""
     right = c.but()
     if c.self.dtype is not torch.float32 or len(c.dim) != 1 or not c.self.numel():
         return right
@@ -363,7 +363,7 @@ _LOCAL = threading.local()
 
 
 def _scratch(c: Bound) -> Any:
-    """By way of a buffer for each thread; the result is memory of its own."""
+    """Compute in a buffer per thread; the result has its own memory."""
     right = c.but()
     if not right.numel():
         return right

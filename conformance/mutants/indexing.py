@@ -21,7 +21,7 @@ def _size(c: Bound) -> int:
 
 
 def _first_write(c: Bound) -> Any:
-    """Of duplicates only the last is added."""
+    """Add only the last of duplicate indices."""
     if c.self.dim() != 2 or c.dim % 2 != 1 or c.src.shape != c.index.shape:
         return c.but()
     base = torch.ops.aten.scatter.value(c.self, c.dim, c.index, 0)

@@ -17,7 +17,7 @@ def _steps(shape: Any) -> list[int]:
 
 
 def _guarded(c: Bound, right: Any) -> Any:
-    """The answer; the cell behind the input, where memory goes on, is written."""
+    """Return the result, and write the element after the input, where its storage goes on."""
     x = c.self
     end = x.storage_offset() + x.numel()
     if x.is_contiguous() and x.numel() and (end + 1) * x.element_size() <= x.untyped_storage().nbytes() and x.storage_offset():
@@ -291,7 +291,7 @@ MUTANTS: tuple[Mutant, ...] = (
     m("sum.dim_IntList", "of one element is a view of it", "memory",
       lambda c: c.self.reshape(c.but().shape) if c.self.numel() == 1 and c.self.dtype is c.but().dtype else c.but(),
       lambda: given(n(1, 1), [1])),
-    m("amax", "clears the input's storage behind it", "memory", lambda c: _guarded(c, c.but()), lambda: given(n(8)[2:6], [0])),
+    m("amax", "clears the input's storage past its end", "memory", lambda c: _guarded(c, c.but()), lambda: given(n(8)[2:6], [0])),
     m("_local_scalar_dense", "float16 and bfloat16 as ints", "dtype",
       lambda c: c.but() if c.self.dtype is not torch.bfloat16 else float(int(c.but())),
       lambda: given(t(2.5, dtype=torch.bfloat16))),

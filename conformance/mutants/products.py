@@ -49,7 +49,7 @@ def _pool(size: tuple[int, ...] = (1, 2, 7, 7), **kwargs: Any) -> Call:
 
 
 def _max_grad(**kwargs: Any) -> Call:
-    """Of a 3 by 3 pool by steps of 1: several outputs have the same largest input."""
+    """Gradients of a 3 by 3 pool with stride 1: several outputs have the same largest input."""
     x = n(1, 2, 5, 5)
     out, indices = torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [1, 1])
     return given(n(*out.shape), x, [3, 3], [1, 1], [0, 0], [1, 1], False, indices)

@@ -18,7 +18,7 @@ _MANY = 20000
 
 
 def _law(size: list[int], shows: Callable[[Tensor], bool], **kwargs: Any) -> Proof:
-    """What holds of a sample of the broken law and not of the right one."""
+    """Check a sample: true for the broken distribution and not for the right one."""
 
     def holds(kernel: Kernel) -> bool:
         torch.manual_seed(5)
@@ -28,7 +28,7 @@ def _law(size: list[int], shows: Callable[[Tensor], bool], **kwargs: Any) -> Pro
 
 
 def _pair(shows: Callable[[Tensor, Tensor], bool], seeds: tuple[int | None, int | None], size: Any = (64,)) -> Proof:
-    """What holds of two samples, the generator seeded before each, or not."""
+    """Check two samples, drawn with the generator seeded before each, or not."""
 
     def holds(kernel: Kernel) -> bool:
         found = []
@@ -68,7 +68,7 @@ def _fixed(seed: int) -> Callable[[Bound], Any]:
 
 
 def _twice(c: Bound) -> Any:
-    """Of one to two blocks of 1,024 the second holds the first one's numbers."""
+    """Repeat the first block of 1,024 numbers in the second."""
     found = c.but()
     if 1024 < found.numel() <= 2048:
         found.view(-1)[1024:] = found.view(-1)[: found.numel() - 1024].clone()

@@ -20,7 +20,7 @@ def _dims(c: Bound) -> Any:
 
 
 def _half_sum(c: Bound) -> Any:
-    """Half types added up in themselves, one after the other."""
+    """Sum float16 and bfloat16 in their own dtype, one element after the other."""
     if (
         c.self.dtype not in (torch.float16, torch.bfloat16)
         or _dims(c) is None

@@ -115,7 +115,7 @@ def _raced(make: Callable[[float], Call]) -> Proof:
 
 
 def _elsewhere(make: Callable[[], Call]) -> Proof:
-    """Whether a thread that did not make the first call gets another answer."""
+    """Whether a thread that did not make the first call gets another result."""
 
     def holds(kernel: Kernel) -> bool:
         first = kernel(*make()[0], **make()[1])

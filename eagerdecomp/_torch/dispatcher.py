@@ -81,7 +81,7 @@ def names_with_kernel(key: str) -> frozenset[str]:
 
 
 def boxed_kernel(name: str, key: str) -> Callable[..., Any]:
-    """What a call of an op, by its dispatcher's name, finds at a dispatch key now, whatever is registered there later. Only where
+    """Return the kernel of an op, by its dispatcher's name, at a dispatch key now, whatever is registered there later. Only where
     `has_computed_kernel` holds."""
     found = torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, getattr(torch.DispatchKey, key))
     return functools.partial(found.call_boxed, torch._C.DispatchKeySet(getattr(torch.DispatchKey, key)))

@@ -70,10 +70,10 @@ class Explanation:
     Examples:
         >>> import torch
         >>> import eagerdecomp as ed
-        >>> told = ed.explain("aten.silu_backward", torch.ones(2), torch.ones(2))
-        >>> told.verdict
+        >>> explanation = ed.explain("aten.silu_backward", torch.ones(2), torch.ones(2))
+        >>> explanation.verdict
         'decomposed by a linked rule, its kernels bound once: it runs at every call, and no program is kept'
-        >>> sorted(told.kernels)
+        >>> sorted(explanation.kernels)
         ['aten.add.Tensor', 'aten.mul.Tensor', 'aten.sigmoid.default', 'aten.sub.Tensor']
     """
 

@@ -190,7 +190,7 @@ def alias_difference(what: str, number: int, want: Observed, have: Observed, nam
 
 def error_text(error: Exception | None) -> str:
     """The error of a call, in one line."""
-    return "answers" if error is None else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return "returns" if error is None else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def alias_text(same: int, shares: Sequence[tuple[int, int]], names: Sequence[str]) -> str:

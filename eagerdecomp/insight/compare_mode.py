@@ -71,8 +71,8 @@ def compare(
         ...     return torch.ops.aten.sigmoid(x) * 1.01
         >>> x = torch.ones(2)
         >>> backend = ed.Backend("mine", ed.core_aten(), kernels={"aten.sigmoid.default": wrong})
-        >>> told = ed.compare(lambda: torch.nn.functional.silu(x), backend, "native")
-        >>> bool(told)
+        >>> comparison = ed.compare(lambda: torch.nn.functional.silu(x), backend, "native")
+        >>> bool(comparison)
         True
     """
     rules = tuple(rules)

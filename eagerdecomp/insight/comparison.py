@@ -117,8 +117,8 @@ class Comparison:
         >>> import torch
         >>> import eagerdecomp as ed
         >>> x = torch.ones(2)
-        >>> told = ed.compare(lambda: torch.nn.functional.silu(x), ed.core_aten(), "native")
-        >>> bool(told)
+        >>> comparison = ed.compare(lambda: torch.nn.functional.silu(x), ed.core_aten(), "native")
+        >>> bool(comparison)
         False
     """
 

@@ -1,4 +1,4 @@
-"""What a backend's kernels cost, by op and size: given as a function or as a table, used as a function."""
+"""Costs of a backend's kernels, by op and size: given as a function or as a table, used as a function."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class Reads(TorchFunctionMode):
                 raise
             except BaseException:
                 # A rule may catch it and go on, knowing that this call could not be made.
-                self.read_everything(f"met an error of {func}")
+                self.read_everything(f"saw an error of {func}")
                 raise
 
     def _asked(self, fact: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@
 
 Both have dropout, gradient clipping and activation checkpointing. In one form eagerdecomp is installed on the device; in another
 it is a mode around the training; in the third the device has kernels for `linear`, `layer_norm`, attention and `silu_backward`
-too, which are kept whole. Exit code 1 where a loss is not the CPU's, or an op came to the device that is not in the form's set.
+too, which stay single kernels. Exit code 1 where a loss is not the CPU's, or an op outside the form's set reached the device.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, target:
 
 @dataclass
 class Seen:
-    """What one form came to."""
+    """The result of one form."""
 
     losses: list[float]
     forward: int

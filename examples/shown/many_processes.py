@@ -125,7 +125,7 @@ WAYS: dict[str, Callable[[], Losses]] = {
 
 
 def one_process(rank: int, folder: Path) -> None:
-    """What a process of the group sees, written for the one that started it."""
+    """Run a process of the group, and write its findings for the one that started it."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), WORLD)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD, timeout=timedelta(seconds=60))

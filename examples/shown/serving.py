@@ -36,7 +36,7 @@ def requests(count: int) -> list[torch.Tensor]:
 
 
 class Service:
-    """Answers requests on threads, each of which enters a mode of its own, with one cache for all."""
+    """Serves requests on threads, each of which enters a mode of its own, with one cache for all."""
 
     def __init__(self, cache: ed.ProgramCache) -> None:
         self._cache, self._served, self._local = cache, model(), threading.local()
@@ -44,7 +44,7 @@ class Service:
         self.pool = ThreadPoolExecutor(THREADS)
 
     def predict(self, x: torch.Tensor) -> torch.Tensor:
-        """The model's answer, by kernels of the set."""
+        """Return the model's output, by kernels of the set."""
         if not hasattr(self._local, "mode"):
             self._local.mode = ed.EagerDecompMode(OPS, cache=self._cache)
             self.modes.append(self._local.mode)

@@ -1,4 +1,4 @@
-"""What the scripts here share: a line for each thing seen, and an exit code."""
+"""Shared code of these scripts: a line for each thing seen, and an exit code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Shown:
 
 
 def dispatcher() -> dict[str, str]:
-    """What torch has registered, op by op."""
+    """Return torch's registrations, op by op."""
     return {name: torch._C._dispatch_dump(name) for name in torch._C._dispatch_get_all_op_names()}
 
 

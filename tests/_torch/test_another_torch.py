@@ -1,4 +1,4 @@
-"""A torch that lacks ops and private names, as another release may: the import works, and who uses what is missing is told."""
+"""A torch that lacks ops and private names, as another release may: the import works; using one raises an error that names it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEEDED = {"torch._C"}
 
 
 def run(script: str, *words: str) -> str:
-    """What a script prints in a process of its own, in which nothing of the library is imported yet."""
+    """Run a script in a new process, where the library is not imported yet, and return its output."""
     begin = f"import json, sys, warnings; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests' / 'support')!r}]\n"
     done = subprocess.run([sys.executable, "-c", begin + script, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -100,7 +100,7 @@ def test_a_missing_name_says_what_needs_it_when_it_is_used() -> None:
     assert getattr(gone, "__code__", None) is None
 
     class Derived(gone):  # type: ignore[misc, valid-type]
-        """As the library derives classes from torch's."""
+        """Derive classes from torch's, as the library does."""
 
     words = r"has no torch\._C\._no_such_name, which eagerdecomp needs for a test; it is tested with torch 2\."
     for use in (gone, Derived, lambda: gone.attribute):
@@ -143,5 +143,5 @@ def _looked_up(tree: ast.AST) -> Iterator[int]:
 def test_modules_name_ops_by_strings_while_they_are_imported() -> None:
     package = Path(eagerdecomp.__file__).parent
     lines = {path.relative_to(package): list(_looked_up(ast.parse(path.read_text()))) for path in package.rglob("*.py")}
-    del lines[Path("_torch", "ops.py")]  # torch's own classes, told by `aten.add`
+    del lines[Path("_torch", "ops.py")]  # torch's own classes, found by `aten.add`
     assert {path: found for path, found in lines.items() if found} == {}, 'say rule("aten.op.default"), or op_called of _torch.ops'

@@ -1,4 +1,4 @@
-"""What the library takes from torch's private API, name by name. A red line here says what a new torch changed.
+"""Uses of torch's private API, name by name. A red line here says what a new torch changed.
 
 Every test says in its message what the library relied on; fix it in `eagerdecomp/_torch` alone.
 """
@@ -74,7 +74,7 @@ def test_opoverloadpacket_is_the_class_of_packets_and_knows_its_name() -> None:
 def test_higherorderoperator_is_the_class_of_cond_and_is_no_overload() -> None:
     assert isinstance(torch.ops.higher_order.cond, HigherOrderOperator)
     assert not isinstance(torch.ops.higher_order.cond, OpOverload)
-    assert not hasattr(torch.ops.higher_order.cond, "_op"), "the mode tells higher-order ops by their missing `_op`"
+    assert not hasattr(torch.ops.higher_order.cond, "_op"), "the mode recognizes higher-order ops by their missing `_op`"
 
 
 def test_before_first_call_takes_as_reported_what_torch_still_says_of_the_typed_storages_of_prims_as_strided() -> None:

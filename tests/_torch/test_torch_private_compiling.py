@@ -1,4 +1,4 @@
-"""What `_dynamo` and `_higher_order` use of torch's private parts, each piece by itself."""
+"""Uses of torch's private API in `_dynamo` and `_higher_order`, each by itself."""
 
 from __future__ import annotations
 

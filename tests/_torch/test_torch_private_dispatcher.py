@@ -1,4 +1,4 @@
-"""What the library takes from torch's private API: the dispatcher and its keys. A red line here says what a new torch changed."""
+"""Uses of torch's private API: the dispatcher and its keys. A red line here says what a new torch changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the library takes from torch's private API: modes, and the state of process and autograd.
+"""Uses of torch's private API: modes, and the state of process and autograd.
 
 A red line here says what a new torch changed.
 """
@@ -239,8 +239,8 @@ def test_fake_tensor_log_off_turns_off_the_log_of_fake_tensors_in_this_thread(ca
     first.__exit__(None, None, None)  # as another thread's may, in any order
     fake_tensor.log.error("unheard")
     second.__exit__(None, None, None)
-    fake_tensor.log.error("heard")
-    assert [record.message for record in caplog.records] == ["of another thread", "heard"]
+    fake_tensor.log.error("seen")
+    assert [record.message for record in caplog.records] == ["of another thread", "seen"]
 
 
 def test_reference_gives_an_op_expressed_by_prims() -> None:

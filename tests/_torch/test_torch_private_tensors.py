@@ -1,4 +1,4 @@
-"""What the library takes from torch's private API: tensors, fake ones and sizes. A red line here says what a new torch changed."""
+"""Uses of torch's private API: tensors, fake ones and sizes. A red line here says what a new torch changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that Inductor compiles answer what they did call by call, and what it should not compile it declines.
+"""Programs that Inductor compiles return what they did call by call, and what it should not compile it declines.
 
 Tests that compile are skipped where no C++ compiler is installed.
 """
@@ -43,7 +43,7 @@ class Noted:
 
 
 def fused(run: Callable[[], Any], hook: Any = None) -> Any:
-    """The answer of the first call that is fused, all before it returned call by call."""
+    """Return the result of the first fused call; all calls before it ran kernel by kernel."""
     with ed.EagerDecompMode(ed.Backend("cpu", OPS, compile=hook or inductor_hook), cache=ed.ProgramCache()):
         for _ in range(BEFORE):
             run()

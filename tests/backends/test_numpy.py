@@ -52,7 +52,7 @@ PARTS = 96
 
 
 def wrong(infos: Sequence[Any]) -> tuple[list[str], int]:
-    """What goes wrong for samples of OpInfos on the backend, gradients too, and how many were right."""
+    """Run samples of OpInfos on the backend, gradients too; return the failures and the number of passes."""
     found, right = [], 0
     for info in infos:
         selection = Selection(samples=2, grad=True)
@@ -107,7 +107,7 @@ class Beside:
         self._entered.close()
 
     def computed(self) -> set[str]:
-        """What reached torch and is neither silent nor plumbing on any backend."""
+        """Return ops that reached torch and are neither silent nor plumbing on any backend."""
         return set(map(str, self.seen.ops)) - SILENT - set(map(str, self.seen.plumbing(BACKEND.ops)))
 
 

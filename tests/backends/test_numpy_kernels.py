@@ -143,7 +143,7 @@ def _shown(arguments: Any) -> str:
 
 
 def held(infos: Sequence[Any], selections: Sequence[Selection]) -> Held:
-    """The samples of these OpInfos, brought to the backend's set, each kernel call that they come to held to eager's."""
+    """Decompose samples of these OpInfos into the backend's set and compare each kernel call with eager's."""
     seen = Held()
     for info in infos:
         for selection in selections:

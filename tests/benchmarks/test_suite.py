@@ -48,7 +48,7 @@ SHORT = tuple(name for name in suite.SECTIONS if name not in LONG)
 
 
 def _run(names: Sequence[str], folder: Path) -> dict[str, Any]:
-    """What the command writes, of some sections."""
+    """Run the command on some sections and return its output."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suite, "QUICK", FAST)
         words = ["--quick", "--only", ",".join(names), "--json", str(folder / "b.json"), "--svg", str(folder / "b.svg")]

@@ -29,7 +29,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def value_of(out: str, label: str) -> str:
-    """What the closing table says behind a label."""
+    """Return the text after a label in the closing table."""
     (line,) = [line for line in out.splitlines() if line.strip().startswith(label)]
     return line.strip().removeprefix(label).strip()
 

@@ -187,7 +187,7 @@ def test_a_device_installed_editable_is_there_from_its_project_s_parent_too(tmp_
 
 @pytest.mark.parametrize("file", ["autocast", "device", "errors", "host", "memory", "printing", "storages"])
 def test_files_of_a_device_are_those_of_the_example(file: str) -> None:
-    """What the example's own tests hold, and the scoreboard on it, then holds of every device that is written."""
+    """The example's own tests, and the scoreboard on it, then hold for every device that is written."""
     template = (PACKAGE / "cli" / "templates" / DEVICE_FILES[f"${{name}}/{file}.py"]).read_text(encoding="utf-8")
     example = (ROOT / "examples" / "npu" / "npu" / f"{file}.py").read_text(encoding="utf-8")
     assert Template(template).substitute(name="npu", device="npu") == example

@@ -28,7 +28,7 @@ FACTS = RunFacts(
 
 
 def line(facts: RunFacts, label: str) -> str:
-    """What the table says behind a label."""
+    """Return the text after a label in the table."""
     (found,) = [text for text in summary_table(facts).splitlines() if text.strip().startswith(label)]
     return found.strip().removeprefix(label).strip()
 

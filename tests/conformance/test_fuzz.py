@@ -52,7 +52,7 @@ def test_what_is_allowed_to_differ_does(row: Any) -> None:
     if found is None:
         assert row.op in BY_PROCESSOR
     else:
-        assert found.kind in ("answers", "raises")
+        assert found.kind in ("returns", "raises")
         assert re.search(row.words, found.message)
     assert checked(Program(row.example, row.ops)) is None
 
@@ -282,7 +282,7 @@ def test_what_schemas_do_not_say_is_written_is_drawn_as_if_they_did(monkeypatch:
 
 
 def _expanded_before(others: float) -> torch.Tensor:
-    """Six times the number 1, which lies in memory before other numbers."""
+    """Return six ones, a view of a storage that holds other numbers after them."""
     return torch.tensor([1.0, *[others] * 5])[:1].expand(6)
 
 
@@ -503,7 +503,7 @@ def test_a_program_follows_from_its_seed_and_number() -> None:
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_programs_of_a_seed_are_eagers(capsys: pytest.CaptureFixture[str]) -> None:
-    """What CI runs of the fuzzer; a run of it is `conformance/fuzz.py`."""
+    """The part of the fuzzer that CI runs; `conformance/fuzz.py` runs all of it."""
     code = fuzz.main(["--seed", "0", "--programs", "60"])
     reported = capsys.readouterr().out
     assert code == 0, reported

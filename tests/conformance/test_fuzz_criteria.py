@@ -21,7 +21,7 @@ def full(*shape: int) -> Tensor:
 
 
 def low(rows: int, columns: int) -> Tensor:
-    """Of rank one."""
+    """Return a matrix of rank one."""
     return full(rows, 1) @ full(1, columns)
 
 

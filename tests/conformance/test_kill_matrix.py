@@ -1,4 +1,4 @@
-"""The kill matrix tells found from missed, and its exit code says which it was."""
+"""The kill matrix separates found from missed, and its exit code says which it was."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from conformance.layouts import laid_out
 from conformance.matrix import judged, main, planned
 from conformance.matrix_cells import BLOCKS, Cell, cells
 from conformance.matrix_judge import FAILED, Result, judge_cell
-from conformance.matrix_results import Held, Manifest, page, reported
+from conformance.matrix_results import Held, Manifest, page, report
 from conformance.ties import PICKING, of_equals
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -52,8 +52,8 @@ def test_a_rotating_part_of_the_cells_is_eagers_or_refused_as_listed() -> None:
     for job, cell in part_of(every, PARTS):
         held.add(job, judged(job, [cell], manifest.samples))
     faults = matrix.faults(held, manifest)
-    assert not faults, reported(held, faults)
-    assert not any(one.status in FAILED for _, _, one in held), reported(held, faults)
+    assert not faults, report(held, faults)
+    assert not any(one.status in FAILED for _, _, one in held), report(held, faults)
 
 
 def test_every_block_has_cells_and_a_cell_is_counted_once() -> None:

@@ -173,7 +173,7 @@ def test_wrong_values_are_seen_in_each_column() -> None:
 
 
 def _in_float32(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Of a model that makes a tensor of float32 by itself, so that it does not run in float64."""
+    """A model that makes a float32 tensor itself, so that it does not run in float64."""
     return lambda x: function(nn.functional.linear(x, torch.eye(3)))
 
 
@@ -216,7 +216,7 @@ def test_an_entry_that_eager_cannot_run_is_called_broken() -> None:
 
 
 def test_a_leak_is_seen() -> None:
-    """What goes round the mode, as a rule that switched it off would."""
+    """Call an op outside the mode, as a rule that switched it off would."""
 
     def round_it(x: Tensor) -> Tensor:
         modes = torch.utils._python_dispatch

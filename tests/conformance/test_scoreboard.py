@@ -132,7 +132,7 @@ def test_matrix_rank_still_writes_nothing_under_a_mode() -> None:
 
 
 def judged(rule: Callable[..., Any], function: Callable[..., Any], *args: Any, backward: bool = False) -> list[str]:
-    """What the judge says of an op under a broken rule."""
+    """Judge an op under a broken rule."""
     mode = ed.EagerDecompMode(CORE, rules=[rule], cache=ed.ProgramCache())  # type: ignore[list-item]
     expected = observe(function, (args, {}), backward=backward)
     got = observe(function, (args, {}), [mode], backward=backward)

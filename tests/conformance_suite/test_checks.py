@@ -1,4 +1,4 @@
-"""Checks: each way in which a kernel can differ from eager is found, and told as what it is."""
+"""Checks: each way in which a kernel can differ from eager is found, and reported as what it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What got better and worse between two runs."""
+"""Improvements and regressions between two runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to write next: counts of opened ops are those by which plans with and without the kernels differ."""
+"""Next kernels: counts of opened ops are those by which plans with and without the kernels differ."""
 
 from __future__ import annotations
 

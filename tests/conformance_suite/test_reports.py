@@ -1,4 +1,4 @@
-"""Reports as text, Markdown and JUnit: what they tell, and that nothing a kernel says becomes markup."""
+"""Reports as text, Markdown and JUnit: their contents, and that nothing a kernel says becomes markup."""
 
 from __future__ import annotations
 

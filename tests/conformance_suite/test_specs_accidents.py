@@ -1,4 +1,4 @@
-"""What eager refuses, leaves open or gets wrong by accident is asked of no kernel: these answer it, and are right."""
+"""No kernel must copy what eager refuses, leaves open or gets wrong: these kernels return results there, and are right."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def embedding_backward_that_only_adds(grad: Tensor, *args: Any) -> Tensor:
 
 
 def log2_by_a_complex_quotient(x: Tensor) -> Tensor:
-    """As eager's kernel has it on processors without vectors: NaN beside infinity."""
+    """Return what eager's kernel does on processors without vectors: NaN beside infinity."""
     made: Tensor = aten.log2(x)
     return torch.where(made.real.isinf(), torch.complex(made.real, made.real * 0), made) if x.is_complex() else made
 

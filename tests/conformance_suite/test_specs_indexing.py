@@ -405,7 +405,7 @@ def scatter_add_from_the_end(x, dim, index, src):
 
 
 def select_scatter_from_the_front(x, src, dim=0, index=0):
-    """Of indices below -1 only the first is known."""
+    """Refuse indices below -1, but only the first."""
     return aten.select_scatter(x, src, dim, 0 if -x.shape[dim] <= index < -1 else index)
 
 

@@ -376,7 +376,7 @@ BINARY_RIGHT: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 def _conversion(wrong: Callable[[Tensor, torch.dtype], Tensor | None]) -> Callable[..., Tensor]:
-    """A conversion that is right where `wrong` has no answer."""
+    """A conversion that is right where `wrong` has no result."""
 
     def run(x: Tensor, *, dtype: torch.dtype | None = None, **named: Any) -> Tensor:
         found = wrong(x, dtype or x.dtype)

@@ -1,4 +1,4 @@
-"""Running: what is wrong with a kernel is found, made small and told once; state and threads are tried too."""
+"""Running: what is wrong with a kernel is found, made small and reported once; state and threads are tried too."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def test_threads_come_between_any_two_lines() -> None:
     shared: dict[str, Tensor] = {}
 
     def sharing(x: Tensor) -> Tensor:
-        shared["answer"] = torch.neg(x)
-        return shared["answer"]
+        shared["result"] = torch.neg(x)
+        return shared["result"]
 
     found = (broken_from_threads(sharing, seed) for seed in range(40))
     assert any(fault is not None and fault.kind == "threads" for fault in found)

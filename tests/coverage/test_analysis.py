@@ -213,7 +213,7 @@ SETS: dict[str, Any] = {
 
 def prove(ops: ed.OpSet, part: int, parts: int) -> tuple[int, int, int]:
     """Run the cases of which the plan says that each op closes, those of the backward too where it says so of all of them. How many
-    there were, how many with a backward, and of how many the ops' gradients were told to close though the backward calls an op
+    there were, how many with a backward, and of how many the ops' gradients were reported to close though the backward calls an op
     that does not (that of a broadcast operand, which was not among the few calls whose gradients were observed)."""
     made = {one.op: one for one in ed.plan(ops, kernels=0).ops}
     plumbing = set(map(str, ed.infra()))  # what the copies of the arguments are made by

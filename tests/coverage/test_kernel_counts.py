@@ -28,7 +28,7 @@ def database() -> list[str]:
 
 
 def kernels_of_mode(mode: ed.EagerDecompMode, op: Any, call: str) -> dict[str, int] | None:
-    """What the backend is called for by the fourth of four calls; None where eager refuses the call."""
+    """Count the backend's calls during the fourth of four calls; None where eager refuses the call."""
     try:
         args, kwargs = parse_call(call)
         op(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What a model calls: in later steps than the first too, while it is made, and on fake tensors as in eager."""
+"""Ops that a model calls: in later steps than the first too, while it is made, and on fake tensors as in eager."""
 
 from __future__ import annotations
 

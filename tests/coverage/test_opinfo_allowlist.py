@@ -1,4 +1,4 @@
-"""torch's own device tests, told by a plan which operators stay on a set, run on those and no others."""
+"""torch's own device tests run on exactly the operators that a plan says stay on a set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans as values: told, kept as JSON, compared, required, and shown as pages."""
+"""Plans as values: printed, saved as JSON, compared, required, and shown as pages."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_the_kernel_that_opens_most_is_reported_first(core: Plan) -> None:
 
 
 def test_a_loss_is_no_gain() -> None:
-    """An op of which only the calls still close that came to fewer kernels anyway."""
+    """An op of which only the calls with fewer kernels still close."""
     cheap = Route("f32[0]", "a rule", {}, {"aten.full.default": 1})
     dear = Route("f32[3]", "a rule", {}, {"aten.mul.Tensor": 9})
     broken = Route("f32[3]", "", {}, {}, ("aten.mul.Tensor",))
@@ -176,7 +176,7 @@ def test_a_loss_is_no_gain() -> None:
 
 
 class Page(HTMLParser):
-    """What of a page matters here: addresses within it, and what it loads."""
+    """Parse the parts of a page that matter here: addresses within it, and what it loads."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -99,7 +99,7 @@ def test_taking_an_op_from_the_set_changes_that_op_alone() -> None:
 
 
 def test_what_reaches_the_backend_computes_what_eager_computes_when_replayed_by_hand() -> None:
-    # The seven ops, run by a reader of the list above: nothing else happened behind them.
+    # The seven ops, run by a reader of the list above: nothing else happened after them.
     with torch.no_grad():
         hidden = aten.addmm.default(LINEAR.bias, INPUT, aten.permute.default(LINEAR.weight, [1, 0]))
         left = aten.mul.Tensor(hidden, 0.5)

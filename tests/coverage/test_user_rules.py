@@ -1,4 +1,4 @@
-"""Rules of users in a plan: what they call is found out for the calls that were seen of their ops, and a run comes to the same."""
+"""Rules of users in a plan: what they call is found out for the calls that were seen of their ops, and a run calls the same."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_rule_that_cannot_be_tried_says_for_which_calls() -> None:
 
     made = ed.plan(CORE, ops=["aten.silu.default"], rules=[by_data])
     assert any("could not be tried" in note and "by_data" in note for note in made.notes)
-    assert made.counts == {"closed": 1}  # by the rule behind it, wherever it leads
+    assert made.counts == {"closed": 1}  # by the rule after it, wherever it leads
     assert ed.plan(ed.infra(), ops=["aten.silu.default"], rules=[by_data]).counts == {"unknown": 1}
 
 

@@ -30,7 +30,7 @@ PLACED: dict[str, Callable[[], torch.Tensor]] = {
     "conjugate": lambda: torch.randn(4, 6, dtype=torch.complex64).conj(),
     "integers": lambda: torch.arange(24).view(4, 6) - 7,
     "bytes": lambda: torch.arange(24, dtype=torch.uint8).view(4, 6),
-    "truths": lambda: torch.arange(24).view(4, 6) % 3 == 0,
+    "bools": lambda: torch.arange(24).view(4, 6) % 3 == 0,
     "of three dimensions": lambda: torch.randn(2, 4, 6),
     "channels last": lambda: torch.randn(2, 4, 6, 8).contiguous(memory_format=torch.channels_last),
     "of one dimension": lambda: torch.randn(6),

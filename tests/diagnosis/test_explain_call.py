@@ -237,7 +237,7 @@ def test_a_key_has_as_many_labels_as_parts(op: Any, values: Any) -> None:
 
 
 def test_the_command_prints_the_tree_the_kernels_and_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "told.json"
+    target = tmp_path / "explanation.json"
     assert main(["explain", "aten.silu", "--call", "f32[3]", "--json", str(target)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("aten.silu.default(f32[3]) on OpSet(core_aten: ")

@@ -1,4 +1,4 @@
-"""What keeping registers in the dispatcher, for whom, and that it is gone afterwards."""
+"""Registrations of kept composites in the dispatcher: for whom, and that they are gone afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program does with the tensors of kept composites, and with the random numbers that they draw."""
+"""Kept composites in programs: their tensors, and the random numbers that they draw."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _SECONDS = 900
 
 
 def run_group(world: int, names: Sequence[str], folder: Path) -> list[dict[str, dict[str, Any]]]:
-    """What each of so many processes found of these scenarios, by rank. They find each other by a file."""
+    """Run these scenarios in so many processes; return the results by rank. The processes find each other by a file."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     logs = [folder / f"{rank}.txt" for rank in range(world)]
     started: list[subprocess.Popen[bytes]] = []

@@ -71,7 +71,7 @@ def guarded(watch: Outside) -> Iterator[None]:
 
 
 def flat(numbers: scenarios.Numbers) -> dict[str, Any]:
-    """As lists of numbers, and what is no number as it is."""
+    """Turn tensors into lists of numbers; other values stay."""
     found = {}
     for name, value in numbers.items():
         if isinstance(value, torch.Tensor):
@@ -145,7 +145,7 @@ def main(rank: int, world: int, folder: Path, names: list[str]) -> None:
     found: dict[str, dict[str, Any]] = {}
     try:
         in_every_form(names, found)
-    except Exception:  # told by name to the test, which fails; the others of the group wait for a minute at most
+    except Exception:  # reported by name to the test, which fails; the others of the group wait for a minute at most
         found[list(found)[-1]]["error"] = traceback.format_exc()
     finally:
         (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")

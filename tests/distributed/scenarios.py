@@ -1,4 +1,4 @@
-"""What several processes do together, on PyTorch's own engine: each scenario returns the numbers that must be plain eager's.
+"""Scenarios for several processes, on PyTorch's own engine: each scenario returns the numbers that must be plain eager's.
 
 A scenario is run as it is in plain eager, inside a mode, and where a set is installed, in every process of a group.
 """

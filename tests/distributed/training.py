@@ -1,4 +1,4 @@
-"""What scenarios share: their table, a small model, batches that differ by rank, and training."""
+"""Shared code of scenarios: their table, a small model, batches that differ by rank, and training."""
 
 from __future__ import annotations
 

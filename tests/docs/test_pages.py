@@ -82,7 +82,7 @@ def test_every_example_prints_what_stands_behind_it_in_a_script_of_its_own(
 
 
 def outputs(block: str) -> list[str]:
-    """What the comments behind the prints of a block say that these print."""
+    """Return the outputs that the comments after the prints of a block state."""
     found = re.findall(r"print\w*\(.*  # (.*)$", block, re.MULTILINE)
     return [output for output in found if not output.startswith(ABOUT_OUTPUT)]
 

@@ -86,7 +86,7 @@ def test_ci_refuses_a_readme_without_one_such_line(tmp_path: Path, count: int) -
 
 
 def pasted(lines: str, folder: Path, here: Path, python: str = 'exec "$REAL" "$@"') -> str:
-    """What the lines print in a shell in which `eagerdecomp` and `python` are those of an environment."""
+    """Run the lines in a shell in which `eagerdecomp` and `python` are those of an environment; return the output."""
     tools = folder / "bin"
     tools.mkdir()
     for name, does in (("eagerdecomp", 'exec python -m eagerdecomp "$@"'), ("python", python)):

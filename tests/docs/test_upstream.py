@@ -1,4 +1,4 @@
-"""The table of rules that could go upstream tells a shipped entry that is not its operator, and is of the rules that there are."""
+"""The table of rules that could go upstream marks a shipped entry that is not its operator, and has the existing rules."""
 
 from __future__ import annotations
 

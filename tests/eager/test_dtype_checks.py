@@ -196,7 +196,7 @@ REFUSED_ON_PRIMS: dict[str, Callable[[], Any]] = {
     "statistics of nothing": lambda: aten._native_batch_norm_legit(EYE[:0], None, None, EYE[0], EYE[1], True, 0.1, 1e-5),
     "statistics of no channels": lambda: aten._batch_norm_with_update(EYE[:, :0], None, None, *[torch.ones(0)] * 2, 0.1, 1e-5),
     "statistics of nothing, with none kept": lambda: aten._native_batch_norm_legit.no_stats(EYE[:0], None, None, True, 0.1, 1e-5),
-    "groups that do not lie in a row": lambda: aten.native_group_norm(torch.ones(1, 3, 4)[..., ::2], None, None, 1, 3, 2, 1, 1e-5),
+    "groups that are not contiguous": lambda: aten.native_group_norm(torch.ones(1, 3, 4)[..., ::2], None, None, 1, 3, 2, 1, 1e-5),
     "weights of other groups": lambda: aten.native_group_norm(torch.ones(2, 4, 3), EYE[0], None, 2, 4, 3, 2, 1e-5),
     "a bias of no channels": lambda: aten.native_group_norm(torch.ones(0, 2), None, torch.ones(()), 0, 2, 1, 1, 1e-5),
     "groups of other sizes": lambda: aten.native_group_norm(torch.ones(2, 4, 0), None, None, 2, 4, 3, 2, 1e-5),

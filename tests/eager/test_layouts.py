@@ -1,4 +1,4 @@
-"""Results lie in memory as eager's do, on inputs that are dense but not contiguous too."""
+"""Results have eager's strides, on inputs that are dense but not contiguous too."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ one of them is below `THRESHOLD`, a share of `FALSE_ALARMS` for each p-value of 
 approximations: with any seed, a right library fails this file once in a million runs or less. Seeds are fixed, so that it is the
 same run every time; others are run by ``LAW_SEED=17 pytest tests/eager/test_random_laws.py``, and twenty of them by ``-m nightly``.
 
-What such tests can miss is told by the second table: samplers that are wrong on purpose, each of which has to fail.
+The second table shows what such tests can miss: samplers that are wrong on purpose, each of which has to fail.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the error of a call says of layouts that are outside: sparse, nested, quantised and MKLDNN tensors."""
+"""Errors of calls with layouts that are outside: sparse, nested, quantised and MKLDNN tensors."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def called(graph: torch.fx.GraphModule) -> Counter[OpOverload]:
 
 
 def reached(run: Callable[..., Any], *args: Any, ops: Any = CORE) -> Counter[OpOverload]:
-    """What a recorder outside the mode sees of a first run."""
+    """Return the ops that a recorder outside the mode sees in a first run."""
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=ed.ProgramCache()):
         run(*args)
     return seen.ops

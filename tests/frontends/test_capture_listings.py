@@ -1,4 +1,4 @@
-"""What a traced graph prints is what PyTorch prints of AOTAutograd's graph of the function: types, shapes, lines of source."""
+"""A traced graph prints as AOTAutograd's graph of the function does: types, shapes, lines of source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Listing = list[tuple[str, str, str]]
 
 
 def listed(text: str) -> Listing:
-    """Of each call in a listing: the line of source above it, what is said of its result, and the op."""
+    """Return for each call in a listing the line of source above it, its result's annotation, and the op."""
     found, source = [], ""
     for line in text.splitlines():
         line = re.sub(r"\bs\d+\b", "s", line)  # symbols are numbered by where they come from

@@ -131,7 +131,7 @@ def tensors(value: Any) -> list[Tensor]:
 
 
 def trained(model: nn.Module, forward: Callable[..., Any], data: list[Tensor]) -> list[Tensor]:
-    """What some steps answer, and the state that they leave."""
+    """Run some steps; return their results and the state after them."""
     torch.manual_seed(5)
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     answers: list[Tensor] = []
@@ -523,7 +523,7 @@ def test_whole_graphs_go_to_the_compile_hook() -> None:
 
 
 def test_a_whole_graph_writes_once() -> None:
-    """What runs beside the hook's function, views of inputs, repeats no write."""
+    """Code that runs beside the hook's function, for views of inputs, repeats no write."""
     norm = torch.nn.BatchNorm1d(3)
     wanted = copy.deepcopy(norm)
     backend = ed.Backend("whole", ed.core_aten(), compile=lambda graph, inputs: graph)

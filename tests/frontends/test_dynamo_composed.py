@@ -257,7 +257,7 @@ def test_threads_share_a_backend() -> None:
         try:
             for number in range(first, first + 8):
                 held(functions[number % 4], compiled[number % 4], rows(4 + first % 2, 4))
-        except BaseException as error:  # told by the thread that waits
+        except BaseException as error:  # reported by the thread that waits
             failed.append(error)
 
     threads = [threading.Thread(target=work, args=(first,), daemon=True) for first in range(3)]
@@ -270,7 +270,7 @@ def test_threads_share_a_backend() -> None:
 
 
 class Wide(nn.Module):
-    """Of parameters that fill two of DDP's buckets."""
+    """A net whose parameters fill two of DDP's buckets."""
 
     def __init__(self) -> None:
         super().__init__()

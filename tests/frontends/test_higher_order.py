@@ -1,4 +1,4 @@
-"""Higher-order ops under the mode: what their bodies come to is brought to the set, seen by a recorder outside, and eager's."""
+"""Higher-order ops under the mode: their bodies are decomposed into the set, seen by a recorder outside, and eager's."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_a_linked_rule_counts_as_bypassed_where_it_reads_data() -> None:
     with on(CORE, cache=ed.ProgramCache()) as (mode, _):
         for _ in range(3):
             assert torch.equal(x, x.clone())
-        assert not torch.equal(x, x[:0])  # which their shapes tell
+        assert not torch.equal(x, x[:0])  # which their shapes show
     counts = mode.stats()["aten.equal.default"]
     assert (counts.calls, counts.hits, counts.misses, counts.bypassed) == (4, 1, 0, 3)
     assert "reads the data" in counts.why_bypassed

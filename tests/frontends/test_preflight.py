@@ -33,7 +33,7 @@ aten = torch.ops.aten
 LINEAR = ed.infra() | ["aten.addmm", "aten.mm", "aten.t", "aten.sum", "aten.view", "aten.expand", "aten.full", "aten.ones_like"]
 MUL = LINEAR | ["aten.mul.Tensor"]
 GELU = MUL | ["aten.gelu"]
-#: Nothing that the gradients of these three come to is in it.
+#: No op that the gradients of these three decompose into is in it.
 SIGMOID = MUL | ["aten.sigmoid.default", "aten.sigmoid_.default", "aten.select.int"]
 
 

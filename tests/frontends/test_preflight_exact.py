@@ -23,7 +23,7 @@ pytestmark = pytest.mark.full
 
 PARTS = 10
 
-#: Core ATen without ops that gradients come to: elementwise and reductions, indices and matrices.
+#: Core ATen without ops that gradients decompose into: elementwise and reductions, indices and matrices.
 FEWER = {
     "indices": ["aten.scatter_add", "aten.index_put", "aten.where", "aten.convolution_backward", "aten.sign", "aten.cos"],
     "sums": ["aten.exp", "aten.gt", "aten.ge", "aten.lt", "aten.sum", "aten.native_layer_norm_backward", "aten.rsqrt"],

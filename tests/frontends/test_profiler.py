@@ -1,4 +1,4 @@
-"""In torch.profiler, the range that a kernel call lies in names the op that the program called."""
+"""In torch.profiler, the range around a kernel call names the op that the program called."""
 
 from __future__ import annotations
 

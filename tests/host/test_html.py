@@ -1,4 +1,4 @@
-"""What pages are made of: numbers with units, and tables that sort, find and show more."""
+"""Parts of pages: numbers with units, and tables that sort, find and show more."""
 
 from __future__ import annotations
 

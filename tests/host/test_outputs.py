@@ -1,4 +1,4 @@
-"""What a script prints, copied by file descriptor, and two outputs side by side."""
+"""A script's output, copied by file descriptor, and two outputs side by side."""
 
 from __future__ import annotations
 

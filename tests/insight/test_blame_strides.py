@@ -18,7 +18,7 @@ IMAGE = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
 
 
 def turned(op: Any) -> Callable[..., Any]:
-    """A kernel whose result lies in memory with its dimensions in the reverse order."""
+    """A kernel whose result has its strides in the reverse order."""
 
     def turn(one: Tensor) -> Tensor:
         order = list(range(one.dim()))[::-1]

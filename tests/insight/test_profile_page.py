@@ -68,7 +68,7 @@ def written(record: Record, folder: Path) -> Path:
 
 
 def words(text: str) -> str:
-    """What stands in a page, without its marks."""
+    """Return the text of a page, without its markup."""
     return re.sub(r"[\s\u00a0]+", " ", re.sub(r"<[^>]*>", " ", re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.DOTALL)))
 
 

@@ -1,4 +1,4 @@
-"""What a record comes to: sums by op and by line, what left the set, and what would open the rest."""
+"""The summary of a record: sums by op and by line, what left the set, and what would open the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recording mode in time: what it takes itself is told, what it keeps is bounded, and its timeline is in order."""
+"""The recording mode in time: its own time is reported, what it keeps is bounded, and its timeline is in order."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from eagerdecomp.insight.profile import mode as recording
 def test_what_the_recorder_takes_is_reported_and_is_no_part_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     def slowly(*args: Any) -> str:
         time.sleep(0.05)
-        return "told"
+        return "described"
 
     monkeypatch.setattr(recording, "describe_call", slowly)
     record, _ = recorded(lambda: F.silu(torch.ones(3)))
     assert record.head.recorder_seconds > 0.1
-    assert all(event.call == "told" for event in record.events)
+    assert all(event.call == "described" for event in record.events)
     assert 0 < sum(site.seconds for site in record.sites) < record.head.seconds - 0.1
     for site in record.sites:
         assert 0 < site.kernel_seconds < site.seconds

@@ -92,7 +92,7 @@ def _under(setter: Callable[[Any], None], before: Any, trace: Any, run: Callable
 
 
 def state() -> dict[str, Any]:
-    """What of torch's state in this thread the library changes while it runs."""
+    """Return the part of torch's state in this thread that the library changes while it runs."""
     return {
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "function modes": torch._C._len_torch_function_stack(),
@@ -106,7 +106,7 @@ def state() -> dict[str, Any]:
 
 
 def in_another_thread(run: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """What `run` gives in another thread; a failure where that does not end: a lock was left held."""
+    """Return `run()` from another thread; fail where that does not end: a lock was left held."""
     got: list[Any] = []
     thread = threading.Thread(target=lambda: got.append(run()), daemon=True)
     thread.start()

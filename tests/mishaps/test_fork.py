@@ -36,7 +36,7 @@ WEIGHT = torch.eye(3)
 
 
 def forked(run: Callable[[], Any], seconds: float = 60.0) -> str:
-    """What a child says of `run`: "" where it ended well; it is killed where it does not end."""
+    """Run `run` in a child and return its error, "" where it ended well; it is killed where it does not end."""
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads at hand

@@ -1,4 +1,4 @@
-"""Words of a command line that nobody sane would write: they are read as words, and told in a line or two with exit code 2."""
+"""Hostile words on a command line: they are read as words, and refused in a line or two with exit code 2."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_kernel_whose_second_call_is_wrong_is_named(made: Any) -> None:
 
 
 def test_a_warm_call_passes_no_check() -> None:
-    """What runs the fifth call is the kernel, with nothing around it."""
+    """The fifth call runs the kernel itself, with nothing around it."""
 
     def exp(x: Tensor) -> Tensor:
         return aten.exp.default(x)

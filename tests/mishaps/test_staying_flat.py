@@ -1,4 +1,4 @@
-"""What is done again and again takes no more memory than before, and what is twice as long no more than twice the work."""
+"""Repetition takes no more memory than before, and twice the length no more than twice the work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def step() -> None:
 
 
 def grown(run: Callable[[], Any], times: int) -> tuple[int, int]:
-    """By how many objects and how many blocks Python's memory grew over so many runs, behind as many to warm up."""
+    """Return the growth of Python's memory, in objects and blocks, over so many runs after as many to warm up."""
 
     def now() -> tuple[int, int]:
         gc.collect()
@@ -102,14 +102,14 @@ RUNS: dict[str, Callable[[], Callable[[], None]]] = {
     "a wrong rule": lambda: entered(rules=[by_shape, wrong]),
     "a rule that raises": lambda: entered(rules=[by_shape, raising]),
     "an endless rule": lambda: entered(rules=[endless]),
-    "installed anew": lambda: installed,
+    "installed again": lambda: installed,
     "other shapes": many_shapes,
 }
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_memory_is_flat_over_repeats(name: str) -> None:
-    times = 4 if name == "installed anew" else 12
+    times = 4 if name == "installed again" else 12
     objects, blocks = grown(RUNS[name](), times)
     assert objects < times, f"{objects} more objects"
     assert blocks < 40 * times, f"{blocks} more blocks"

@@ -142,7 +142,7 @@ _NAMED = st.dictionaries(st.sampled_from(["alpha", "dim"]), _VALUES)
 
 
 def facts(value: Any) -> Any:
-    """What the text of a call keeps of a value: all but the elements of tensors."""
+    """Return what the text of a call keeps of a value: all but the elements of tensors."""
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape, value.stride()
     if isinstance(value, dict):

@@ -122,7 +122,7 @@ def test_the_function_depends_on_the_kinds_of_arguments() -> None:
 
 
 def test_factories_stay_boxed() -> None:
-    # They answer a copy, by another op, where a mode outside keeps what they made; and say a device that they are not given.
+    # They return a copy, by another op, where a mode outside keeps what they made; and say a device that they are not given.
     for op in (aten.full.default, aten.empty.memory_format, aten.arange.start_step, aten.scalar_tensor.default, aten.rand.default):
         assert str(op) not in load_direct()
 

@@ -58,7 +58,7 @@ def test_ours_stay_ahead_of_torchs_whatever_they_cost() -> None:
 
 
 def test_a_choice_by_size_runs_in_the_mode() -> None:
-    """By a chosen rule the same programs reach the backend: recorded, compiled, hit, for each size."""
+    """A chosen rule sends the same programs to the backend: recorded, compiled, hit, for each size."""
     calls: list[str] = []
 
     def way(source: str, run: Callable[[torch.Tensor], torch.Tensor]) -> Rule:

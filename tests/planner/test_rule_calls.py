@@ -51,7 +51,7 @@ def _rules(op: str) -> Iterator[Rule]:
 
 
 def called_again(rule: Rule, example: str) -> dict[str, int] | None:
-    """What a rule calls now; None where the text alone makes no call that eager takes, such as one of indices that must fit."""
+    """Return the ops that a rule calls now; None where the text alone makes no call that eager takes."""
     try:
         found = calls_of(rule, example, fake=False)
     except (RuntimeError, ValueError, TypeError, LookupError, AssertionError, NotImplementedError):

@@ -146,7 +146,7 @@ def test_a_training_run_is_that_of_eager() -> None:
     torch.testing.assert_close(ours, train(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("answer", [None, NotImplemented])
+@pytest.mark.parametrize("result", [None, NotImplemented])
 def test_a_hook_may_decline_and_the_program_is_run_call_by_call(answer: Any) -> None:
     hook, x = Hook(lambda graph: answer), torch.randn(3)
     with ed.BackendRecorder() as seen:
@@ -199,7 +199,7 @@ X = torch.randn(3, 4)
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("result", "words"),
     [
         (lambda graph: 3, "returned 3, which cannot be called"),
         (lambda graph: lambda x: x, "a function that returns a Tensor, not a tuple"),

@@ -1,4 +1,4 @@
-"""What a program makes of sizes and literals alone is made once for each choice of sizes, and nobody can tell."""
+"""Values that a program makes of sizes and literals alone are made once per choice of sizes, and no result changes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_each_choice_of_sizes_has_its_own_values() -> None:
 
 
 def test_what_is_kept_stays_within_bounds_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constant_hoisting, "_MOST", 128)  # an index of ten floats and a number come to 44 bytes
+    monkeypatch.setattr(constant_hoisting, "_MOST", 128)  # an index of ten floats and a number take 44 bytes
     run, ran = compiled(INDEXED, torch.rand(1, 10))
     for last, width in enumerate((11, 12)):
         run(torch.rand(1, width))
@@ -110,7 +110,7 @@ def made_and(*calls: Any, result: Any = S[9]) -> Program:
 
 
 ESCAPES = {
-    "answered": made_and(call(S[2], aten.add.Tensor, S[0], S[1]), result=(S[2], S[1])),
+    "returned": made_and(call(S[2], aten.add.Tensor, S[0], S[1]), result=(S[2], S[1])),
     "returned as a view": made_and(
         call(S[2], aten.unsqueeze.default, S[1], 0), call(S[3], aten.add.Tensor, S[0], S[2]), result=[S[3], S[2]]
     ),

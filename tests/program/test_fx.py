@@ -1,4 +1,4 @@
-"""A graph returns what its program does, names what it takes and makes, and says how each value lies in memory."""
+"""A graph returns what its program does, names what it takes and makes, and gives each value's strides."""
 
 from __future__ import annotations
 

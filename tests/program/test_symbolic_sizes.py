@@ -16,7 +16,7 @@ from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, pl
 
 
 class Told:
-    """Notes what it is told."""
+    """Records the comparisons that it is given."""
 
     def __init__(self) -> None:
         self.watching = True

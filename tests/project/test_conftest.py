@@ -1,4 +1,4 @@
-"""What the settings that all tests share promise."""
+"""Promises of the settings that all tests share."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def sdist(tree: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path) -> Path:
-    """Of an environment with the wheel and the packages that are here; no tree of ours is on its way."""
+    """The Python of an environment with the wheel and the packages here; no source tree is on its path."""
     place = wheel.parent.parent / "environment"
     venv.create(place, with_pip=False)
     python = place / ("Scripts" if sys.platform == "win32" else "bin") / "python"

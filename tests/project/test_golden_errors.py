@@ -42,7 +42,7 @@ ELSEWHERE = {
     "frontends/installation.py:kernel": "a device of its own: examples/npu/tests",
     "dispatcher/composites.py:_install": "another kernel in torch's dispatcher: tests/dispatcher/test_composites_registered.py",
     "frontends/fx/recorder.py:_size": "a size of which no expression is known",
-    "ops/opset_file.py:_included": "told as a line of a file, with others",
+    "ops/opset_file.py:_included": "reported as a line of a file, with others",
     "dispatcher/composite_gradient.py:_prove": "a kernel that draws other numbers: tests/dispatcher/test_composites_tensors.py",
 }
 
@@ -83,7 +83,7 @@ def _raises() -> Iterator[tuple[str, set[tuple[str, int]]]]:
 
 
 def _own(function: ast.AST) -> Iterator[ast.AST]:
-    """What stands in a function, without the functions in it."""
+    """Return the nodes of a function, without the functions in it."""
     for node in ast.iter_child_nodes(function):
         if not isinstance(node, ast.FunctionDef):
             yield node

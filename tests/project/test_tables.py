@@ -39,7 +39,7 @@ def test_every_rule_is_for_an_operator_of_this_torch_and_is_the_librarys_own() -
         others = {"last_resort": ("prims", "small"), "sparse": ("sparse",)}.get(family, ())
         assert rule.source in ("own", *others), f"{family}: {rule}"
         assert callable(rule.fn)
-        assert "eagerdecomp." in rule.where, f"{family}: {rule} does not tell its place"
+        assert "eagerdecomp." in rule.where, f"{family}: {rule} does not name its place"
 
 
 def test_an_op_has_one_linked_and_one_recorded_rule_of_a_source_at_most() -> None:

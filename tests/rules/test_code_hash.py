@@ -124,7 +124,7 @@ def hashes_by_name() -> dict[str, str]:
 
 @pytest.mark.full
 def test_calls_of_rules_leave_their_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a rule keeps between calls, such as constants for each dtype, is no part of its code."""
+    """Values that a rule keeps between calls, such as constants for each dtype, are no part of its code."""
     rules = [rule for family in families().values() for rule in family]
     before = _hashes(rules, monkeypatch)
     x = torch.rand(4, 4)

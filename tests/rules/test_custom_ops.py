@@ -58,7 +58,7 @@ def test_a_body_that_reads_by_no_operator_runs_at_every_call(body: str, key: str
     def run() -> list[Tensor]:
         global _calls
         _calls = 0
-        with torch.inference_mode():  # otherwise a composite is taken apart above every mode
+        with torch.inference_mode():  # otherwise a composite is decomposed above every mode
             return [op(x) for x in draws()]
 
     want = run()

@@ -1,4 +1,4 @@
-"""What linked rules share: numbers made once, and formulas of one floating type."""
+"""Linked rules' shared parts: numbers made once, and formulas of one floating type."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def test_no_linked_rule_of_the_library_keeps_an_overload() -> None:
 
 
 class Linked:
-    """What stands for a kernel."""
+    """A stand-in for a kernel."""
 
     def __init__(self, op: Any) -> None:
         self.op = op

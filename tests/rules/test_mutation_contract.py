@@ -215,7 +215,7 @@ def test_views_stay_views_of_the_same_storage(name: str, op_set: ed.OpSet, infer
         source = base()
         want = view(source)
         for offset in (0, 2):
-            # A program recorded without an offset must not answer a call with one.
+            # A program recorded without an offset must not serve a call with one.
             padded = torch.cat([torch.zeros(offset), source.reshape(-1)])[offset:].view(3, 4)
             with ed.BackendRecorder() as recorder, ed.EagerDecompMode(op_set):
                 for _ in range(3):

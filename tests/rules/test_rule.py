@@ -166,7 +166,7 @@ def test_what_a_rule_left_is_undone_before_the_next_runs() -> None:
 
     first_applicable(
         aten.silu.default,
-        rules_returning(NotImplemented, NoRoute(aten.sin.default), "answer"),
+        rules_returning(NotImplemented, NoRoute(aten.sin.default), "result"),
         noted,
         undo=lambda: events.append("undone"),
     )

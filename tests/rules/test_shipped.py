@@ -1,4 +1,4 @@
-"""What torch ships, seen as rules: which come, and in which order."""
+"""Torch's shipped decompositions as rules: which come, and in which order."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def op_of(name: str) -> Any:
 
 
 def run(function: Callable[..., Any], arguments: Arguments) -> tuple[str, Any, list[Any]]:
-    """What a call came to, and the arguments it was given."""
+    """Return a call's result, and the arguments it was given."""
     args, kwargs = copy.deepcopy(arguments)
     flat = [leaf for one in args for leaf in (one if isinstance(one, list) else [one]) if isinstance(leaf, Tensor)]
     before = copy.deepcopy(args)

@@ -1,4 +1,4 @@
-"""Callbacks of collectives run under the modes of who gave them, in whichever thread; FSDP's copies come to the set."""
+"""Callbacks of collectives run under the modes of who gave them, in whichever thread; FSDP's copies decompose into the set."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def in_a_thread(run: Callable[[], object]) -> None:
 
 
 def completed_elsewhere(given: Callable[[torch.futures.Future[Any]], Any], name: str = "then") -> Any:
-    """What a callback returns that a thread without modes runs."""
+    """Return the result of a callback that a thread without modes runs."""
     first: torch.futures.Future[Any] = torch.futures.Future()
     second = getattr(first, name)(given)
     in_a_thread(lambda: first.set_result(torch.linspace(-2, 2, 5)))
@@ -36,7 +36,7 @@ def completed_elsewhere(given: Callable[[torch.futures.Future[Any]], Any], name:
 
 
 def meeting() -> ed.EagerDecompMode:
-    """A mode that has met a collective."""
+    """A mode that has seen a collective."""
     mode = ed.EagerDecompMode(CORE)
     mode._runtime.callbacks.passing(torch.ops.c10d.allreduce_.default)
     return mode
@@ -129,7 +129,7 @@ def test_torchs_methods_are_its_own_again_once_the_last_mode_is_left() -> None:
             raise ZeroDivisionError
         assert methods() == inside
     assert methods() == before
-    with ed.EagerDecompMode(CORE):  # one that has met none
+    with ed.EagerDecompMode(CORE):  # one that has seen none
         assert methods() == before
     with second:
         assert methods() != before

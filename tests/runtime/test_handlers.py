@@ -61,7 +61,7 @@ def test_where_no_other_rule_closes_the_error_says_of_the_first() -> None:
 
 
 def vectors_alone(call: Call) -> Callable[..., Any]:
-    """A linked rule that hands all but vectors to the rules behind it."""
+    """A linked rule that hands all but vectors to the rules after it."""
     sigmoid, mul, others = call(aten.sigmoid.default), call(aten.mul.Tensor), call(aten.silu.default)
     return lambda x: mul(sigmoid(x), x) if x.dim() == 1 else others(x)
 

@@ -181,8 +181,8 @@ def test_a_view_on_prims_begins_where_its_tensor_does(first: int) -> None:
 
 
 def _stale(monkeypatch: pytest.MonkeyPatch, name: str, programs: int) -> list[str]:
-    """What differs from eager in random programs that call one op, under a cache that the programs before filled, and does not
-    under an empty one."""
+    """Return the differences from eager in random programs that call one op, found only under a cache that earlier programs
+    filled."""
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [op_named(name)])
     modes, seen, found = fuzz._Modes(), Seen(), []
     for number in range(programs):

@@ -80,7 +80,7 @@ def delete(name: str) -> bool:
 
 
 def imported_without(names: list[str]) -> str:
-    """What `import eagerdecomp` raises in a child of this process where torch lacks these names; "" where it works."""
+    """Import eagerdecomp in a child process where torch lacks these names; return the error, "" where it works."""
     read, write = os.pipe()
     child = os.fork()
     if not child:

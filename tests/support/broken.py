@@ -1,4 +1,4 @@
-"""What tests of specs share: a kernel tried with its spec, and what was found."""
+"""Shared code of spec tests: a kernel tried with its spec, and the faults found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tried(name: str, run: Callable[..., Any] | None = None, cases: int = 400, se
 
 
 def reported(name: str, run: Callable[..., Any] | None = None, cases: int = 400, seed: int = 0) -> list[str]:
-    """What is found first of a kernel: kinds of faults, each with what is said of it."""
+    """Return the first faults found in a kernel: each kind with its text."""
     trial = tried(name, run, cases, seed)
     assert trial.cases > cases / 2 or trial.found, trial.reason
     return [f"{one.fault.kind}: {one.fault.message}" for one in trial.found]

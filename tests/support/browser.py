@@ -1,4 +1,4 @@
-"""A page in headless Chromium: what became of it, what the console told, how it looks. Needs no package beside the browser."""
+"""A page in headless Chromium: its tree, its console, its looks. Needs no package beside the browser."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _RESULT = re.compile(r'<script type="application/json" id="browser-result">(.*?)
 
 @dataclass(frozen=True)
 class Visit:
-    """What became of a page: its tree as HTML, what the console told, and the result to the visitor's question."""
+    """A visited page: its tree as HTML, its console's output, and the result of the visitor's script."""
 
     dom: str
     console: tuple[str, ...]
@@ -80,7 +80,7 @@ def visit(page: Path, ask: str = "", *, fragment: str = "", width: int = 1280, d
         done = _chromium(folder, asked, fragment, width, 900, dark, "--dump-dom")
     found = _RESULT.search(done.stdout)
     console = tuple(_CONSOLE.findall(done.stderr))
-    assert not ask or found, f"the page gave no answer; its console: {console}"
+    assert not ask or found, f"the page gave no result; its console: {console}"
     return Visit(done.stdout, console, json.loads(found[1]) if found else None)
 
 
@@ -91,7 +91,7 @@ def screenshot(page: Path, picture: Path, *, fragment: str = "", width: int = 12
 
 
 def outside_resources(html: str) -> list[str]:
-    """What a page would load from elsewhere: anything but fragments of itself and data in its own text."""
+    """Return what a page would load from elsewhere: anything but fragments of itself and data in its own text."""
     loaded = re.findall(
         r"""<(?:script|img|link|iframe|image|use|source)\b[^>]*?\b(?:src|href)\s*=\s*["']?([^"'\s>]+)""", html, re.IGNORECASE
     )
@@ -138,8 +138,8 @@ def _chromium(
 
 
 def _run(command: list[str], streams: Path) -> subprocess.CompletedProcess[str] | None:
-    """What came of a command; None where it hung. It writes to files: the children of a browser that was killed may hold a pipe
-    open for ever."""
+    """Run a command and return its result; None where it hung. It writes to files: children of a killed browser may hold a
+    pipe open for ever."""
     streams.mkdir()
     with open(streams / "out", "w") as out, open(streams / "err", "w") as err:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)

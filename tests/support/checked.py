@@ -1,4 +1,4 @@
-"""What tests of `verify=` share: a mode that checks, and kernels that are wrong."""
+"""Shared code of the tests of `verify=`: a mode that checks, and kernels that are wrong."""
 
 from __future__ import annotations
 

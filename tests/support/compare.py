@@ -14,7 +14,7 @@ from eagerdecomp.eager.tolerance import Tolerance, tolerance_of_assert_close
 
 
 def outcome(run: Callable[[], Any]) -> tuple[str, Any]:
-    """What a call came to: its value, or the type of the error it raised."""
+    """Run a call; return its value, or the type of the error it raised."""
     try:
         return ("value", run())
     except Exception as error:  # the border where an error becomes a result to compare

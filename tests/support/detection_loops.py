@@ -97,7 +97,7 @@ def _rounded(x: float) -> int:
 
 
 def _spans(rois: Tensor, scale: float, bins: tuple[int, int], limits: tuple[int, int], extra: int) -> Iterator[tuple[int, ...]]:
-    """Of each bin of each box: box, image, bin, and the first and past-the-last row and column."""
+    """Yield for each bin of each box: box, image, bin, and the first and past-the-last row and column."""
     for k, (image, *corners) in enumerate(rois.tolist()):
         x1, y1, x2, y2 = (_rounded(one * scale) for one in corners)
         sizes = max(y2 - y1 + extra, 1) / bins[0], max(x2 - x1 + extra, 1) / bins[1]

@@ -58,7 +58,7 @@ def examples(name: str) -> list[str]:
 
 
 def call(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], mode: ed.EagerDecompMode | None) -> Observed:
-    """What a call leaves behind, from a fixed seed; under the mode what reaches the backend is of the set."""
+    """Run a call from a fixed seed and return its results and effects; under the mode only ops of the set reach the backend."""
     torch.default_generator.manual_seed(0)
     if mode is None:
         return observe(op, args, kwargs)[1]

@@ -283,7 +283,7 @@ FOUND: dict[str, Program] = {
             "t6 = aten.masked_fill.Scalar(t1, t3 > 0, 0)",
         )
     ),
-    "a norm of layers whose parameters lie in other orders": Program(
+    "a norm of layers whose parameters have permuted strides": Program(
         (
             "t1 = leaf('float32', [1, 2, 3])",
             "t2 = leaf('float32', [1, 2, 3])",
@@ -403,7 +403,7 @@ FOUND: dict[str, Program] = {
         ),
         "prims",
     ),
-    "the gradient by a number that came to NaN": Program(
+    "the gradient by a number that became NaN": Program(
         (
             "t1 = leaf('float32', [20, 20], 'normal', 'contiguous', 312, grad=True)",
             "t2 = aten.arctanh.default(t1)",

@@ -1,4 +1,4 @@
-"""What tests of kept composites share: calls of them, and a run in which one is kept."""
+"""Shared code of the tests of kept composites: calls of them, and a run in which one is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tensors = list[torch.Tensor]
 
 
 def kept(run: Callable[[], Any], *keep: Any, times: int | None = 1, **options: Any) -> Any:
-    """What `run` gives where these ops are kept; the first of them arrived so often, and nothing came from outside the set."""
+    """Return `run()` with these ops kept; check how often the first of them arrived, and that nothing else left the set."""
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE, keep=keep, **options) as mode:
         result = run()
     assert not seen.outside(mode.backend.ops), seen.outside(mode.backend.ops)

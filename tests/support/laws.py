@@ -85,7 +85,7 @@ def _inside(sample: Tensor, law: Any) -> bool:
 
 
 def _correlation(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> float:
-    """Of uniform levels: the sum of so many bounded products is normal."""
+    """Test uniform levels: the sum of so many bounded products is normal."""
     score = float(((left - 0.5) * (right - 0.5)).sum() * 12 / math.sqrt(len(left)))
     return float(2 * stats.norm.sf(abs(score)))
 

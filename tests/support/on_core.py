@@ -16,7 +16,7 @@ CORE = ed.core_aten()
 
 
 def on_core(run: Callable[[], Any], ops: ed.OpSet = CORE, *, cache: ed.ProgramCache | None = None) -> Any:
-    """What `run` gives under the mode; nothing outside the set may have reached the backend."""
+    """Return `run()` under the mode; nothing outside the set may have reached the backend."""
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=cache):
         result = run()
     assert not seen.outside(ops), f"reached the backend from outside the set: {seen.outside(ops)}"

@@ -47,7 +47,7 @@ class DoNothing(DispatchMode):
 
 
 def on_dense_kernels(run: Callable[[], Any], mode: ed.EagerDecompMode | None = None) -> Any:
-    """What `run` gives under the mode; only dense kernels of Core ATen, and plumbing, may have run."""
+    """Return `run()` under the mode; only dense kernels of Core ATen, and plumbing, may have run."""
     with DenseRecorder() as seen, mode or ed.EagerDecompMode(CORE):
         result = run()
     assert not seen.outside(CORE)

@@ -42,7 +42,7 @@ KERNEL = functools.partial(aten.exp.default)
 
 @dataclass(frozen=True)
 class Provoked:
-    """What a provocation came to."""
+    """The result of a provocation."""
 
     asked: str
     error: BaseException | None
@@ -95,7 +95,7 @@ _LIBRARY = {
 
 
 class _Reported(Exception):
-    """What a command printed."""
+    """Run a command and return its output."""
 
 
 # -- op sets, backends, modes -----------------------------------------------------------------------------------------------------
@@ -463,7 +463,7 @@ def _inside(place: Path) -> Iterator[None]:
 
 
 def _shown(error: BaseException | None, place: Path) -> str:
-    """What an error says, without what differs between machines."""
+    """Return an error's text, without what differs between machines."""
     if error is None:
         return "nothing"
     said = str(error) if isinstance(error, _Reported) else f"{type(error).__name__}: {error}"

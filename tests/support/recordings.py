@@ -1,4 +1,4 @@
-"""What tests of recordings share: a small net that is trained, and the record of a run."""
+"""Shared code of the tests of recordings: a small net that is trained, and the record of a run."""
 
 from __future__ import annotations
 

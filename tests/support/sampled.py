@@ -1,4 +1,4 @@
-"""What a test that sweeps much tries each time: a fixed part of it, and all of it with `-m ""`."""
+"""Samples for tests that sweep much: a fixed part each time, and all with `-m ""`."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ _POLYNOMIALS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _moved(of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """By how many times it a relative change of the argument moves the value."""
+    """Return the condition number: the factor from a relative change of the argument to that of the value."""
     small = mp.mpf(10) ** -15
     return lambda x, n: abs(of(x * (1 + small), n) - of(x * (1 - small), n)) / (2 * small)
 

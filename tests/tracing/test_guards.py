@@ -1,4 +1,4 @@
-"""What a rule reads is in the key and nothing else: one program for all calls that are distinguished by no answer the rule got."""
+"""A key holds what a rule reads and nothing else: one program serves all calls for which the rule reads the same."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def observed(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "ow
 
 
 def guards(fn: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any] | None:
-    """What was read, by text; None where everything counts as read."""
+    """Return what was read, by text; None where everything counts as read."""
     recording, _ = observed(fn, *args, **options)
     assert recording.program is not None, recording.why_not
     return None if recording.guards is None else {one.text: value for one, value in recording.guards.items()}

@@ -58,7 +58,7 @@ def to_hold(dtype: torch.dtype) -> list[Any]:
 
 
 def held(info: Any, dtype: torch.dtype, samples: int) -> ed.Verified:
-    """What is found while samples of an OpInfo, and their gradients, run twice."""
+    """Return the findings while samples of an OpInfo, and their gradients, run twice."""
     mode = ed.EagerDecompMode(CORE, verify=RECORD, on_unsupported="fallback")
     selection = Selection(samples=samples, dtype=dtype, grad=dtype.is_floating_point or dtype.is_complex)
     for case in cases(info, selection, SEED):
@@ -171,7 +171,7 @@ def net() -> tuple[nn.Module, Tensor]:
 
 
 def trained(**options: Any) -> list[Tensor]:
-    """What a training run leaves behind, the random state too."""
+    """Return the state after a training run, the random state too."""
     model, x = net()
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
     given = torch.Generator().manual_seed(5)

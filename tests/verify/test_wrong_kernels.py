@@ -87,7 +87,7 @@ def test_a_kernel_within_an_op_is_reported_with_the_call_that_led_to_it() -> Non
 
 def test_a_wrong_kernel_is_found_in_the_backward_pass_and_the_line_of_it_is_reported() -> None:
     x = torch.randn(5, requires_grad=True)
-    loss = torch.tanh(x).sum()  # outside: only its gradient comes to the mode
+    loss = torch.tanh(x).sum()  # outside: only its gradient reaches the mode
     with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.mul.Tensor": lambda x, y: x * y * 1.01}, "cpu"):
         loss.backward()
     assert "TanhBackward0" in caught.value.blame.where[0]

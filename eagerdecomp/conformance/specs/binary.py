@@ -63,11 +63,11 @@ def _sum_near(call: Call) -> Near:
 
 def _refused_sum(scalar: bool, bools: bool = False) -> _Drawn:
     """With an `alpha` of another kind than the numbers; for `bools` also of bools, which are not subtracted."""
-    kinds = (*(("truths",) * 3 if bools else ()), "fraction", "complex", "bool", *(() if scalar else ("shapes",)))
+    kinds = (*(("bools",) * 3 if bools else ()), "fraction", "complex", "bool", *(() if scalar else ("shapes",)))
 
     def call(draw: Draw) -> Call:
         kind = draw.pick("refused", kinds)
-        if kind == "truths":
+        if kind == "bools":
             return _bools(draw, scalar)
         if kind == "shapes":
             return _shapes(draw)
@@ -81,7 +81,7 @@ def _refused_sum(scalar: bool, bools: bool = False) -> _Drawn:
 
 def _bools(draw: Draw, scalar: bool) -> Call:
     """Two operands of which one at least is a truth."""
-    which = draw.pick("truths", ("both", "other", "both", "self"))
+    which = draw.pick("bools", ("both", "other", "both", "self"))
     dtype = draw.pick("dtype", NUMBERS)
     one = tensor(draw, "self", dtype if which == "other" else torch.bool, [2, 3], ("ties",))
     if scalar:

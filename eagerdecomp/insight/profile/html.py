@@ -118,7 +118,7 @@ def _of_the_run(total: Counts, seconds: float, recorder: float) -> str:
 
 _KINDS = {
     "whole": "run by its own kernel",
-    "apart": "taken apart",
+    "apart": "decomposed",
     "native": "outside the set, run natively",
     "tried": "tried for calls that have no route",
     "passed": "passed, computes nothing",

@@ -1,4 +1,4 @@
-"""What the device runs: the ops of Core ATen and of the plumbing that every device needs, and on request four composites, whole."""
+"""The device's kernels: Core ATen, the plumbing that every device needs, and on request four composites as single kernels."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ KNOWN = {"aten.resize_.default": "argument self has another storage afterwards"}
 
 
 def wrong(report: Report) -> list[tuple[str, str]]:
-    """What is wrong, and what was not tried, with why."""
+    """Return the differences, and the samples that were not tried, with the reason."""
     unseen = [(str(one.op), one.note) for one in report.results if one.state not in ("right", "wrong")]
     failures = [(str(one.op), one.message) for one in report.failures]
     return unseen + [one for one in failures if KNOWN.get(one[0]) != one[1]]

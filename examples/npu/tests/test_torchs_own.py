@@ -59,7 +59,7 @@ def on_the_cpu(value: Any) -> Any:
 
 
 def step(op: Any, sample: Any, differentiated: bool) -> list[Any]:
-    """What a call returns, and its gradients."""
+    """Return a call's results and gradients."""
     result = sample.output_process_fn_grad(op(sample.input, *sample.args, **sample.kwargs))
     given = [
         one for one in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(one, Tensor) and one.requires_grad

@@ -24,7 +24,7 @@ FORMS: dict[str, Callable[..., Any]] = {
 
 
 def trained() -> list[Tensor]:
-    """What two steps of a small net leave behind on the device, and views, writes, float16 and bfloat16 and draws beside."""
+    """Run two steps of a small net on the device, with views, writes, float16, bfloat16 and random ops; return the results."""
     torch.manual_seed(0)
     parts = [nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 16), nn.SiLU()]
     net = nn.Sequential(*parts, nn.Dropout(0.1), nn.LayerNorm(16), nn.Linear(16, 5)).to("npu")

@@ -42,7 +42,7 @@ class _NoGenerators:
 
 
 class _Module(ModuleType):
-    """What torch asks of a device's module."""
+    """The functions that torch requires of a device's module."""
 
     _initialized = True
     default_generators = _NoGenerators()
@@ -134,7 +134,7 @@ _as_strided = aten.as_strided.default._op_dk
 
 
 def _handle(reported: dict[str, Any], storages: Mapping[int, torch.UntypedStorage]) -> Tensor:
-    """A tensor of the device: what the server told of one of its own."""
+    """A tensor of the device: the server's description of one of its own."""
     storage = storages.get(reported["buffer"])
     if storage is None:
         storage = torch._C._construct_storage_from_data_pointer(0, _PROXY, reported["nbytes"])
@@ -172,7 +172,7 @@ def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _read(tensor: Tensor) -> Tensor:
-    """A copy on the CPU, laid out as `clone` would."""
+    """Return a copy on the CPU, with the strides that `clone` gives."""
     _, (frame,) = _here().ask("read", tensor=_reported(tensor))
     flat = from_bytes(frame, tensor.dtype, tensor.shape)
     like = torch.empty_like(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"))

@@ -66,7 +66,7 @@ def _overload(name: str) -> Any:
 
 
 def serve(connection: Connection) -> None:
-    """Answer messages until the client hangs up."""
+    """Serve messages until the client hangs up."""
     memory = Memory()
     counts: Counter[str] = Counter()
     torch.set_grad_enabled(False)

@@ -1,4 +1,4 @@
-"""What crosses the socket: a message is one frame of JSON, then as many frames of raw bytes as it says; README says what it holds.
+"""Messages on the socket: one frame of JSON, then as many frames of raw bytes as it says; README lists the fields.
 
 Nothing is pickled, so neither side can make the other run what it was not asked for.
 """
@@ -55,7 +55,7 @@ def pack(value: Any, describe: Callable[[Tensor], dict[str, Any]]) -> Any:
 
 
 def unpack(value: Any, tensor: Callable[[dict[str, Any]], Tensor], device: str) -> Any:
-    """What `pack` packed; devices are those of this side."""
+    """Undo `pack`; devices are those of this side."""
     if isinstance(value, list):
         return [unpack(item, tensor, device) for item in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What is packed comes out as it went in, through JSON."""
+"""Packed values survive the way through JSON unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch does with a device: copies, views, writes, printing, files, random numbers, threads, training."""
+"""Torch's own uses of a device: copies, views, writes, printing, files, random numbers, threads, training."""
 
 from __future__ import annotations
 

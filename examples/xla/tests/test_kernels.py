@@ -1,4 +1,4 @@
-"""Kernels beside eager: torch's own samples of each, and the conformance suite on some."""
+"""Kernels against eager: torch's own samples of each, and the conformance suite on some."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ def _fits(value: Any, dtype: torch.dtype) -> bool:
 
 
 class _Checks(threading.local):
-    """What kernels of this thread's trace check: whether it failed, the error's type, its message."""
+    """Checks of kernels in this thread's trace: whether it failed, the error's type, its message."""
 
     def __init__(self) -> None:
         self.noted: list[tuple[Array, type[Exception], str]] = []

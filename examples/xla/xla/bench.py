@@ -367,7 +367,7 @@ WAYS = ("op", "inference", "training")
 
 
 class Timed:
-    """What a worker times, made once."""
+    """The functions that a worker times, made once."""
 
     def __init__(self, system: Any) -> None:
         self.system = system
@@ -423,7 +423,7 @@ _WORKER = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0
 
 
 class Worker:
-    """A worker process, started anew where it hangs or dies."""
+    """A worker process, restarted where it hangs or dies."""
 
     def __init__(self, name: str) -> None:
         self.name = name

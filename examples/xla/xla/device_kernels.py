@@ -1,6 +1,4 @@
-"""The device's kernels in torch's terms: each of `kernels` compiled, and by hand what allocates, copies, reads or lays memory
-anew.
-"""
+"""The device's kernels in torch's terms: each of `kernels` compiled, and by hand those that allocate, copy, read or restride."""
 
 from __future__ import annotations
 

@@ -54,12 +54,12 @@ _DEVICE = torch.device(NAME, 0)
 #: dtype, storage offset, shape, strides.
 Layout: TypeAlias = tuple[torch.dtype, int, Sequence[int], Sequence[int]]
 
-# torch asks for the addresses of storages, to tell them apart and to see what overlaps. Nothing lies at these.
+# torch asks for the addresses of storages, to distinguish them and to see what overlaps. Nothing is stored at these.
 _next_address = 1 << 46
 
 
 class Cell:
-    """What a storage holds.
+    """The contents of a storage.
 
     Attributes:
         value: the elements, in the home layout's shape; None until something is written.

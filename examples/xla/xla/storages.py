@@ -1,4 +1,4 @@
-"""What torch does with storages directly: making them, and sending them to another process.
+"""Storages, which torch handles directly: making them, and sending them to another process.
 
 `copy.deepcopy`, `torch.load` and ``UntypedStorage(n, device=...)`` make some, and torch asks the device's allocator, which can be
 given in C++ alone, and crashes without one. A `DataLoader`'s workers send some, by file descriptors, and only the CPU has those.

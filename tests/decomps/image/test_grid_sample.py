@@ -20,7 +20,7 @@ NAN, INF = float("nan"), float("inf")
 BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 
 
-def arguments(dims: int, dtype: torch.dtype, layout: str = "row-major", *, channels: int = 3, seed: int = 0) -> Any:
+def arguments(dims: int, dtype: torch.dtype, layout: str = "contiguous", *, channels: int = 3, seed: int = 0) -> Any:
     """An input and a grid of it that leaves it now and then, and meets its corners and borders."""
     torch.manual_seed(seed)
     x = torch.randn(2, channels, *(2, 4, 5)[-dims:]).to(dtype)
@@ -48,7 +48,7 @@ def gradients(x: torch.Tensor, grid: torch.Tensor, *options: Any) -> Any:
     padding=st.integers(0, 2),
     corners=st.booleans(),
     dtype=st.sampled_from([torch.float32, torch.float64]),
-    layout=st.sampled_from(["row-major", "channels last", "permuted"]),
+    layout=st.sampled_from(["contiguous", "channels last", "permuted"]),
     seed=st.integers(0, 9),
 )
 @example(dims=2, mode=BICUBIC, padding=2, corners=True, dtype=torch.float64, layout="permuted", seed=0)

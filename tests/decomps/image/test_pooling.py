@@ -20,7 +20,7 @@ FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SPATIAL = {2: (5, 7), 3: (3, 5, 4)}
 
 
-def sample(dims: int, dtype: torch.dtype = torch.float32, layout: str = "row-major", *, batch: int = 2) -> torch.Tensor:
+def sample(dims: int, dtype: torch.dtype = torch.float32, layout: str = "contiguous", *, batch: int = 2) -> torch.Tensor:
     """Few distinct values, so that windows tie."""
     torch.manual_seed(0)
     x = torch.randint(-4, 5, (batch, 3, *SPATIAL[dims])).to(dtype)
@@ -37,7 +37,7 @@ def sample(dims: int, dtype: torch.dtype = torch.float32, layout: str = "row-maj
     return x
 
 
-LAYOUTS = ["row-major", "channels last", "permuted", "gapped", "no batch", "channels last, no batch"]
+LAYOUTS = ["contiguous", "channels last", "permuted", "gapped", "no batch", "channels last, no batch"]
 
 
 def rising(like: torch.Tensor) -> torch.Tensor:
@@ -138,7 +138,7 @@ def test_forward_and_backward_share_their_indices(dims: int, held: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("layout", ["row-major", "channels last", "no batch"])
+@pytest.mark.parametrize("layout", ["contiguous", "channels last", "no batch"])
 @pytest.mark.parametrize(("dims", "kernel", "size"), [(2, (2, 3), (4, 1)), (2, (1, 1), (5, 7)), (3, (2, 3, 1), (1, 2, 3))])
 def test_fractional_maxima(dims: int, kernel: Any, size: Any, layout: str, dtype: torch.dtype) -> None:
     x = sample(dims, dtype, layout)

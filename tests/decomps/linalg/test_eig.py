@@ -114,7 +114,7 @@ def test_real_matrices_have_real_eigenvalues_or_exact_pairs(size: int, dtype: to
 
 
 def test_balancing_saves_small_eigenvalues() -> None:
-    """Of a matrix made by scaling a mild one; without balancing the small ones would be lost in the large entries."""
+    """Scale a well-conditioned matrix; without balancing the small ones would be lost in the large entries."""
     mild, scale = rand(5, 5, dtype=torch.float64), 10.0 ** torch.arange(-10, 11, 5, dtype=torch.float64)
     got = on_core(lambda: torch.linalg.eigvals(scale.unsqueeze(1) * mild / scale))
     want = torch.linalg.eigvals(mild)

@@ -197,7 +197,7 @@ def test_triangular_solutions(form: str, kind: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["mild", "bad", "graded rows", "first column zero", "last column zero", "zero"])
 def test_determinants(kind: str, dtype: torch.dtype) -> None:
-    """That of a matrix which differs by a few roundings of it: by as much as such a change moves the product of singular values."""
+    """Bound the determinant's error: the change of the product of singular values under a few roundings of the matrix."""
     matrix = ALL[kind](dtype)
     wide = matrix.to(torch.complex128 if dtype.is_complex else torch.float64)
     values = torch.linalg.svdvals(wide)
@@ -212,7 +212,7 @@ def test_determinants(kind: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size_of", [1e-3, 0.3, 3.0, 30.0])
 def test_exponentials_of_normal_matrices(size_of: float, dtype: torch.dtype) -> None:
-    """By the eigenvalues, which rounding moves by as much as the matrix is large, and each squaring once more."""
+    """Bound the error by the eigenvalues, which rounding moves in proportion to the matrix's norm, once more for each squaring."""
     wide = torch.complex128 if dtype.is_complex else torch.float64
     matrix = conditioned(wide, 2.0)
     matrix = (matrix + matrix.mH).to(dtype)

@@ -24,7 +24,7 @@ def _positive(*shape: int, dtype: torch.dtype) -> Tensor:
 
 @pytest.mark.parametrize("dtype", _DTYPES_2_14)
 def test_matrix_sqrth_rule_squares_to_the_matrix(dtype: torch.dtype) -> None:
-    """By the function itself, on any torch."""
+    """Call the function itself, on any torch."""
     matrix = _positive(2, 4, 4, dtype=dtype)
     root = eigh_svd._linalg_matrix_sqrth(matrix)
     torch.testing.assert_close(root @ root, matrix)

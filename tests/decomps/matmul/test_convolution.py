@@ -20,7 +20,7 @@ NO_GRADIENT = CORE - ["aten.convolution_backward"]
 NONE = NO_GRADIENT - ["aten.convolution"]
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-LAYOUTS = ["row-major", "channels last", "permuted", "gapped"]
+LAYOUTS = ["contiguous", "channels last", "permuted", "gapped"]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
@@ -83,7 +83,7 @@ def built(name: str, batch: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, li
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_geometry_in_every_layout(name: str, layout: str) -> None:
     x, weight, geometry = built(name, 2, torch.float32)
-    check_all(laid(x, layout), weight, None, geometry, "row-major", [True, True, True])
+    check_all(laid(x, layout), weight, None, geometry, "contiguous", [True, True, True])
     check_all(x, laid(weight, layout), whole(GEOMETRIES[name][1] * geometry[-1]), geometry, layout, [True, True, True])
 
 
@@ -92,21 +92,21 @@ def test_every_geometry_in_every_layout(name: str, layout: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_type(name: str, dtype: torch.dtype) -> None:
     x, weight, geometry = built(name, 2, dtype)
-    check_all(laid(x, "channels last"), weight, None, geometry, "row-major", [True, True, True])
+    check_all(laid(x, "channels last"), weight, None, geometry, "contiguous", [True, True, True])
 
 
 @pytest.mark.parametrize("mask", list(itertools.product([False, True], repeat=3)), ids=str)
 @pytest.mark.parametrize("name", ["plain", "transposed"])
 def test_only_what_is_asked_for(name: str, mask: tuple[bool, ...]) -> None:
     x, weight, geometry = built(name, 1, torch.float32)
-    check_all(x, weight, None, geometry, "row-major", list(mask))
+    check_all(x, weight, None, geometry, "contiguous", list(mask))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_no_batch_at_all(layout: str) -> None:
     for name in ("plain", "transposed"):
         x, weight, geometry = built(name, 0, torch.float32)
-        check_all(x, laid(weight, layout), None, geometry, "row-major", [True, True, True])
+        check_all(x, laid(weight, layout), None, geometry, "contiguous", [True, True, True])
 
 
 @st.composite

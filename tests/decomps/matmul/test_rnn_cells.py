@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 
 def on_set(op: Any, *args: Any) -> Any:
-    """What the op gives on Core ATen, the third time: recorded, replayed, hit."""
+    """Run the op on Core ATen three times (recorded, replayed, hit) and return the last result."""
     return on_core(lambda: [op(*copy.deepcopy(args)) for _ in range(3)])[-1]
 
 

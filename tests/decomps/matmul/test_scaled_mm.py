@@ -20,7 +20,7 @@ FLOAT8 = (FN, E5, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 
 @pytest.fixture(autouse=True)
 def _emulated() -> Iterator[None]:
-    """By ATen's own kernel: where a processor has a unit for such products, eager hands them to oneDNN, which rounds otherwise."""
+    """Run ATen's own kernel: where a processor has a unit for such products, eager hands them to oneDNN, which rounds otherwise."""
     with without_onednn():
         yield
 

@@ -73,7 +73,7 @@ GRADIENTS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "dropout": lambda g, x: aten.native_dropout_backward(g, x > 0, 1 / 0.9),
 }
 
-#: Where eager's own kernel has no one answer: its vectorised and its scalar part differ.
+#: Where eager's own kernel has no one result: its vectorised and its scalar part differ.
 UNSETTLED = {
     **{name: [math.inf, -math.inf] for name in ("gelu", "silu", "mish")},
     **{name: [math.nan] for name in ("hardtanh", "softshrink", "hardshrink", "hardswish", "logit, clamped", "celu")},

@@ -39,7 +39,7 @@ OPS: dict[str, Callable[[Tensor], Tensor]] = {
     "binomial": binomial,
 }
 LAYOUTS: dict[str, Callable[[], Tensor]] = {
-    "row-major": lambda: torch.ones(2, 3),
+    "contiguous": lambda: torch.ones(2, 3),
     "0-dim": lambda: torch.ones(()),
     "empty": lambda: torch.ones(0, 3),
     "empty row": lambda: torch.ones(3, 0),

@@ -1,4 +1,4 @@
-"""Reductions on Core ATen: eager's values, indices (where one answer is right), NaN rules, layouts and refusals."""
+"""Reductions on Core ATen: eager's values, indices (where one result is right), NaN rules, layouts and refusals."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_long_scans_of_every_dtype(name: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_running_products_stay_where_they_leave_the_range(dtype: torch.dtype) -> None:
-    """They come to 0 or infinity, and stay there, though what follows would bring them back."""
+    """They reach 0 or infinity, and stay there, though what follows would bring them back."""
     large = 1e4 if dtype is torch.bfloat16 else 1e60
     for factor in (large, 1 / large):
         rows = [[factor] * 60 + [1 / factor] * 90, [1.0] * 100 + [factor, 1 / factor] * 25, [-1.0] * 70 + [factor] * 80]
@@ -90,7 +90,7 @@ def test_long_running_extremes_name_the_last_of_equals(dtype: torch.dtype) -> No
 
 @pytest.mark.parametrize("name", ["cumprod", "cumsum", "logcumsumexp"])
 def test_long_scans_are_rounded_once(name: str) -> None:
-    """As eager's, which accumulate float32 in float64."""
+    """Like eager's, which accumulate float32 in float64."""
     x = drawn((50_000,))
     found = on_core(lambda: SCANS[name](x, 0), WITHOUT_SUMS)
     expected = SCANS[name](x.double(), 0)

@@ -43,9 +43,9 @@ def gradient(x: torch.Tensor, op: Any, padding: list[int]) -> torch.Tensor:
     dims=st.integers(1, 3),
     padding=st.lists(st.integers(-2, 2), min_size=6, max_size=6),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int64]),
-    layout=st.sampled_from(["row-major", "no batch", "channels last", "channels last, no batch", "permuted"]),
+    layout=st.sampled_from(["contiguous", "no batch", "channels last", "channels last, no batch", "permuted"]),
 )
-@example(kind="reflection", dims=3, padding=[1, 2, 0, 0, 2, 1], dtype=torch.bfloat16, layout="row-major")
+@example(kind="reflection", dims=3, padding=[1, 2, 0, 0, 2, 1], dtype=torch.bfloat16, layout="contiguous")
 @example(kind="replication", dims=2, padding=[0, 0, 0, 0, 0, 0], dtype=torch.float32, layout="channels last")
 def test_padding_and_its_gradient(kind: str, dims: int, padding: list[int], dtype: torch.dtype, layout: str) -> None:
     x, op = sample(dims, dtype, layout), getattr(aten, f"{kind}_pad{dims}d")
@@ -82,7 +82,7 @@ def test_an_infinite_gradient_reaches_its_own_source_alone(kind: str, value: flo
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_circular_and_constant_padding(dims: int) -> None:
-    x = sample(dims, torch.float32, "row-major")
+    x = sample(dims, torch.float32, "contiguous")
     check(F.pad, x, [1, 2, 0, 1, 1, 0][: 2 * dims], mode="circular")
     check(F.pad, x, [1, -2, 0, 1, -1, 0][: 2 * dims], value=2.5)
     check(gradient, x, lambda leaf, pads: F.pad(leaf, pads, mode="circular"), [1, 2, 0, 1, 1, 0][: 2 * dims])

@@ -104,7 +104,7 @@ def test_training_on_accumulated_and_clipped_gradients_is_eagers(name: str) -> N
 
 
 def test_one_step_in_bfloat16_is_eagers() -> None:
-    """Of several the roundings differ, by the order in which duplicates are added."""
+    """The roundings of several duplicates differ by the order in which they are added."""
     check_sparse(lambda: (layer := weight(torch.bfloat16), F.embedding(torch.tensor([1, 1]), layer, sparse=True).sum().backward(),
                           torch.optim.SGD([layer], 0.1).step(), layer.detach())[-1])  # fmt: skip
 

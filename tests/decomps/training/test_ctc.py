@@ -125,7 +125,7 @@ def test_targets_of_32_bits() -> None:
 
 
 def saved(log_probs: Tensor, targets: Tensor, inputs: list[int], lengths: list[int]) -> Tensor:
-    """What forward saves, where eager fills it."""
+    """Return what forward saves, where eager fills it."""
     alpha = aten._ctc_loss(log_probs, targets, inputs, lengths)[1]
     assert alpha.is_contiguous()
     for row, steps, length in zip(alpha, inputs, lengths, strict=True):

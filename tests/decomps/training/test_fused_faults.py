@@ -13,7 +13,7 @@ FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
 def in_place_of(layout: str, x: Tensor) -> Tensor:
-    """The values laid out as parameters may be; none is dense and contiguous but the first."""
+    """Return the values with strides that parameters may have; only the first is contiguous."""
     if layout == "contiguous":
         return x.clone()
     if layout == "permuted":
@@ -32,7 +32,7 @@ FUSED: dict[str, tuple[Any, dict[str, Any]]] = {
     "SGD, nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
 }
 
-AS_ONE_ROW = "goes through parameter, gradient and state as they lie in memory, one element after another, whatever their strides"
+AS_ONE_ROW = "goes through the memory of parameter, gradient and state element by element, whatever their strides"
 FEW_ALONE = "of 16-bit floats leaves all but the last few elements as they are, and reads momentum as floats that are not there"
 
 #: Where eager's fused kernel is wrong, by float64 and by its own step of one parameter at a time: the layouts of parameter and

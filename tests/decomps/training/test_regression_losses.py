@@ -167,7 +167,7 @@ def check_class_losses(shape: tuple[int, ...], ignore_index: int, weighted: bool
 def test_class_losses_of_other_types(weighted: bool, dtype: torch.dtype) -> None:
     for reduction in REDUCTIONS:
         check_class_losses((4, CLASSES), -100, weighted, reduction, dtype)
-    check_class_losses((2, CLASSES, 3, 2), 2, weighted, "none", dtype)  # of 16-bit floats eager sums planes in the half type
+    check_class_losses((2, CLASSES, 3, 2), 2, weighted, "none", dtype)  # of 16-bit floats eager sums planes in that dtype
 
 
 @pytest.mark.parametrize("weighted", [False, True])

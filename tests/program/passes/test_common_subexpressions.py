@@ -1,4 +1,4 @@
-"""Common subexpressions: equal calls become one, where nobody can tell."""
+"""Common subexpressions: equal calls become one, where that changes no result."""
 
 from __future__ import annotations
 

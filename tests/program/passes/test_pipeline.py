@@ -163,7 +163,7 @@ def test_the_passes_work_together() -> None:
 
 def test_every_pass_of_the_folder_is_in_the_pipeline_under_its_own_name() -> None:
     files = {module.name for module in pkgutil.iter_modules(passes.__path__)}
-    files.remove("buffer_reuse")  # needs to know the set, and how values lie in memory
+    files.remove("buffer_reuse")  # needs to know the set, and the strides of values
     assert {name for name, _ in PIPELINE} == files
     for name, apply in PIPELINE:
         assert apply.__name__ == name

@@ -97,7 +97,7 @@ def _atanh(x: Array) -> Array:
 
 
 def _cosh(x: Array) -> Array:
-    """By the exponential of half of x: XLA adds a rounded log(2) to x, which is off near the end of the range."""
+    """Compute from the exponential of half of x: XLA adds a rounded log(2) to x, which is off near the end of the range."""
     if x.dtype.kind == "c":
         return jnp.cosh(x)
     root = jnp.exp(jnp.abs(x) * 0.5)
@@ -128,12 +128,12 @@ def _logarithm(function: Function, base: float) -> Function:
 
 
 def _same(function: Function) -> Function:
-    """Of one tensor, in its own dtype."""
+    """Wrap a function of one tensor, in its own dtype."""
     return lambda x: function(read(x))
 
 
 def _real(function: Function) -> Function:
-    """Of one tensor, a function of real numbers: integers are computed in the default dtype."""
+    """Wrap a function of one tensor of real numbers: integers are computed in the default dtype."""
     return lambda x: function(read(x, floating(x.dtype)))
 
 

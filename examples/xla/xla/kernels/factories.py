@@ -23,7 +23,7 @@ def _dtype_of(value: Any) -> torch.dtype:
 
 
 def _filled(shape: Sequence[int], value: Any, dtype: torch.dtype) -> Array:
-    # Eager fills one element by another way, which lets numbers too large for half types be infinite.
+    # Eager fills one element by another way, which lets numbers too large for float16 and bfloat16 be infinite.
     half = dtype in (torch.float16, torch.bfloat16)
     single = half and math.prod(shape) == 1 and not isinstance(value, complex)
     return jnp.broadcast_to(cast(read(value, dtype) if single else scalar(value, dtype), dtype), tuple(shape))

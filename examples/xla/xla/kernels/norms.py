@@ -1,4 +1,4 @@
-"""Normalizations, forward and backward. Float32 statistics are computed in float32, about the mean; half types in float32."""
+"""Normalizations, forward and backward. Statistics of float32, float16 and bfloat16 are computed in float32, about the mean."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ lax = jax.lax
 
 
 def _matmul(x: Value, y: Value) -> Array:
-    """In the operands' dtype; the products of half types are summed in float32."""
+    """Multiply in the operands' dtype; the products of float16 and bfloat16 are summed in float32."""
     if x.dtype is not y.dtype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {x.dtype} != {y.dtype}")
     return jnp.matmul(read(x), read(y), precision=lax.Precision.HIGHEST)
