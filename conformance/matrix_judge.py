@@ -87,7 +87,7 @@ def _judge_sample(sample: Sample, call: _Call) -> Result:
     known: dict[int, Observed | Exception] = {}
     for turn, case in enumerate(sample.calls):
         if id(case) not in known:
-            call.report("eager")
+            call.progress("eager")
             known[id(case)] = _in_eager(case, call)
         one = _judge_call(case, known[id(case)], call)
         if one.status != "pass":
@@ -108,7 +108,7 @@ def _judge_call(case: Case, expected: Observed | Exception, call: _Call) -> Resu
         return _judge_refusal(case, call, expected)
     if call.asked == "errors":
         return Result("none")
-    call.report("the mode")
+    call.progress("the mode")
     recorder = BackendRecorder()
     try:
         got = observe(case.function, case.arguments, (recorder, call.mode), backward=call.backward)
@@ -126,7 +126,7 @@ def _judge_call(case: Case, expected: Observed | Exception, call: _Call) -> Resu
 
 def _judge_refusal(case: Case, call: _Call, expected: Exception) -> Result:
     """A call that eager refuses: the mode's error is of the same type, and says what users match on."""
-    call.report("the mode")
+    call.progress("the mode")
     try:
         observe(case.function, case.arguments, (call.mode,), backward=call.backward)
     except UnsupportedOpError as error:

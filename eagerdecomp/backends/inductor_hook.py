@@ -54,8 +54,9 @@ _compiling = free_in_child(threading.Lock())
 
 
 def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Tensor]] | None:
-    """A hook for ``Backend(compile=inductor_hook)``: each program a C++ kernel that `torch.compile`'s Inductor writes and a C++
-    compiler compiles, which takes a second or more, once for each kind of call.
+    """Compile a program to one C++ kernel by Inductor: ``Backend(compile=inductor_hook)``.
+
+    A C++ compiler compiles it, which takes a second or more, once for each kind of call.
 
         backend = Backend("cpu", core_aten(), compile=inductor_hook)
 
@@ -65,6 +66,13 @@ def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callabl
     It declines, so that a program is run call by call: tensors outside the CPU, complex and other rare dtypes, empty tensors,
     random ops, returns that are views of arguments or of one another, and programs of which Inductor leaves a part to ATen (matrix
     products, convolutions, sorts): the mode would not see those calls.
+
+    Args:
+        graph: a program, as `Backend` describes it.
+        inputs: the tensors of the call under way.
+
+    Returns:
+        A function of such tensors, or None for a program that is to run call by call.
 
     Raises:
         EagerDecompError: when there is no C++ compiler.

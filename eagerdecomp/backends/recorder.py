@@ -49,12 +49,26 @@ class BackendRecorder(AmbientMode):
         return func(*args, **kwargs) if kwargs else func(*args)
 
     def plumbing(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
-        """The ops seen outside the set that compute nothing (profiler ranges, metadata queries, collectives)."""
+        """Count the ops seen outside the set that compute nothing (profiler ranges, metadata queries, collectives).
+
+        Args:
+            op_set: the set.
+
+        Returns:
+            Op -> number of calls.
+        """
         ops = as_op_set(op_set)
         return Counter({op: count for op, count in self.ops.items() if op not in ops and _is_plumbing(op)})
 
     def outside(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
-        """The ops seen that are neither in the set nor plumbing: empty if the promise holds."""
+        """Count the ops seen that are neither in the set nor plumbing.
+
+        Args:
+            op_set: the set.
+
+        Returns:
+            Op -> number of calls; empty where every op was decomposed into the set.
+        """
         ops = as_op_set(op_set)
         return Counter({op: count for op, count in self.ops.items() if op not in ops and not _is_plumbing(op)})
 

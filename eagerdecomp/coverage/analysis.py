@@ -64,6 +64,10 @@ def plan(
         rules: your own rules, as for `EagerDecompMode`. They are run on fake tensors, for the calls that were seen of their ops.
         progress: called while the plan is made with the fraction done and the current step.
 
+    Returns:
+        The plan, with an `OpPlan` per op: ``plan["aten.silu.default"]``. It prints as a table; `Plan.to_json` and `Plan.to_html`
+        give the other forms. A plan of all ops takes seconds; one of a model about as long as its step on fake tensors.
+
     Raises:
         OpSetError: for an op name that this torch does not have.
         RuleError: for two rules for one op.
@@ -202,7 +206,7 @@ def minimal_opset(
     rules: Iterable[Rule] = (),
     last_resort: bool = False,
 ) -> SmallSet:
-    """A small set of ops that, beside `base`, carries the given ones: every call seen of them closes.
+    """Return a small set of ops that, with `base`, carries the given ones: every recorded call of them decomposes into it.
 
     None of its ops can be left out, yet another set might be smaller: `SmallSet.necessary` are those that every such set holds.
 
@@ -212,6 +216,13 @@ def minimal_opset(
         rules: your own rules, as for `plan`. An op whose rule could not be tried for any call is carried by itself alone.
         last_resort: also by the rules that express Core ATen by fewer kernels, at many calls for each op. They are tried again, for
             every call seen, which takes a while: `tiny` is what that finds for all ops.
+
+    Returns:
+        The set's ops, and which of them every such set must have.
+
+    Raises:
+        OpSetError: for an op name that this torch does not have.
+        RuleError: for two rules for one op.
 
     Examples:
         >>> import eagerdecomp as ed

@@ -99,7 +99,11 @@ class Plan:
         return found
 
     def with_status(self, *statuses: str) -> tuple[OpPlan, ...]:
-        """The ops of these statuses."""
+        """Return the ops that have one of these statuses.
+
+        Args:
+            *statuses: ``closed``, ``partly``, ``missing`` ..., as `OpPlan.status` has them.
+        """
         return tuple(one for one in self.ops if one.status in statuses)
 
     @property
@@ -109,10 +113,14 @@ class Plan:
         return {status: found[status] for status in STATUSES if found[status]}
 
     def failing(self, require: str) -> tuple[OpPlan, ...]:
-        """The ops for which a requirement does not hold.
+        """Return the ops that do not meet a requirement.
 
-        ``"closed"``: every call that was seen reaches the set; ``"gradients"``: so does every gradient that was seen; ``"known"``:
-        ``"closed"``, and of each op some call was seen. What only the making of a model calls is required of none.
+        Args:
+            require: ``"closed"``: every recorded call decomposes into the set; ``"gradients"``: so does every recorded gradient;
+                ``"known"``: ``"closed"``, and each op has a recorded call. Ops that only the making of a model calls need not.
+
+        Raises:
+            ValueError: for another requirement.
         """
         if require not in REQUIREMENTS:
             raise ValueError(f"require must be one of {', '.join(REQUIREMENTS)}, not {require!r}")
@@ -121,7 +129,14 @@ class Plan:
         return tuple(one for one in self.ops if one.required and (one.status in bad or one.gradient in gradients))
 
     def unmet(self, require: str) -> str:
-        """All ops for which a requirement does not hold, and the line that adds what they lack; "" where it holds."""
+        """Return a text that lists the ops that do not meet a requirement, and the line that adds what they lack.
+
+        Args:
+            require: as for `failing`.
+
+        Returns:
+            The text; "" where every op meets the requirement.
+        """
         bad = self.failing(require)
         if not bad:
             return f"--require {require} does not hold: {self.stopped}" if self.stopped else ""
@@ -137,7 +152,11 @@ class Plan:
         return "\n".join([*lines, *([f"nor is it the whole: {self.stopped}"] if self.stopped else [])])
 
     def compare(self, old: Plan) -> Comparison:
-        """How this plan differs from an older one, over the ops that both hold, and the calls that both report."""
+        """Return how this plan differs from an older one.
+
+        Args:
+            old: the older plan. Only ops, and recorded calls, that both plans have are compared.
+        """
         before = {one.op: one for one in old.ops}
         both = [(before[one.op], one) for one in self.ops if one.op in before]
         apart = tuple(new.op for was, new in both if not _comparable(was, new))
@@ -178,7 +197,11 @@ class Plan:
         return "\n".join([*lines, "", *(f"note: {note}" for note in self.notes), f"planned in {self.seconds:.1f} s"])
 
     def table(self, ops: Sequence[OpPlan]) -> list[str]:
-        """Lines with a row an op: how it stands, its kernel calls, its gradient, by which rule, or what is missing."""
+        """Return the lines of a table with a row per op: status, kernel calls, gradient, and the rule or what is missing.
+
+        Args:
+            ops: the ops of the rows.
+        """
         rows = [("op", "status", "kernels", "gradient", "by")]
         rows += [(_called(one), one.status, _span(one), one.gradient, _by(one)) for one in ops]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -189,7 +212,7 @@ class Plan:
     # -- as plain values --------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """The whole plan as JSON text; `Plan.from_json` reads it."""
+        """Return the whole plan as JSON text, which `Plan.from_json` reads."""
         ops = [
             {name: value for name, value in asdict(one).items() if value or name in ("op", "status")} | {"kernels": one.kernels}
             for one in self.ops
@@ -198,7 +221,10 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """The plan that `to_json` wrote.
+        """Return the plan that `to_json` wrote.
+
+        Args:
+            text: the JSON text.
 
         Raises:
             PlanError: for any other text.
@@ -215,7 +241,7 @@ class Plan:
             raise PlanError(f"not a plan, as eagerdecomp plan --json writes one ({words}): make it again") from None
 
     def to_html(self, beside: Sequence[Plan] = ()) -> str:
-        """A page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address.
+        """Return an HTML page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address.
 
         Args:
             beside: plans for other sets, whose results are shown for each op too.

@@ -50,9 +50,12 @@ def explain(
     Args:
         op: an overload, a packet or a name; of a packet the overload that the arguments choose.
         *args: the op's own arguments.
-        **kwargs: those that it takes by name.
         supported_ops: as for `EagerDecompMode`; Core ATen unless given.
         rules: as for `EagerDecompMode`.
+        **kwargs: those that it takes by name.
+
+    Returns:
+        The explanation. It prints as text; `Explanation.as_dict` gives plain values.
 
     Raises:
         OpSetError: for an unknown op, or a packet whose overload the arguments do not determine.

@@ -96,7 +96,7 @@ class Explanation:
     notes: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the explanation as plain values, for JSON."""
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:

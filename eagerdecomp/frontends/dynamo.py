@@ -45,7 +45,7 @@ def dynamo_backend(
     verify: Verify | Literal["cpu"] | None = None,
     whole_graphs: bool = False,
 ) -> DynamoBackend:
-    """A backend of `torch.compile`: ``torch.compile(model, backend=dynamo_backend(backend))``.
+    """Make a backend of `torch.compile`: ``torch.compile(model, backend=dynamo_backend(backend))``.
 
     Each graph that Dynamo finds, and that of its gradient, is decomposed when it is compiled, by the rules that the mode would
     take, into calls of kernels of the backend. What cannot be known then (a rule reads data, goes by a size that is a symbol, or is
@@ -72,6 +72,7 @@ def dynamo_backend(
         verify: as for `EagerDecompMode`: the kernels that graphs call, and what is done at run time, are held to native eager on
             the CPU while compiled functions run, in the mode and out of it. A difference is raised out of the compiled function, or
             out of `backward`. `DynamoBackend.verified` has the counts.
+        whole_graphs: hand each compiled graph as a whole to the backend's `compile` hook, in place of the programs in it.
 
     Returns:
         A callable for ``backend=``. What `torch.compile` is given as ``mode=`` and ``options=`` is meant for Inductor, and is left
@@ -146,11 +147,11 @@ class DynamoBackend:
             yield
 
     def graphs(self) -> list[GraphModule]:
-        """The graphs that compiled functions run now, forward and backward in the order in which they were compiled."""
+        """Return the graphs that compiled functions run now, forward and backward, in the order in which they were compiled."""
         return [graph for graph in (held() for held in self._graphs) if graph is not None]
 
     def stats(self) -> Stats:
-        """Counts of what was done at run time; prints as a table. Kernels that compiled graphs call are not counted."""
+        """Return counts of the calls made at run time, which print as a table. Kernels in compiled graphs are not counted."""
         return self._mode.stats()
 
     @property

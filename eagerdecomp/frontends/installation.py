@@ -210,7 +210,7 @@ class Installation:
             self._kernels.remove()
 
     def stats(self) -> Stats:
-        """Counts per op since it was installed, of those that it runs: ops of the set are not its own to count."""
+        """Return counts per op since the installation, of the ops that it decomposes. Ops of the set are not counted."""
         return self._engine.stats()
 
     @property
@@ -219,11 +219,27 @@ class Installation:
         return self._verifying.found() if self._verifying is not None else Verified()
 
     def why_missed(self, op: OpLike) -> str:
-        """See `EagerDecompMode.why_missed`."""
+        """Return why an op's last recorded call was a cache miss; see `EagerDecompMode.why_missed`.
+
+        Args:
+            op: an overload, a packet or a name.
+
+        Raises:
+            OpSetError: for an unknown op name.
+        """
         return self._engine.why_missed(op)
 
     def explain(self, op: OpLike, *args: Any, **kwargs: Any) -> Explanation:
-        """See `EagerDecompMode.explain`."""
+        """Return what the installation does with a call of an op; see `EagerDecompMode.explain`.
+
+        Args:
+            op: an overload, a packet or a name.
+            *args: the op's positional arguments.
+            **kwargs: the op's keyword arguments.
+
+        Raises:
+            OpSetError: for an unknown op name, or a packet whose overload neither the arguments nor the calls so far determine.
+        """
         return self._engine.explain(op, args, kwargs)
 
     # -- kernels -------------------------------------------------------------------------------------------------------

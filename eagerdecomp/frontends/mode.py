@@ -71,9 +71,13 @@ class EagerDecompMode(CompositeMode):
 
     Raises:
         OpSetError: for an unknown op name, a kernel for an op outside the set, or an op that cannot be kept.
-        RuleError: for two rules for one op.
-        ValueError: for `preflight` with ``on_unsupported="fallback"``, by which every gradient can be computed; for an argument
+        RuleError: for two rules for one op; by a call of a rule that breaks its op's contract, such as one that returns an alias
+            of its input.
+        ArgumentError: for `preflight` with ``on_unsupported="fallback"``, by which every gradient can be computed; for an argument
             that has none of the values above.
+        UnsupportedOpError: by a call without a route, unless `on_unsupported` is ``"fallback"``.
+        UnsupportedGradientError: with `preflight`, by a call whose gradient has no route.
+        DifferenceError: with `verify`, by a call whose results are not eager's, unless ``on_difference="record"``.
 
     A mode can be entered again, nested, and used from several threads at once (each enters it for itself).
 
@@ -164,7 +168,7 @@ class EagerDecompMode(CompositeMode):
         return f"EagerDecompMode({self.backend!r}, on_unsupported={self.on_unsupported!r})"
 
     def stats(self) -> Stats:
-        """Counts per op since the mode was made; prints as a table."""
+        """Return counts per op since the mode was made, which print as a table."""
         return self._engine.stats()
 
     @property
@@ -173,7 +177,13 @@ class EagerDecompMode(CompositeMode):
         return self._verifying.found() if self._verifying is not None else Verified()
 
     def why_missed(self, op: OpLike) -> str:
-        """Which facts of an op's last recorded call no stored call shared, or why none of its calls was recorded.
+        """Return why an op's last recorded call was a cache miss.
+
+        Args:
+            op: an overload, a packet or a name.
+
+        Returns:
+            The guards of that call that no cached call shared, or why none of the op's calls was recorded.
 
         Raises:
             OpSetError: for an unknown op name.
@@ -181,8 +191,16 @@ class EagerDecompMode(CompositeMode):
         return self._engine.why_missed(op)
 
     def explain(self, op: OpLike, *args: Any, **kwargs: Any) -> Explanation:
-        """Return what this mode does with a call of an op, as `eagerdecomp.explain` does, with the mode's counts and why the last
-        recorded call was. Without arguments: the op's rules, and the program of that call.
+        """Return what this mode does with a call of an op, with the mode's counts and why the last call was a cache miss.
+
+        Args:
+            op: an overload, a packet or a name.
+            *args: the op's positional arguments. Without any, the explanation lists the op's rules and the program of its last
+                recorded call.
+            **kwargs: the op's keyword arguments.
+
+        Returns:
+            The explanation, as of `eagerdecomp.explain`; it prints as text.
 
         Raises:
             OpSetError: for an unknown op name, or a packet whose overload neither the arguments nor the calls so far determine.

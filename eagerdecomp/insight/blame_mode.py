@@ -56,24 +56,30 @@ def blame(
     on_unsupported: Literal["error", "fallback"] = "error",
     reproducers: bool = True,
 ) -> BlameReport:
-    """Run a function on a backend beside native eager, and name the first op whose result is not eager's, and the kernel or the
-    rule to blame for it.
+    """Find the first op whose result on a backend is not eager's, and the kernel or rule to blame for it.
 
-    Each call that runs more than torch's own kernel of its op is made twice on the same inputs, and what both leave behind is
-    compared: values, dtypes, shapes, strides, what is a view of what, what was written. The function goes on with the backend's
-    results, up to the first difference, where it is cut short. What draws random numbers is held to dtypes, shapes and strides
-    alone.
+    Each call that runs more than torch's own kernel of its op is made twice on the same inputs, and its results and effects are
+    compared: values, dtypes, shapes, strides, views, writes. The function goes on with the backend's results, and stops at the
+    first difference. Of random ops only dtypes, shapes and strides are compared.
 
     Args:
         fn: the program. Inside an `EagerDecompMode` that it enters itself, the mode's kernel calls are what is compared, not what
             the mode makes of the program's calls; the report says how many those were.
         supported_ops: as for `EagerDecompMode`. Kernels and rules are judged: torch's own kernels are not.
-        on_unsupported: as for `EagerDecompMode`.
         rules: as for `EagerDecompMode`.
         every: go on to the end and find every op and line that differs.
+        on_unsupported: as for `EagerDecompMode`.
         reproducers: write a script for each difference that shows it by itself.
 
-    What the function raises is raised, unless a difference was found before: then it is in the report.
+    Returns:
+        A report, true where a difference was found. It prints as text; `BlameReport.as_dict` gives plain values.
+
+    Raises:
+        OpSetError: for an unknown op name.
+        RuleError: for two rules for one op.
+        UnsupportedOpError: for a call without a route, unless `on_unsupported` is ``"fallback"``.
+
+    An error of `fn` is raised too, unless a difference was found before it: then it is in the report.
 
     Examples:
         >>> import torch

@@ -60,9 +60,14 @@ def compare(
         rules: as for `EagerDecompMode`, of both.
         on_unsupported: as for `EagerDecompMode`, of both.
 
+    Returns:
+        A comparison, true where the backends diverge. It prints as text; `Comparison.markdown` and `Comparison.as_dict` give the
+        other forms.
+
     Raises:
-        ValueError: for a backend of another device; `verify=` holds those to the CPU.
-        OpSetError: for a side that is none.
+        ValueError: for a backend of another device; `verify=` compares those with the CPU.
+        OpSetError: for a side that is neither a backend nor an op set.
+        RuleError: for two rules for one op.
 
     Examples:
         >>> import torch

@@ -140,7 +140,7 @@ class Comparison:
         return self.diverging[0] if self.diverging else None
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the comparison as plain values, for JSON."""
         plain: dict[str, Any] = {"names": list(self.names), "compared": self.compared, "random": self.random, "bins": list(BINS)}
         plain["skipped"] = dict(self.skipped)
         plain["error"] = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
@@ -182,7 +182,7 @@ class Comparison:
             yield f"  the program raised {type(self.error).__name__}: {self.error}"
 
     def markdown(self) -> str:
-        """The same as Markdown."""
+        """Return the comparison as Markdown."""
         lines = [self._summary(), *self._notes(), ""]
         for one in self.diverging:
             lines.append(f"- `{one.op}` at `{one.where[0]}`: {self._differs(one)}; wrong: {_wrong(one)}".replace("\n", " "))

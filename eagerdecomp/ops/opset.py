@@ -54,8 +54,12 @@ class OpSet:
     Build one with `core_aten`, `prims`, `infra`, or ``OpSet(["aten.add.Tensor", torch.ops.aten.mul, ...])``: a name or packet
     without an overload stands for all of the packet's overloads. Sets combine with ``|`` and ``-``; iteration is sorted by name.
 
+    Args:
+        ops: overloads, packets and names.
+        label: a name for the set, which messages and tables show.
+
     Raises:
-        OpSetError: for a name that this torch does not have; the message offers close matches.
+        OpSetError: for a name that this torch does not have (the message offers close matches), or a label that is no string.
 
     Examples:
         >>> import torch
@@ -88,9 +92,14 @@ class OpSet:
         return made
 
     def with_predicate(self, op: OpLike, when: Predicate) -> OpSet:
-        """This set with `op` in it, taken as supported only for calls where ``when(*args, **kwargs)`` is true.
+        """Return this set with `op` in it, supported only for calls where ``when(*args, **kwargs)`` is true.
 
-        The predicate sees the op's own arguments; where it is false the op is decomposed like any other.
+        Args:
+            op: an overload, a packet or a name.
+            when: a function of the op's own arguments. Where it is false the op is decomposed like any other.
+
+        Raises:
+            OpSetError: for an unknown op name, or a `when` that cannot be called.
         """
         if not callable(when):
             raise OpSetError(f"when= for {op} must be a function of the op's arguments, not {when!r}")
@@ -103,7 +112,11 @@ class OpSet:
         return bool(self._predicates)
 
     def predicate(self, op: OpOverload) -> Predicate | None:
-        """The predicate of `op`, or None where every call of it is supported."""
+        """Return the predicate of an op, or None where every call of it is supported.
+
+        Args:
+            op: an overload.
+        """
         return self._predicates.get(op)
 
     def __contains__(self, op: object) -> bool:
@@ -263,7 +276,7 @@ def _unknown(given: str) -> str:
 
 @functools.cache
 def infra() -> OpSet:
-    """Storage plumbing that any eager backend needs: allocation, copy, storage views, scalar read. No arithmetic.
+    """Return the storage plumbing that any eager backend needs: allocation, copy, storage views, scalar read. No arithmetic.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -275,7 +288,7 @@ def infra() -> OpSet:
 
 @functools.cache
 def core_aten() -> OpSet:
-    """Core ATen: every overload that torch tags `torch.Tag.core`, and `infra`.
+    """Return Core ATen: every overload that torch tags `torch.Tag.core`, and `infra`.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -290,7 +303,7 @@ def core_aten() -> OpSet:
 
 @functools.cache
 def prims() -> OpSet:
-    """Prims: every overload of the `prims` namespace but those that Inductor adds to it, and `infra`.
+    """Return prims: every overload of the `prims` namespace except those that Inductor adds, and `infra`.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -317,7 +330,7 @@ _TINY = (
 
 @functools.cache
 def tiny() -> OpSet:
-    """The smallest set known to carry torch's operator database in float32, forward: most of Core ATen by fewer kernels.
+    """Return the smallest set known to carry torch's operator database in float32, forward: most of Core ATen by fewer kernels.
 
     What `minimal_opset(last_resort=True)` finds for real numbers, a few more, and `infra`. Expect many kernel calls for each op.
 

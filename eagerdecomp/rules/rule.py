@@ -68,8 +68,6 @@ class Rule:
             ``sparse``, or ``cost`` for a choice among others by the size of a call.
         where: for people: module and line of the function.
         linked: its overloads are bound to kernels once, and it runs at every call, without a key.
-        compute: the dtype that a formula of floats is computed in; None for a rule that sees to it itself.
-        around: wraps a linked rule once its kernels are bound, such as checks of its scalars.
         effects: it does more than its calls show (exchanges generator state, warns), so that no program can hold it: always, or for
             the calls of which this function of the op's arguments says so.
         keeps_lazy_bits: made of calls that hand conj and neg bits through untouched, so it needs no guard for them.
@@ -77,6 +75,8 @@ class Rule:
             a kernel made has strides), or reports a kernel's error in eager's words: a program calls its op as one, and the rule
             decides at each call.
         takes_sparse: it is for sparse tensors too; any other linked rule gets none.
+        compute: the dtype that a floating-point formula is computed in; None for a rule that chooses it itself.
+        around: wraps a linked rule once its kernels are bound, such as checks of its scalars.
 
     Examples:
         >>> import torch
@@ -110,7 +110,16 @@ class Rule:
         return self.apply(args, kwargs)
 
     def apply(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, fused: bool = False) -> Any:
-        """The same; `fused` where the calls are recorded for a backend's hook (see `to_be_fused`)."""
+        """Return the result of the rule's function on a call, or ``NotImplemented`` where the next rule is to be tried.
+
+        Args:
+            args: the op's positional arguments.
+            kwargs: the op's keyword arguments.
+            fused: the calls are recorded for a backend's `compile` hook (see `to_be_fused`).
+
+        Raises:
+            RuleError: where a user's function does not take the arguments, or returns None for an op that has a result.
+        """
         run = self._dispatched(fused)
         try:
             answer = run(*args, **kwargs)
@@ -132,7 +141,11 @@ class Rule:
         return answer
 
     def bind(self, call: Call) -> Bound:
-        """The rule with each op that it uses run by what `call` gives for it."""
+        """Return the rule with each op that it calls bound to a kernel.
+
+        Args:
+            call: returns the kernel of an overload.
+        """
         if not self.linked:
             return Bound(self.fn, self.fn)
         if self.compute is None:
@@ -173,7 +186,12 @@ class Rule:
         return run if self.around is None else self.around(run)
 
     def has_effects(self, *args: Any, **kwargs: Any) -> bool:
-        """Whether a call with these arguments does more than the calls it makes."""
+        """Return whether a call has effects besides the ops it calls, so that no program can replace it.
+
+        Args:
+            *args: the op's positional arguments.
+            **kwargs: the op's keyword arguments.
+        """
         return self.effects(*args, **kwargs) if callable(self.effects) else self.effects
 
     def __str__(self) -> str:
@@ -414,6 +432,13 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
         @register_decomposition("aten.silu.default")
         def silu(x):
             return x * torch.sigmoid(x)
+
+    Args:
+        op: the overload that the rule is for, or its name.
+        effects: the function reads or changes more than its arguments; it then runs at every call, without a program.
+
+    Returns:
+        A decorator that makes the function a `Rule`.
 
     Raises:
         RuleError: when `op` names several overloads, since a rule is for one signature; when the function does not take what

@@ -145,10 +145,13 @@ class OpPrograms:
 
 
 class ProgramCache:
-    """Programs of one backend. Give one to several modes (``cache=``) to share it beyond what equal backends share anyway.
+    """A cache of programs. Pass one to several modes (``cache=``) to share it; modes with equal backends share one anyway.
 
     Args:
-        limit_per_op: how many programs one op may hold; the oldest goes first.
+        limit_per_op: the most programs of one op; the oldest is evicted first.
+
+    Raises:
+        ValueError: for a limit that is no positive integer.
 
     Examples:
         >>> import torch
@@ -169,7 +172,11 @@ class ProgramCache:
         self._spaces: dict[Hashable, dict[OpOverload, OpPrograms]] = {}
 
     def space(self, owner: Hashable) -> dict[OpOverload, OpPrograms]:
-        """The programs made for one backend and one set of rules; others never see them."""
+        """Return the programs of one backend and one set of rules, which no other backend or rules share.
+
+        Args:
+            owner: identifies the backend and the rules.
+        """
         with self._lock:
             found = self._spaces.get(owner)
             if found is None:
@@ -177,7 +184,12 @@ class ProgramCache:
             return found
 
     def of(self, space: dict[OpOverload, OpPrograms], op: OpOverload) -> OpPrograms:
-        """The programs of an op, an empty table at first."""
+        """Return the programs of an op, an empty table at first.
+
+        Args:
+            space: a result of `space`.
+            op: the op.
+        """
         with self._lock:
             found = space.get(op)
             if found is None:
@@ -185,7 +197,7 @@ class ProgramCache:
             return found
 
     def info(self) -> CacheInfo:
-        """How full the cache is."""
+        """Return the number of cached and evicted programs, and the limit per op."""
         with self._lock:
             tables = [table for space in self._spaces.values() for table in space.values()]
             return CacheInfo(sum(len(t.programs) for t in tables), sum(t.evictions for t in tables), self._limit)

@@ -103,7 +103,7 @@ class BlameReport:
         return bool(self.found)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the report as plain values, for JSON."""
         plain: dict[str, Any] = {"op_set": self.op_set, "compared": self.compared, "native": self.native, "random": self.random}
         plain["inside"] = self.inside
         plain["skipped"] = dict(self.skipped)
@@ -112,7 +112,11 @@ class BlameReport:
         return plain
 
     def text(self, *, scripts: bool = True) -> str:
-        """The report as text, with the scripts that show each difference or without."""
+        """Return the report as text.
+
+        Args:
+            scripts: include the scripts that reproduce each difference.
+        """
         shown = self.found if scripts else [dataclasses.replace(one, reproducer="") for one in self.found]
         return "\n".join([*_counts(self), *(f"\n{one}" for one in shown)])
 

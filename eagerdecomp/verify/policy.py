@@ -109,7 +109,7 @@ class Verified:
         return bool(self.found)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the counts and findings as plain values, for JSON."""
         plain: dict[str, Any] = {
             "calls": self.calls,
             "differences": self.differences,

@@ -24,12 +24,18 @@ aten = torch.ops.aten
 
 
 def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
-    """Rules that compute attention by blocks of `block_size` keys: ``EagerDecompMode(ops, rules=[*blocked_attention(256)])``.
+    """Make rules that compute attention by blocks of `block_size` keys: ``EagerDecompMode(ops, rules=[*blocked_attention(256)])``.
 
     Forward and backward hold scores of one block at a time, ``[B, H, L, block_size]``, where the library's own rules hold all
     ``[B, H, L, S]``; a block costs 20 to 30 kernel calls each way. Results, log-sum-exp included, are the same up to rounding, so
     forward may run by these rules and backward by a kernel, or the other way round. Attention that torch itself decomposes
     (dropout, double backward) never arrives whole and is not blocked.
+
+    Args:
+        block_size: the number of keys in a block.
+
+    Returns:
+        Rules for the attention ops of ATen, forward and backward, to pass as ``rules=``.
 
     Raises:
         RuleError: when `block_size` is no positive integer.

@@ -36,7 +36,7 @@ def trace(
     keep: Iterable[OpLike] = (),
     symbolic: Mapping[str, int | Sequence[int]] | None = None,
 ) -> Callable[..., torch.fx.GraphModule]:
-    """``trace(fn, ops)(*args)``: run `fn` once in `EagerDecompMode`, and return what reached the backend as a `GraphModule`.
+    """Trace a function to a `GraphModule` of the kernel calls that reach the backend: ``trace(fn, ops)(*args)``.
 
     Every kernel call is a ``call_function`` node whose target is an overload of the set, in the order of the run: of the forward
     pass, of a ``backward()`` or ``torch.autograd.grad`` within `fn`, of an optimizer's step. Nothing is added and nothing left
@@ -61,6 +61,16 @@ def trace(
         symbolic: argument -> dimension, or dimensions, whose size stays a symbol, as in ``{"x": 0}`` for the batch of `x`; equal
             sizes share one. A tensor in a list or dict goes by its place among the argument's: ``x_0``. `fn` then runs on fake
             tensors, without a kernel, so nothing it reads may depend on values.
+
+    Returns:
+        A function: called with arguments of `fn`, it runs `fn` once and returns the `GraphModule`.
+
+    Raises:
+        TraceError: when the returned function is called with values that `fn` cannot be traced for, such as a symbolic size that
+            a rule reads, or a `symbolic` that names no dimension.
+        OpSetError: for an unknown op name, or an op that cannot be kept.
+        RuleError: for two rules for one op.
+        UnsupportedOpError: for a call without a route.
 
     Examples:
         >>> import torch

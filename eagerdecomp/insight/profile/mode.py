@@ -60,7 +60,10 @@ class RecordingMode(EagerDecompMode):
         kernels: as for `EagerDecompMode`. Those that a backend brings are wrapped to be timed: such a mode
             shares no programs with one that does not record.
         timeline: how many calls and kernel calls, the first ones, are kept one by one.
-        options: all others of `EagerDecompMode`.
+        **options: all others of `EagerDecompMode`.
+
+    Raises:
+        ValueError: for a `timeline` that is no integer from 0 on; the other errors are those of `EagerDecompMode`.
 
     Examples:
         >>> import torch
@@ -194,7 +197,13 @@ class RecordingMode(EagerDecompMode):
         call.spent += now() - began
 
     def record(self, *, script: str = "", args: Sequence[str] = (), exit_code: int | None = None) -> Record:
-        """Return the record so far. The arguments go into its head: what was run, and the exit code that it had."""
+        """Return the record so far.
+
+        Args:
+            script: what was run, for the record's metadata.
+            args: the script's arguments.
+            exit_code: the script's exit code.
+        """
         notes, tallies = self._notes, self._notes.tallies()
         buckets, bucket_seconds = buckets_of(tallies, notes.programs)
         events = notes.timeline.events_of(notes.begun)

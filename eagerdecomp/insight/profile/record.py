@@ -65,11 +65,11 @@ class Record:
     notes: tuple[str, ...] = ()
 
     def to_perfetto(self) -> str:
-        """The timeline as a trace that https://ui.perfetto.dev and chrome://tracing open."""
+        """Return the timeline as a trace that https://ui.perfetto.dev and chrome://tracing open."""
         return trace_text(self.head, self.lines, self.events, self.buckets, self.bucket_seconds)
 
     def to_json(self) -> str:
-        """The record as JSON text, a line for each row of its tables; `Record.from_json` reads it."""
+        """Return the record as JSON text, a line for each row of its tables. `Record.from_json` reads it."""
         words: dict[str, int] = {}
         tables = {
             "lines": _table(Line, self.lines),
@@ -91,7 +91,10 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """The record that `to_json` wrote.
+        """Return the record that `to_json` wrote.
+
+        Args:
+            text: the JSON text.
 
         Raises:
             RecordError: for any other text, and for a record of another version.
