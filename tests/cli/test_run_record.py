@@ -28,9 +28,9 @@ def test_a_run_leaves_its_record_and_its_trace(script: Path, tmp_path: Path, cap
     target, trace = tmp_path / "run.json", tmp_path / "run.trace"
     assert main(["run", "--record", str(target), "--perfetto", str(trace), str(script), "--epochs", "2"]) == 0
     record = Record.from_json(target.read_text(encoding="utf-8"))
-    head = record.head
-    assert (head.script, head.args, head.exit_code, head.error) == (str(script), ("--epochs", "2"), 0, "")
-    assert head.op_set in capfd.readouterr().out
+    metadata = record.metadata
+    assert (metadata.script, metadata.args, metadata.exit_code, metadata.error) == (str(script), ("--epochs", "2"), 0, "")
+    assert metadata.op_set in capfd.readouterr().out
     (site,) = [site for site in record.sites if site.op == "aten.silu_backward.default"]
     line = record.lines[site.line]
     assert (line.file, line.number, line.backward) == (str(script), 3, "SiluBackward0")
@@ -69,9 +69,9 @@ def test_the_record_is_written_however_the_script_ends(script: Path, tmp_path: P
     target, trace = tmp_path / "run.json", tmp_path / "run.trace"
     assert main(["run", "--quiet", "--record", str(target), "--perfetto", str(trace), str(script)]) == code
     record = Record.from_json(target.read_text(encoding="utf-8"))
-    assert record.head.exit_code == code
-    assert record.head.error.startswith(error)
-    assert bool(record.head.error) == bool(error)
+    assert record.metadata.exit_code == code
+    assert record.metadata.error.startswith(error)
+    assert bool(record.metadata.error) == bool(error)
     assert [one.op for one in record.unsupported] == (["aten.to_mkldnn.default"] if "mkldnn" in ending else [])
     assert json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
 
@@ -96,7 +96,7 @@ time.sleep(600)
     process.communicate()
     assert process.returncode == 130
     record = Record.from_json(target.read_text(encoding="utf-8"))
-    assert (record.head.exit_code, record.head.error) == (130, "KeyboardInterrupt")
+    assert (record.metadata.exit_code, record.metadata.error) == (130, "KeyboardInterrupt")
     assert sum(site.calls for site in record.sites) > 0
 
 
@@ -132,7 +132,7 @@ def test_sigterm_ends_the_run_and_leaves_the_record(script: Path, tmp_path: Path
     command = ["run", "--quiet", "--record", str(target), "--json", str(table)]
     assert _signalled(command, script, source, signal.SIGTERM) == status
     record = Record.from_json(target.read_text(encoding="utf-8"))
-    assert record.head.exit_code == recorded
+    assert record.metadata.exit_code == recorded
     assert sum(site.calls for site in record.sites) > 0
     assert json.loads(table.read_text(encoding="utf-8"))["exit_code"] == recorded
     assert sorted(folder.iterdir()) == [target, table]
@@ -183,7 +183,7 @@ def test_threads_of_the_script_are_in_the_record_by_name(script: Path, tmp_path:
     target = tmp_path / "run.json"
     assert main(["run", "--quiet", "--record", str(target), str(script)]) == 0
     record = Record.from_json(target.read_text(encoding="utf-8"))
-    assert record.head.threads == ("loader",)
+    assert record.metadata.threads == ("loader",)
     assert record.events[0].op == "aten.ones.default"
 
 

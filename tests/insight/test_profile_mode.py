@@ -95,13 +95,13 @@ def test_a_run_goes_on_in_a_mode_that_is_entered_again() -> None:
         torch.ones(2)
     assert sum(site.calls for site in first.sites) == 1
     assert sum(site.calls for site in mode.record().sites) == 2
-    assert mode.record().head.seconds > first.head.seconds
+    assert mode.record().metadata.seconds > first.metadata.seconds
 
 
 def test_a_mode_that_was_never_entered_has_an_empty_record() -> None:
     record = ed.RecordingMode(CORE).record()
     assert not record.sites
-    assert record.head.seconds == 0
+    assert record.metadata.seconds == 0
     assert Record.from_json(record.to_json()) == record
 
 
@@ -181,7 +181,7 @@ def test_a_miss_reports_its_call_its_line_and_which_fact_was_new() -> None:
     assert "[2, 4]" in second.why
     assert "[3, 4]" in second.why
     assert record.lines[first.line].text == "layer(torch.ones(size, 4))"
-    assert 0 < first.at < second.at < record.head.seconds
+    assert 0 < first.at < second.at < record.metadata.seconds
     assert (sites_of(record, first.op)[0].misses, sites_of(record, first.op)[0].hits) == (2, 1)
 
 
@@ -242,14 +242,14 @@ def test_a_call_that_fails_is_counted_and_raises_what_it_would() -> None:
         torch.ones(2) + torch.ones(3)
     record = mode.record()
     assert sites_of(record, "aten.add.Tensor")[0].failed == 1
-    assert record.head.error == ""
+    assert record.metadata.error == ""
 
 
 def test_the_error_that_left_the_mode_is_in_the_head() -> None:
     mode = ed.RecordingMode(CORE)
     with pytest.raises(ValueError, match="two"), mode:
         raise ValueError("one\ntwo")
-    assert mode.record().head.error == "ValueError: one"
+    assert mode.record().metadata.error == "ValueError: one"
 
 
 # -- threads and nesting ---------------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_threads_are_counted_apart_and_together() -> None:
     for thread in threads:
         thread.join()
     record = mode.record()
-    assert sorted(record.head.threads) == ["worker 0", "worker 1", "worker 2"]
+    assert sorted(record.metadata.threads) == ["worker 0", "worker 1", "worker 2"]
     (site,) = sites_of(record, "aten.gelu.default")
     assert site.calls == 60
     assert Counter(event.thread for event in record.events if event.op == "aten.gelu.default") == {0: 20, 1: 20, 2: 20}
@@ -300,11 +300,11 @@ def test_threads_of_autograd_are_recorded() -> None:
     record = mode.record()
     assert sum(site.calls for site in sites_of(record, "aten.silu_backward.default")) == 140
     assert sum(flow.calls for flow in record.flows) == seen.ops.total()
-    here, *others = record.head.threads
+    here, *others = record.metadata.threads
     assert here == threading.current_thread().name
     assert others
-    assert len(set(record.head.threads)) == len(record.head.threads)
-    assert {event.thread for event in record.events} == set(range(len(record.head.threads)))
+    assert len(set(record.metadata.threads)) == len(record.metadata.threads)
+    assert {event.thread for event in record.events} == set(range(len(record.metadata.threads)))
 
 
 def test_a_mode_entered_twice_counts_each_call_and_each_kernel_once() -> None:

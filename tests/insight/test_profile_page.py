@@ -16,7 +16,7 @@ from eagerdecomp.cli.main import main
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.html import page
 from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Bucket, Bypass, Flow, Head, Miss, Site
+from eagerdecomp.insight.profile.rows import Bucket, Bypass, Flow, Metadata, Miss, Site
 from eagerdecomp.insight.profile.summary import Digest
 
 NASTY = '</script></title></style></svg><img src=x onerror="window.broken=1">\'&<b>'
@@ -48,7 +48,7 @@ def large() -> Record:
     """Some thousand ops, lines and misses."""
     ops = [f"aten.op{number}.default" for number in range(2000)]
     return Record(
-        Head("big.py", op_set="OpSet(big)", torch="2.13.0", seconds=60.0),
+        Metadata("big.py", op_set="OpSet(big)", torch="2.13.0", seconds=60.0),
         tuple(Line("/a/big.py", number, "step", f"x = op{number}(x)") for number in range(2000)),
         tuple(Site(op, number, 9, 0.01 * (number + 1), 0.005, 20, hits=8, misses=1) for number, op in enumerate(ops)),
         tuple(
@@ -97,13 +97,13 @@ def test_what_left_the_set_decides_the_first_sentence() -> None:
     assert "Nothing outside the set reached the backend." in page(Digest(closed))
     refused = dataclasses.replace(closed, sites=(Site(GELU, 0, 1, 0.1, 0.0, 0, refused=1),))
     assert "1 call had no route to the set; nothing else left it." in page(Digest(refused))
-    ended = dataclasses.replace(closed, head=Head("a.py", error="ValueError: no\nmore", exit_code=1))
+    ended = dataclasses.replace(closed, metadata=Metadata("a.py", error="ValueError: no\nmore", exit_code=1))
     assert "The run ended by ValueError: no<" in page(Digest(ended))
-    assert "exit code 3" in page(Digest(dataclasses.replace(closed, head=Head("a.py", exit_code=3))))
+    assert "exit code 3" in page(Digest(dataclasses.replace(closed, metadata=Metadata("a.py", exit_code=3))))
 
 
 def test_an_empty_record_reads_well() -> None:
-    said = words(page(Digest(Record(Head()))))
+    said = words(page(Digest(Record(Metadata()))))
     for reported in (
         "A run on",
         "No op was called.",
@@ -134,7 +134,7 @@ def test_a_ribbon_is_of_the_kind_that_its_op_is() -> None:
 
 
 def test_a_run_without_decomposition_has_one_picture_of_all() -> None:
-    direct = Record(Head("a.py", seconds=1.0), RECORD.lines, RECORD.sites[2:3], RECORD.flows[2:3])
+    direct = Record(Metadata("a.py", seconds=1.0), RECORD.lines, RECORD.sites[2:3], RECORD.flows[2:3])
     text = page(Digest(direct))
     assert re.findall(r'data-of="(.*?)"', text) == ["all calls", "all time"]
     assert "so nothing was looked up" in text
@@ -149,7 +149,9 @@ def test_many_stretches_of_time_are_put_together_and_none_is_lost() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("record", [full(), poisoned(full()), Record(Head()), large()], ids=["full", "hostile", "empty", "large"])
+@pytest.mark.parametrize(
+    "record", [full(), poisoned(full()), Record(Metadata()), large()], ids=["full", "hostile", "empty", "large"]
+)
 def test_it_loads_nothing_from_elsewhere_and_its_addresses_lead_somewhere(record: Record) -> None:
     text = page(Digest(record))
     assert outside_resources(text) == []
@@ -165,14 +167,16 @@ def test_it_loads_nothing_from_elsewhere_and_its_addresses_lead_somewhere(record
 
 
 @needs_browser
-@pytest.mark.parametrize("record", [full(), poisoned(full()), Record(Head()), large()], ids=["full", "hostile", "empty", "large"])
+@pytest.mark.parametrize(
+    "record", [full(), poisoned(full()), Record(Metadata()), large()], ids=["full", "hostile", "empty", "large"]
+)
 def test_it_runs_without_complaint_and_without_a_request(record: Record, tmp_path: Path) -> None:
     ask = """return {asked:performance.getEntriesByType('resource').length,broken:window.broken||0,
         foreign:document.querySelectorAll('img,b,iframe').length,title:document.title,
         sections:[...document.querySelectorAll('section')].filter(one=>one.checkVisibility()).length}"""
     seen = visit(written(record, tmp_path), ask)
     assert seen.console == ()
-    title = f"{record.head.script.rpartition('/')[2] or 'A run'} on {record.head.op_set}"
+    title = f"{record.metadata.script.rpartition('/')[2] or 'A run'} on {record.metadata.op_set}"
     assert seen.result == {"asked": 0, "broken": 0, "foreign": 0, "title": title.strip(), "sections": 6}
 
 

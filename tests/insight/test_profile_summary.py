@@ -7,7 +7,7 @@ import json
 from profile_records import CAT, ERF, GELU, LINES, MUL, RECORD, gap
 
 from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Head
+from eagerdecomp.insight.profile.rows import Metadata
 from eagerdecomp.insight.profile.summary import Digest, file_name
 
 
@@ -45,7 +45,7 @@ def test_kernels_that_open_most_come_first_and_together_open_all() -> None:
         gap("aten.vstack.default", 3, ("aten.vstack.default",), (CAT, MUL)),
         gap("aten.igamma.default", 9),
     )
-    wanted = Digest(Record(RECORD.head, LINES, unsupported=gaps)).wanted
+    wanted = Digest(Record(RECORD.metadata, LINES, unsupported=gaps)).wanted
     assert [(one.kernels, one.ops, one.calls) for one in wanted] == [
         ((CAT,), ("aten.stack.default", "aten.hstack.default"), 7),
         ((ERF,), ("aten.gelu.default",), 1),  # of Core ATen, so that it opens more
@@ -77,13 +77,13 @@ def test_a_few_lines_report_the_most_of_it() -> None:
 
 def test_of_many_names_the_first_are_reported() -> None:
     gaps = tuple(gap(f"aten.op{number}.default", 1, (f"aten.op{number}.default",)) for number in range(9))
-    text = str(Digest(Record(RECORD.head, LINES, unsupported=gaps)))
+    text = str(Digest(Record(RECORD.metadata, LINES, unsupported=gaps)))
     assert "aten.op4.default, and 4 more" in text
     assert text.count("would open") == 5
 
 
 def test_an_empty_record_has_facts_too() -> None:
-    text = str(Digest(Record(Head())))
+    text = str(Digest(Record(Metadata())))
     assert text.splitlines()[1:] == [
         "  0 ops called in 0 calls, 0 reached the backend in 0 kernel calls",
         "  outside the set: nothing",

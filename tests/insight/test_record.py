@@ -9,10 +9,10 @@ import pytest
 
 from eagerdecomp import EagerDecompError, Record, RecordError
 from eagerdecomp.insight.profile.record import Line
-from eagerdecomp.insight.profile.rows import Bucket, Bypass, Event, Flow, Head, KernelEvent, Miss, Site, Unsupported
+from eagerdecomp.insight.profile.rows import Bucket, Bypass, Event, Flow, KernelEvent, Metadata, Miss, Site, Unsupported
 
 RECORD = Record(
-    Head(
+    Metadata(
         "train.py",
         ("--epochs", "1"),
         "Core ATen",
@@ -69,20 +69,20 @@ def changed(**values: Any) -> str:
     [
         ("{", "not a record"),
         ("[]", 'no "format"'),
-        ('{"head": {}}', 'no "format"'),
+        ('{"metadata": {}}', 'no "format"'),
         (changed(version=99), "version 99"),
         (without("version"), "version None"),
-        (without("head"), "lacks something .KeyError: 'head'"),
+        (without("metadata"), "lacks something .KeyError: 'metadata'"),
         (without("sites"), "lacks something .KeyError: 'sites'"),
-        (changed(head={"nonsense": 1}), "lacks something .TypeError"),
-        (changed(head=3), "lacks something .AttributeError"),
+        (changed(metadata={"nonsense": 1}), "lacks something .TypeError"),
+        (changed(metadata=3), "lacks something .AttributeError"),
         (changed(sites={"columns": ["op"], "rows": [[]]}), "lacks something .ValueError"),
         (changed(lines={"columns": [], "rows": []}), "came from line 0 of 0"),
         (changed(words=[]), "lacks something .IndexError"),
         (changed(notes=[3]), "lacks something .TypeError: notes is"),
         (changed(bucket_seconds=float("nan")), "lacks something .TypeError: bucket_seconds is nan"),
         (changed(lines={"columns": ["file", "number", "function", "text"], "rows": [["a", "b", "c", "d"]]}), "number is 'b'"),
-        (changed(head={"args": ["x", 1]}), "args is"),
+        (changed(metadata={"args": ["x", 1]}), "args is"),
     ],
 )
 def test_what_is_no_record_is_refused_in_a_line(text: str, fault: str) -> None:

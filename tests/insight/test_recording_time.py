@@ -27,9 +27,9 @@ def test_what_the_recorder_takes_is_reported_and_is_no_part_of_a_call(monkeypatc
 
     monkeypatch.setattr(recording, "describe_call", slowly)
     record, _ = recorded(lambda: F.silu(torch.ones(3)))
-    assert record.head.recorder_seconds > 0.1
+    assert record.metadata.recorder_seconds > 0.1
     assert all(event.call == "described" for event in record.events)
-    assert 0 < sum(site.seconds for site in record.sites) < record.head.seconds - 0.1
+    assert 0 < sum(site.seconds for site in record.sites) < record.metadata.seconds - 0.1
     for site in record.sites:
         assert 0 < site.kernel_seconds < site.seconds
 
@@ -46,8 +46,8 @@ def test_what_it_takes_to_count_a_kernel_is_no_part_of_the_call_around_it(monkey
     record, _ = recorded(lambda: [F.silu(torch.ones(3)) for _ in range(2)])
     (site,) = sites_of(record, "aten.silu.default")
     assert site.kernels == 4
-    assert site.seconds < record.head.seconds - 0.2
-    assert record.head.recorder_seconds > 0.3
+    assert site.seconds < record.metadata.seconds - 0.2
+    assert record.metadata.recorder_seconds > 0.3
 
 
 def test_the_timeline_is_bounded_and_says_what_it_lacks() -> None:

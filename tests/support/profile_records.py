@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Bucket, Flow, Head, Miss, Site, Unsupported
+from eagerdecomp.insight.profile.rows import Bucket, Flow, Metadata, Miss, Site, Unsupported
 
 GELU, MUL, ERF, CAT = "aten.gelu.default", "aten.mul.Tensor", "aten.erf.default", "aten.cat.default"
 
@@ -37,7 +37,7 @@ FLOWS = (
 )
 
 RECORD = Record(
-    Head("/home/me/train.py", op_set="OpSet(mine: 9 ops)", torch="2.13.0", seconds=2.0),
+    Metadata("/home/me/train.py", op_set="OpSet(mine: 9 ops)", torch="2.13.0", seconds=2.0),
     LINES,
     SITES,
     FLOWS,

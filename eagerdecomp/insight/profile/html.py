@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from eagerdecomp.host.html import count_text, counted, duration_text, render
 from eagerdecomp.insight.profile.charts import Ribbon, Steps, columns, flow
-from eagerdecomp.insight.profile.rows import Bucket, Flow, Head
+from eagerdecomp.insight.profile.rows import Bucket, Flow, Metadata
 from eagerdecomp.insight.profile.summary import Counts, Digest, file_name, place_text
 from eagerdecomp.ops.plumbing import is_plumbing_name
 
@@ -27,8 +27,8 @@ _SIZE = re.compile(r"torch\.Size\((\[[^\]]*\])\)")
 
 def page(digest: Digest) -> str:
     """A record as HTML text."""
-    head = digest.record.head
-    title = f"{file_name(head.script) or 'A run'} on {head.op_set}"
+    metadata = digest.record.metadata
+    title = f"{file_name(metadata.script) or 'A run'} on {metadata.op_set}"
     links = {row.op: f"op-{place}" for place, row in enumerate(digest.ops)}
     return render(
         "eagerdecomp.insight.profile",
@@ -37,7 +37,7 @@ def page(digest: Digest) -> str:
         digest=digest,
         record=digest.record,
         verdicts=_verdicts(digest),
-        facts=_facts(head),
+        facts=_facts(metadata),
         tiles=_tiles(digest),
         sections=_SECTIONS,
         links=links,
@@ -54,12 +54,12 @@ def page(digest: Digest) -> str:
 
 def _verdicts(digest: Digest) -> list[tuple[str, str]]:
     """Sentences, each with a CSS class."""
-    head, total = digest.record.head, digest.total
+    metadata, total = digest.record.metadata, digest.total
     messages = []
-    if head.error:
-        messages.append(("bad", f"The run ended by {head.error.splitlines()[0]}"))
-    elif head.exit_code:
-        messages.append(("warn", f"The script ended with exit code {head.exit_code}."))
+    if metadata.error:
+        messages.append(("bad", f"The run ended by {metadata.error.splitlines()[0]}"))
+    elif metadata.exit_code:
+        messages.append(("warn", f"The script ended with exit code {metadata.exit_code}."))
     if digest.outside:
         times = counted(sum(digest.outside.values()), "call")
         messages.append(("bad", f"{counted(len(digest.outside), 'op')} outside the set ran natively, in {times}."))
@@ -72,23 +72,23 @@ def _verdicts(digest: Digest) -> list[tuple[str, str]]:
     return messages
 
 
-def _facts(head: Head) -> dict[str, str]:
+def _facts(metadata: Metadata) -> dict[str, str]:
     return {
-        "script": head.script if file_name(head.script) != head.script else "",
-        "arguments": " ".join(head.args),
-        "unsupported ops": {"error": "raise", "fallback": "run natively"}.get(head.on_unsupported, head.on_unsupported),
-        "torch": head.torch,
-        "eagerdecomp": head.eagerdecomp,
-        "Python": head.python,
-        "started": head.started.replace("T", " ").removesuffix("+00:00") + " UTC" if head.started else "",
-        "devices": ", ".join(head.devices),
-        "threads of kernels": str(head.cpu_threads) if head.cpu_threads else "",
+        "script": metadata.script if file_name(metadata.script) != metadata.script else "",
+        "arguments": " ".join(metadata.args),
+        "unsupported ops": {"error": "raise", "fallback": "run natively"}.get(metadata.on_unsupported, metadata.on_unsupported),
+        "torch": metadata.torch,
+        "eagerdecomp": metadata.eagerdecomp,
+        "Python": metadata.python,
+        "started": metadata.started.replace("T", " ").removesuffix("+00:00") + " UTC" if metadata.started else "",
+        "devices": ", ".join(metadata.devices),
+        "threads of kernels": str(metadata.cpu_threads) if metadata.cpu_threads else "",
     }
 
 
 def _tiles(digest: Digest) -> list[tuple[str, str, str]]:
     """Name, value, and what the value means."""
-    head, total = digest.record.head, digest.total
+    metadata, total = digest.record.metadata, digest.total
     decomposed = total.decomposed
     outside = len(digest.outside)
     hits = f"{100 * total.hits / decomposed:.1f} %" if decomposed else "\u2013"
@@ -100,7 +100,7 @@ def _tiles(digest: Digest) -> list[tuple[str, str, str]]:
         ),
         ("calls", f"{count_text(total.calls)} \u2192 {count_text(digest.kernel_calls)}", "of ops \u2192 of kernels"),
         ("outside the set", count_text(outside), "ops that ran natively" if outside else "all that ran is of the set"),
-        ("time in calls", duration_text(total.seconds), _of_the_run(total, head.seconds, head.recorder_seconds)),
+        ("time in calls", duration_text(total.seconds), _of_the_run(total, metadata.seconds, metadata.recorder_seconds)),
         ("cache hits", hits, f"of {counted(decomposed, 'call')} decomposed" if decomposed else "no call was decomposed"),
         ("misses", count_text(total.misses), f"{count_text(total.bypassed)} bypassed, {counted(digest.programs, 'program')} held"),
     ]
@@ -183,7 +183,7 @@ def _cache(digest: Digest) -> dict[str, object]:
     for name, messages, kind in shown if total.decomposed else ():
         values = native if kind == "native" else [getattr(one, kind) for one in buckets]
         steps = Steps(kind, values, kind == "programs")
-        drawn = columns(steps, starts, step, record.head.seconds, f"{name} over time: {messages}") if any(values) else ""
+        drawn = columns(steps, starts, step, record.metadata.seconds, f"{name} over time: {messages}") if any(values) else ""
         charts.append((name, messages, drawn))
     return {"charts": charts, "step": step}
 

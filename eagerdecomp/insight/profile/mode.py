@@ -29,7 +29,7 @@ from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.insight.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
 from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Head, Miss, Unsupported
+from eagerdecomp.insight.profile.rows import Metadata, Miss, Unsupported
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, OpSet
@@ -51,7 +51,7 @@ _TEXT = 300
 class RecordingMode(EagerDecompMode):
     """An `EagerDecompMode` that also keeps what it does: ``with RecordingMode(ops) as mode: train()``, then ``mode.record()``.
 
-    It costs time, most of it for each kernel call, which `Record.head` holds as far as measured: a step of a small net took
+    It costs time, most of it for each kernel call, which `Record.metadata` reports as far as measured: a step of a small net took
     2.5 times as long as in the mode on tensors of a hundred floats, and 1.6 times on sixty thousand. A plain `EagerDecompMode` pays
     nothing for it. What is kept is bounded, however long the run.
 
@@ -207,7 +207,7 @@ class RecordingMode(EagerDecompMode):
         notes, tallies = self._notes, self._notes.tallies()
         buckets, bucket_seconds = buckets_of(tallies, notes.programs)
         events = notes.timeline.events_of(notes.begun)
-        head = Head(
+        metadata = Metadata(
             script=script,
             args=tuple(args),
             op_set=repr(self.backend.ops),
@@ -225,7 +225,7 @@ class RecordingMode(EagerDecompMode):
             threads=tuple(tally.name for tally in tallies),
         )
         return Record(
-            head,
+            metadata,
             sites=sites_of(tallies),
             flows=flows_of(tallies, self.backend.ops),
             buckets=buckets,
@@ -237,7 +237,7 @@ class RecordingMode(EagerDecompMode):
             events=events,
             events_left_out=max(0, sum(tally.calls for tally in tallies) - len(events)),
             lines=notes.lines.lines(),
-            notes=_remarks(head),
+            notes=_remarks(metadata),
         )
 
 
@@ -411,7 +411,7 @@ def _devices() -> tuple[str, ...]:
     return ("cpu", *(torch.cuda.get_device_name(one) for one in range(torch.cuda.device_count() if started else 0)))
 
 
-def _remarks(head: Head) -> tuple[str, ...]:
-    if len(head.devices) == 1:
+def _remarks(metadata: Metadata) -> tuple[str, ...]:
+    if len(metadata.devices) == 1:
         return ()
     return ("a device works on after a kernel call has returned: its times are those that the call took on the CPU",)

@@ -7,25 +7,27 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eagerdecomp.host.source_lines import Line
-from eagerdecomp.insight.profile.rows import Bucket, Event, Head
+from eagerdecomp.insight.profile.rows import Bucket, Event, Metadata
 
 __all__ = ["trace_text"]
 
 _PROCESS = 1
 
 
-def trace_text(head: Head, lines: Sequence[Line], events: Sequence[Event], buckets: Sequence[Bucket], bucket_seconds: float) -> str:
+def trace_text(
+    metadata: Metadata, lines: Sequence[Line], events: Sequence[Event], buckets: Sequence[Bucket], bucket_seconds: float
+) -> str:
     """A trace: a track a thread, on it the calls with their kernels inside, and what the cache held and did as counters."""
-    about = {"op set": head.op_set, "torch": head.torch, "eagerdecomp": head.eagerdecomp, "started": head.started}
-    made = [*_names(head), *_calls(lines, events), *_counters(buckets, bucket_seconds)]
+    about = {"op set": metadata.op_set, "torch": metadata.torch, "eagerdecomp": metadata.eagerdecomp, "started": metadata.started}
+    made = [*_names(metadata), *_calls(lines, events), *_counters(buckets, bucket_seconds)]
     rows = ",\n".join([json.dumps(one, separators=(",", ":")) for one in made])
     return f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n{rows}\n]}}\n'
 
 
-def _names(head: Head) -> Iterator[dict[str, Any]]:
-    named = " ".join(["eagerdecomp", head.script, *head.args]).strip()
+def _names(metadata: Metadata) -> Iterator[dict[str, Any]]:
+    named = " ".join(["eagerdecomp", metadata.script, *metadata.args]).strip()
     yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "tid": 0, "args": {"name": named}}
-    for number, name in enumerate(head.threads):
+    for number, name in enumerate(metadata.threads):
         yield {"ph": "M", "name": "thread_name", "pid": _PROCESS, "tid": number + 1, "args": {"name": name}}
         yield {"ph": "M", "name": "thread_sort_index", "pid": _PROCESS, "tid": number + 1, "args": {"sort_index": number}}
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from eagerdecomp.errors import RecordError
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.perfetto import trace_text
-from eagerdecomp.insight.profile.rows import Bucket, Bypass, Event, Flow, Head, KernelEvent, Miss, Site, Unsupported
+from eagerdecomp.insight.profile.rows import Bucket, Bypass, Event, Flow, KernelEvent, Metadata, Miss, Site, Unsupported
 
 __all__ = ["Line", "Record"]
 
@@ -26,7 +26,7 @@ class Record:
     """The record of a run. Its size is bounded: calls are counted by op and line, and of single ones only the first are kept.
 
     Attributes:
-        head: what run it was.
+        metadata: the run: script, op set, torch, times, threads, error.
         lines: the lines that calls came from; everything else refers to them by number.
         sites: calls by op and line, the longest first.
         flows: kernel calls by op called and kernel reached, the longest first.
@@ -50,7 +50,7 @@ class Record:
         [('aten.silu.default', 1)]
     """
 
-    head: Head
+    metadata: Metadata
     lines: tuple[Line, ...] = ()
     sites: tuple[Site, ...] = ()
     flows: tuple[Flow, ...] = ()
@@ -66,7 +66,7 @@ class Record:
 
     def to_perfetto(self) -> str:
         """Return the timeline as a trace that https://ui.perfetto.dev and chrome://tracing open."""
-        return trace_text(self.head, self.lines, self.events, self.buckets, self.bucket_seconds)
+        return trace_text(self.metadata, self.lines, self.events, self.buckets, self.bucket_seconds)
 
     def to_json(self) -> str:
         """Return the record as JSON text, a line for each row of its tables. `Record.from_json` reads it."""
@@ -81,7 +81,7 @@ class Record:
             "unsupported": _table(Unsupported, self.unsupported),
             "events": {"columns": [one.name for one in fields(Event)], "rows": [_event_row(one, words) for one in self.events]},
         }
-        plain = {"format": FORMAT, "version": VERSION, "head": asdict(self.head)}
+        plain = {"format": FORMAT, "version": VERSION, "metadata": asdict(self.metadata)}
         plain |= {name: getattr(self, name) for name in ("bucket_seconds", "misses_left_out", "events_left_out", "notes")}
         parts = [f"{_text(name)}: {_text(value)}" for name, value in plain.items()]
         parts.append(f'"words": [{_rows(list(words))}]')  # what events say, each once
@@ -111,7 +111,7 @@ class Record:
             )
         try:
             whole = cls(
-                _checked(Head(**{name: _frozen(value) for name, value in data["head"].items()})),
+                _checked(Metadata(**{name: _frozen(value) for name, value in data["metadata"].items()})),
                 lines=_read(Line, data["lines"]),
                 sites=_read(Site, data["sites"]),
                 flows=_read(Flow, data["flows"]),

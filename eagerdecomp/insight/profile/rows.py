@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Bucket", "Bypass", "Event", "Flow", "Head", "KernelEvent", "Miss", "Site", "Unsupported"]
+__all__ = ["Bucket", "Bypass", "Event", "Flow", "Metadata", "KernelEvent", "Miss", "Site", "Unsupported"]
 
 
 @dataclass(frozen=True)
-class Head:
+class Metadata:
     """The metadata of the run.
 
     Attributes:

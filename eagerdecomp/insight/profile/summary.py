@@ -145,7 +145,7 @@ class Digest:
         """The facts as plain values for JSON."""
         record = self.record
         return {
-            "head": asdict(record.head),
+            "metadata": asdict(record.metadata),
             "total": asdict(self.total),
             "ops": [{"op": row.op, **asdict(row.counts), "lines": row.lines, "reached": dict(row.reached)} for row in self.ops],
             "lines": [
@@ -177,9 +177,10 @@ class Digest:
 
     def __str__(self) -> str:
         """The facts in a few lines."""
-        head, total = self.record.head, self.total
+        metadata, total = self.record.metadata, self.total
         lines = [
-            f"{file_name(head.script) or 'a run'} on {head.op_set}, torch {head.torch}: {duration_text(head.seconds)}",
+            f"{file_name(metadata.script) or 'a run'} on {metadata.op_set}, torch {metadata.torch}:"
+            f" {duration_text(metadata.seconds)}",
             f"  {counted(len(self.op_names), 'op')} called in {counted(total.calls, 'call')},"
             f" {len(self.reached) + len(self.outside)} reached the backend in {counted(self.kernel_calls, 'kernel call')}",
             f"  outside the set: {_outside(self.outside)}",
@@ -193,8 +194,8 @@ class Digest:
         if self.record.unsupported:
             lines.append(f"  without a route: {_some(sorted({one.op for one in self.record.unsupported}))}")
             lines += [f"    {' and '.join(one.kernels)} would open {_some(one.ops)}" for one in self.wanted[:_SHOWN]]
-        if head.error:
-            lines.append(f"  ended by {head.error.splitlines()[0]}")
+        if metadata.error:
+            lines.append(f"  ended by {metadata.error.splitlines()[0]}")
         return "\n".join(lines)
 
     @property
