@@ -1,21 +1,23 @@
 """Recurrent layers as cuDNN and MIOpen have them: all layers, directions and steps of an RNN in one op, and its gradient.
 
-A step is one of the fused cells (`rnn_cells`). Backward runs forward again for what its cells need, and goes through time (Werbos
-1990): the space that the libraries reserve between both holds nothing but the seed of the dropout between layers. The sizes of
-batches that shrink from step to step (packed sequences) are numbers of the call: states keep all rows, and a step moves the first.
+A step is one of the fused cells (`rnn_cells`). All that needs no state is computed for all steps at once: products with the
+input, and in backward the gradients of input, weights and biases. Backward runs forward again for what its cells need, and goes
+through time (Werbos 1990): the space that the libraries reserve between both holds nothing but the seed of the dropout between
+layers. The sizes of batches that shrink from step to step (packed sequences) are numbers of the call: states keep all rows, and a
+step moves the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.philox import philox_uniform
-from eagerdecomp.decomps.matmul.rnn_cells import gru_cell, gru_cell_backward, lstm_cell, lstm_cell_backward
+from eagerdecomp.decomps.matmul.rnn_cells import gru_cell, gru_cell_backward, lstm_cell
 from eagerdecomp.eager.promotion import in_type, wide_type, widened
 from eagerdecomp.rules.rule import rule
 
@@ -103,41 +105,71 @@ def _times_weight(x: Tensor, weight: Tensor) -> Any:
 
 
 def _cell(
-    mode: int, gates: Tensor, hidden_gates: Tensor, before: Tensor, cell: Tensor | None, b_ih: Tensor | None, b_hh: Tensor | None
+    mode: int, gates: Tensor, hidden_gates: Tensor, before: Tensor, cell: Tensor | None, b_hh: Tensor | None
 ) -> tuple[Any, Any, Any]:
-    """-> the state, the cell of an LSTM, and what backward needs."""
+    """-> the state, the cell of an LSTM, and what backward needs. Only a GRU takes a bias: those of others are in `gates`."""
     if mode == _LSTM:
         assert cell is not None
-        return lstm_cell(gates, hidden_gates, cell, b_ih, b_hh)
+        return lstm_cell(gates, hidden_gates, cell)
     if mode == _GRU:
-        state, workspace = gru_cell(gates, hidden_gates, before, b_ih, b_hh)
+        state, workspace = gru_cell(gates, hidden_gates, before, None, b_hh)
         return state, None, workspace
     total = aten.add.Tensor(widened(gates), widened(hidden_gates))
-    for bias in (b_ih, b_hh):
-        if bias is not None:
-            total = aten.add.Tensor(total, widened(bias))
-    state = in_type((aten.relu if mode == _RELU else aten.tanh).default(total), gates.dtype)
+    state = in_type((aten.relu if mode == _RELU else aten.tanh).default(total), before.dtype)
     return state, None, state
 
 
-def _cell_backward(mode: int, step: _Step, grad: Tensor, grad_cell: Tensor | None, has_bias: bool) -> tuple[Any, ...]:
-    """-> the gradients of both kinds of gates, what reaches the state before by the cell itself, of the cell before, of both
-    biases."""
-    if mode == _LSTM:
-        assert step.cell_before is not None
-        assert step.cell is not None
-        of_gates, of_cell, of_bias = lstm_cell_backward(grad, grad_cell, step.cell_before, step.cell, step.workspace, has_bias)
-        return of_gates, of_gates, None, of_cell, of_bias, of_bias
+#: The factors by which gradients reach the cell from the output, the gates, and the cell before.
+_Factors: TypeAlias = tuple[Any, Any, Any]
+
+
+def _lstm_factors(tape: _Tape) -> list[_Factors]:
+    """The factors of each step, computed for all steps at once: they need no gradient."""
+    gates = widened(aten.cat.default([step.workspace for step in tape.steps]))
+    cell, cell_before = (
+        widened(aten.cat.default(cells))
+        for cells in ([step.cell for step in tape.steps], [step.cell_before for step in tape.steps])
+    )
+    reached = aten.tanh.default(cell)
+    i, f, g, o = aten.split_with_sizes.default(gates, [cell.size(1)] * 4, 1)
+    to_cell = aten.sub.Tensor(o, aten.mul.Tensor(o, aten.mul.Tensor(reached, reached)))
+    through_sigmoid = aten.sub.Tensor(gates, aten.mul.Tensor(gates, gates))
+    slope_i, slope_f, _, slope_o = aten.split_with_sizes.default(through_sigmoid, [cell.size(1)] * 4, 1)
+    to_gates = aten.cat.default(
+        [
+            aten.mul.Tensor(slope_i, g),
+            aten.mul.Tensor(slope_f, cell_before),
+            aten.sub.Tensor(i, aten.mul.Tensor(i, aten.mul.Tensor(g, g))),
+            aten.mul.Tensor(slope_o, reached),
+        ],
+        1,
+    )
+    before = [step.before for step in tape.steps]
+    return list(zip(_by_step(to_cell, before), _by_step(to_gates, before), _by_step(f, before), strict=True))
+
+
+def _cell_backward(
+    mode: int, step: _Step, factors: _Factors | None, grad: Tensor, grad_cell: Tensor | None
+) -> tuple[Any, Any, Any, Any]:
+    """-> the gradients of both kinds of gates, what reaches the state before by the cell itself, of the cell before."""
+    if factors is not None:
+        to_cell, to_gates, to_before = factors
+        wide = widened(grad)
+        of_cell = aten.mul.Tensor(wide, to_cell)
+        if grad_cell is not None:
+            of_cell = aten.add.Tensor(widened(grad_cell), of_cell)
+        of_gates = aten.mul.Tensor(aten.cat.default([of_cell, of_cell, of_cell, wide], 1), to_gates)
+        rounded = in_type(of_gates, grad.dtype)
+        return rounded, rounded, None, in_type(aten.mul.Tensor(of_cell, to_before), grad.dtype)
     if mode == _GRU:
-        of_input, of_hidden, direct, of_b_ih, of_b_hh = gru_cell_backward(grad, step.workspace, has_bias)
-        return of_input, of_hidden, direct, None, of_b_ih, of_b_hh
+        of_input, of_hidden, direct, _, _ = gru_cell_backward(grad, step.workspace, False)
+        return of_input, of_hidden, direct, None
     out, wide = widened(step.workspace), widened(grad)
     slope = aten.sub.Tensor(wide, aten.mul.Tensor(wide, aten.mul.Tensor(out, out)))
     if mode == _RELU:
         slope = aten.mul.Tensor(wide, in_type(aten.gt.Scalar(out, 0), out.dtype))
     of_gates = in_type(slope, grad.dtype)
-    of_bias = aten.sum.dim_IntList(of_gates, [0]) if has_bias else None
-    return of_gates, of_gates, None, None, of_bias, of_bias
+    return of_gates, of_gates, None, None
 
 
 def _run_direction(
@@ -146,12 +178,18 @@ def _run_direction(
     """-> the output of each step, the last state and cell, and the tape."""
     w_ih, w_hh, b_ih, b_hh, projection = layers.part(number)
     reverse, tape = bool(number % layers.directions), _Tape()
+    from_input = _times_weight(aten.cat.default(steps), w_ih)
+    # The reset gate of a GRU scales the bias of the state.
+    for bias in (b_ih, None if layers.mode == _GRU else b_hh):
+        if bias is not None:
+            from_input = aten.add.Tensor(widened(from_input), widened(bias))
+    gates = _by_step(from_input, steps)
     outputs: list[Any] = [None] * len(steps)
     for time in reversed(range(len(steps))) if reverse else range(len(steps)):
         given, rows = steps[time], steps[time].size(0)
         before, cell_before = _first(state, rows), None if cell is None else _first(cell, rows)
-        gates, hidden_gates = _times_weight(given, w_ih), _times_weight(before, w_hh)
-        whole, new_cell, workspace = _cell(layers.mode, gates, hidden_gates, before, cell_before, b_ih, b_hh)
+        hidden_bias = b_hh if layers.mode == _GRU else None
+        whole, new_cell, workspace = _cell(layers.mode, gates[time], _times_weight(before, w_hh), before, cell_before, hidden_bias)
         out = whole if projection is None else _times_weight(whole, projection)
         tape.steps.append(_Step(time, given, before, cell_before, whole, new_cell, workspace))
         outputs[time], state = out, _moved(state, out)
@@ -225,25 +263,34 @@ def _back_through(
 ) -> tuple[list[Any], Any, Any, list[Any]]:
     """-> the gradients of a direction's steps, first state, first cell and weights."""
     w_ih, w_hh, b_ih, _, projection = layers.part(number)
-    of_input: list[Any] = [None] * len(tape.steps)
-    sums: list[Any] = [None] * 5
-    for step in reversed(tape.steps):
+    of_gates: list[Any] = [None] * len(tape.steps)
+    of_hidden, of_output = list(of_gates), list(of_gates)
+    factors = _lstm_factors(tape) if layers.mode == _LSTM else [None] * len(tape.steps)
+    for step, by in zip(reversed(tape.steps), reversed(factors), strict=True):
         rows = step.given.size(0)
         grad = _added(_first(grad_state, rows), grads[step.time])
         here = None if grad_cell is None else _first(grad_cell, rows)
         if projection is not None:
-            sums[4] = _added(sums[4], aten.mm.default(aten.permute.default(grad, [1, 0]), step.whole_state))
-            grad = aten.mm.default(grad, projection)
-        found = _cell_backward(layers.mode, step, grad, here, b_ih is not None)
-        of_gates, of_hidden, direct, of_cell, of_b_ih, of_b_hh = found
-        of_input[step.time] = aten.mm.default(of_gates, w_ih)
-        sums[0] = _added(sums[0], aten.mm.default(aten.permute.default(of_gates, [1, 0]), step.given))
-        sums[1] = _added(sums[1], aten.mm.default(aten.permute.default(of_hidden, [1, 0]), step.before))
-        sums[2], sums[3] = _added(sums[2], of_b_ih), _added(sums[3], of_b_hh)
-        grad_state = _moved(grad_state, _added(aten.mm.default(of_hidden, w_hh), direct))
+            of_output[step.time], grad = grad, aten.mm.default(grad, projection)
+        at = step.time
+        of_gates[at], of_hidden[at], direct, of_cell = _cell_backward(layers.mode, step, by, grad, here)
+        grad_state = _moved(grad_state, _added(aten.mm.default(of_hidden[at], w_hh), direct))
         grad_cell = None if grad_cell is None else _moved(grad_cell, of_cell)
-    weights = sums[:2] + (sums[2:4] if b_ih is not None else []) + (sums[4:] if projection is not None else [])
-    return of_input, grad_state, grad_cell, weights
+    steps = sorted(tape.steps, key=lambda step: step.time)
+    rows, given = aten.cat.default(of_gates), aten.cat.default([step.given for step in steps])
+    hidden_rows = aten.cat.default(of_hidden) if layers.mode == _GRU else rows
+    weights = [_weight_gradient(rows, given), _weight_gradient(hidden_rows, aten.cat.default([step.before for step in steps]))]
+    if b_ih is not None:
+        of_bias = aten.sum.dim_IntList(rows, [0])
+        other = aten.sum.dim_IntList(hidden_rows, [0]) if layers.mode == _GRU else aten.clone.default(of_bias)
+        weights += [of_bias, other]
+    if projection is not None:
+        weights.append(_weight_gradient(aten.cat.default(of_output), aten.cat.default([step.whole_state for step in steps])))
+    return _by_step(aten.mm.default(rows, w_ih), of_gates), grad_state, grad_cell, weights
+
+
+def _weight_gradient(of_result: Tensor, given: Tensor) -> Any:
+    return aten.mm.default(aten.permute.default(of_result, [1, 0]), given)
 
 
 def _backward(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from on_core import kernel_calls
 from torch import Tensor, nn
 
 import eagerdecomp as ed
@@ -90,6 +91,40 @@ def test_sequences_of_several_lengths(kind: str) -> None:
 
 def test_projected_states() -> None:
     check(aten._cudnn_rnn, layer("lstm", 2, True, True, 3, False), "lstm", torch.float64, [])
+
+
+@pytest.mark.parametrize("kind", MODES)
+def test_only_the_last_states_have_gradients(kind: str) -> None:
+    made = layer(kind, 1, False, True, 0, False).double()
+    x, states = torch.randn(4, 3, 4).double().requires_grad_(), torch.zeros(1, 3, 5).double()
+    weights = list(made.parameters())
+    want = torch.autograd.grad(made(x)[1][0].sum(), [x, *weights])
+
+    def run() -> Any:
+        last = called(aten._cudnn_rnn, made, kind, x, states, states if kind == "lstm" else None, weights, [])[1]
+        return torch.autograd.grad(last.sum(), [x, *weights])
+
+    for one, other in zip(under_the_mode(run), want, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def kernels_of_passes(steps: int) -> list[int]:
+    """The kernel calls of an LSTM's forward and backward."""
+    x, state, weights = torch.randn(steps, 3, 4), torch.zeros(1, 3, 5), [one.detach() for one in nn.LSTM(4, 5).parameters()]
+    call = (2, 5, 0, 1, False, 0.0, True, False, [], None)
+    forward = lambda: aten._cudnn_rnn(x, weights, 4, None, state, state, *call)  # noqa: E731
+    out, _, _, reserve, buffer = under_the_mode(forward)
+    grads = (out, None, None)
+    backward = lambda: aten._cudnn_rnn_backward(  # noqa: E731
+        x, weights, 4, buffer, state, state, out, *grads, *call, reserve, [True] * 4
+    )
+    return [kernel_calls(forward), kernel_calls(backward)]
+
+
+def test_what_needs_no_state_is_computed_for_all_steps_at_once() -> None:
+    """Forward: a part of the input, a product and ten kernels of a cell for each step; backward, those and ten more."""
+    few, many = kernels_of_passes(3), kernels_of_passes(5)
+    assert [(more - less) / 2 for less, more in zip(few, many, strict=True)] == [12, 22]
 
 
 def test_dropout_between_layers_is_made_again_by_backward() -> None:
