@@ -73,8 +73,8 @@ def lazy_bits_seen_by_kernels(op: OpOverload) -> tuple[str, ...]:
 
 def _is_view_by_schema(op: OpOverload) -> bool:
     """Whether torch's conj, neg and zero-tensor fallbacks take the op for a view: it aliases an argument and writes none."""
-    aliases = [argument.alias_info for argument in op._schema.arguments if argument.alias_info is not None]
-    return bool(aliases) and not any(alias.is_write for alias in aliases)
+    schema = op._schema
+    return not schema.is_mutable and any(argument.alias_info is not None for argument in schema.arguments)
 
 
 def lazy_bit_guards() -> tuple[Any, Any, Any]:

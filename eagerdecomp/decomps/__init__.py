@@ -55,12 +55,17 @@ def _import_library(namespace: str) -> None:
 @functools.cache
 def _by_op(source: str) -> Mapping[OpOverload, tuple[Rule, ...]]:
     """The rules of each op: a linked one, which leaves some calls to the next, then a recorded one."""
-    rules = [_refusing(rule) for family in families().values() for rule in family if rule.source == source]
+    rules = [rule for family in families().values() for rule in family if rule.source == source]
     linked = index_rules(rule for rule in rules if rule.linked)
     recorded = index_rules(rule for rule in rules if not rule.linked)
     return {op: tuple(table[op] for table in (linked, recorded) if op in table) for op in {**linked, **recorded}}
 
 
+def _rules_of(op: OpOverload, source: str) -> Iterator[Rule]:
+    return map(_refusing, _by_op(source).get(op, ()))
+
+
+@functools.cache
 def _refusing(rule: Rule) -> Rule:
     name = str(rule.op)
     if rule.linked:
@@ -76,14 +81,14 @@ def our_rules(op: OpOverload) -> Iterator[Rule]:
     if op.namespace in LIBRARIES:
         _import_library(op.namespace)
         yield from library_rules(op)
-    yield from _by_op("own").get(op, ())
+    yield from _rules_of(op, "own")
     yield from foreach.rules_for(op)
     yield from inplace_and_out.rules_for(op)
     yield from fsdp_copies.rules_for(op)
-    yield from _by_op("prims").get(op, ())
-    yield from _by_op("small").get(op, ())
+    yield from _rules_of(op, "prims")
+    yield from _rules_of(op, "small")
 
 
 def sparse_rule(op: OpOverload) -> Rule | None:
     """The library's rule for calls of an op in which a tensor is sparse; None where sparse calls have no other rules than dense."""
-    return next(iter(_by_op("sparse").get(op, ())), None)
+    return next(_rules_of(op, "sparse"), None)

@@ -57,8 +57,6 @@ class OpFacts(UnstatedFacts):
 
     Attributes:
         mutated: the positions of the arguments that it writes.
-        returns_alias: a result may be a view of an argument.
-        returns_written: a result is an argument that it wrote.
         is_out: it writes keyword-only arguments, and no others.
         is_inplace: it writes its first argument. Other writers (batch norm's running statistics) are neither.
     """
@@ -72,14 +70,12 @@ class OpFacts(UnstatedFacts):
         unstated = UNSTATED.get(name) or UNSTATED.get(name.partition(".")[0])
         if unstated is not None:
             vars(self).update(vars(unstated))
-        returns = [alias.is_write for ret in schema.returns if (alias := ret.alias_info) is not None]
-        self.returns_alias = False in returns
-        self.returns_written = True in returns
         self.mutated: tuple[int, ...] = ()
+        self.is_out = self.is_inplace = False
         if schema.is_mutable:
             self.mutated = tuple([i for i, argument in enumerate(self.arguments) if argument.mutated])
-        self.is_out = bool(self.mutated) and all(self.arguments[i].kwarg_only for i in self.mutated)
-        self.is_inplace = bool(self.mutated) and self.mutated[0] == 0 and not self.is_out
+            self.is_out = bool(self.mutated) and all(self.arguments[i].kwarg_only for i in self.mutated)
+            self.is_inplace = bool(self.mutated) and self.mutated[0] == 0 and not self.is_out
         tags = op.tags
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         self.reads_data = not _DATA_TAGS.isdisjoint(tags)
@@ -93,6 +89,20 @@ class OpFacts(UnstatedFacts):
     def arguments(self) -> tuple[Argument, ...]:
         """The arguments in schema order."""
         return tuple([_argument(argument) for argument in self._op._schema.arguments])
+
+    @functools.cached_property
+    def returns_alias(self) -> bool:
+        """A result may be a view of an argument."""
+        return any(alias is not None and not alias.is_write for alias in self._aliases_of_returns)
+
+    @functools.cached_property
+    def returns_written(self) -> bool:
+        """A result is an argument that it wrote."""
+        return any(alias is not None and alias.is_write for alias in self._aliases_of_returns)
+
+    @property
+    def _aliases_of_returns(self) -> list[Any]:
+        return [returned.alias_info for returned in self._op._schema.returns]
 
     @functools.cached_property
     def changes_metadata(self) -> bool:

@@ -174,6 +174,7 @@ class Costs:
         passes: whether an op outside the set passes as plumbing, at no cost.
         without: the keys of rules that the set has no use for.
         changed: whether a rule, by its op and key, is not the one that was seen; asked of one that would rank last.
+        closed: the keys of rules of which each is known to close for some calls, without a look at the footprints.
         price: what one call of a kernel costs.
     """
 
@@ -185,18 +186,20 @@ class Costs:
         without: Set[str] = frozenset(),
         changed: Callable[[str, str], bool] = lambda op, key: False,
         price: Callable[[str], float] = lambda op: 1.0,
+        closed: Set[str] = frozenset(),
     ) -> None:
         self._footprints = footprints
         self._without = without
         self._changed = changed
         self._passes = passes
+        self._closed_rules = closed
         self._supported = supported
         #: Final costs. Two threads may find the cost of the same op at once; they find the same.
         self._known: dict[str, float] = {op: 0.0 if passes(op) else price(op) for op in supported}
 
     def priced(self, price: Callable[[str], float]) -> Costs:
         """Return the costs of the same rules on the same set by other prices of its kernels."""
-        return Costs(self._footprints, self._supported, self._passes, self._without, self._changed, price)
+        return Costs(self._footprints, self._supported, self._passes, self._without, self._changed, price, self._closed_rules)
 
     def of(self, op: str) -> float:
         """Return the cost of the cheapest closed route, in kernel calls; infinite if no known rule closes."""
@@ -219,7 +222,7 @@ class Costs:
 
     def leads_nowhere(self, op: str, key: str) -> bool:
         """Return whether `of_rule` ranks the rule last: it was seen, and no call of it closed."""
-        return self.of_rule(op, key)[0] == 3
+        return key not in self._closed_rules and self.of_rule(op, key)[0] == 3
 
     def _of_footprints(self, op: str, key: str) -> list[float]:
         seen = self._footprints.get(op, {}).get(key, ())

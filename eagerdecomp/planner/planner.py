@@ -12,8 +12,9 @@ from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin, is_ab
 from eagerdecomp.decomps import families, our_rules, sparse_rule
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.fast_calls import load_direct
 from eagerdecomp.ops.kernel_costs import CostOf
-from eagerdecomp.ops.opset import OpSet, Predicate
+from eagerdecomp.ops.opset import OpSet, Predicate, core_aten
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, is_composite, tensors_in
 from eagerdecomp.planner.closure import Costs
@@ -25,6 +26,12 @@ __all__ = ["SIZES", "Decision", "Planner", "planner_of", "shipped_costs"]
 
 #: The sizes, in numbers of elements, at which routes are compared by cost.
 SIZES = (16, 256, 4096, 65_536, 1_048_576, 16_777_216)
+
+#: Each rule of ours with such a key, where it is an op's first, closes on Core ATen for calls that were seen: a test checks this.
+#: So the footprints, of which every process would have to read a file, are not needed there.
+_CLOSED_ON_CORE = frozenset({"own", "own-linked", "schema", "schema-linked"})
+#: Core ATen has more ops than this on each torch release; a smaller set need not be compared with it.
+_FEWER_THAN_CORE = 150
 
 # Sources of the last resort, in the order they are tried.
 _LAST = ("prims", "small")
@@ -250,7 +257,12 @@ def shipped_costs(ops: OpSet) -> Costs:
     """The cost of each route on an op set, from the shipped footprints."""
     has_prims = any(op.namespace == "prims" for op in ops)
     without = frozenset() if has_prims else frozenset({"prims", "prims-linked"})
-    return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name, without, is_changed)
+    closed = _CLOSED_ON_CORE if _holds_core(ops) else frozenset()
+    return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name, without, is_changed, closed=closed)
+
+
+def _holds_core(ops: OpSet) -> bool:
+    return len(ops) > _FEWER_THAN_CORE and all(op in ops for op in core_aten())
 
 
 def planner_of(backend: Backend, rules: Iterable[Rule] = ()) -> Planner:
@@ -263,5 +275,7 @@ def planner_of(backend: Backend, rules: Iterable[Rule] = ()) -> Planner:
     Raises:
         RuleError: for two rules for one op.
     """
-    families()  # imported here, since the first call of an op should not have to
+    # Loaded here, since the first call of an op should not have to.
+    families()
+    load_direct()
     return Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)

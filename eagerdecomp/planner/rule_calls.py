@@ -88,23 +88,22 @@ class _ByLine(Mapping[str, SeenOp]):
 
 
 class _Footprints(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
-    """The footprints of ops that are read a line at a time."""
+    """The footprints of ops that are read a line at a time, of a file that is read when the first is asked for."""
 
-    def __init__(self, ops: _ByLine) -> None:
-        self._ops = ops
+    def __init__(self) -> None:
         self._found: dict[str, Mapping[str, tuple[Footprint, ...]]] = {}
 
     def __getitem__(self, op: str) -> Mapping[str, tuple[Footprint, ...]]:
         found = self._found.get(op)
         if found is None:
-            found = self._found[op] = _footprints(self._ops.entry(op))
+            found = self._found[op] = _footprints(load_calls().entry(op))
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._ops)
+        return iter(load_calls())
 
     def __len__(self) -> int:
-        return len(self._ops)
+        return len(load_calls())
 
 
 @functools.cache
@@ -117,7 +116,7 @@ def load_calls() -> _ByLine:
 
 def load_footprints() -> Footprints:
     """Return what each rule of each op called in the calls that the planner goes by, rules that have changed since included."""
-    return _Footprints(load_calls())
+    return _Footprints()
 
 
 def is_changed(op: str, key: str) -> bool:

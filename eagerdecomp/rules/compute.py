@@ -13,12 +13,13 @@ from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.layouts import all_row_major, iterator_strides
 from eagerdecomp.eager.promotion import floating, promoted, wide_type
 from eagerdecomp.ops.plumbing import READ
-from eagerdecomp.rules.link import Linkable, link, link_on_call
+from eagerdecomp.rules.link import Linkable, link_on_call
 
 __all__ = ["Compute", "Constant", "computed", "constant", "elementwise_strides", "kept_number", "kept_numbers", "restrided", "told"]
 
 aten = torch.ops.aten
 
+_FULL = aten.full.default
 _KEPT = 64
 
 
@@ -34,7 +35,7 @@ def told(read: Callable[..., Any], tell: Callable[[str], None]) -> Callable[...,
     return run
 
 
-def kept_number(value: Any) -> Callable[[Tensor], Tensor]:
+def kept_number(value: Any, full: Callable[..., Any] = _FULL) -> Callable[[Tensor], Tensor]:
     """``number(like)``: `value` as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing. It
     is made once for each and kept: nobody may write to it or hand it out."""
     kept: dict[torch.dtype | tuple[torch.dtype, torch.device], Tensor] = {}
@@ -44,7 +45,7 @@ def kept_number(value: Any) -> Callable[[Tensor], Tensor]:
         return make(like) if found is None or like.__class__ is FakeTensor else found
 
     def make(like: Tensor) -> Tensor:
-        made: Tensor = aten.full.default([], value, dtype=like.dtype, device=like.device)
+        made: Tensor = full([], value, dtype=like.dtype, device=like.device)
         if made.__class__ is Tensor:
             kept[like.dtype if like.is_cpu else (like.dtype, like.device)] = made
         return made
@@ -52,7 +53,7 @@ def kept_number(value: Any) -> Callable[[Tensor], Tensor]:
     return number
 
 
-def kept_numbers() -> Callable[[Tensor, Any], Tensor]:
+def kept_numbers(full: Callable[..., Any] = _FULL) -> Callable[[Tensor, Any], Tensor]:
     """``number(like, value)``: the same for values that callers give, of which the first ones are kept."""
     kept: dict[Any, Tensor] = {}
 
@@ -61,7 +62,7 @@ def kept_numbers() -> Callable[[Tensor, Any], Tensor]:
         return make(like, value) if found is None or like.__class__ is FakeTensor else found
 
     def make(like: Tensor, value: Any) -> Tensor:
-        made: Tensor = aten.full.default([], value, dtype=like.dtype, device=like.device)
+        made: Tensor = full([], value, dtype=like.dtype, device=like.device)
         if made.__class__ is Tensor and len(kept) < _KEPT:
             kept[value or str(value), like.dtype, like.is_cpu or like.device] = made
         return made
@@ -77,11 +78,11 @@ class Constant(Linkable):
     """
 
     def __init__(self, value: Any) -> None:
-        super().__init__(lambda call: link(kept_number(value), call))
+        super().__init__(lambda call: kept_number(value, call(_FULL)))
 
 
 #: ``constant(like, value)``: as `Constant`, for a value that the caller of an op gives.
-constant = Linkable(lambda call: link(kept_numbers(), call))
+constant = Linkable(lambda call: kept_numbers(call(_FULL)))
 
 
 def elementwise_strides(result: Tensor, *operands: Tensor) -> Tensor:

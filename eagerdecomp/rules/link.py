@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType, SimpleNamespace
@@ -104,17 +105,19 @@ def _functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
 class _Linker:
     """One linking: each function, namespace and module is copied once, so that helpers which call each other stay tied."""
 
-    def __init__(self, call: Call, kernels: dict[OpOverload, Any] | None = None) -> None:
+    def __init__(self, call: Call, kernels: dict[int, Any] | None = None) -> None:
         self._call = call
         self._kernels = {} if kernels is None else kernels  # `call` may link rules of its own each time
         self._linked: dict[int, Any] = {}
         self._alive: list[Any] = []  # what the ids above are of
 
     def value(self, value: Any) -> Any:
-        if isinstance(value, OpOverload) or is_absent(value):
-            if value not in self._kernels:
-                self._kernels[value] = self._call(value)
-            return self._kernels[value]
+        if isinstance(value, (OpOverload, AbsentOp)):
+            kernel = self._kernels.get(id(value))
+            if kernel is None:
+                kernel = self._kernels[id(value)] = self._call(value)  # type: ignore[arg-type]  # an absent op stands for one
+                self._alive.append(value)
+            return kernel
         if not _concerns(value, {}):
             return value
         found = self._linked.get(id(value))
@@ -227,43 +230,57 @@ def _names(fn: FunctionType) -> _Tree:
     return tree
 
 
-_EXTENDED, _GLOBAL, _NAME = (dis.opmap[name] for name in ("EXTENDED_ARG", "LOAD_GLOBAL", "LOAD_NAME"))
-_ATTRIBUTE, _METHOD = dis.opmap["LOAD_ATTR"], dis.opmap.get("LOAD_METHOD", -1)
-#: What a chain begins with.
-_READS = frozenset((_EXTENDED, _GLOBAL, _NAME))
-#: Instructions that may stand between a name and its attribute.
-_BETWEEN = frozenset(dis.opmap[name] for name in ("CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL") if name in dis.opmap)
-#: By how many bits an argument is shifted, to keep a flag beside the index of the name.
-_GLOBAL_SHIFT, _ATTRIBUTE_SHIFT = int(sys.version_info >= (3, 11)), int(sys.version_info >= (3, 12))
+def _classes() -> bytes:
+    """Opcode -> a letter for `_CHAIN`: ``.`` for an instruction that may stand between a name and its attribute."""
+    letters = {
+        "G": ("LOAD_GLOBAL",),
+        "N": ("LOAD_NAME",),
+        "A": ("LOAD_ATTR",),
+        "M": ("LOAD_METHOD",),
+        "E": ("EXTENDED_ARG",),
+        ".": ("CACHE", "PRECALL", "PUSH_NULL"),
+    }
+    found = bytearray(b"-" * 256)
+    for letter, names in letters.items():
+        for name in names:
+            if name in dis.opmap:
+                found[dis.opmap[name]] = ord(letter)
+    return bytes(found)
+
+
+_CLASSES = _classes()
+#: A global name, and the attributes that are read of it.
+_CHAIN = re.compile(rb"[GN](?:[.E]*[AM])*")
+#: By how many bits the argument of an instruction is shifted, to keep a flag beside the index of the name.
+_SHIFTS = {ord("G"): int(sys.version_info >= (3, 11)), ord("A"): int(sys.version_info >= (3, 12)), ord("N"): 0, ord("M"): 0}
+_EXTENDED = ord("E")
+
+
+@functools.cache
+def _places(classes: bytes) -> tuple[tuple[int, int, bool], ...]:
+    """Where the instructions of a chain name something, after the one before the chain: at which place, by how much their argument
+    is shifted, and whether it is extended."""
+    return tuple((at, _SHIFTS[one], classes[at - 1] == _EXTENDED) for at, one in enumerate(classes) if at and one in _SHIFTS)
 
 
 @functools.cache
 def _chains(code: CodeType) -> tuple[_Chain, ...]:
     """The global names that code reads, inner functions included, with the attributes that it reads of each.
 
-    Read off the bytecode itself: `dis.get_instructions` takes six times as long, and this is on the way of an op's first call.
+    Read off the bytecode by a regular expression: this is on the way of an op's first call, and a loop over instructions takes
+    several times as long.
     """
     found: dict[_Chain, None] = {}
-    chain: list[str] = []
-    names, text, extended = code.co_names, code.co_code, 0
-    for op, low in zip(text[::2], text[1::2], strict=True):
-        if not chain and op not in _READS:
-            extended = 0
-            continue
-        argument = low | extended
-        extended = argument << 8 if op == _EXTENDED else 0
-        if op in (_GLOBAL, _NAME):
-            if chain:
-                found[tuple(chain)] = None
-            chain = [names[argument >> _GLOBAL_SHIFT if op == _GLOBAL else argument]]
-        elif chain and op not in _BETWEEN:
-            if op == _ATTRIBUTE:
-                chain.append(names[argument >> _ATTRIBUTE_SHIFT])
-            elif op == _METHOD:
-                chain.append(names[argument])
-            else:
-                found[tuple(chain)] = None
-                chain = []
+    names, text = code.co_names, code.co_code
+    classes, arguments = b"-" + text[::2].translate(_CLASSES), b"-" + text[1::2]
+    for match in _CHAIN.finditer(classes):
+        start, end = match.span()
+        start -= 1
+        chain = []
+        for at, shift, extended in _places(classes[start:end]):
+            argument = arguments[start + at] | (arguments[start + at - 1] << 8 if extended else 0)
+            chain.append(names[argument >> shift])
+        found[tuple(chain)] = None
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found.update(dict.fromkeys(_chains(constant)))
@@ -279,7 +296,7 @@ def _concerns(value: Any, under_way: dict[int, Any]) -> bool:
     kind = value.__class__
     if kind in _PLAIN:
         return False
-    if isinstance(value, OpOverload) or is_absent(value) or hasattr(kind, "__link__"):
+    if isinstance(value, (OpOverload, AbsentOp)) or hasattr(kind, "__link__"):
         return True
     if id(value) in under_way:
         return False
@@ -287,6 +304,8 @@ def _concerns(value: Any, under_way: dict[int, Any]) -> bool:
         known = _known.get(value)
         if known is not None:
             return known
+        if isinstance(value, FunctionType) and _is_standard(value):
+            return False
         first = not under_way
         under_way[id(value)] = value
         found = _class_concerns(value, under_way) if isinstance(value, type) else _reads_overloads(value, under_way)
@@ -313,6 +332,11 @@ _PLAIN = frozenset({BuiltinFunctionType, str, bytes, bool, int, float, complex, 
 
 #: Function or class -> whether it leads to overloads, once that is known for good.
 _known: WeakKeyDictionary[FunctionType | type, bool] = WeakKeyDictionary()
+
+
+def _is_standard(fn: FunctionType) -> bool:
+    """Whether a function is of Python's standard library and holds nothing of its caller's."""
+    return not fn.__closure__ and fn.__globals__.get("__name__", "").partition(".")[0] in sys.stdlib_module_names
 
 
 def _reads_overloads(fn: FunctionType, under_way: dict[int, Any]) -> bool:

@@ -154,10 +154,18 @@ def _keep_whole(row: Row, least: int = 1) -> Sequence[Row]:
 def _cutter(call: Call) -> Callable[..., Sequence[Row]]:
     if to_be_fused(call):
         return _keep_whole
-    try:
-        return link(_cut, call)
-    except NoRoute:
-        return _keep_whole
+    linked: Callable[..., Sequence[Row]] | None = None
+
+    def cut(row: Row, least: int = 1) -> Sequence[Row]:
+        nonlocal linked
+        if linked is None:  # few programs write tensors large enough
+            try:
+                linked = link(_cut, call)
+            except NoRoute:
+                linked = _keep_whole
+        return linked(row, least)
+
+    return cut
 
 
 #: ``cut_row(row, least=1)``: the rows of at least so many blocks of a pointwise op's arguments, the target first; the row alone

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp._torch.ops import builtin, overload
+from eagerdecomp._torch.ops import builtin, op_named, overload
+from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.plumbing import HOST_OPS, PLUMBING_NAMESPACES, PLUMBING_OPS, is_plumbing_name
 from eagerdecomp.planner.closure import Costs
 from eagerdecomp.planner.planner import Planner, shipped_costs
-from eagerdecomp.planner.rule_calls import Footprints
+from eagerdecomp.planner.rule_calls import Footprints, load_footprints
 from eagerdecomp.rules.rule import Rule
 
 aten = torch.ops.aten
@@ -241,6 +242,28 @@ def test_shipped_costs_hold_the_set_at_one_call_each_and_order_its_closure() -> 
     assert costs.of("aten.silu.default") == 2
     assert costs.of("aten.silu.default") < shipped_costs(ed.core_aten() - ["aten.sigmoid"]).of("aten.silu.default")
     assert costs.of("aten.nosuch.default") == float("inf")
+
+
+def test_no_first_rule_of_ours_leads_nowhere_on_core_aten() -> None:
+    ops = ed.core_aten()
+    by_footprints = Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name)
+    firsts = [
+        (str(op), rule.key)
+        for op in map(op_named, load_footprints())
+        if op is not None
+        for rule in [next(our_rules(op), None)]
+        if rule
+    ]
+    assert len(firsts) > 1000
+    assert [
+        one for one in firsts if one[1] in ("own", "own-linked", "schema", "schema-linked") and by_footprints.leads_nowhere(*one)
+    ] == []
+    assert shipped_costs(ops).leads_nowhere("aten.no_such_op", "own") is False
+
+
+def test_smaller_sets_go_by_what_was_seen() -> None:
+    assert shipped_costs(ed.infra()).leads_nowhere("aten._softmax_backward_data.default", "own-linked")
+    assert not shipped_costs(ed.core_aten() - ["aten.add.Tensor"]).leads_nowhere("aten.silu.default", "own-linked")
 
 
 def test_what_a_linked_rule_hands_on_meets_all_other_rules_where_a_prim_is_the_op_by_another_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
@@ -21,7 +22,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_called, op_names, overload, torch_release
 from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
-from eagerdecomp.rules.link import Call, _chains, link, link_on_call
+from eagerdecomp.rules.link import Call, _chains, _known, link, link_on_call, mentions_ops
 from eagerdecomp.rules.rule import NoRoute, dropped_rules, make_rule, rule, rules_of
 
 aten = torch.ops.aten
@@ -238,6 +239,24 @@ def with_a_schema(x: Tensor) -> Any:
 def test_what_cannot_be_linked_is_an_error_that_names_it(fn: Callable[..., Any], named: str) -> None:
     with pytest.raises(ed.RuleError, match=named):
         link(fn, lambda op: op)
+
+
+def test_names_are_read_off_bytecode_with_more_names_than_an_argument_holds() -> None:
+    many = "\n".join(f"    first{number}.attribute{number}()" for number in range(300))
+    namespace: dict[str, Any] = {}
+    exec(f"def fn(x):\n    lone\n{many}\n    return [aten.mul.Tensor(x, x) for _ in x]", namespace)
+    assert _chains(namespace["fn"].__code__) == (
+        ("lone",),
+        *((f"first{number}", f"attribute{number}") for number in range(300)),
+        ("aten", "mul", "Tensor"),
+    )
+
+
+def test_functions_of_the_standard_library_are_not_searched_for_overloads() -> None:
+    _known.clear()
+    assert not mentions_ops(re.match)
+    assert re.match not in _known
+    assert mentions_ops(functools.lru_cache(lambda x: aten.neg.default(x)))
 
 
 @link_on_call
