@@ -1,4 +1,7 @@
-"""Every error the library raises by itself; the errors of a user's program stay those of eager PyTorch."""
+"""The hierarchy of the library's own errors. The errors of a user's program stay those of eager PyTorch.
+
+Each class derives from `EagerDecompError`, and from the builtin that a caller would catch (docs/reference/errors.md).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ from typing import Any
 
 __all__ = [
     "ArgumentError",
+    "ArgumentTypeError",
     "Attempt",
     "ConformanceError",
     "DifferenceError",
     "EagerDecompError",
     "HookError",
     "InstallError",
+    "KernelError",
+    "OpLookupError",
     "OpSetError",
     "PlanError",
     "ProgramError",
@@ -46,51 +52,83 @@ class EagerDecompError(RuntimeError):
 
 
 class ArgumentError(EagerDecompError, ValueError):
-    """An argument has a value that it cannot have.
+    """An argument has an invalid value.
 
-    Cause: a value of another kind, or one that is no choice. Cure: give one of the values that the message lists.
+    Cause: a value that is out of range, or none of the choices. Cure: pass one of the values that the message lists.
 
     Examples:
         >>> import eagerdecomp as ed
         >>> ed.EagerDecompMode(ed.core_aten(), on_unsupported="warn")
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.ArgumentError: on_unsupported='warn': give "error" or "fallback"
+        eagerdecomp.errors.ArgumentError: on_unsupported must be "error" or "fallback", not 'warn'
     """
 
 
-class OpSetError(EagerDecompError, ValueError):
-    """An op set names an operator that this torch does not have, or a backend gives a kernel for an op outside its set.
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument has the wrong type.
 
-    Cause: a misspelt name, or a kernel without its op. Cure: take one of the names the message offers.
+    Cause: for example a single operator where a set of operators is expected. Cure: pass the type that the message names.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> ed.EagerDecompMode(ed.core_aten)
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.ArgumentTypeError: an op set must be an OpSet, ... To use Core ATen, pass core_aten(), ...
+    """
+
+
+class OpLookupError(EagerDecompError, KeyError):
+    """A plan or a report was asked for an op that it does not hold.
+
+    Cause: an op outside the plan or the run. Cure: pass one of its ops.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> ed.plan(ed.core_aten(), ops=["aten.silu.default"])["aten.mul.Tensor"]
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.OpLookupError: aten.mul.Tensor is not in the plan of ...
+    """
+
+    __str__ = BaseException.__str__  # a KeyError shows its message in quotes
+
+
+class OpSetError(EagerDecompError, ValueError):
+    """An op set, a backend or `keep=` names an operator that cannot be used there.
+
+    Cause: a misspelled name, a kernel for an op outside the set, or an op that cannot be kept whole. Cure: use one of the names
+    that the message suggests, or add the op to the set.
 
     Examples:
         >>> import eagerdecomp as ed
         >>> ed.OpSet(["aten.sigmiod"])
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.OpSetError: no operator is called 'aten.sigmiod' in torch ...; did you mean aten.sigmoid, ...
+        eagerdecomp.errors.OpSetError: torch ... has no operator 'aten.sigmiod'. Did you mean aten.sigmoid, ...
     """
 
 
 class RuleError(EagerDecompError, ValueError):
-    """A rule cannot be used as it was given.
+    """A rule cannot be used, or returned what its op cannot return.
 
-    Cause: two rules of one table for the same overload, or a rule that is not callable. Cure: the message names both places.
+    Cause: two rules for one overload, a function with other parameters than the op, or a rule that returns None, another shape,
+    another dtype or an alias of its input. Cure: fix the rule; the message names its file and line.
 
     Examples:
         >>> import eagerdecomp as ed
         >>> ed.register_decomposition("aten.hypot")(lambda x, y: x)
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.RuleError: aten.hypot has several overloads (...): a rule is for one of them; name it
+        eagerdecomp.errors.RuleError: aten.hypot has several overloads, and a rule is for one. Name one of aten.hypot.default, ...
     """
 
 
 class ProgramError(EagerDecompError):
-    """A recorded program is malformed: a value is read before it is made, or an output is missing.
+    """A recorded program is malformed: a value is read before it is assigned, or an output is missing.
 
-    Cause: a fault of this library or of a pass, never of the caller. Cure: report it with the listing in the message.
+    Cause: a bug of this library or of a pass, never of the caller. Cure: report it with the listing in the message.
 
     Examples:
         >>> import torch
@@ -101,15 +139,15 @@ class ProgramError(EagerDecompError):
         >>> check(Program(aten.exp.default, (Slot(0),), (), (call,), Slot(1)))
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.ProgramError: malformed program for aten.exp.default: %7 is read before it is made...
+        eagerdecomp.errors.ProgramError: malformed program for aten.exp.default: %7 is read before it is assigned...
     """
 
 
 class TraceError(EagerDecompError, ValueError):
-    """A traced graph was called on what it was not made for, or what was asked of a trace cannot be had.
+    """A traced graph was called with inputs for which it is not valid, or a trace cannot be made.
 
-    Cause: inputs of other shapes, strides, dtypes or numbers than those of the trace; data that the traced run went by and that
-    differs; a size that was to stay symbolic and that something went on by. Cure: trace again, with such inputs.
+    Cause: inputs of other shapes, strides, dtypes or Python values than those of the trace; data that the function branched on and
+    that differs now; a symbolic size that the function compares with a constant. Cure: trace again, with such inputs.
 
     Examples:
         >>> import torch
@@ -118,58 +156,75 @@ class TraceError(EagerDecompError, ValueError):
         >>> graph(torch.ones(3))
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.TraceError: input_ is f32[3][1]; the graph was made with f32[2][1]: trace it again
+        eagerdecomp.errors.TraceError: the graph was traced for input_ of f32[2][1], and was called with f32[3][1]. Trace ...
     """
 
 
 class TraceRequestError(TraceError):
-    """A trace cannot be made as it was asked for.
+    """`symbolic=` names an input, or a dimension of one, that does not exist.
 
-    Cause: `symbolic` names an input, or a dimension of one, that there is not. Cure: name one of those that the message reports.
+    Cause: a misspelled name, or a dimension out of range. Cure: use one of the names that the message lists.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> ed.trace(torch.nn.functional.silu, ed.core_aten(), symbolic={"y": 0})(torch.ones(2))
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.TraceRequestError: symbolic names 'y', and ... Its inputs are: input
     """
 
 
 class PlanError(EagerDecompError, ValueError):
     """A plan cannot be made or read.
 
-    Cause: a model that cannot run on fake tensors, a factory that gives no model, a file that holds no plan. Cure: the message says
-    which.
+    Cause: a model that cannot run on fake tensors, a function that returns no model, or a file that holds no plan. Cure: fix what
+    the message names.
 
     Examples:
         >>> import eagerdecomp as ed
         >>> ed.Plan.from_json("{}")
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.PlanError: not a plan, as eagerdecomp plan --json writes one (KeyError: 'ops'): make it again
+        eagerdecomp.errors.PlanError: this is not a plan (KeyError: 'ops'). Write one with: eagerdecomp plan --json FILE
     """
 
 
 class RecordError(EagerDecompError, ValueError):
     """A file holds no record of a run, or one of another version.
 
-    Cause: a file that ``eagerdecomp run --record`` of this version did not write. Cure: record again.
+    Cause: a file that ``eagerdecomp run --record`` of this version did not write. Cure: record the run again.
 
     Examples:
         >>> import eagerdecomp as ed
         >>> ed.Record.from_json("{}")
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.RecordError: not a record, ...
+        eagerdecomp.errors.RecordError: this is not a record of a run ...
     """
 
 
 class ConformanceError(EagerDecompError, ValueError):
-    """A report of a conformance run, a manifest of absences, or a backend's device cannot be used.
+    """A conformance report, a manifest of absent kernels, or a backend's device cannot be used.
 
-    Cause: a file that holds none, or one of another version; a line of a manifest that names no operator; a device that no tensor
-    is copied to and back from. Cure: the message says which.
+    Cause: a file of another kind or version, a malformed line of a manifest, or a device that cannot copy tensors. Cure: fix what
+    the message names.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> from eagerdecomp.conformance.manifest import read_manifest
+        >>> read_manifest("absent.txt")
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.ConformanceError: absent.txt: no such file. Write one with: ...
     """
 
 
 class InstallError(EagerDecompError, ValueError):
     """A backend cannot be installed for a device.
 
-    Cause: another is installed there, or torch knows no such device. Cure: the message says which.
+    Cause: another backend is installed there, torch has no such device, or an op of the set has no kernel on it. Cure: fix what the
+    message names.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -177,15 +232,15 @@ class InstallError(EagerDecompError, ValueError):
         ...     ed.install(ed.core_aten(), "cpu")
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.InstallError: 'cpu' has Installation(...) already: call remove() on its handle first
+        eagerdecomp.errors.InstallError: Installation(...) is installed for 'cpu' already. Call remove() on its handle first
     """
 
 
 class KernelError(EagerDecompError):
-    """A kernel of the backend returned what its op never returns: None, another number of results, another shape or dtype.
+    """A kernel of the backend returned None, a wrong number of results, or a wrong shape or dtype.
 
-    Cause: a fault of the kernel. Cure: fix it; `eagerdecomp conformance` tries it with many more calls. The first four
-    calls of each op that a program makes are checked, and each one that is recorded; later ones are not, and cost nothing.
+    Cause: a bug of the kernel. Cure: fix it; `eagerdecomp conformance` tests it with many calls. The mode checks the first four
+    calls of each op, and each recorded one. Later calls are not checked, which costs nothing.
 
     Attributes:
         op: the op, as a string such as ``"aten.mm.default"``.
@@ -214,7 +269,8 @@ class KernelError(EagerDecompError):
         super().__init__(
             f"{op}: its kernel {kernel} returned {fault}\n"
             f"  called as: {call}\n"
-            f"  what to do: fix the kernel; `eagerdecomp conformance MODULE:BACKEND --ops {op}` tries it with many calls"
+            "  what to do: fix the kernel\n"
+            f"  test it with many calls: eagerdecomp conformance MODULE:BACKEND --ops {op}"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -222,9 +278,9 @@ class KernelError(EagerDecompError):
 
 
 class HookError(EagerDecompError):
-    """A backend's `compile` hook failed on a program, or what it made does not return what the program does.
+    """A backend's `compile` hook raised, or returned a function whose result differs from the program's.
 
-    Cause: a fault of the hook. Cure: fix it, or let it return None for programs that it does not take.
+    Cause: a bug of the hook. Cure: fix it, or return None from it for programs that it cannot compile.
 
     Attributes:
         backend: the backend's name.
@@ -255,7 +311,8 @@ class HookError(EagerDecompError):
         self.program = program
         super().__init__(
             f"the compile hook of backend {backend!r} {fault}\nin the program of {op}:\n{program}\n"
-            "what to do: fix the hook, or let it return None for programs that it does not take"
+            "what to do: fix the hook, or return None from it for programs that it cannot compile\n"
+            f"see more: eagerdecomp explain {op} --backend MODULE:NAME"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -263,10 +320,10 @@ class HookError(EagerDecompError):
 
 
 class DifferenceError(EagerDecompError):
-    """A call that `verify=` checked did not leave behind what eager does.
+    """A call that `verify=` checked differs from eager.
 
-    Cause: a kernel of the backend or a rule that is wrong, which the message names. Cure: fix it; `eagerdecomp.blame` writes a
-    script that shows it by itself. With ``Verify(on_difference="record")`` the program goes on.
+    Cause: a wrong kernel or rule, which the message names. Cure: fix it; `eagerdecomp.blame` writes a script that reproduces the
+    difference. With ``Verify(on_difference="record")`` the program continues.
 
     Attributes:
         blame: an `eagerdecomp.verify.findings.Blame`: the op called, how, from which line, the difference, and whom to blame.
@@ -283,12 +340,14 @@ class DifferenceError(EagerDecompError):
         ...         torch.nn.functional.silu(x)
         ... except ed.DifferenceError as error:
         ...     print(str(error).splitlines()[0])
-        aten.sigmoid.default is not what eager gives
+        aten.sigmoid.default differs from eager
     """
 
     def __init__(self, blame: Any) -> None:
         self.blame = blame
-        super().__init__(str(blame))
+        super().__init__(
+            f"{blame}\n  what to do: fix it; for a script that reproduces it, run: eagerdecomp blame --backend MODULE:NAME SCRIPT"
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return (DifferenceError, (self.blame,))
@@ -307,13 +366,13 @@ class Attempt:
 
 
 class UnsupportedOpError(EagerDecompError):
-    """An operator is not in the op set and no route leads from it to ops of the set.
+    """An operator is not in the op set, and no decomposition leads from it to ops of the set.
 
-    Cause: the backend lacks a kernel that every decomposition of the op ends in. Cure: add one of `openers` to the op set,
-    give a rule of your own with ``rules=``, or accept native execution with ``on_unsupported="fallback"``.
+    Cause: the backend lacks a kernel that every decomposition of the op needs. Cure: add one of `openers` to the op set, pass a
+    rule of your own in ``rules=``, or accept native execution with ``on_unsupported="fallback"``.
 
-    It is no `NotImplementedError`: parts of torch ask by that error whether something is there, and go on without
-    (`torch.nn.utils.parametrize` does), so that the missing op would pass unseen.
+    This is not a `NotImplementedError`, because parts of torch catch that error and continue (`torch.nn.utils.parametrize` does).
+    The missing op would go unnoticed.
 
     Attributes:
         op: the operator that was called, as a string such as ``"aten.sort.stable"``.
@@ -378,24 +437,24 @@ class UnsupportedOpError(EagerDecompError):
             lines.append("  routes tried:")
             lines.extend(f"    - {attempt}" for attempt in self.tried)
         else:
-            lines.append("  routes tried: none; no rule for it is known")
+            lines.append("  routes tried: none, because no rule decomposes this op")
         if self.openers:
-            lines.append("  fewest kernels that would open it (any one line):")
+            lines.append("  kernels that would give it a route (any one line is enough):")
             lines.extend(f"    - {', '.join(names)}" for names in self.openers)
-        given = "add one of these lines to the op set"
+        add = "add one of these lines to the op set" if self.openers else "add the op to the op set"
         lines.append(
-            f'  what to do: {given}, pass a rule of your own (rules=), or run it natively with on_unsupported="fallback".'
+            f'  what to do: {add}, pass a rule of your own (rules=), or run it natively with on_unsupported="fallback".'
             if self.may_fall_back
-            else f"  what to do: {given}, or pass a rule of your own (rules=)."
+            else f"  what to do: {add}, or pass a rule of your own (rules=)."
         )
-        return "\n".join([*lines, *self._all_gaps()])
+        return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op)}"])
 
     def _all_gaps(self) -> list[str]:
         """Lines about every gap found so far, and the command that finds the others."""
         lines = [f"  ops without a route so far ({len(self.gaps)}): {', '.join(self.gaps)}"] if len(self.gaps) > 1 else []
         if self.additions:
             lines.append(f"  line to paste: {ops_line(self.additions)}")
-        return [*lines, f"  find all gaps of a model at once: {plan_command()}"]
+        return [*lines, f"  find every op without a route in a model: {plan_command()}"]
 
     def __reduce__(self) -> tuple[object, ...]:
         told = (self.op_set, self.hint, self.may_fall_back, self.gaps, self.additions)
@@ -405,6 +464,11 @@ class UnsupportedOpError(EagerDecompError):
 def ops_line(names: Iterable[str]) -> str:
     """Return the expression that adds ops to a set: ``ops | {"aten.add.Tensor"}``."""
     return "ops | {" + ", ".join(f'"{name}"' for name in names) + "}"
+
+
+def explain_command(op: str, ops: str = "OPS") -> str:
+    """Return the command that lists the rules of an op on a set."""
+    return f"eagerdecomp explain {op} --ops {ops}"
 
 
 def plan_command(ops: str = "OPS") -> str:
@@ -441,13 +505,13 @@ def _rebuild_unsupported(
 
 
 class UnsupportedGradientError(UnsupportedOpError):
-    """With ``preflight=True``: an op was called that runs on the op set, on tensors that require a gradient which would not.
+    """With ``preflight=True``: an op runs on the op set, but its gradient would not.
 
-    Cause: an op of the gradient has no route to the set. Cure: add one of `openers` to the op set, give a rule of your own for the
-    op of the gradient, call what needs no gradient under `torch.no_grad()`, or make the mode without `preflight`.
+    Cause: an op of the gradient has no route to the set. Cure: add one of `openers` to the op set, pass a rule for the op of the
+    gradient, call what needs no gradient under `torch.no_grad()`, or make the mode without `preflight`.
 
-    Attributes are those of `UnsupportedOpError`, `op` and `call` the op that was called, `openers` kernels that would open its
-    gradient; and
+    Attributes are those of `UnsupportedOpError`. `op` and `call` are the forward call, and `openers` the kernels that would give
+    its gradient a route; and
 
         wanted: the arguments that require a gradient, by name.
         gradient: for each op of the gradient that has no route the error that `backward()` would raise there.
@@ -482,7 +546,7 @@ class UnsupportedGradientError(UnsupportedOpError):
 
     def _report(self) -> str:
         lines = [self.hint] if self.hint else []
-        lines.append(f"{self.op} was called on a tensor that requires a gradient, and the gradient has no route to {self.op_set}.")
+        lines.append(f"{self.op} was called on a tensor that requires a gradient, and its gradient has no route to {self.op_set}.")
         lines.append(f"  called as: {self.call}")
         lines.append(f"  requires a gradient: {', '.join(self.wanted)}")
         lines.append("  backward() would call, without a route:")
@@ -490,14 +554,14 @@ class UnsupportedGradientError(UnsupportedOpError):
             lines.append(f"    - {error.call}")
             lines.extend(f"        {attempt}" for attempt in error.tried)
             if not error.tried:
-                lines.append("        no rule for it is known")
-        lines.append("  fewest kernels that would open it (any one line):")
+                lines.append("        no rule decomposes this op")
+        lines.append("  kernels that would give it a route (any one line is enough):")
         lines.extend(f"    - {', '.join(names)}" for names in self.openers)
         lines.append("  what to do: add one of these lines to the op set, or pass a rule of your own (rules=).")
         lines.append(
-            "  where no gradient is needed, make the call under torch.no_grad(). With preflight=False it is backward() that raises."
+            "  If no gradient is needed, make the call under torch.no_grad(). With preflight=False, backward() would raise instead."
         )
-        return "\n".join([*lines, *self._all_gaps()])
+        return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.gradient[0].op)}"])
 
     def __reduce__(self) -> tuple[object, ...]:
         return (UnsupportedGradientError, (self.op, self.call, self.wanted, self.gradient))

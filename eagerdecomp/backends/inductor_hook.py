@@ -87,7 +87,7 @@ def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callabl
         return None
     if cpp_compiler() is None:
         raise EagerDecompError(
-            "inductor_hook compiles C++, and no C++ compiler is installed: install g++ or name one in the environment variable CXX"
+            "inductor_hook needs a C++ compiler, and none was found. Install g++, or set the environment variable CXX to a compiler"
         )
     # Loops for one thread alone are faster on one; others run on as many as the call has.
     threads = {"cpp.threads": 1, "cpp.dynamic_threads": False} if torch.get_num_threads() == 1 else {"cpp.dynamic_threads": True}

@@ -13,7 +13,7 @@ from eagerdecomp.cli.commands import COMMANDS
 from eagerdecomp.cli.commands.colour import painted
 from eagerdecomp.cli.commands.command import FAILED, INTERRUPTED, Command
 from eagerdecomp.cli.front import handle_without_command, top_parser
-from eagerdecomp.errors import EagerDecompError, OpSetError, PlanError
+from eagerdecomp.errors import ArgumentError, EagerDecompError, OpSetError, PlanError
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
 from eagerdecomp.host.run_script import ScriptNotFound
 
@@ -37,9 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Command = args.command
     try:
         return command.run(args)
-    except (UsageError, OpSetError, PlanError, ScriptNotFound) as error:
+    except (ArgumentError, OpSetError, PlanError, ScriptNotFound) as error:
         _report(command, error, words)
-        return error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
+        exit_code = error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
+        if exit_code == USAGE_ERROR:
+            print(f"  see more: eagerdecomp {command.name} --help", file=sys.stderr)
+        return exit_code
     except EagerDecompError as error:
         _report(command, error, words)
         return FAILED

@@ -17,6 +17,7 @@ from string import Template
 import torch
 from torch import Tensor
 
+from eagerdecomp.errors import ArgumentError
 from eagerdecomp.host.atomic_file import write_text
 
 __all__ = ["DEVICE_FILES", "FILES", "ScaffoldError", "requirement", "write_project"]
@@ -70,7 +71,7 @@ ${name} = "${name}:install"
 """
 
 
-class ScaffoldError(Exception):
+class ScaffoldError(ArgumentError):
     """A project that cannot be written: its name will not do, or something is in its place."""
 
 
@@ -90,7 +91,7 @@ def write_project(name: str, folder: Path, device: str | None = None) -> list[Pa
     written = []
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ScaffoldError(f"{folder} exists and is not an empty folder: choose another with --dir")
+            raise ScaffoldError(f"{folder} exists and is not an empty folder. Choose another with --dir")
         for target, template in (FILES if device is None else DEVICE_FILES).items():
             path = folder / Template(target).substitute(values)
             text = (templates / template).read_text(encoding="utf-8") if template else ""
@@ -98,33 +99,35 @@ def write_project(name: str, folder: Path, device: str | None = None) -> list[Pa
             write_text(path, Template(text).substitute(values))
             written.append(path)
     except OSError as error:
-        raise ScaffoldError(f"{error.filename or folder}: cannot be written: {error.strerror}") from None
+        raise ScaffoldError(f"{error.filename or folder}: cannot write this file: {error.strerror}") from None
     return written
 
 
 def _check_name(name: str) -> None:
     if not re.fullmatch("[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?", name) or keyword.iskeyword(name):
-        raise ScaffoldError(f"{name!r} cannot be a package's name: take letters, digits and _, a letter first, and no keyword")
+        raise ScaffoldError(
+            f"{name!r} cannot name a Python package. Use letters, digits and _, starting with a letter, and no keyword"
+        )
     if len(name) > _LONGEST:
-        raise ScaffoldError(f"{name!r} is longer than {_LONGEST} letters: choose a shorter name")
+        raise ScaffoldError(f"the name {name!r} is longer than {_LONGEST} letters. Choose a shorter one")
     if name in ("tests", "build", "dist") or name in sys.stdlib_module_names:
-        raise ScaffoldError(f"{name!r} is the name of something else in Python projects: choose another")
+        raise ScaffoldError(f"the name {name!r} is taken by the standard library or by project tools. Choose another")
     found = importlib.util.find_spec(name)
     if found is not None and found.origin is not None:
-        raise ScaffoldError(f"there is a module {name!r} already, {found.origin}: choose another name")
+        raise ScaffoldError(f"a module {name!r} is installed already: {found.origin}. Choose another name")
 
 
 def _check_device(device: str) -> None:
     if not re.fullmatch("[a-z]([a-z_]*[a-z])?", device) or keyword.iskeyword(device):
-        raise ScaffoldError(f"{device!r} cannot be a device's name: take small letters and _, letters at both ends, and no keyword")
+        raise ScaffoldError(f"{device!r} cannot name a device. Use lowercase letters, with _ between them, and no keyword")
     if len(device) > _LONGEST:
-        raise ScaffoldError(f"{device!r} is longer than {_LONGEST} letters: choose a shorter name")
+        raise ScaffoldError(f"the name {device!r} is longer than {_LONGEST} letters. Choose a shorter one")
     if device == "privateuseone" or _is_device(device):
-        raise ScaffoldError(f"torch has a device {device!r} already: choose another name")
+        raise ScaffoldError(f"torch has a device {device!r} already. Choose another name")
     # torch makes `torch.NAME`, `Tensor.NAME()`, `Tensor.is_NAME` and `Module.NAME()` for a device, over nothing that is there.
     for owner, taken in ((torch, device), (Tensor, device), (Tensor, f"is_{device}"), (torch.nn.Module, device)):
         if hasattr(owner, taken):
-            raise ScaffoldError(f"{device!r} cannot be a device's name: torch has a {owner.__name__}.{taken} already")
+            raise ScaffoldError(f"{device!r} cannot name a device: {owner.__name__}.{taken} exists already. Choose another name")
 
 
 def _is_device(name: str) -> bool:

@@ -84,7 +84,8 @@ def reached(backend: Backend) -> Iterator[None]:
         if error is not None:
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise ConformanceError(
-                f"no tensor can be copied to {device} and back, which needs empty_strided, copy_ and as_strided: {reason}"
+                f"a tensor does not survive a copy to {device} and back: {reason}. Register empty_strided, copy_ and as_strided "
+                "for it"
             ) from error
         yield
 
@@ -107,7 +108,7 @@ def _there_and_home(device: str) -> Exception | None:
         sent = torch.arange(6.0, device="cpu").view(2, 3).t()[1:]
         back = home(given([sent], {}, device).args[0])
         if not torch.equal(back, sent):
-            raise ValueError(f"{sent.tolist()} has become {back.tolist()}")
+            raise ConformanceError(f"{sent.tolist()} came back as {back.tolist()}")
     return caught.error
 
 

@@ -35,10 +35,12 @@ def read_manifest(path: str | Path) -> dict[str, str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConformanceError(f"{path}: no such file; eagerdecomp conformance --write-absences FILE writes one") from None
+        raise ConformanceError(
+            f"{path}: no such file. Write one with: eagerdecomp conformance MODULE:BACKEND --write-absences FILE"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConformanceError(f"{path}: cannot be read: {reason}") from None
+        raise ConformanceError(f"{path}: cannot read this file: {reason}") from None
     return parse_manifest(text, str(path))
 
 
@@ -55,9 +57,9 @@ def parse_manifest(text: str, source: str = "manifest") -> dict[str, str]:
         entry, _, reason = line.partition("#")
         names = entry.split()
         if len(names) > 1:
-            raise ConformanceError(f"{source}:{number}: write one op a line, and the reason behind #, not {line.strip()!r}")
+            raise ConformanceError(f"{source}:{number}: expected one op, and a reason after #, not {line.strip()!r}")
         if names and names[0] in declared:
-            raise ConformanceError(f"{source}:{number}: {names[0]} is declared twice; leave one line out")
+            raise ConformanceError(f"{source}:{number}: {names[0]} is declared twice. Remove one of the lines")
         declared.update(dict.fromkeys(names, reason.strip()))
     return declared
 

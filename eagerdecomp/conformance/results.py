@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.errors import ConformanceError, OpSetError
+from eagerdecomp.errors import ConformanceError, OpLookupError, OpSetError
 from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = ["STATES", "Consequence", "Failure", "Opening", "Report", "State", "Verdict"]
@@ -25,7 +25,7 @@ State = Literal["right", "wrong", "absent", "not exercised"]
 #: The states, what matters most first.
 STATES: tuple[State, ...] = ("wrong", "right", "not exercised", "absent")
 
-_WRITTEN_BY = "as eagerdecomp conformance --json writes one"
+_WRITE_ONE = "Write one with: eagerdecomp conformance MODULE:BACKEND --json FILE"
 
 #: Raised when a field changes its meaning; reports of other versions are refused.
 FORMAT = 1
@@ -186,7 +186,7 @@ class Report:
         for one in self.results:
             if str(one.op) == name:
                 return one
-        raise KeyError(f"this run has no verdict on {name}")
+        raise OpLookupError(f"the report has no verdict on {name}: it was not among the ops of that run")
 
     def __str__(self) -> str:
         counts = ", ".join(f"{number} {state}" for state, number in self.counts.items() if number)
@@ -208,16 +208,16 @@ class Report:
         try:
             data = json.loads(text)
             if not isinstance(data, dict) or "results" not in data:
-                raise ConformanceError(f"not a conformance report, {_WRITTEN_BY}: run it again")
+                raise ConformanceError(f"this is not a conformance report (it has no results). {_WRITE_ONE}")
             if data.get("format") != FORMAT:
                 raise ConformanceError(
-                    f"a conformance report of format {data.get('format')}; this version reads format {FORMAT}: run it again"
+                    f"this conformance report has format {data.get('format')}, and this version reads format {FORMAT}. {_WRITE_ONE}"
                 )
             return _report(data)
         except ConformanceError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            words = f"not a conformance report, {_WRITTEN_BY} ({type(error).__name__}: {error}): run it again"
+            words = f"this is not a conformance report ({type(error).__name__}: {error}). {_WRITE_ONE}"
             raise ConformanceError(words) from None
 
 
@@ -261,4 +261,4 @@ def _state(text: str) -> State:
     for state in STATES:
         if state == text:
             return state
-    raise ValueError(f"no state is called {text!r}")
+    raise ConformanceError(f"this conformance report holds an unknown state, {text!r}. {_WRITE_ONE}")

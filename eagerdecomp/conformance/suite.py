@@ -23,7 +23,7 @@ from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.trial import Effort, Found, Trial, exercised, found_again, hash_of, is_random, properties_of, shown
 from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_processes, survives
-from eagerdecomp.errors import OpSetError
+from eagerdecomp.errors import ArgumentError, OpSetError
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.call_text import call_text, tensor_text
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, resolve_ops
@@ -105,14 +105,14 @@ def run_conformance(
     Interrupted (Ctrl-C), it reports what is known by then; `Report.interrupted` says so.
 
     Raises:
-        ValueError: for a profile that there is not, or less than one process.
+        ArgumentError: for an unknown profile, or less than one process.
         OpSetError: for an op in `ops` that is no op of this torch.
         ConformanceError: where no tensor can be copied to the backend's device and back.
     """
     if profile not in PROFILES:
-        raise ValueError(f"no profile is called {profile!r}; choose from {', '.join(PROFILES)}")
+        raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, not {profile!r}")
     if processes is not None and processes < 1:
-        raise ValueError(f"processes must be a number from 1 on, not {processes}")
+        raise ArgumentError(f"processes must be a number from 1 up, not {processes}")
     given, backend = backend, as_backend(backend)
     started = time.monotonic()
     run = _Run(backend, profile, seed, named or named_backend(backend, (), given))
@@ -176,7 +176,7 @@ def check_again(backend: Backend, op: OpLike, prop: str, choices: Sequence[int])
     overload = resolve_ops([op])[0]
     spec = spec_of(overload)
     if spec is None:
-        raise OpSetError(f"nothing is known to try {overload} with; give a call of your own to check_call(backend, op, args)")
+        raise OpSetError(f"the suite has no example call of {overload}. Check one of your own: check_call(backend, op, args)")
     with reached(backend):
         return shown(kernel_of(backend, overload), spec, _property(spec, prop), choices)
 

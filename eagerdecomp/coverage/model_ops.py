@@ -129,8 +129,8 @@ def model_calls(
     """
     if isinstance(factory, torch.nn.Module):
         raise PlanError(
-            f"the model is given as a function that makes it and its inputs, not as {type(factory).__name__} itself: "
-            "write model=lambda: (module, (x,)); a module made inside is planned without its weights taking memory"
+            f"model must be a function that returns a module and its inputs, not a {type(factory).__name__}. Write "
+            "model=lambda: (module, (x,)). A module made inside the function takes no memory for its weights"
         )
     found = ModelCalls()
     kept = kept_of(planner.backend)
@@ -162,7 +162,7 @@ def model_calls(
                 break
     found.notes += new_notes
     if not found.counts:
-        raise PlanError("the model calls no operator, so there is nothing to plan: give one that computes, and its inputs")
+        raise PlanError("the model calls no operator, so there is nothing to plan. Pass a model that computes, with its inputs")
     return found
 
 
@@ -178,7 +178,8 @@ def _run(step: Callable[[], None], found: ModelCalls, number: int, observed: _Li
             found.notes.append(f"run {number} of the step fails, so the plan is of those before it: {words}")
         elif not observed.counts or not isinstance(error, RuntimeError):
             raise PlanError(
-                f"the model fails on fake tensors, which have shapes and no values: {words}; fix it, or plan(ops=...)"
+                f"the model fails on fake tensors, which have shapes and no values: {words}. Fix the model, or name its ops: "
+                "plan(ops=...)"
             ) from error
         else:
             found.stopped = f"the model stopped on fake tensors, so what comes after is not in the plan: {words}"
@@ -196,8 +197,8 @@ def _step_of(made: Any, gradients: _Gradients) -> tuple[Callable[[], None], int]
         step: Callable[[], None] = made
         return step, _RUNS
     raise PlanError(
-        f"the factory gave {type(made).__name__}: it must give a module and its inputs, `return model, (x,)`, or a function of no "
-        "arguments that does a step"
+        f"the model function returned {type(made).__name__}. Return a module and its inputs, `return model, (x,)`, or a function "
+        "without arguments that runs a step"
     )
 
 

@@ -90,7 +90,7 @@ def opinfos() -> list[Any]:
     try:
         from torch.testing._internal.common_methods_invocations import op_db
     except ImportError as error:
-        raise PlanError(f"an allowlist needs what torch's own tests need: pip install {error.name}") from None
+        raise PlanError(f"an allowlist needs a package that torch's own tests import. Run: pip install {error.name}") from None
     return [info for info in op_db if not info.name.startswith("jiterator")]  # those compile CUDA source
 
 

@@ -12,7 +12,7 @@ from eagerdecomp.coverage.html import Sheet, page
 from eagerdecomp.coverage.next_kernels import Kernel
 from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.coverage.routes import Route
-from eagerdecomp.errors import PlanError, ops_line
+from eagerdecomp.errors import ArgumentError, OpLookupError, PlanError, ops_line
 
 __all__ = ["Comparison", "Plan", "REQUIREMENTS"]
 
@@ -95,7 +95,7 @@ class Plan:
         """The plan of one op, by its name or overload."""
         found = next((one for one in self.ops if one.op == str(op)), None)
         if found is None:
-            raise KeyError(f"{op} is not in the plan of {self.subject}")
+            raise OpLookupError(f"{op} is not in the plan of {self.subject}: `[one.op for one in plan.ops]` lists its ops")
         return found
 
     def with_status(self, *statuses: str) -> tuple[OpPlan, ...]:
@@ -123,7 +123,7 @@ class Plan:
             ValueError: for another requirement.
         """
         if require not in REQUIREMENTS:
-            raise ValueError(f"require must be one of {', '.join(REQUIREMENTS)}, not {require!r}")
+            raise ArgumentError(f"require must be one of {', '.join(REQUIREMENTS)}, not {require!r}")
         bad = ("partly", "missing", "outside", *(("unknown",) if require == "known" else ()))
         gradients = ("partly", "missing") if require == "gradients" else ()
         return tuple(one for one in self.ops if one.required and (one.status in bad or one.gradient in gradients))
@@ -238,7 +238,7 @@ class Plan:
             return cls(*names, ops, kernels, data["bound"], to_close, for_gradients, stopped, notes, data["seconds"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             words = f"{type(error).__name__}: {error}"
-            raise PlanError(f"not a plan, as eagerdecomp plan --json writes one ({words}): make it again") from None
+            raise PlanError(f"this is not a plan ({words}). Write one with: eagerdecomp plan --json FILE") from None
 
     def to_html(self, beside: Sequence[Plan] = ()) -> str:
         """Return an HTML page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address.

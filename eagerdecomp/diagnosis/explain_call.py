@@ -85,23 +85,22 @@ def one_overload(op: OpLike, args: Sequence[Any] = (), kwargs: Mapping[str, Any]
         try:
             name = resolve_packet(packet, args, kwargs or {}) or "default"
         except (RuntimeError, OverflowError):
-            raise OpSetError(f"no overload of {_op_name(op)} takes these arguments; {_schemas(found)}") from None
+            raise OpSetError(f"no overload of {_op_name(op)} takes these arguments. {_schemas(found)}") from None
         found = [one for one in found if one._overloadname == name] or found
     else:
         found = [one for one in found if one._overloadname == "default"] or found
     if len(found) > 1 and not isinstance(op, OpOverload):
-        raise OpSetError(f"{_op_name(op)} has several overloads: name one of {', '.join(map(str, found))}")
+        raise OpSetError(f"{_op_name(op)} has several overloads. Name one of {', '.join(map(str, found))}")
     return found[0]
 
 
 def _schemas(overloads: Sequence[OpOverload]) -> str:
     """The schemas of overloads in words, a line each where there are several; those that write to `out` are counted."""
     fields = [one for one in overloads if not any(argument.is_out for argument in one._schema.arguments)]
-    others = [f"{len(overloads) - len(fields)} with out="] if len(fields) < len(overloads) else []
+    others = [f"{len(overloads) - len(fields)} more with out="] if len(fields) < len(overloads) else []
     between = "\n  " if len(fields) > 1 else " "
-    return "; ".join(
-        [f"there {'are' if len(fields) > 1 else 'is'}" + "".join(between + _signature(one) for one in fields), *others]
-    )
+    shown = f"The overload{'s are' if len(fields) > 1 else ' is'}" + "".join(between + _signature(one) for one in fields)
+    return "; ".join([shown, *others])
 
 
 def _signature(op: OpOverload) -> str:
@@ -140,7 +139,7 @@ def _explain(
         return Explanation(call="", verdict=_verdict_of_op(planner, op), rules=_ways(planner, op, ()), **fields)
     fault = _misfit(op, args, kwargs)
     if fault:
-        raise OpSetError(f"{op} does not take these arguments: {fault}; it is {op._schema}")
+        raise OpSetError(f"{op} does not take these arguments: {fault}. Its schema is {op._schema}")
     values, named = copied(op, args, kwargs)  # not every write is in the schema (running statistics of batch norm)
     every = arguments_of(op, values, named)
     fields["call"] = describe_call(op, args, dict(kwargs))

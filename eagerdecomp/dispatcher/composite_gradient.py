@@ -186,8 +186,8 @@ def _prove(op: OpOverload, proven: set[OpOverload], call: Call, again: Tensor) -
     with torch.no_grad(), no_current_modes():
         if not torch.allclose(first.cpu().double(), again.detach().cpu().double(), rtol=0.05, atol=1e-3, equal_nan=True):
             raise OpSetError(
-                f"keep: the kernel for {op} draws other random numbers than PyTorch's composition of it by the same generator, of "
-                "which its gradient is made: take the op out of keep and of the set, or keep what it is made of"
+                f"keep: the kernel for {op} draws other random numbers than PyTorch's composite does, from which the gradient is "
+                "computed. Remove the op from keep= and from the set, or keep the ops that the composite calls"
             )
         if first.numel() >= _TELLING:
             proven.add(op)

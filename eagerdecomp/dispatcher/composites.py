@@ -128,7 +128,7 @@ def kept_of(backend: Backend, keep: Iterable[OpLike] = (), *, tracing: bool = Fa
     for op in filter(is_composite, resolve_ops(keep)):
         why_not = _why_not(op)
         if why_not:
-            raise OpSetError(f"keep: {op} {why_not}, so eager has to decompose it")
+            raise OpSetError(f"keep: {op} cannot be kept whole, because it {why_not}. Remove it from keep=")
         found[op] = None
     for op in backend.ops:
         implied = (op not in core and not facts_of(op).draws_unlike_parts) or op in backend.kernels
@@ -144,9 +144,9 @@ def _why_not(op: OpOverload) -> str:
     """Why a composite cannot reach a backend whole; "" where it can."""
     facts = facts_of(op)
     if facts.returns_alias:
-        return "returns a view of its argument, which autograd has to know as one"
+        return "returns a view of its argument, which autograd must see"
     if facts.changes_metadata or facts.about_autograd:
-        return "changes what a tensor is, and not its values"
+        return "changes what a tensor is, not its values"
     if len(facts.mutated) > 1 or (facts.mutated and not (facts.is_inplace or facts.is_out)):
         return "writes to several arguments"
     if is_plumbing_name(str(op)) or not any("Tensor" in str(returned.type) for returned in op._schema.returns):
@@ -226,11 +226,18 @@ def _install(op: OpOverload, device_type: str, user: object) -> None:
         return
     key = device_key(device_type)
     if key is None:
-        raise OpSetError(f"keep: torch knows no device type {device_type!r}, on which {op} could be kept")
+        raise OpSetError(
+            f"keep: torch has no device type {device_type!r}, so {op} cannot be kept there. Correct device_type= of the backend"
+        )
     if device_type == "meta":
-        raise OpSetError(f"keep: torch takes {op} apart on 'meta', where it lets nobody register a kernel for a composite")
+        raise OpSetError(
+            f"keep: torch accepts no kernel for the composite {op} on 'meta'. Remove it from keep=, or use another device"
+        )
     if has_kernel(op, f"Autograd{key}") and not falls_through(op, f"Autograd{key}"):
-        raise OpSetError(f"keep: someone else has registered a kernel for {op} at Autograd{key}, which takes every call of it")
+        raise OpSetError(
+            f"keep: a kernel of another library for {op} at Autograd{key} takes every call. Remove that kernel, or the op from "
+            "keep="
+        )
     kernels = {f"Autograd{key}": _kernel(op), key: _native(op)}
     if has_kernel(op, key):  # the device's own, for which autograd leaves the op whole: by its formula, or without a gradient
         del kernels[key]

@@ -17,6 +17,7 @@ from eagerdecomp._torch.dynamo import compiled_by, left_whole, skipped_by_dynamo
 from eagerdecomp._torch.modes import mode_stack, no_current_modes, pop_mode, push_mode
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
 from eagerdecomp.dispatcher.composites import CompositeMode, Kept
+from eagerdecomp.errors import ArgumentError
 from eagerdecomp.frontends.graph_lowering import AT_RUN_TIME, lower
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, CompileHook
@@ -81,7 +82,7 @@ def dynamo_backend(
     Raises:
         OpSetError: for an unknown op name, or an op that cannot be kept.
         RuleError: for two rules for one op.
-        ValueError: for a `verify` that is neither of the two, and for `whole_graphs` with `verify` or without a hook.
+        ArgumentError: for a `verify` that is neither of the two, and for `whole_graphs` with `verify` or without a hook.
 
     Examples:
         >>> import torch
@@ -94,7 +95,9 @@ def dynamo_backend(
     """
     mode = _Compiled(supported_ops, rules=rules, cache=cache, keep=keep, on_unsupported=on_unsupported, verify=verify)
     if whole_graphs and (mode.backend.compile is None or verify is not None):
-        raise ValueError("whole_graphs=True needs a backend with a compile hook, and no verify=")
+        raise ArgumentError(
+            "whole_graphs=True needs a backend with a compile hook, and excludes verify=. Pass Backend(compile=...)"
+        )
     return DynamoBackend(mode, whole_graphs)
 
 

@@ -47,7 +47,7 @@ _lock = free_in_child(threading.RLock())
 
 _EFFICIENT_ZEROS = str(EFFICIENT_ZEROS)
 
-_GIVE_KERNEL = "register one, give it to the Backend (kernels=), or take the op out of the set"
+_GIVE_KERNEL = "Register a kernel with torch, pass one in Backend(kernels=), or remove the op from the set"
 
 
 def install(
@@ -100,21 +100,23 @@ def install(
     if isinstance(device, torch.device):
         device = device.type
     if device is None:
-        raise InstallError('no device is named to install for: install(backend, "cpu"), or give a Backend with device_type=')
+        raise InstallError('install() needs a device type. Pass it, as in install(backend, "cpu"), or make a Backend(device_type=)')
     key = device_key(device) if isinstance(device, str) and device != "meta" else None
     if key is None:
         raise InstallError(
-            f"{device!r} is no type of device with kernels that torch knows; write its type alone, and rename PrivateUse1 first:"
-            " torch.utils.rename_privateuse1_backend"
+            f"{device!r} is not a device type that torch can have kernels for. Pass a type without an index, such as 'cuda'. For "
+            "a device "
+            "of your own, call torch.utils.rename_privateuse1_backend(name) first"
         )
     if not is_available(device):
         raise InstallError(
-            f"this machine, or this build of torch, has no {device} device: torch.{device}.is_available() is False. Install where"
-            ' there is one, or on "cpu"; EagerDecompMode(ops) needs no device of its own'
+            f"there is no {device} device: torch.{device}.is_available() is False on this machine or with this build of torch. "
+            "Install on "
+            '"cpu", or use EagerDecompMode(ops), which needs no device of its own'
         )
     with _lock:
         if device in _installed:
-            raise InstallError(f"{device!r} has {_installed[device]!r} already: call remove() on its handle first")
+            raise InstallError(f"{_installed[device]!r} is installed for {device!r} already. Call remove() on its handle first")
         made = _installed[device] = Installation(given, device, key, rules, cache, keep, as_verify(verify))
     return made
 
@@ -301,8 +303,9 @@ class Installation:
                 # As `complex.default`, which torch composes of the `complex.out` that a rule makes of it.
                 text = dotted(name)
                 raise InstallError(
-                    f"{text} leads back to itself on {self.device_type!r}: an op of the set that it reaches has no kernel of the"
-                    f" device's own, and torch's calls {text}; {_GIVE_KERNEL}"
+                    f"{text} calls itself without end on {self.device_type!r}. It reaches an op of the set for which the device "
+                    "has no "
+                    f"kernel, and torch's own calls {text} again. {_GIVE_KERNEL}"
                 ) from None
             finally:
                 if native is not None:
@@ -317,7 +320,7 @@ class Installation:
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             raise InstallError(
-                f"{dotted(name)} is in {self.backend.ops!r}, but {self.device_type!r} has no kernel for it; {_GIVE_KERNEL}"
+                f"{dotted(name)} is in {self.backend.ops!r}, but {self.device_type!r} has no kernel for it. {_GIVE_KERNEL}"
             )
 
         return skipped_by_dynamo(kernel)

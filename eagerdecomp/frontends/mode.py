@@ -11,7 +11,7 @@ from eagerdecomp._torch.ops import HigherOrderOperator
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import CompositeMode, kept_of
-from eagerdecomp.errors import ArgumentError
+from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.frontends.preflight import Preflight
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
@@ -110,9 +110,12 @@ class EagerDecompMode(CompositeMode):
     ) -> None:
         super().__init__()
         if preflight and on_unsupported == "fallback":
-            raise ArgumentError('preflight=True refuses what on_unsupported="fallback" would run natively: ask for one of them')
+            raise ArgumentError(
+                'preflight=True and on_unsupported="fallback" exclude each other: the first raises for gradients without a route, '
+                "the second runs them natively. Pass one of them"
+            )
         if not isinstance(preflight, bool):
-            raise ArgumentError(f"preflight={preflight!r}: give True or False")
+            raise ArgumentTypeError(f"preflight must be True or False, not {preflight!r}")
         keep = resolve_ops(keep)
         backend, rules = as_backend(supported_ops, kernels, keep), tuple(index_rules(rules).values())
         spec = as_verify(verify)

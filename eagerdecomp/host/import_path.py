@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any
 
+from eagerdecomp.errors import ArgumentError
 from eagerdecomp.host.source_lines import fault_in_words
 
 __all__ = ["USAGE_ERROR", "UsageError", "object_of"]
@@ -16,7 +17,7 @@ __all__ = ["USAGE_ERROR", "UsageError", "object_of"]
 USAGE_ERROR = 2
 
 
-class UsageError(Exception):
+class UsageError(ArgumentError):
     """A request that cannot be carried out: reported on stderr in a line or two, with exit code 2, or the one that it is given."""
 
     def __init__(self, words: str, exit_code: int = USAGE_ERROR) -> None:
@@ -33,21 +34,21 @@ def object_of(option: str, spec: str) -> Any:
     named = f"{option} {spec}".strip()
     module_name, _, name = spec.partition(":")
     if not module_name or not name:
-        raise UsageError(f"{named}: a module and a name in it belong here; write module:name")
+        raise UsageError(f"{named}: expected a module and a name in it, as in my_module:BACKEND")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:  # the module is the user's, and may raise anything
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            where = "modules are looked for in this directory, and where Python finds those that are installed"
-            raise UsageError(f"{named}: cannot be imported: {error}; {where}") from None
-        raise UsageError(f"{named}: {module_name} was found, but importing it fails: {fault_in_words(error)}") from error
+            where = "Python looks in the current directory and among the installed packages"
+            raise UsageError(f"{named}: cannot import {module_name}: {error}. {where}") from None
+        raise UsageError(f"{named}: importing {module_name} raises {fault_in_words(error)}. Fix that first") from error
     for part in name.split("."):
         inside = [known for known in dir(found) if not known.startswith("_")]
         found = getattr(found, part, None)
         if found is None:
             close = difflib.get_close_matches(part, inside, n=3)
-            hint = f"; did you mean {', '.join(close)}?" if close else f"; it has {', '.join(inside[:8]) or 'no public names'}"
-            raise UsageError(f"{named}: {module_name} has no {name}{hint}")
+            hint = f"Did you mean {', '.join(close)}?" if close else f"It has {', '.join(inside[:8]) or 'no public names'}"
+            raise UsageError(f"{named}: {module_name} has no {name}. {hint}")
     return found

@@ -17,6 +17,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from eagerdecomp.errors import EagerDecompError
+
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
@@ -27,7 +29,7 @@ Entering: TypeAlias = "Callable[[], AbstractContextManager[object]]"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-class ScriptNotFound(Exception):
+class ScriptNotFound(EagerDecompError):
     """There is no such script or module to run."""
 
 

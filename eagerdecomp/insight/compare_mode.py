@@ -20,7 +20,7 @@ from eagerdecomp._torch.tensors import desugars_first, lazy_bits_visible
 from eagerdecomp.dispatcher.composites import CompositeMode
 from eagerdecomp.eager.compare import Difference, difference, is_arbitrary, written_inputs
 from eagerdecomp.eager.observe import Caught, Observed, observed
-from eagerdecomp.errors import OpSetError, UnsupportedOpError
+from eagerdecomp.errors import ArgumentError, UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines, places_in_words
@@ -136,9 +136,9 @@ class Comparing(CompositeMode):
         self._made = [_made(one) for one in (first, second)]
         for backend in self._made:
             if backend is not None and backend.device_type not in (None, "cpu"):
-                raise ValueError(
-                    f"{backend!r} is of {backend.device_type!r}: only backends on the CPU are compared; verify= checks calls on a "
-                    "device of its own while they run"
+                raise ArgumentError(
+                    f"compare runs both sides on the CPU, and {backend!r} is for {backend.device_type!r}. To check calls on a "
+                    'device, pass verify="cpu" to its mode or to install()'
                 )
         self._modes = [
             None if one is None else EagerDecompMode(one, cache=ProgramCache(), rules=rules, on_unsupported=on_unsupported)
@@ -266,14 +266,14 @@ def _made(side: Side) -> Backend | None:
     """The backend that a side names; None for plain eager.
 
     Raises:
-        OpSetError: for any other name.
+        ArgumentError: for any other name.
     """
     if not isinstance(side, str):
         return as_backend(side)
     if side == "native":
         return None
-    close = "; did you mean 'native'?" if difflib.get_close_matches(side, ["native"]) else ""
-    raise OpSetError(f"not a side to compare: {side!r}; give a Backend, an op set, or 'native' for plain eager{close}")
+    close = " Did you mean 'native'?" if difflib.get_close_matches(side, ["native"]) else ""
+    raise ArgumentError(f"a side to compare must be a Backend, an op set, or 'native' for plain eager, not {side!r}.{close}")
 
 
 def _names(made: Sequence[Backend | None]) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.errors import OpSetError
+from eagerdecomp.errors import ArgumentTypeError, OpSetError
 from eagerdecomp.ops.kernel_costs import CostOf, Costs, cost_function
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, resolve_ops
 from eagerdecomp.ops.schema import facts_of
@@ -87,13 +87,15 @@ class Backend:
         costs: Costs | None = None,
     ) -> None:
         if not isinstance(name, str):
-            raise OpSetError(f"Backend(name=) must be a string, not {name!r}")
+            raise ArgumentTypeError(f"a backend's name must be a string, not {name!r}")
         if device_type is not None and not isinstance(device_type, str):
-            raise OpSetError(f'backend {name!r}: device_type= must be the name of a device type such as "cpu", not {device_type!r}')
+            raise ArgumentTypeError(
+                f'backend {name!r}: device_type must be the name of a device type such as "cpu", not {device_type!r}'
+            )
         op_set = as_op_set(ops)
         if compile is not None and not callable(compile):
-            raise OpSetError(
-                f"backend {name!r}: compile= must be a function of a graph and of example inputs, such as "
+            raise ArgumentTypeError(
+                f"backend {name!r}: compile must be a function of a graph and of example inputs, such as "
                 f"eagerdecomp.inductor_hook, not {compile!r}"
             )
         object.__setattr__(self, "name", name)
@@ -110,20 +112,21 @@ class Backend:
 def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict[OpOverload, Kernel]:
     found: dict[OpOverload, Kernel] = {}
     if not isinstance(kernels, Mapping):
-        raise OpSetError(f"backend {name!r}: kernels are a mapping of ops to the functions for them, not {kernels!r}")
+        raise ArgumentTypeError(f"backend {name!r}: kernels must be a mapping from operators to functions, not {kernels!r}")
     for given, kernel in kernels.items():
         if not callable(kernel):
-            raise OpSetError(f"backend {name!r}: the kernel for {given} must be a function of the op's arguments, not {kernel!r}")
+            raise ArgumentTypeError(f"backend {name!r}: the kernel for {given} must be a function, not {kernel!r}")
         meant_by = resolve_ops([given])
         for op in meant_by:
             among = f" (one of the {len(meant_by)} overloads of {given})" if len(meant_by) > 1 else ""
             if op not in ops:
-                either = "name the overload that it is for, or " if among else ""
+                cure = "Name the overload that the kernel is for, or add" if among else "Add"
                 raise OpSetError(
-                    f"backend {name!r}: a kernel is given for {op}{among}, which is not in {ops!r}; {either}add it to the set"
+                    f"backend {name!r}: the kernel for {op}{among} would never run, because {ops!r} does not have the op. "
+                    f"{cure} the op to the set"
                 )
             if op in found:
-                raise OpSetError(f"backend {name!r}: two kernels are given for {op}{among}; leave one of them out")
+                raise OpSetError(f"backend {name!r}: two kernels are given for {op}{among}: remove one of them")
             found[op] = kernel
     # A packet's kernel may be meant for some of its overloads: not for `out=`.
     meant: dict[int, list[OpOverload]] = {}

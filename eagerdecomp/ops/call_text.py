@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.errors import ArgumentError
+
 __all__ = ["CallTextError", "SHORT_DTYPES", "call_text", "describe_call", "parse_call", "tensor_text", "value_text"]
 
 #: Dtypes as PyTorch's listings of graphs spell them; one that is not here by its own name.
@@ -59,7 +61,7 @@ _BRACKETS = re.compile(_QUOTED + r"|['\"].*|[\[\](){}#]", re.DOTALL)
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
 
-class CallTextError(ValueError):
+class CallTextError(ArgumentError):
     """The text of a call cannot be read; the message says where and why."""
 
 
@@ -107,18 +109,24 @@ class _Reader:
             tree = ast.parse(source, mode="eval").body
         except SyntaxError as error:
             why = error.msg or "cannot be read"
-            why = "a comma is missing" if "forgot a comma" in why else re.split(r"[.,] perhaps", why, flags=re.IGNORECASE)[0]
+            why = (
+                "a comma is missing between two arguments"
+                if "forgot a comma" in why
+                else re.split(r"[.,] perhaps", why, flags=re.IGNORECASE)[0]
+            )
             raise self._fault((error.offset or 1) - 1, why) from None
         except (ValueError, MemoryError, RecursionError):
-            raise CallTextError("is too long or too deeply nested to be read, or holds what no text does") from None
+            raise CallTextError(
+                "the text is too long, too deeply nested, or holds characters that Python does not read: shorten it"
+            ) from None
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.end_col_offset != len(self._bytes):
-            raise CallTextError("cannot be read as the arguments of one call, such as f32[8, 64], 2, dim=1")
+            raise CallTextError("the text is not the arguments of one call: write them like f32[8, 64], 2, dim=1")
         named: dict[str, Any] = {}
         for keyword in tree.keywords:
             if keyword.arg is None:
-                raise self._fault_at(keyword.value.col_offset, "arguments are given by position or name, not by **")
+                raise self._fault_at(keyword.value.col_offset, "** is not read: write each argument by position or by name")
             if keyword.arg in named:
-                raise self._fault_at(keyword.col_offset, f"{keyword.arg} is given twice")
+                raise self._fault_at(keyword.col_offset, f"the argument {keyword.arg} is given twice: remove one")
             named[keyword.arg] = self._value(keyword.value)
         return [self._value(node) for node in tree.args], named
 
@@ -129,17 +137,19 @@ class _Reader:
             if match[0] in _CLOSING:
                 opened.append(match.start())
             elif match[0] == "#":
-                raise self._fault_in_text(match.start(), "a call has no comments")
+                raise self._fault_in_text(match.start(), "comments are not read: remove the # and what follows")
             elif match[0] in "])}":
                 if not opened:
-                    raise self._fault_in_text(match.start(), f"{match[0]!r} was never opened")
+                    raise self._fault_in_text(match.start(), f"this {match[0]!r} closes no bracket: remove it, or open one before")
                 due = _CLOSING[self._text[opened[-1]]]
                 if match[0] != due:
                     begun = f"{self._text[opened[-1]]!r} at column {opened[-1] + 1}"
-                    raise self._fault_in_text(match.start(), f"{due!r} is due, for the {begun}")
+                    raise self._fault_in_text(match.start(), f"expected {due!r}, which closes the {begun}")
                 opened.pop()
         if opened:
-            raise self._fault_in_text(opened[-1], f"{self._text[opened[-1]]!r} is never closed")
+            raise self._fault_in_text(
+                opened[-1], f"this {self._text[opened[-1]]!r} is not closed: add the {_CLOSING[self._text[opened[-1]]]!r}"
+            )
 
     def _filled(self, match: re.Match[str]) -> str:
         if match[0][0] != "[":
@@ -173,11 +183,11 @@ class _Reader:
         if isinstance(node, ast.Call) and self._name(node.func) in _LAYOUTS and 1 <= len(node.args) <= 2 and not node.keywords:
             return self._sparse(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
-            raise self._fault_at(node.func.end_col_offset, "strides stand in brackets, as in f32[4, 4][1, 4]")
+            raise self._fault_at(node.func.end_col_offset, "strides go in brackets: write f32[4, 4][1, 4]")
         name = self._name(node)
         if name in _NAMES:
             return _NAMES[name]
-        raise self._fault_at(node.col_offset, "not a tensor such as f32[8, 64], a literal, or a name of torch's")
+        raise self._fault_at(node.col_offset, "only tensors such as f32[8, 64], literals, and names such as torch.float16 are read")
 
     def _name(self, node: ast.expr) -> str:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
@@ -191,34 +201,34 @@ class _Reader:
         dtype = _DTYPES.get(self._name(inner.value))
         if dtype is None:
             shown = ", ".join(SHORT_DTYPES.values())
-            raise self._fault_at(inner.value.col_offset, f"not a dtype; they are {shown}, or torch's own names")
+            raise self._fault_at(inner.value.col_offset, f"this is no dtype. Use one of {shown}, or a name such as float32")
         sizes = self._sizes(inner.slice)
         if strides is not None and len(strides) != len(sizes):
-            raise self._fault_at(node.slice.col_offset, f"{len(strides)} strides for {len(sizes)} dimensions")
+            raise self._fault_at(node.slice.col_offset, f"{len(sizes)} sizes need {len(sizes)} strides, not {len(strides)}")
         try:
             return self._make(sizes, strides, dtype)
         except (RuntimeError, NotImplementedError, OverflowError, TypeError) as error:
-            raise self._fault_at(node.col_offset, f"no such tensor can be made: {str(error).splitlines()[0]}") from None
+            raise self._fault_at(node.col_offset, f"this tensor cannot be made: {str(error).splitlines()[0]}") from None
 
     def _sparse(self, node: ast.Call) -> Tensor:
         values = [self._value(one) for one in node.args]
         if not isinstance(values[0], Tensor) or any(type(one) is not int for one in values[1:]):
-            raise self._fault_at(node.col_offset, "a sparse tensor is written as coo(f32[4, 4]), or coo(f32[4, 4], 1)")
+            raise self._fault_at(node.col_offset, "write a sparse tensor as coo(f32[4, 4]), or coo(f32[4, 4], 1)")
         try:
             return _LAYOUTS[self._name(node.func)](*values)
         except (RuntimeError, NotImplementedError) as error:
-            raise self._fault_at(node.col_offset, f"no such tensor can be made: {str(error).splitlines()[0]}") from None
+            raise self._fault_at(node.col_offset, f"this tensor cannot be made: {str(error).splitlines()[0]}") from None
 
     def _sizes(self, node: ast.expr) -> tuple[int, ...]:
         nodes = node.elts if isinstance(node, ast.Tuple) else [node]
         for one in nodes:
             if not isinstance(one, ast.Constant) or type(one.value) is not int:
-                raise self._fault_at(one.col_offset, "sizes and strides are whole numbers")
+                raise self._fault_at(one.col_offset, "sizes and strides must be whole numbers from 0 up")
         return tuple(one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, int))
 
     def _number(self, node: ast.UnaryOp | ast.BinOp) -> Any:
         """A number with a sign, or a complex one: ``-1``, ``1 + 2j``."""
-        fault = self._fault_at(node.col_offset, "nothing is computed here: write the number itself")
+        fault = self._fault_at(node.col_offset, "expressions are not computed: write their value")
         if isinstance(node, ast.UnaryOp):
             value = self._value(node.operand)
             if isinstance(node.op, ast.USub) and type(value) in (int, float, complex):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from eagerdecomp.errors import OpSetError
+from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["CostOf", "Costs", "CostTable", "cost_function"]
 
@@ -52,20 +52,23 @@ def cost_function(costs: Costs) -> CostOf:
     """Return costs as a function.
 
     Raises:
-        OpSetError: for neither a function nor a table; for a table without a measured op, or with a size or cost that is no number.
+        ArgumentTypeError: for neither a function nor a table; for a size or cost that is no number.
+        ArgumentError: for a table without a measured op, or with a size below 1.
     """
     if not isinstance(costs, Mapping):
         if not callable(costs):
-            raise OpSetError(f"costs= must be a function of an op's name and a size, or a table, not {costs!r}")
+            raise ArgumentTypeError(f"costs must be a function of an op's name and a size, or a table, not {costs!r}")
         return costs
     measured = {}
     for op, by_size in costs.items():
         try:
             points = tuple(sorted((int(size), float(seconds)) for size, seconds in by_size.items()))
         except (AttributeError, TypeError, ValueError) as error:
-            raise OpSetError(f"costs of {op} must map numbers of elements to seconds, not {by_size!r}") from error
+            raise ArgumentTypeError(f"costs of {op} must map numbers of elements to seconds, not {by_size!r}") from error
         if points:
             measured[str(op)] = points
     if not measured or any(size < 1 for points in measured.values() for size, _ in points):
-        raise OpSetError("a table of costs= needs an op with a measured size of at least 1")
+        raise ArgumentError(
+            "costs holds no measurement, or one of a size below 1: give {op: {elements: seconds}} with elements from 1 up"
+        )
     return CostTable(measured)

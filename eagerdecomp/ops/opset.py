@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket, has_tag, inductor_prims, op_names, overload, packet_overloads
-from eagerdecomp.errors import OpSetError
+from eagerdecomp.errors import ArgumentTypeError, OpSetError
 
 __all__ = ["NAMED_SETS", "OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops", "tiny"]
 
@@ -72,14 +72,14 @@ class OpSet:
         >>> ed.OpSet(["aten.sigmiod"])
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.OpSetError: no operator is called 'aten.sigmiod' in torch ...; did you mean aten.sigmoid, ...
+        eagerdecomp.errors.OpSetError: torch ... has no operator 'aten.sigmiod'. Did you mean aten.sigmoid, ...
     """
 
     __slots__ = ("_label", "_ops", "_predicates", "_sorted")
 
     def __init__(self, ops: Iterable[OpLike] = (), *, label: str = "") -> None:
         if not isinstance(label, str):
-            raise OpSetError(f"OpSet(label=) must be a string, not {label!r}")
+            raise ArgumentTypeError(f"label must be a string, not {label!r}")
         self._ops: frozenset[OpOverload] = frozenset(resolve_ops(ops))
         self._sorted: tuple[OpOverload, ...] = tuple(sorted(self._ops, key=str))
         self._predicates: dict[OpOverload, Predicate] = {}
@@ -102,7 +102,7 @@ class OpSet:
             OpSetError: for an unknown op name, or a `when` that cannot be called.
         """
         if not callable(when):
-            raise OpSetError(f"when= for {op} must be a function of the op's arguments, not {when!r}")
+            raise ArgumentTypeError(f"the predicate for {op} must be a function of the op's arguments, not {when!r}")
         added = resolve_ops([op])
         return self._make(self._ops.union(added), {**self._predicates, **dict.fromkeys(added, when)}, self._label)
 
@@ -209,11 +209,17 @@ def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
     if isinstance(ops, OpSet):
         return ops
     if isinstance(ops, str) and ops in NAMED_SETS:
-        raise OpSetError(f"{ops!r} names no op; the set that the command line calls so is eagerdecomp.{NAMED_SETS[ops].__name__}()")
+        raise OpSetError(
+            f"{ops!r} is no operator. It is the command line's name of an op set: in Python, call "
+            f"eagerdecomp.{NAMED_SETS[ops].__name__}()"
+        )
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
-        raise OpSetError(f"an op set is made of several ops: write [{_spelled(ops)}] for a set of one")
+        raise ArgumentTypeError(f"an op set is an iterable of operators, not one operator: write [{_spelled(ops)}]")
     if not isinstance(ops, Iterable):
-        raise OpSetError(f"not an op set: {ops!r}; give an OpSet such as core_aten() (called), or an iterable of ops and names")
+        raise ArgumentTypeError(
+            f"an op set must be an OpSet, or an iterable of operators and names, not {ops!r}. To use Core ATen, pass core_aten(), "
+            "with the parentheses"
+        )
     return OpSet(ops)
 
 
@@ -221,12 +227,13 @@ def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
     """The overloads that overloads, packets and names (``"aten.add.Tensor"``, ``"aten::add"``) stand for.
 
     Raises:
-        OpSetError: for names that this torch does not have, all of them, a line each; for an op by itself.
+        OpSetError: for names that this torch does not have, all of them, a line each.
+        ArgumentTypeError: for an op by itself, and for what is no op.
     """
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
-        raise OpSetError(f"several ops belong here: write [{_spelled(ops)}] for one")
+        raise ArgumentTypeError(f"expected an iterable of operators, not one operator: write [{_spelled(ops)}]")
     if not isinstance(ops, Iterable):
-        raise OpSetError(f"no list of ops: {ops!r}; give an iterable of overloads, packets and names such as 'aten.add.Tensor'")
+        raise ArgumentTypeError(f"expected an iterable of operators or of names such as 'aten.add.Tensor', not {ops!r}")
     found: list[OpOverload] = []
     unknown: list[str] = []
     for op in ops:
@@ -239,7 +246,7 @@ def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
             found.extend(named)
             unknown += [] if named else [op]
         else:
-            raise OpSetError(f"not an operator: {op!r}; give an overload, a packet, or a name such as 'aten.add.Tensor'")
+            raise ArgumentTypeError(f"an operator must be an overload, a packet, or a name such as 'aten.add.Tensor', not {op!r}")
     if unknown:
         raise OpSetError("\n".join(map(_unknown, dict.fromkeys(unknown))))
     return found
@@ -270,8 +277,8 @@ def _unknown(given: str) -> str:
     namespace, rest = _dotted(given)
     dotted = f"{namespace}.{rest}" if rest or not namespace else f"aten.{namespace}"
     close = difflib.get_close_matches(dotted, sorted(known), n=3)
-    hint = f"; did you mean {', '.join(close)}?" if close else "; names look like 'aten.add.Tensor'"
-    return f"no operator is called {given!r} in torch {torch.__version__}{hint}"
+    hint = f"Did you mean {', '.join(close)}?" if close else "Names look like 'aten.add.Tensor'; `eagerdecomp plan` lists them."
+    return f"torch {torch.__version__} has no operator {given!r}. {hint}"
 
 
 @functools.cache

@@ -25,12 +25,12 @@ def op_set_from(spec: str, option: str = "--ops") -> OpSet:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         known = ", ".join(NAMED_SETS)
-        cure = f"give one of {known}, a file with one op a line, or MODULE:NAME of a Backend or OpSet"
-        raise OpSetError(f"{option} {spec}: no such file, and no set of that name; {cure}".strip()) from None
+        cure = f"Pass one of {known}, a file with one op a line, or MODULE:NAME of a Backend or OpSet"
+        raise OpSetError(f"{option} {spec}: no op set and no file has this name. {cure}".strip()) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         words = f"{option} {spec}".strip()
-        raise OpSetError(f"{words}: cannot be read: {reason}; give a file, or one of {', '.join(NAMED_SETS)}") from None
+        raise OpSetError(f"{words}: cannot read this file: {reason}. Pass a file, or one of {', '.join(NAMED_SETS)}") from None
     return parse_ops(text.splitlines(), source=spec, label=path.name)
 
 
@@ -56,12 +56,14 @@ def parse_ops(lines: Iterable[str], *, source: str, label: str = "") -> OpSet:
     if wrong:
         raise OpSetError("\n".join(wrong))
     if not len(found):
-        raise OpSetError(f"{source}: names no operator; write one a line, such as aten.add.Tensor, or @core")
+        raise OpSetError(
+            f"{source}: the file names no operator. Write one a line, such as aten.add.Tensor, or @core for a whole set"
+        )
     return OpSet(found, label=label)
 
 
 def _included(entry: str) -> OpSet:
     named = NAMED_SETS.get(entry[1:])
     if named is None:
-        raise OpSetError(f"no set is called {entry}; sets are {', '.join('@' + name for name in NAMED_SETS)}")
+        raise OpSetError(f"there is no op set {entry}. Use one of {', '.join('@' + name for name in NAMED_SETS)}")
     return named()

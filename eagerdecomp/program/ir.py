@@ -209,15 +209,15 @@ def check(program: Program) -> Program:
     for index, call in enumerate(program.calls):
         for slot in call.reads():
             if slot not in made:
-                raise ProgramError(_fault(program, index, f"{slot!r} is read before it is made"))
+                raise ProgramError(_fault(program, index, f"{slot!r} is read before it is assigned"))
         for made_here in call.results:
             if made_here is not None and made_here in made:
-                raise ProgramError(_fault(program, index, f"{made_here!r} is made twice"))
+                raise ProgramError(_fault(program, index, f"{made_here!r} is assigned twice"))
             if made_here is not None:
                 made.add(made_here)
     for slot in slots_in(program.result):
         if slot not in made:
-            raise ProgramError(_fault(program, len(program.calls), f"the result {slot!r} is never made"))
+            raise ProgramError(_fault(program, len(program.calls), f"the result {slot!r} is never assigned"))
     return program
 
 
@@ -228,5 +228,6 @@ def _fault(program: Program, index: int, what: str) -> str:
     return (
         f"malformed program for {program.op}: {what}\n"
         + "\n".join(shown)
-        + "\nwhat to do: report it with these lines; it is a fault of eagerdecomp, or of a pass, not of the program that is run"
+        + "\nwhat to do: this is a bug of eagerdecomp or of a pass, not of your program; report it with these lines and with"
+        + f"\n  eagerdecomp explain {program.op}"
     )

@@ -135,8 +135,9 @@ class _Linker:
         else:
             named = f"{getattr(value, '__qualname__', value)} ({type(value).__name__})"
             raise RuleError(
-                f"{named} calls overloads and is no plain function, so that a rule which uses it cannot be linked: make it a"
-                " function, or mark the rule recorded=True"
+                f"{named} calls overloads and is not a plain function, so a rule that uses it cannot be linked. Make it a "
+                "function, "
+                "or mark the rule @rule(..., recorded=True)"
             )
         self._linked[id(value)] = made
         return made
@@ -182,14 +183,16 @@ class _Linker:
                 )
             if tree and isinstance(value, OpOverload):
                 raise RuleError(
-                    f"a rule reads {next(iter(tree))!r} of {path}, which its kernel need not have; mark it recorded=True"
+                    f"a rule reads {next(iter(tree))!r} of {path}, which a kernel in its place may lack. Mark the rule "
+                    "@rule(..., recorded=True)"
                 )
             return self.value(value)
         if isinstance(value, OpOverloadPacket) and not tree:
-            raise RuleError(f"a rule calls {path}, which has several overloads; name one of them, such as {path}.default")
+            raise RuleError(f"a rule calls {path}, which has several overloads. Call one of them, such as {path}.default")
         if isinstance(value, OpNamespace) and not tree:
             raise RuleError(
-                f"a rule looks ops up in {path} as it runs, where none can be linked; name them, or mark it recorded=True"
+                f"a rule looks ops up in {path} while it runs, so they cannot be linked. Write the ops out, or mark the rule "
+                "@rule(..., recorded=True)"
             )
         if isinstance(value, ModuleType) and not isinstance(value, OpNamespace) and not _module_concerns(value, tree, {}):
             return value

@@ -101,7 +101,8 @@ def held(
         raise RuleError(
             f"the {rule} for {rule.op} {fault}\n"
             f"  called as: {describe_call(rule.op, args, kwargs)}\n"
-            "  what to do: fix it, or let it return NotImplemented for calls that it does not take"
+            "  what to do: fix the rule; return NotImplemented to leave a call to the next rule\n"
+            f"  see more: eagerdecomp explain {rule.op} --rules MODULE:RULES"
         )
     return result
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from eagerdecomp._torch.ops import OpOverload, is_absent, lacking_op, op_called
-from eagerdecomp.errors import RuleError
+from eagerdecomp.errors import ArgumentTypeError, RuleError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import facts_of
@@ -128,15 +128,17 @@ class Rule:
             if not misfit:
                 raise
             raise RuleError(
-                f"the {self} for {self.op} does not take the arguments of this call: {misfit}\n"
+                f"the {self} for {self.op} cannot take the arguments of this call: {misfit}\n"
                 f"  called as: {describe_call(self.op, args, kwargs)}\n"
-                f"  what to do: take all arguments of {self.op._schema}; return NotImplemented to leave a call to the next rule"
+                f"  what to do: accept all arguments of {self.op._schema}; return NotImplemented to leave a call to the next rule\n"
+                f"  see more: eagerdecomp explain {self.op} --rules MODULE:RULES"
             ) from error
         if answer is None and self.source == "user" and self.op._schema.returns:
             raise RuleError(
                 f"the {self} for {self.op} returned None\n"
                 f"  called as: {describe_call(self.op, args, kwargs)}\n"
-                "  what to do: give it its `return`, or let it return NotImplemented for calls that it does not take"
+                "  what to do: add the missing `return`; return NotImplemented to leave a call to the next rule\n"
+                f"  see more: eagerdecomp explain {self.op} --rules MODULE:RULES"
             )
         return answer
 
@@ -373,7 +375,7 @@ def _add(module: str, made: Rule) -> None:
     kind = (made.op, made.source, made.linked)
     first = next((one for one in rules if (one.op, one.source, one.linked) == kind), None)
     if first is not None:
-        raise RuleError(f"two rules for {made.op} in one module: {first.where} and {made.where}; make them one function")
+        raise RuleError(f"two rules for {made.op} in one module, {first.where} and {made.where}: merge them into one function")
     rules.append(made)
 
 
@@ -400,7 +402,7 @@ def library_rule(*names: str, **options: Any) -> Callable[[_F], _F]:
         for name in names:
             if name in _of_libraries:
                 first = place_of(_of_libraries[name][0])
-                raise RuleError(f"two rules for {name}: {first} and {place_of(fn)}; leave one of them out")
+                raise RuleError(f"two rules for {name}, {first} and {place_of(fn)}: remove one of them")
             _of_libraries[name] = (fn, options)
         return fn
 
@@ -456,11 +458,11 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
     """
     overloads = resolve_ops([op])
     if len(overloads) != 1:
-        raise RuleError(f"{op} has several overloads ({', '.join(map(str, overloads))}): a rule is for one of them; name it")
+        raise RuleError(f"{op} has several overloads, and a rule is for one. Name one of {', '.join(map(str, overloads))}")
 
     def decorate(fn: Callable[..., Any]) -> Rule:
         if not callable(fn):
-            raise RuleError(f"a decomposition of {overloads[0]} must be a function, not {fn!r}")
+            raise ArgumentTypeError(f"a rule for {overloads[0]} must be a function, not {fn!r}")
         _check_signature(overloads[0], fn)
         return Rule(overloads[0], fn, "user", place_of(fn), effects=effects)
 
@@ -513,11 +515,14 @@ def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
     demanded = [argument for argument in op._schema.arguments if not argument.has_default_value()]
     misfit = _misfit(signature, [None for a in demanded if not a.kwarg_only], {a.name: None for a in demanded if a.kwarg_only})
     if misfit:
-        raise RuleError(f"a decomposition of {op} takes its arguments, {op._schema}, but {place_of(fn)} does not: {misfit}")
+        raise RuleError(
+            f"the rule {place_of(fn)} cannot take the arguments of {op}: {misfit}. Give it the parameters of {op._schema}"
+        )
     wrong = _wrong_default(op, signature)
     if wrong:
         raise RuleError(
-            f"a decomposition of {op} needs the op's defaults, which torch leaves out of calls, but {place_of(fn)} has {wrong}"
+            f"the rule {place_of(fn)} for {op} has the default {wrong}. torch leaves arguments at their defaults out of calls, so "
+            "a rule must have the op's defaults, or None"
         )
 
 
@@ -525,11 +530,11 @@ def index_rules(rules: Iterable[Rule]) -> Mapping[OpOverload, Rule]:
     """The rules by op. A second rule for one overload is an error that names both places."""
     found: dict[OpOverload, Rule] = {}
     if not isinstance(rules, Iterable):
-        raise RuleError(f"rules are a list of rules, not {rules!r}")
+        raise ArgumentTypeError(f"rules must be a list of rules, not {rules!r}")
     for rule in rules:
         if not isinstance(rule, Rule):
-            raise RuleError(f"not a rule: {rule!r}; make one with eagerdecomp.register_decomposition(op)(function)")
+            raise ArgumentTypeError(f"a rule must be made by eagerdecomp.register_decomposition(op)(function), and {rule!r} is not")
         if rule.op in found:
-            raise RuleError(f"two rules for {rule.op}: {found[rule.op].where} and {rule.where}; leave one of them out")
+            raise RuleError(f"two rules for {rule.op}, {found[rule.op].where} and {rule.where}: remove one of them")
         found[rule.op] = rule
     return found

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.errors import ArgumentError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.program.ir import Program
 from eagerdecomp.program.key import Guard, key_labels, shown_fact
@@ -166,7 +167,7 @@ class ProgramCache:
 
     def __init__(self, limit_per_op: int = 256) -> None:
         if type(limit_per_op) is not int or limit_per_op < 1:
-            raise ValueError(f"ProgramCache(limit_per_op=) must be a whole number of programs from 1 on, not {limit_per_op!r}")
+            raise ArgumentError(f"limit_per_op must be a whole number of programs from 1 up, not {limit_per_op!r}")
         self._limit = limit_per_op
         self._lock = free_in_child(threading.RLock())
         self._spaces: dict[Hashable, dict[OpOverload, OpPrograms]] = {}

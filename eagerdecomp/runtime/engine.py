@@ -10,7 +10,7 @@ from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.diagnosis.gaps import Gap
 from eagerdecomp.diagnosis.no_route import unsupported_error
-from eagerdecomp.errors import ArgumentError
+from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, resolve_ops
@@ -79,12 +79,12 @@ class Engine:
         host_random: HostRandom = "decomposed",
     ) -> None:
         if host_random not in ("decomposed", "native"):
-            raise ArgumentError(f'host_random={host_random!r}: give "decomposed" or "native"')
+            raise ArgumentError(f'host_random must be "decomposed" or "native", not {host_random!r}')
         if on_unsupported not in ("error", "fallback"):
-            raise ArgumentError(f'on_unsupported={on_unsupported!r}: give "error" or "fallback"')
+            raise ArgumentError(f'on_unsupported must be "error" or "fallback", not {on_unsupported!r}')
         if cache is not None and not isinstance(cache, ProgramCache):
-            raise ArgumentError(
-                f"cache={cache!r}: give an eagerdecomp.ProgramCache(), or leave it out to share one with modes of the same backend"
+            raise ArgumentTypeError(
+                f"cache must be an eagerdecomp.ProgramCache(), not {cache!r}. Without cache=, modes of equal backends share one"
             )
         user = index_rules(rules)
         owner = (backend.ops, frozenset(backend.kernels.items()), backend.compile, backend.costs, frozenset(user.values()))

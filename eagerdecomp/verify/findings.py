@@ -156,7 +156,7 @@ def _counts(report: BlameReport) -> Iterator[str]:
 
 def _text(one: Blame) -> Iterator[str]:
     often = f", {one.times} times on this line" if one.times > 1 else ""
-    yield f"{one.op} is not what eager gives{often}"
+    yield f"{one.op} differs from eager{often}"
     yield from (f"  {'at' if not number else 'during':10} {line}" for number, line in enumerate(one.where))
     yield f"  {'call':10} {one.call}"
     yield f"  {'differs':10} {one.difference}"

@@ -36,7 +36,7 @@ class Verify:
         ...         torch.nn.functional.silu(x)
         ... except ed.DifferenceError as error:
         ...     print(str(error).splitlines()[0])
-        aten.sigmoid.default is not what eager gives
+        aten.sigmoid.default differs from eager
     """
 
     every: int = 100
@@ -48,11 +48,11 @@ class Verify:
         for name, least in (("every", 1), ("first", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ArgumentError(f"Verify({name}={value!r}): give a whole number from {least} on")
+                raise ArgumentError(f"{name} must be a whole number from {least} up, not {value!r}")
         if self.on_difference not in ("raise", "record"):
-            raise ArgumentError(f'Verify(on_difference={self.on_difference!r}): give "raise" or "record"')
+            raise ArgumentError(f'on_difference must be "raise" or "record", not {self.on_difference!r}')
         if type(self.tolerance) not in (int, float) or not 1.0 <= self.tolerance < float("inf"):
-            raise ArgumentError(f"Verify(tolerance={self.tolerance!r}): give a finite number from 1 on")
+            raise ArgumentError(f"tolerance must be a finite number from 1 up, not {self.tolerance!r}")
 
 
 def as_verify(given: Verify | str | None) -> Verify | None:
@@ -65,7 +65,7 @@ def as_verify(given: Verify | str | None) -> Verify | None:
         return given
     if given == "cpu":
         return Verify()
-    raise ArgumentError(f'verify={given!r}: give "cpu" or eagerdecomp.Verify(...) to compare calls with eager, or leave it out')
+    raise ArgumentError(f'verify must be "cpu" or an eagerdecomp.Verify(...), not {given!r}. Leave it out to compare nothing')
 
 
 @dataclass(frozen=True)

@@ -163,13 +163,13 @@ def test_threads_of_the_script_are_watched_too(folder: Path, capfd: pytest.Captu
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["blame"], "needs a script"),
+        (["blame"], "no script is named"),
         (["blame", "--backend", "broken_backend", "script.py"], "module:name"),
-        (["blame", "--backend", "broken_backend:bakend", "script.py"], "did you mean backend"),
+        (["blame", "--backend", "broken_backend:bakend", "script.py"], "Did you mean backend"),
         (["blame", "--backend", "broken_backend:nothing", "script.py"], "not an eagerdecomp.Backend"),
-        (["blame", "--rules", "broken_backend:nothing", "script.py"], "not a rule"),
-        (["blame", "--backend", "broken_backend:backend", "--ops", "core", "script.py"], "choose one"),
-        (["blame", "--reproducer", "no/such/x.py", "script.py"], "cannot be written"),
+        (["blame", "--rules", "broken_backend:nothing", "script.py"], "expected a rule"),
+        (["blame", "--backend", "broken_backend:backend", "--ops", "core", "script.py"], "pass one of them"),
+        (["blame", "--reproducer", "no/such/x.py", "script.py"], "cannot write this file"),
         (["blame", "no_such.py"], "no_such.py"),
     ],
 )

@@ -97,17 +97,17 @@ def test_a_script_with_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path
         (["run", "--backend", "json:nope", "SCRIPT"], "json:nope: json has no nope; it has JSONDecodeError"),
         (["run", "no_such.py"], "no_such.py"),
         (["run", "-m", "no_such_module"], "no_such_module"),
-        (["run"], "needs a script"),
-        (["run", "--preflight", "--on-unsupported", "fallback", "SCRIPT"], "ask for one of them"),
-        (["run", "--quiet", "--"], "needs a script"),
+        (["run"], "no script is named"),
+        (["run", "--preflight", "--on-unsupported", "fallback", "SCRIPT"], "pass one of them"),
+        (["run", "--quiet", "--"], "no script is named"),
         (["run", "-m"], "name of a module"),
         (["run", "--ops", "cores", "SCRIPT"], "core, prims, infra"),
-        (["run", "--ops", "BAD", "SCRIPT"], "did you mean"),
-        (["run", "--keep", "aten.linaer", "SCRIPT"], "did you mean aten.linear"),
-        (["run", "--json", "no/such/folder/x.json", "SCRIPT"], "cannot be written"),
+        (["run", "--ops", "BAD", "SCRIPT"], "Did you mean"),
+        (["run", "--keep", "aten.linaer", "SCRIPT"], "Did you mean aten.linear"),
+        (["run", "--json", "no/such/folder/x.json", "SCRIPT"], "cannot write this file"),
         (["opset", "cores"], "core, prims, infra"),
         (["run", "--backend", "no_such_module:backend", "SCRIPT"], "cannot be imported"),
-        (["run", "--ops", "math:pi", "SCRIPT"], "not an eagerdecomp.Backend or OpSet, but 3.14"),
+        (["run", "--ops", "math:pi", "SCRIPT"], "expected an eagerdecomp.Backend or OpSet, found 3.14"),
     ],
 )
 def test_a_user_s_mistake_is_a_line_or_two_and_ends_with_2(
@@ -373,4 +373,4 @@ def test_a_stdout_that_is_closed_or_full_is_no_traceback() -> None:
     closed = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True, check=False)
     assert (closed.returncode, closed.stderr) == (0, "")
     full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True, check=False)
-    assert (full.returncode, full.stderr) == (1, "eagerdecomp opset: stdout cannot be written: No space left on device\n")
+    assert (full.returncode, full.stderr) == (1, "eagerdecomp opset: cannot write to stdout: No space left on device\n")

@@ -78,20 +78,23 @@ def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
-        (["--ops", "nosuch"], "no such file"),
-        (["--match", "aten.sillu"], "did you mean silu"),
+        (["--ops", "nosuch"], "no op set and no file has this name"),
+        (["--match", "aten.sillu"], "Did you mean silu"),
         (["--match", "("], "--match ("),
         (["--model", "planned_nets"], "write module:name"),
         (["--model", "no_such_module:mlp"], "cannot be imported"),
-        (["--model", "planned_nets:mlpp"], "did you mean mlp?"),
-        (["--model", "planned_nets:size"], "is no function"),
-        (["--model", "planned_nets:broken"], "--model planned_nets:broken fails: ValueError: no such net (planned_nets.py:6)\n"),
+        (["--model", "planned_nets:mlpp"], "Did you mean mlp?"),
+        (["--model", "planned_nets:size"], "expected a function"),
+        (
+            ["--model", "planned_nets:broken"],
+            "--model planned_nets:broken: calling it raises ValueError: no such net (planned_nets.py:6)\n",
+        ),
         (["--model", "planned_nets:mismatched"], "(planned_nets.py:8)\n"),
-        (["--model", "unreadable_nets:net"], "found, but importing it fails: SyntaxError: invalid syntax (unreadable_nets.py:2)"),
+        (["--model", "unreadable_nets:net"], "raises SyntaxError: invalid syntax (unreadable_nets.py:2)"),
         (["--compare", "few.txt"], "not a plan"),
-        (["--compare", "nosuch.json"], "cannot be read"),
+        (["--compare", "nosuch.json"], "cannot read this file"),
         (["--require", "no-worse"], "needs --compare"),
-        (["--json", "no/such/folder.json"], "cannot be written"),
+        (["--json", "no/such/folder.json"], "cannot write this file"),
     ],
 )
 def test_a_mistake_is_a_line_or_two_and_ends_with_2(

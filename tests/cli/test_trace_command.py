@@ -92,16 +92,16 @@ def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "printed"),
     [
-        (["trace_nets:number"], 2, "gave int: it must give a module and its inputs"),
+        (["trace_nets:number"], 2, "returned int. Return a module and its inputs"),
         (["trace_nets:nothing"], 2, "trace_nets has no nothing"),
         (["trace_nets:misfit"], 1, "mat1 and mat2 shapes cannot be multiplied"),
         (["trace_nets:mlp", "--symbolic", "x"], 2, "write NAME=DIM"),
         (["trace_nets:mlp", "--symbolic", "y=0"], 2, "no such tensor among the inputs, which are input"),
         (["trace_nets:mlp", "--symbolic", "input=9"], 2, "input, which is f32[4, 8][8, 1], has no dimension 9"),
-        (["trace_nets:mlp", "--keep", "aten.linaer"], 2, "did you mean aten.linear"),
-        (["trace_nets:mlp", "--rules", "trace_nets:mlp"], 2, "--rules trace_nets:mlp: not a rule"),
-        (["trace_nets:broken"], 2, "trace_nets:broken fails: ValueError: my factory is broken ("),
-        (["trace_nets:empty"], 1, "trace_nets:empty fails: KeyError ("),
+        (["trace_nets:mlp", "--keep", "aten.linaer"], 2, "Did you mean aten.linear"),
+        (["trace_nets:mlp", "--rules", "trace_nets:mlp"], 2, "--rules trace_nets:mlp: expected a rule"),
+        (["trace_nets:broken"], 2, "trace_nets:broken: calling it raises ValueError: my factory is broken ("),
+        (["trace_nets:empty"], 1, "trace_nets:empty: running it raises KeyError ("),
         (["trace_nets:mlp", "--ops", "infra"], 1, "no route"),
     ],
 )

@@ -350,7 +350,7 @@ def test_a_script_shows_also_what_comes_of_many_calls_or_ends_the_process(projec
         ),
         (
             ["importing:backend"],
-            "eagerdecomp conformance: importing:backend: importing was found, but importing it fails: "
+            "eagerdecomp conformance: importing:backend: importing importing raises "
             "ModuleNotFoundError: No module named 'no_such_thing' (importing.py:2)\n",
         ),
         (["mine:aten"], "not an eagerdecomp.Backend"),

@@ -130,4 +130,4 @@ def test_the_command_takes_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert main([*asked, "--rules", "probed_rules:several", "--json", "-"]) == 0
     assert Plan.from_json(capsys.readouterr().out).counts == {"closed": 1}
     assert main([*asked, "--rules", "probed_rules:size"]) == 2
-    assert "not a rule" in capsys.readouterr().err
+    assert "expected a rule" in capsys.readouterr().err

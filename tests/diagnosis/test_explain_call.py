@@ -173,16 +173,16 @@ def test_the_overload_is_the_one_that_the_arguments_choose() -> None:
     assert explained("aten.silu", "f32[2], out=f32[2]").op == "aten.silu.out"
     assert explained(aten.silu, "f32[2]").op == "aten.silu.default"  # type: ignore[arg-type]
     for op, text, words in (
-        ("aten.add", "", "aten.add has several overloads: name one of aten.add.Tensor"),
+        ("aten.add", "", "aten.add has several overloads. Name one of aten.add.Tensor"),
         (
             "aten.add",
             "f32[2]",
-            r"no overload of aten.add takes these arguments; there are\n  aten.add.Tensor\(Tensor self, Tensor other",
+            r"no overload of aten.add takes these arguments. The overloads are\n  aten.add.Tensor\(Tensor self, Tensor other",
         ),
         (
             "aten.sum",
             "f32[2], 'x'",
-            r"there are\n(?s:.*)\n  aten.sum.default\(Tensor self, \*(?s:.*) -> Tensor; 2 with out=$",
+            r"The overloads are\n(?s:.*)\n  aten.sum.default\(Tensor self, \*(?s:.*) -> Tensor; 2 more with out=$",
         ),
         ("aten.silu.default", "f32[2], 3", "2 are given by position, of at most 1"),
         ("aten.silu.default", "f32[2], self=3", "self is given twice"),
@@ -190,7 +190,7 @@ def test_the_overload_is_the_one_that_the_arguments_choose() -> None:
         ("aten.mse_loss.default", "f32[2]", "target is missing"),
         ("aten.silu.default", "'x'", "self is a tensor, not 'x'"),
         ("aten.cat.default", "f32[2]", "tensors is a list of tensors"),
-        ("aten.sillu", "f32[2]", "did you mean aten.silu"),
+        ("aten.sillu", "f32[2]", "Did you mean aten.silu"),
     ):
         with pytest.raises(ed.OpSetError, match=words):
             explained(op, text)
@@ -256,16 +256,16 @@ def test_the_command_prints_the_tree_the_kernels_and_the_program(tmp_path: Path,
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
-        (["aten.sillu"], 2, "did you mean aten.silu"),
-        (["aten.silu", "--call", "f32[3"], 2, "--call at column 4, '[3': '[' is never closed"),
+        (["aten.sillu"], 2, "Did you mean aten.silu"),
+        (["aten.silu", "--call", "f32[3"], 2, "--call at column 4, '[3': this '[' is not closed"),
         (["aten.silu", "--call", "f32[3],, 1"], 2, "--call at column 8"),
         (["aten.silu", "--call", "f33[3]"], 2, "--call at column 1, 'f33[3]'"),
-        (["aten.silu", "--call", "f32[3], 1, 2"], 2, "there is aten.silu.default(Tensor self) -> Tensor; 1 with out="),
+        (["aten.silu", "--call", "f32[3], 1, 2"], 2, "The overload is aten.silu.default(Tensor self) -> Tensor; 1 more with out="),
         (["aten.add"], 2, "several overloads"),
-        (["aten.silu", "--ops", "cores"], 2, "no such file"),
-        (["aten.silu", "--rules", "json:loads"], 2, "--rules json:loads: not a rule"),
-        (["aten.silu", "--json", "no/such/folder/x.json", "--call", "f32[3]"], 2, "cannot be written"),
-        (["aten.mse_loss", "--call", "f32[3], f32[4]"], 1, "the call fails: The size of tensor a (3)"),
+        (["aten.silu", "--ops", "cores"], 2, "no op set and no file has this name"),
+        (["aten.silu", "--rules", "json:loads"], 2, "--rules json:loads: expected a rule"),
+        (["aten.silu", "--json", "no/such/folder/x.json", "--call", "f32[3]"], 2, "cannot write this file"),
+        (["aten.mse_loss", "--call", "f32[3], f32[4]"], 1, "the call raises in eager too: The size of tensor a (3)"),
     ],
 )
 def test_a_mistake_is_a_line_or_two(argv: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -302,7 +302,7 @@ def test_running_statistics_which_no_schema_marks_stay_as_they_are() -> None:
 
 def test_a_call_of_an_op_of_the_set_fails_where_eager_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "aten.add", "--call", "f32[3], f32[4]"]) == 1
-    assert "the call fails: The size of tensor a (3) must match" in capsys.readouterr().err
+    assert "the call raises in eager too: The size of tensor a (3) must match" in capsys.readouterr().err
     assert main(["explain", "aten.add", "--call", "f32[3], f32[3]"]) == 0
 
 

@@ -142,7 +142,7 @@ def test_what_returns_a_view_cannot_be_kept_and_the_error_says_why(op: str) -> N
 @pytest.mark.parametrize("one", ["aten.linear", aten.linear, aten.linear.default])
 @pytest.mark.parametrize("way", [ed.EagerDecompMode, lambda ops, keep: ed.install(ops, "cpu", keep=keep)], ids=["mode", "install"])
 def test_an_op_that_is_not_in_a_list_is_refused_with_the_list_to_write(way: Any, one: Any) -> None:
-    with pytest.raises(ed.OpSetError, match=r"write \[.*aten\.linear.*\] for one$"):
+    with pytest.raises(ed.ArgumentTypeError, match=r"write \[.*aten\.linear.*\]$"):
         way(CORE, keep=one)
     assert not has_kernel(aten.linear.default, "CPU")
 
@@ -150,7 +150,10 @@ def test_an_op_that_is_not_in_a_list_is_refused_with_the_list_to_write(way: Any,
 def test_where_torch_lets_nobody_register_the_error_says_so() -> None:
     before = torch._C._dispatch_dump("aten::linear")
     mode = ed.EagerDecompMode(ed.Backend("shapes", CORE, device_type="meta"), keep=["aten.linear"])
-    with pytest.raises(ed.OpSetError, match=r"keep: torch takes aten\.linear\.default apart on 'meta'"), mode:
+    with (
+        pytest.raises(ed.OpSetError, match=r"keep: torch accepts no kernel for the composite"),
+        mode,
+    ):
         raise AssertionError("entered")
     assert torch._C._dispatch_dump("aten::linear") == before
 
@@ -199,7 +202,7 @@ def test_a_device_of_ones_own_decides_where_ops_are_kept() -> None:
         F.linear(x, weight)
     assert seen.ops[aten.linear.default] == 0
     with (
-        pytest.raises(ed.OpSetError, match="knows no device type 'nowhere'"),
+        pytest.raises(ed.OpSetError, match="has no device type 'nowhere'"),
         ed.EagerDecompMode(ed.Backend("other", CORE, device_type="nowhere"), keep=[aten.linear]),
     ):
         pass

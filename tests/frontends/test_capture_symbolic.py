@@ -231,7 +231,7 @@ def test_sizes_that_do_not_belong_together_are_reported_by_the_inputs_names() ->
     graph = ed.trace(lambda x, t: F.cross_entropy(x.flatten(0, -2), t), CORE, symbolic={"x": 0, "t": 0})(
         torch.randn(2, 3, 4), torch.randint(0, 4, (6,))
     )
-    with pytest.raises(ed.TraceError, match=r"holds only where 3\*x\.shape\[0\] == t\.shape\[0\]: trace it again"):
+    with pytest.raises(ed.TraceError, match=r"valid only where 3\*x\.shape\[0\] == t\.shape\[0\]"):
         graph(torch.randn(2, 3, 4), torch.randint(0, 4, (7,)))
 
 
@@ -246,7 +246,7 @@ def test_a_number_of_the_sizes_that_python_cannot_compute_is_refused() -> None:
 
 
 def test_a_size_of_one_is_no_symbol_where_it_is_traced_and_fits_where_it_is_run() -> None:
-    with pytest.raises(ed.TraceError, match="sizes of 0 and 1 never are, trace it with another"):
+    with pytest.raises(ed.TraceError, match="because its size here is 1"):
         ed.trace(torch.exp, CORE, symbolic={"arg0": 0})(torch.ones(1, 3))
     x = torch.randn(1, 3)
     assert_same(ed.trace(torch.exp, CORE, symbolic={"arg0": 0})(torch.ones(4, 3))(x), x.exp())
@@ -254,14 +254,14 @@ def test_a_size_of_one_is_no_symbol_where_it_is_traced_and_fits_where_it_is_run(
 
 def test_what_pytorch_itself_runs_on_plain_sizes_only_is_said_so() -> None:
     lstm = nn.LSTM(8, 5)
-    told = r"PyTorch itself takes no symbolic sizes here, trace it without symbolic=: Cannot call .* symbolic sizes/strides$"
+    told = r"PyTorch accepts no symbolic sizes here \(Cannot call .* symbolic sizes/strides\)"
     with pytest.raises(ed.TraceError, match=told):
         ed.trace(lambda x: lstm(x)[0], CORE, symbolic={"x": 1})(torch.randn(4, 3, 8))
 
 
 @pytest.mark.parametrize("fn", [lambda x: x + 1 if x.sum() > 0 else x, lambda x: x * x.max().item()], ids=["branch", "number"])
 def test_what_goes_on_by_values_has_no_symbolic_trace(fn: Callable[[Tensor], Tensor]) -> None:
-    told = r"the values of a tensor, which no symbolic trace can hold: trace it without symbolic=$"
+    told = r"the values of a tensor, which a symbolic trace cannot record\. Trace (it )?without symbolic=$"
     with pytest.raises(ed.TraceError, match=told):
         ed.trace(fn, CORE, symbolic={"x": 0})(torch.ones(4))
     assert torch._C._len_torch_dispatch_stack() == 0

@@ -173,11 +173,11 @@ def test_a_failure_half_way_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.full
 def test_a_second_installation_of_a_device_is_refused() -> None:
-    with ed.install(CORE, "cpu"), pytest.raises(ed.InstallError, match=r"'cpu' has .* already: call remove\(\)"):
+    with ed.install(CORE, "cpu"), pytest.raises(ed.InstallError, match=r"is installed for 'cpu' already\. Call remove\(\)"):
         ed.install(CORE, "cpu")
-    with pytest.raises(ed.InstallError, match="'npux' is no type of device"):
+    with pytest.raises(ed.InstallError, match="'npux' is not a device type"):
         ed.install(CORE, "npux")
-    with pytest.raises(ed.InstallError, match="no device is named"):
+    with pytest.raises(ed.InstallError, match="needs a device type"):
         ed.install(CORE)
     with ed.install(ed.Backend("mine", CORE, device_type="cpu")) as handle:
         assert handle.device_type == "cpu"
@@ -296,7 +296,7 @@ def test_devices_are_named_by_type() -> None:
     with ed.install(CORE, torch.device("cpu")) as handle:
         assert handle.device_type == "cpu"
     for wrong in ("cpu:0", "meta", 3):
-        with pytest.raises(ed.InstallError, match="is no type of device with kernels"):
+        with pytest.raises(ed.InstallError, match="is not a device type"):
             ed.install(CORE, wrong)  # type: ignore[arg-type]
 
 

@@ -86,17 +86,18 @@ def test_the_words_say_what_was_called_what_its_gradient_lacks_and_what_to_do() 
     )
     error = ed.UnsupportedGradientError("aten.gelu.default", "aten.gelu.default(f32[2])", ["self"], [gradient])
     assert str(error).splitlines() == [
-        "aten.gelu.default was called on a tensor that requires a gradient, and the gradient has no route to OpSet(few).",
+        "aten.gelu.default was called on a tensor that requires a gradient, and its gradient has no route to OpSet(few).",
         "  called as: aten.gelu.default(f32[2])",
         "  requires a gradient: self",
         "  backward() would call, without a route:",
         "    - aten.gelu_backward.default(f32[2])",
-        "        no rule for it is known",
-        "  fewest kernels that would open it (any one line):",
+        "        no rule decomposes this op",
+        "  kernels that would give it a route (any one line is enough):",
         "    - aten.gelu_backward.default",
         "  what to do: add one of these lines to the op set, or pass a rule of your own (rules=).",
-        "  where no gradient is needed, make the call under torch.no_grad(). With preflight=False it is backward() that raises.",
-        "  find all gaps of a model at once: eagerdecomp plan --model MODULE:FACTORY --ops OPS --require closed",
+        "  If no gradient is needed, make the call under torch.no_grad(). With preflight=False, backward() would raise instead.",
+        "  find every op without a route in a model: eagerdecomp plan --model MODULE:FACTORY --ops OPS --require closed",
+        "  see its rules: eagerdecomp explain aten.gelu_backward.default --ops OPS",
     ]
     for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert (type(again), str(again)) == (type(error), str(error))
@@ -450,7 +451,7 @@ def test_without_it_nothing_of_it_is_there(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_it_does_not_go_with_native_execution() -> None:
-    with pytest.raises(ValueError, match="ask for one of them"):
+    with pytest.raises(ValueError, match="Pass one of them"):
         ed.EagerDecompMode(CORE, on_unsupported="fallback", preflight=True)
 
 

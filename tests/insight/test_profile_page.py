@@ -282,11 +282,11 @@ def test_a_record_is_not_written_over(kept: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("argv", "reported"),
     [
-        (["no.json"], "no.json: cannot be read"),
-        (["."], ".: cannot be read"),
-        (["bad.json"], 'bad.json: not a record, as eagerdecomp run --record writes one (no "format"'),
+        (["no.json"], "no.json: cannot read this file"),
+        (["."], ".: cannot read this file"),
+        (["bad.json"], 'bad.json: this is not a record of a run (it has no "format"'),
         (["bytes.json"], "bytes.json: no record, for it is not UTF-8 text"),
-        (["run.json", "--html", "no/such/page.html"], "--html no/such/page.html: cannot be written"),
+        (["run.json", "--html", "no/such/page.html"], "--html no/such/page.html: cannot write this file"),
     ],
 )
 def test_a_user_s_mistake_is_a_line_and_ends_with_2(

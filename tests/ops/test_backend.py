@@ -54,21 +54,21 @@ def test_its_text_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("ops", "kernels", "words"),
     [
-        (["aten.sin.default"], {"aten.cos.default": kernel}, r"a kernel is given for aten\.cos\.default, which is not in OpSet"),
-        (["aten.sin.default"], {"aten.sin": kernel}, r"a kernel is given for aten\.sin\.out"),
+        (["aten.sin.default"], {"aten.cos.default": kernel}, r"the kernel for aten\.cos\.default would never run, because OpSet"),
+        (["aten.sin.default"], {"aten.sin": kernel}, r"the kernel for aten\.sin\.out"),
         (
             ["aten.sin.default"],
             {"aten.sin.default": kernel, aten.sin.default: other},
             r"two kernels are given for aten\.sin\.default",
         ),
-        (["aten.sin.default"], {"aten.sin.default": 3}, r"must be a function of the op.s arguments, not 3"),
-        (["aten.sin.default"], {"aten.sinn": kernel}, r"did you mean aten\.sin"),
-        (["aten.sinn.default"], {}, r"did you mean aten\.sin"),
-        ("aten.sin.default", {}, "set of one"),
+        (["aten.sin.default"], {"aten.sin.default": 3}, r"must be a function, not 3"),
+        (["aten.sin.default"], {"aten.sinn": kernel}, r"Did you mean aten\.sin"),
+        (["aten.sinn.default"], {}, r"Did you mean aten\.sin"),
+        ("aten.sin.default", {}, "not one operator"),
     ],
 )
 def test_what_does_not_fit_is_refused(ops: Any, kernels: Any, words: str) -> None:
-    with pytest.raises(ed.OpSetError, match=words):
+    with pytest.raises((ed.OpSetError, ed.ArgumentTypeError), match=words):
         ed.Backend("mine", ops, kernels=kernels)
 
 
@@ -90,7 +90,7 @@ def test_kernels_given_beside_a_backend_win_and_leave_it_as_it_was() -> None:
     assert dict(made.kernels) == {aten.sin.default: kernel, aten.cos.default: other}
     assert (made.name, made.ops, made.compile, made.device_type) == ("mine", backend.ops, compile_, "cpu")
     assert backend.kernels[aten.cos.default] is kernel
-    with pytest.raises(ed.OpSetError, match=r"not in OpSet"):
+    with pytest.raises(ed.OpSetError, match="would never run"):
         as_backend(backend, {"aten.tan.default": other})
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import inductor_prims, op_names, overload
-from eagerdecomp.errors import OpSetError
 from eagerdecomp.ops.opset import INFRA_NAMES, as_op_set, core_aten, resolve_ops
 
 aten = torch.ops.aten
@@ -64,7 +63,7 @@ def test_equal_sets_are_equal_whatever_the_order_given_and_iterate_alike(order: 
 
 
 def test_a_label_is_a_text() -> None:
-    with pytest.raises(ed.OpSetError, match="label"):
+    with pytest.raises(ed.ArgumentTypeError, match="label"):
         ed.OpSet(["aten.sin.default"], label=3)  # type: ignore[arg-type]
 
 
@@ -175,7 +174,7 @@ def test_a_misspelt_name_is_refused_with_close_matches(name: str, offered: str) 
     with pytest.raises(ed.OpSetError) as caught:
         ed.OpSet([name])
     assert repr(name) in str(caught.value)
-    assert offered in str(caught.value).partition("did you mean ")[2].split(", ")
+    assert offered in str(caught.value).partition("Did you mean ")[2].split(", ")
     assert torch.__version__ in str(caught.value)
 
 
@@ -184,26 +183,26 @@ def test_all_names_that_are_none_are_reported_at_once() -> None:
         ed.OpSet(["aten.mull", "aten.mul", "aten.addd", "aten.mull"])
     reported = str(caught.value).splitlines()
     assert [line.split("'")[1] for line in reported] == ["aten.mull", "aten.addd"]
-    assert all("did you mean aten." in line for line in reported)
+    assert all("Did you mean aten." in line for line in reported)
 
 
 @pytest.mark.parametrize("name", ["", "gelu", "aten", "aten.", "nosuch.op", "aten.add.Tensor.more", "."])
 def test_what_is_no_name_of_an_operator_is_refused(name: str) -> None:
-    with pytest.raises(ed.OpSetError, match="no operator is called"):
+    with pytest.raises(ed.OpSetError, match="has no operator"):
         ed.OpSet([name])
 
 
 @pytest.mark.parametrize("thing", [3, None, torch.add, aten, [aten.sin.default]])
 def test_what_is_no_operator_at_all_is_refused(thing: Any) -> None:
-    with pytest.raises(ed.OpSetError, match="not an operator"):
+    with pytest.raises(ed.ArgumentTypeError, match="an operator must be"):
         ed.OpSet([thing])
 
 
 @pytest.mark.parametrize("one", ["aten.sin.default", aten.sin.default, aten.sin])
 def test_a_single_operator_is_no_set(one: Any) -> None:
-    with pytest.raises(ed.OpSetError, match="set of one"):
+    with pytest.raises(ed.ArgumentTypeError, match="not one operator"):
         as_op_set(one)
-    with pytest.raises(ed.OpSetError, match="set of one"):
+    with pytest.raises(ed.ArgumentTypeError, match="not one operator"):
         ed.OpSet() | one
 
 
@@ -319,7 +318,7 @@ def test_a_predicate_for_a_packet_holds_for_each_overload() -> None:
 
 def test_a_predicate_must_be_a_function() -> None:
     wrong: Any = True
-    with pytest.raises(ed.OpSetError, match=r"when= for aten\.sin"):
+    with pytest.raises(ed.ArgumentTypeError, match=r"predicate for aten\.sin"):
         PLAIN.with_predicate("aten.sin.default", wrong)
 
 
@@ -339,5 +338,5 @@ def test_a_set_survives_pickling_with_its_label_and_predicates() -> None:
 
 
 def test_a_function_in_a_sets_place_is_refused_with_advice() -> None:
-    with pytest.raises(OpSetError, match="called"):
+    with pytest.raises(ed.ArgumentTypeError, match="parentheses"):
         as_op_set(core_aten)

@@ -150,7 +150,7 @@ def test_a_value_read_before_it_is_made_is_shown_in_its_neighbourhood() -> None:
     with pytest.raises(ed.ProgramError) as caught:
         check(faulty)
     assert str(caught.value) == (
-        "malformed program for aten.silu.default: %9 is read before it is made\n"
+        "malformed program for aten.silu.default: %9 is read before it is assigned\n"
         "   %2 = aten.sin.default(%1)\n"
         "   %3 = aten.sin.default(%2)\n"
         "   %4 = aten.sin.default(%3)\n"
@@ -181,16 +181,16 @@ def test_a_value_made_twice_is_refused(again: Slot) -> None:
         S[1],
         constants=[(S[3], torch.ones(1))],
     )
-    with pytest.raises(ed.ProgramError, match=rf"{again!r} is made twice\n.*\n>> {again!r} = aten\.cos"):
+    with pytest.raises(ed.ProgramError, match=rf"{again!r} is assigned twice\n.*\n>> {again!r} = aten\.cos"):
         check(faulty)
 
 
 def test_one_call_may_not_make_a_value_twice() -> None:
-    with pytest.raises(ed.ProgramError, match=r"%2 is made twice"):
+    with pytest.raises(ed.ProgramError, match=r"%2 is assigned twice"):
         check(chain(call([S[2], S[2]], aten.max.dim, S[0], 0)))
 
 
 @pytest.mark.parametrize("result", [S[7], [S[1], (S[7],)]], ids=["bare", "nested"])
 def test_a_result_that_is_never_made_is_refused(result: Any) -> None:
-    with pytest.raises(ed.ProgramError, match=r"the result %7 is never made\n.*\n>> return "):
+    with pytest.raises(ed.ProgramError, match=r"the result %7 is never assigned\n.*\n>> return "):
         check(program([S[0]], [call(S[1], aten.sin.default, S[0])], result))

@@ -53,15 +53,15 @@ def test_the_place_of_a_wrapped_function_is_the_inner_ones_and_a_callable_withou
 
 
 def test_a_rule_is_for_one_overload() -> None:
-    with pytest.raises(ed.RuleError, match=r"aten\.add has several overloads \(.*aten\.add\.Tensor.*\)"):
+    with pytest.raises(ed.RuleError, match=r"aten\.add has several overloads, .*aten\.add\.Tensor"):
         register_decomposition("aten.add")
-    with pytest.raises(ed.OpSetError, match=r"did you mean aten\.silu"):
+    with pytest.raises(ed.OpSetError, match=r"Did you mean aten\.silu"):
         register_decomposition("aten.sillu.default")
 
 
 def test_a_rule_must_be_a_function() -> None:
     wrong: Any = 3
-    with pytest.raises(ed.RuleError, match=r"decomposition of aten\.silu\.default must be a function, not 3"):
+    with pytest.raises(ed.ArgumentTypeError, match=r"rule for aten\.silu\.default must be a function, not 3"):
         register_decomposition("aten.silu.default")(wrong)
 
 
@@ -84,13 +84,13 @@ def test_two_rules_for_one_overload_are_refused_and_both_places_named() -> None:
     first, second = make_rule(aten.silu.default, double, recorded=True), register_decomposition("aten.silu.default")(halve)
     with pytest.raises(ed.RuleError) as caught:
         index_rules([first, second])
-    assert str(caught.value) == f"two rules for aten.silu.default: {first.where} and {second.where}; leave one of them out"
+    assert str(caught.value) == f"two rules for aten.silu.default, {first.where} and {second.where}: remove one of them"
     assert first.where != second.where
 
 
 def test_a_bare_function_is_no_rule() -> None:
     wrong: Any = double
-    with pytest.raises(ed.RuleError, match="register_decomposition"):
+    with pytest.raises(ed.ArgumentTypeError, match="register_decomposition"):
         index_rules([wrong])
 
 
@@ -198,7 +198,7 @@ def test_an_error_of_a_rule_is_the_users_and_no_other_rule_is_tried() -> None:
 
 @pytest.mark.parametrize("fn", [lambda: None, lambda x, y, z: x, lambda x, *, y: x])
 def test_a_rule_that_cannot_take_the_ops_arguments_is_refused_where_it_is_made(fn: Any) -> None:
-    with pytest.raises(ed.RuleError, match=r"aten\.gelu_backward\.default takes its arguments.*does not"):
+    with pytest.raises(ed.RuleError, match=r"cannot take the arguments of aten\.gelu_backward\.default"):
         ed.register_decomposition("aten.gelu_backward.default")(fn)
 
 
@@ -230,5 +230,5 @@ def test_a_rule_that_lacks_an_optional_argument_is_named_where_a_call_gives_it()
     x = torch.tensor([-1.0, 2.0])
     with ed.EagerDecompMode(ed.core_aten(), rules=[short]):
         assert torch.celu(x).tolist() == x.tolist()
-        with pytest.raises(ed.RuleError, match=r"short:\d+ for aten.celu.default does not take the arguments of this call"):
+        with pytest.raises(ed.RuleError, match=r"short:\d+ for aten.celu.default cannot take the arguments of this call"):
             torch.celu(x, 2.0)

@@ -74,7 +74,7 @@ def test_a_compiled_function_takes_its_programs_place_unless_that_is_gone() -> N
 
 
 def test_a_bound_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="from 1 on, not 0"):
+    with pytest.raises(ValueError, match="from 1 up, not 0"):
         ProgramCache(limit_per_op=0)
 
 

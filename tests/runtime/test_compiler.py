@@ -78,7 +78,7 @@ def test_compiled_code_of_an_evicted_program_is_not_put_back() -> None:
 
 
 def test_a_malformed_program_is_refused_before_it_is_stored() -> None:
-    with pytest.raises(ed.ProgramError, match="%9 is read before it is made"):
+    with pytest.raises(ed.ProgramError, match="%9 is read before it is assigned"):
         installed(program([S[0]], [call(S[1], aten.sin.default, S[9])], S[1]))
 
 

@@ -246,6 +246,12 @@ _text(
         silu(x)
     """
 )
+_text(
+    """
+    with ed.EagerDecompMode(ed.Backend("mine", core(), kernels={"aten.sigmoid.default": lambda x: None})):
+        torch.sigmoid(x)
+    """
+)
 _text("check(program())")
 _text("check(program(KernelCall(aten.neg.default, (Slot(7),), (), (Slot(1),), False)))")
 _text("check(program(*2 * [KernelCall(aten.neg.default, (Slot(0),), (), (Slot(1),), False)]))")
@@ -309,6 +315,8 @@ _text("ed.plan(core(), model=lambda: (lambda x: x[0].undefined, x))")
 _text('ed.plan(core(), ops=["aten.relu.default"]).unmet("perfect")')
 _text("ed.Plan.from_json('{}')")
 _text("ed.Plan.from_json('nothing')")
+_text('ed.plan(core(), ops=["aten.relu.default"])["aten.mul.Tensor"]')
+_text("ed.dynamo_backend(core(), whole_graphs=True)")
 _text('ed.compare(lambda: silu(x), "natve", core())')
 _text('ed.compare(lambda: silu(x), ed.Backend("far", core(), device_type="cuda"), core())')
 
@@ -326,14 +334,25 @@ def without_lines(record: str) -> str:
     return json.dumps(data)
 
 
+def with_wrong_note(record: str) -> str:
+    return json.dumps({**json.loads(record), "notes": [3]})
+
+
+def report() -> Report:
+    return run_conformance(core(), ops=["aten.neg.default"], profile="quick", isolate=False)
+
+
 _text("ed.Record.from_json('nothing')")
 _text("ed.Record.from_json('{}')")
 _text("""ed.Record.from_json('{"format": "eagerdecomp record", "version": 99}')""")
 _text("""ed.Record.from_json('{"format": "eagerdecomp record", "version": 1}')""")
 _text("ed.Record.from_json(without_lines(RECORD))")
+_text("ed.Record.from_json(with_wrong_note(RECORD))")
 _text("Report.from_json('nothing')")
 _text("Report.from_json('[]')")
 _text("""Report.from_json('{"format": 99, "results": []}')""")
+_text('report().verdict("aten.sin.default")')
+_text("""Report.from_json(report().to_json().replace('"right"', '"rigth"'))""")
 _text('parse_manifest("aten.add aten.mul")')
 _text('parse_manifest("aten.add.Tensor # a reason\\naten.add.Tensor")')
 _text('read_manifest("absent.txt")')

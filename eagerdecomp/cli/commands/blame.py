@@ -68,7 +68,7 @@ def _run(args: argparse.Namespace) -> int:
 
     script = script_of(args, "blame")
     if args.backend and args.ops:
-        raise UsageError("--backend and --ops: choose one")
+        raise UsageError("--backend and --ops exclude each other: pass one of them")
     backend = backend_of("--backend", args.backend) if args.backend else op_set_from(args.ops or "core")
     rules, one = rules_of(args.rules) if args.rules else ((), False)
     named = named_by_spec(args.backend or "", args.rules or "", ops=args.ops or "core")

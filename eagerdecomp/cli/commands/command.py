@@ -70,7 +70,7 @@ def print_whole(text: str) -> None:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # whoever reads has read enough: `eagerdecomp opset core | head`
-            raise UsageError(f"stdout cannot be written: {error.strerror}", FAILED) from None
+            raise UsageError(f"cannot write to stdout: {error.strerror}", FAILED) from None
 
 
 def add_ops(parser: argparse.ArgumentParser) -> None:
@@ -140,13 +140,13 @@ def output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]
     try:
         check_writable(target)
     except OSError as error:
-        raise UsageError(f"{option} {name}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"{option} {name}: cannot write this file: {error.strerror}") from None
 
     def write(text: str) -> None:
         try:
             write_text(target, text)
         except OSError as error:
-            raise UsageError(f"{option} {name}: cannot be written: {error.strerror}", FAILED) from None
+            raise UsageError(f"{option} {name}: cannot write this file: {error.strerror}", FAILED) from None
 
     yield write
 
@@ -159,7 +159,7 @@ def backend_of(option: str, spec: str) -> Backend | OpSet:
     """
     found = object_of(option, spec)
     if not isinstance(found, (Backend, OpSet)):
-        raise UsageError(f"{option} {spec}: not an eagerdecomp.Backend or OpSet, but {found!r}")
+        raise UsageError(f"{option} {spec}: expected an eagerdecomp.Backend or OpSet, found {found!r}")
     return found
 
 
@@ -190,7 +190,7 @@ def called(option: str, spec: str, factory: Callable[[], Any]) -> Any:
     except EagerDecompError:
         raise
     except Exception as error:  # the function is the user's, and may raise anything
-        raise UsageError(f"{option} {spec} fails: {fault_in_words(error)}".strip()) from error
+        raise UsageError(f"{option} {spec}: calling it raises {fault_in_words(error)}".strip()) from error
 
 
 def rules_of(spec: str) -> tuple[tuple[Rule, ...], bool]:
@@ -202,5 +202,7 @@ def rules_of(spec: str) -> tuple[tuple[Rule, ...], bool]:
     found = object_of("--rules", spec)
     rules = (found,) if isinstance(found, Rule) else found
     if not isinstance(rules, (list, tuple)) or not all(isinstance(rule, Rule) for rule in rules):
-        raise UsageError(f"--rules {spec}: not a rule of eagerdecomp.register_decomposition or a list of them, but {found!r}")
+        raise UsageError(
+            f"--rules {spec}: expected a rule of eagerdecomp.register_decomposition, or a list of them, found {found!r}"
+        )
     return tuple(rules), isinstance(found, Rule)

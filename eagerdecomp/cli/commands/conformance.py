@@ -157,7 +157,7 @@ def _backend(spec: str) -> Backend:
     if _is_factory(spec):
         found = called("", spec, found)
     if not isinstance(found, (Backend, OpSet)):
-        raise UsageError(f"{spec}: not an eagerdecomp.Backend or OpSet, but {found!r}")
+        raise UsageError(f"{spec}: expected an eagerdecomp.Backend or OpSet, found {found!r}")
     return as_backend(found)
 
 

@@ -69,15 +69,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     ops = set_from(args.ops)
     if args.require == "no-worse" and not args.compare:
-        raise PlanError("--require no-worse needs --compare OLD.json")
+        raise PlanError("--require no-worse compares with an earlier plan: pass it with --compare OLD.json")
     if args.model and args.match:
-        raise PlanError("--model and --match: choose one")
+        raise PlanError("--model and --match exclude each other: pass one of them")
     if args.allowlist and (args.model or args.match):
-        raise PlanError("--allowlist needs a plan of all of ATen: leave out --model and --match")
+        raise PlanError("--allowlist needs a plan of all of ATen: remove --model and --match")
     old = _older(args.compare) if args.compare else None
     model = object_of("--model", args.model) if args.model else None
     if model is not None and not callable(model):
-        raise PlanError(f"--model {args.model} is no function, but {model!r}: name one that gives a model and its inputs")
+        raise PlanError(f"--model {args.model}: expected a function that returns a model and its inputs, found {model!r}")
     factory = functools.partial(called, "--model", args.model, model) if model is not None else None
     wanted = _matching(args.match)
     rules = rules_of(args.rules)[0] if args.rules else ()
@@ -141,16 +141,16 @@ def _matching(expression: str | None) -> list[Any] | None:
     try:
         pattern = re.compile(expression)
     except re.error as error:
-        raise PlanError(f"--match {expression}: {error}") from None
+        raise PlanError(f"--match {expression}: this is no regular expression: {error}") from None
     except (RecursionError, OverflowError):
-        raise PlanError("--match: too deeply nested, or too large, for Python") from None
+        raise PlanError("--match: this regular expression is too long or too deeply nested for Python") from None
     known = aten_ops()
     found = [op for op in known if pattern.search(str(op))]
     if not found:
         packets = sorted({str(op).split(".")[1] for op in known})
         close = difflib.get_close_matches(expression.removeprefix("aten."), packets, n=3)
-        hint = f"; did you mean {', '.join(close)}?" if close else ""
-        raise PlanError(f"--match {expression}: no ATen op has such a name{hint}")
+        hint = f" Did you mean {', '.join(close)}?" if close else ""
+        raise PlanError(f"--match {expression}: no ATen op has such a name.{hint}")
     return found
 
 
@@ -159,7 +159,7 @@ def _older(name: str) -> Plan:
         text = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise PlanError(f"--compare {name}: cannot be read: {reason}") from None
+        raise PlanError(f"--compare {name}: cannot read this file: {reason}") from None
     try:
         return Plan.from_json(text)
     except PlanError as error:

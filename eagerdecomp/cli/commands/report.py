@@ -40,7 +40,7 @@ def _run(args: argparse.Namespace) -> int:
     html = args.html or (None if args.json else _beside(args.record))
     for option, name in (("--html", html), ("--json", args.json)):
         if name not in (None, "-") and Path(name).resolve() == Path(args.record).resolve():
-            raise UsageError(f"{option} {name}: that is the record, which would be lost; choose another file")
+            raise UsageError(f"{option} {name}: this would overwrite the record. Choose another file")
     with output_file("--html", html) as write_html, output_file("--json", args.json) as write_json:
         if html is not None:
             write_html(page(digest))
@@ -55,9 +55,11 @@ def _record(name: str) -> Record:
     try:
         text = Path(name).read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{name}: cannot be read: {error.strerror}") from None
+        raise UsageError(f"{name}: cannot read this file: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{name}: no record, for it is not UTF-8 text; give a file that eagerdecomp run --record wrote") from None
+        raise UsageError(
+            f"{name}: this is not a record of a run (not UTF-8 text). Write one with: eagerdecomp run --record FILE SCRIPT"
+        ) from None
     try:
         return Record.from_json(text)
     except RecordError as error:

@@ -116,7 +116,7 @@ def _run(args: argparse.Namespace) -> int:
 
     ops, keep = backend_from(args.ops), kept_ops(args.keep)
     if args.preflight and args.on_unsupported == "fallback":
-        raise UsageError("--preflight refuses what --on-unsupported fallback would run natively: ask for one of them")
+        raise UsageError("--preflight and --on-unsupported fallback exclude each other: pass one of them")
     with (
         output_file("--json", args.json) as write,
         output_file("--record", args.record) as write_record,

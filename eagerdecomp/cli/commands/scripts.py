@@ -67,9 +67,7 @@ def script_of(args: argparse.Namespace, command: str) -> Script:
         UsageError: where it names none.
     """
     if not args.rest:
-        raise UsageError(
-            "-m needs the name of a module" if args.module else f"needs a script; eagerdecomp {command} --help shows how"
-        )
+        raise UsageError("-m needs the name of a module" if args.module else "no script is named: pass its path, or -m MODULE")
     return Script(args.rest[0], tuple(args.rest[1:]), is_module=args.module)
 
 

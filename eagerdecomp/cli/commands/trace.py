@@ -78,7 +78,7 @@ def _run(args: argparse.Namespace) -> int:
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError) as error:
             if isinstance(error, EagerDecompError):
                 raise
-            raise UsageError(f"{args.model} fails: {fault_in_words(error)}", FAILED) from error
+            raise UsageError(f"{args.model}: running it raises {fault_in_words(error)}", FAILED) from error
         text = graph.print_readable(print_output=False)
         kernels: dict[str, int] = {}
         for node in graph.graph.nodes:
@@ -93,19 +93,19 @@ def _dimensions(text: str) -> tuple[str, list[int]]:
     name, _, dims = text.partition("=")
     parts = dims.split(",")
     if not name or not all(part.strip().lstrip("-").isdecimal() for part in parts):
-        raise UsageError(f"--symbolic {text}: write NAME=DIM, as in x=0, or x=0,1")
+        raise UsageError(f"--symbolic {text}: expected NAME=DIM, as in x=0 or x=0,1")
     return name, [int(part) for part in parts]
 
 
 def _traceable(spec: str, factory: Any, *, forward: bool) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """A function to trace, and the arguments to trace it on."""
     if not callable(factory):
-        raise UsageError(f"{spec} is no function, but {factory!r}: name one that gives a module and its inputs")
+        raise UsageError(f"{spec}: expected a function that returns a module and its inputs, found {factory!r}")
     made = called("MODULE:FACTORY", spec, factory)
     if callable(made) and not isinstance(made, torch.nn.Module):
         return made, (), {}
     if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
-        raise UsageError(f"{spec} gave {type(made).__name__}: it must give a module and its inputs, or a function that does a step")
+        raise UsageError(f"{spec} returned {type(made).__name__}. Return a module and its inputs, or a function that runs a step")
     model, inputs = made
     named = dict(inputs) if isinstance(inputs, Mapping) else {}
     given = () if named else tuple(inputs) if isinstance(inputs, (list, tuple)) else (inputs,)

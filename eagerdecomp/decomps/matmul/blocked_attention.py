@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.attention_heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
-from eagerdecomp.errors import RuleError
+from eagerdecomp.errors import ArgumentError
 from eagerdecomp.rules.rule import Rule, register_decomposition
 
 __all__ = ["blocked_attention"]
@@ -51,7 +51,7 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
         8
     """
     if not isinstance(block_size, int) or isinstance(block_size, bool) or block_size < 1:
-        raise RuleError(f"blocked_attention({block_size!r}): a block holds a number of keys from 1 on, such as 128")
+        raise ArgumentError(f"block_size must be a number of keys from 1 up, such as 128, not {block_size!r}")
 
     @register_decomposition(aten._scaled_dot_product_flash_attention_for_cpu.default)
     def forward(

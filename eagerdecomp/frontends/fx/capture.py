@@ -115,7 +115,8 @@ class _Capture:
         unknown = [name for name in symbolic if name not in placed]
         if unknown:
             raise TraceRequestError(
-                f"symbolic={unknown[0]!r}: no such tensor among the inputs, which are {', '.join(own) or 'none'}"
+                f"symbolic names {unknown[0]!r}, and the function has no such tensor input. Its inputs are: "
+                f"{', '.join(own) or 'none'}"
             )
         dims = {placed[name]: (dim,) if isinstance(dim, int) else tuple(dim) for name, dim in symbolic.items()}
         if self._sizes is not None:
@@ -138,7 +139,9 @@ class _Capture:
             return self._sizes.fake(value, dims)
         except (AttributeError, IndexError):
             shown = looks(value)
-            raise TraceRequestError(f"symbolic: {name}, which is {shown}, has no dimension {', '.join(map(str, dims))}") from None
+            raise TraceRequestError(
+                f"symbolic names dimension {', '.join(map(str, dims))} of {name}, which is {shown}. Name a dimension that it has"
+            ) from None
 
     def _answer(self) -> Any:
         """The results of the function."""
@@ -148,11 +151,12 @@ class _Capture:
             said = str(error)
             if self._sizes is not None and "data-dependent" in said:
                 raise TraceError(
-                    "something went on by the values of a tensor, which no symbolic trace can hold: trace it without symbolic="
+                    "the function branches on the values of a tensor, which a symbolic trace cannot record. Trace it without "
+                    "symbolic="
                 ) from error
             if self._sizes is not None and "with symbolic sizes/strides" in said:
                 raise TraceError(
-                    f"PyTorch itself takes no symbolic sizes here, trace it without symbolic=: {said.splitlines()[0]}"
+                    f"PyTorch accepts no symbolic sizes here ({said.splitlines()[0]}). Trace it without symbolic="
                 ) from error
             raise
 
@@ -174,12 +178,13 @@ class _Capture:
                 fixed = self._sizes.fixed(size)
                 if fixed in (0, 1):
                     raise TraceError(
-                        f"dimension {dim} of {name} cannot stay a symbol: sizes of 0 and 1 never are, trace it with another"
+                        f"dimension {dim} of {name} cannot stay symbolic, because its size here is {fixed}: PyTorch fixes sizes "
+                        "of 0 and 1. Trace with a larger size"
                     )
                 if fixed is not None:
                     raise TraceError(
-                        f"dimension {dim} of {name} cannot stay a symbol: something went on by its size, {fixed}; leave it out of "
-                        "symbolic="
+                        f"dimension {dim} of {name} cannot stay symbolic: the function compares its size, {fixed}, with a "
+                        "constant. Remove it from symbolic="
                     )
         leaves, out_spec = tree_flatten(answer)
         outputs = [self._noter.read(value) for value in leaves]

@@ -36,7 +36,9 @@ class Trace(torch.fx.GraphModule):
                 except ZeroDivisionError:
                     if self.meta.get("sizes") is None:
                         raise
-                    raise TraceError("a number computed of the sizes divides by zero for these: trace it again") from None
+                    raise TraceError(
+                        "the graph divides by zero for these input sizes. Trace the function again with such inputs"
+                    ) from None
 
         cls.forward = checked
         return made
@@ -50,7 +52,10 @@ def as_traced(value: Any, expected: Any) -> None:
     """
     found = list(value.shape) if isinstance(value, Tensor) else value
     if found != expected and not (isinstance(found, float) and math.isnan(found) and math.isnan(expected)):
-        raise TraceError(f"the traced run went on by {expected!r}, which it read from a tensor; now it is {found!r}: retrace it")
+        raise TraceError(
+            f"the traced function read {expected!r} from a tensor and branched on it; now the value is {found!r}. Trace the "
+            "function again"
+        )
 
 
 def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Sizes | None) -> None:
@@ -75,12 +80,19 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
         else:
             like = type(want) is type(value) and bool(want == value)
         if not like:
-            raise TraceError(f"{node.name} is {looks(value)}; the graph was made with {looks(want)}: trace it again")
+            raise TraceError(
+                f"the graph was traced for {node.name} of {looks(want)}, and was called with {looks(value)}. Trace the function "
+                "again"
+            )
         twin = node.meta.get("same_as")
         if twin is not None and value is not given[twin]:
-            raise TraceError(f"{node.name} was the same tensor as {placeholders[twin].name} when the graph was made: retrace it")
+            raise TraceError(
+                f"the graph was traced with one tensor for both {placeholders[twin].name} and {node.name}, and was called with "
+                "two. Trace "
+                "the function again"
+            )
     if sizes is not None and (broken := sizes.broken(symbols, names)):
-        raise TraceError(f"the graph holds only where {broken}: trace it again")
+        raise TraceError(f"the graph is valid only where {broken}, which is false here. Trace the function again with such inputs")
 
 
 def looks(value: Any) -> str:

@@ -223,13 +223,14 @@ class GraphRecorder(DispatchMode):
                         node.meta["val"] = size
                         return node
             raise TraceError(
-                f"{symbol} follows from the values of a tensor, which no symbolic trace can hold: trace it without symbolic="
+                f"the size {symbol} depends on the values of a tensor, which a symbolic trace cannot record. Trace without "
+                "symbolic="
             )
 
         try:
             return Sizes.node_of(value, self._graph, self._sizes, leaf)
         except Untraceable:
-            raise TraceError(f"no graph can compute {value} from the sizes of its inputs: trace it without symbolic=") from None
+            raise TraceError(f"the graph cannot compute {value} from the sizes of its inputs. Trace it without symbolic=") from None
 
     def _find(self, value: Tensor) -> _Known | None:
         known = self._known.get(value._cdata)

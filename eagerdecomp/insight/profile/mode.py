@@ -23,7 +23,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp._version import __version__
 from eagerdecomp.diagnosis.no_route import unsupported_error
-from eagerdecomp.errors import UnsupportedOpError
+from eagerdecomp.errors import ArgumentError, UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines
@@ -84,7 +84,7 @@ class RecordingMode(EagerDecompMode):
         **options: Any,
     ) -> None:
         if type(timeline) is not int or timeline < 0:
-            raise ValueError(f"RecordingMode(timeline=) must be a whole number of calls from 0 on, not {timeline!r}")
+            raise ArgumentError(f"timeline must be a whole number of calls from 0 up, not {timeline!r}")
         self._notes = notes = _Notes(timeline)
         super().__init__(notes.timed(as_backend(supported_ops, kernels)), **options)
         self._watch = _Watch(notes)

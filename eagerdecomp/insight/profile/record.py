@@ -17,6 +17,7 @@ __all__ = ["Line", "Record"]
 
 FORMAT = "eagerdecomp record"
 VERSION = 1
+_WRITE_ONE = "Write one with: eagerdecomp run --record FILE SCRIPT"
 
 _Row = TypeVar("_Row")
 
@@ -102,12 +103,12 @@ class Record:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise RecordError(f"not a record, as eagerdecomp run --record writes one ({error}): record again") from None
+            raise RecordError(f"this is not a record of a run ({error}). {_WRITE_ONE}") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise RecordError(f'not a record, as eagerdecomp run --record writes one (no "format": "{FORMAT}" in it): record again')
+            raise RecordError(f'this is not a record of a run (it has no "format": "{FORMAT}"). {_WRITE_ONE}')
         if data.get("version") != VERSION:
             raise RecordError(
-                f"a record of version {data.get('version')!r}; this eagerdecomp reads version {VERSION}: re-record it"
+                f"this record has version {data.get('version')!r}, and this eagerdecomp reads version {VERSION}. {_WRITE_ONE}"
             )
         try:
             whole = cls(
@@ -127,13 +128,13 @@ class Record:
             )
             made = _checked(whole)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise RecordError(f"a record that lacks something ({type(error).__name__}: {error}): record again") from None
+            raise RecordError(f"this record is incomplete ({type(error).__name__}: {error}). {_WRITE_ONE}") from None
         placed: tuple[Site | Miss | Bypass | Unsupported | Event, ...]
         placed = (*made.sites, *made.misses, *made.bypasses, *made.unsupported, *made.events)
         for one in placed:
             if not 0 <= one.line < len(made.lines):
-                words = f"{one.op} came from line {one.line} of {len(made.lines)}"
-                raise RecordError(f"a record that lacks something ({words}): record again")
+                words = f"{one.op} refers to line {one.line} of {len(made.lines)}"
+                raise RecordError(f"this record is incomplete ({words}). {_WRITE_ONE}")
         return made
 
 

@@ -176,5 +176,5 @@ def test_a_pass_that_breaks_a_program_is_caught_where_it_ran(monkeypatch: pytest
         return program([S[0]], [call(S[1], aten.sin.default, S[5])], S[1])
 
     monkeypatch.setattr(passes, "PIPELINE", (("breaks", breaks), *PIPELINE))
-    with pytest.raises(ed.ProgramError, match="%5 is read before it is made"):
+    with pytest.raises(ed.ProgramError, match="%5 is read before it is assigned"):
         optimise(program([S[0]], [], S[0]))

@@ -1,0 +1,99 @@
+"""The package raises its own errors, and builtin ones only where eager, Python or a caller inside the package expects them."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import eagerdecomp
+from eagerdecomp import errors
+
+PACKAGE = Path(eagerdecomp.__file__).parent
+
+#: Code that raises what eager raises: a user's program catches `ValueError` there, and not `EagerDecompError`.
+IMITATES_EAGER = ("decomps/", "eager/", "backends/numpy/", "rules/writeback.py")
+
+#: Functions elsewhere that raise a builtin error, and why.
+ALLOWED = {
+    "__init__.py:__getattr__": "Python's protocol: `hasattr` and `from eagerdecomp import ...` expect AttributeError",
+    "_torch/ops.py:__call__": "Python's protocol: an op that this torch lacks is an attribute that is missing",
+    "_torch/sizes.py:fake": "caught by the caller, which raises TraceRequestError",
+    "cli/demo.py:source_text": "the demo: a Python without the source of its standard library",
+    "conformance/results.py:__post_init__": "a bug of the suite, not of its caller",
+    "host/atomic_file.py:_check_regular": "an OSError, as the file system raises it",
+    "host/atomic_file.py:_naming_path": "the OSError of the file system, with the path that the user gave",
+    "host/atomic_file.py:check_writable": "an OSError, as the file system raises it",
+    "insight/profile/record.py:_checked": "caught by `Record.from_json`, which raises RecordError",
+    "program/key.py:key_of": "caught by the caller, which records the call without a key",
+    "program/symbolic_sizes.py:__class__": "Python's protocol: `__class__` is read-only",
+}
+
+
+def builtin_raises(source: str) -> Iterator[str]:
+    """The functions that raise a builtin error, by name."""
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for node in _own(function):
+                called = node.exc.func if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) else None
+                called = node.exc if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name) else called
+                found = getattr(builtins, called.id, None) if isinstance(called, ast.Name) else None
+                if isinstance(found, type) and issubclass(found, Exception):
+                    yield function.name
+
+
+def _own(function: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function, without those of functions in it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+            yield from _own(node)
+
+
+def test_outside_the_code_that_imitates_eager_no_builtin_error_is_raised() -> None:
+    found = {
+        f"{name}:{function}"
+        for path in PACKAGE.rglob("*.py")
+        if not (name := path.relative_to(PACKAGE).as_posix()).startswith(IMITATES_EAGER)
+        for function in builtin_raises(path.read_text(encoding="utf-8"))
+    }
+    assert found == set(ALLOWED)
+
+
+@pytest.mark.parametrize("line", ["raise ValueError('words')", "raise TypeError", "raise RuntimeError('words') from None"])
+def test_a_builtin_raise_is_found(line: str) -> None:
+    assert list(builtin_raises(f"def check():\n    if True:\n        {line}\n")) == ["check"]
+
+
+@pytest.mark.parametrize("line", ["raise ArgumentError('words')", "raise", "raise error", "def inner(): raise KeyError"])
+def test_an_error_of_the_library_or_a_caught_one_is_not(line: str) -> None:
+    assert "check" not in list(builtin_raises(f"def check():\n    {line}\n"))
+
+
+def classes() -> list[type[Exception]]:
+    found = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
+    assert len(found) > 15
+    return found
+
+
+def test_every_error_is_public_and_has_the_one_root() -> None:
+    for kind in classes():
+        assert issubclass(kind, eagerdecomp.EagerDecompError), kind
+        assert kind.__name__ in eagerdecomp.__all__, kind
+
+
+def test_the_page_of_errors_has_each_class_with_its_builtin() -> None:
+    page = (PACKAGE.parent / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    for kind in classes():
+        caught_as = next(one.__name__ for one in (TypeError, KeyError, ValueError, RuntimeError) if issubclass(kind, one))
+        assert f"| `{kind.__name__}` | `{caught_as}` |" in page, (kind, caught_as)
+
+
+def test_wrong_types_are_type_errors_and_wrong_values_are_value_errors() -> None:
+    for wrong, kind in ((3, TypeError), (["aten.sigmiod"], ValueError)):
+        with pytest.raises(kind) as caught:
+            eagerdecomp.OpSet(wrong)  # type: ignore[arg-type]
+        assert isinstance(caught.value, eagerdecomp.EagerDecompError)
