@@ -180,7 +180,7 @@ class Report:
         """The verdict on one op.
 
         Raises:
-            KeyError: where the run knows of none.
+            OpLookupError: where the run has none.
         """
         name = str(op)
         for one in self.results:

@@ -120,7 +120,7 @@ class Plan:
                 ``"known"``: ``"closed"``, and each op has a recorded call. Ops that only the making of a model calls need not.
 
         Raises:
-            ValueError: for another requirement.
+            ArgumentError: for another requirement.
         """
         if require not in REQUIREMENTS:
             raise ArgumentError(f"require must be one of {', '.join(REQUIREMENTS)}, not {require!r}")

@@ -75,6 +75,7 @@ class EagerDecompMode(CompositeMode):
             of its input.
         ArgumentError: for `preflight` with ``on_unsupported="fallback"``, by which every gradient can be computed; for an argument
             that has none of the values above.
+        ArgumentTypeError: for an argument of a wrong type, such as one operator for a set.
         UnsupportedOpError: by a call without a route, unless `on_unsupported` is ``"fallback"``.
         UnsupportedGradientError: with `preflight`, by a call whose gradient has no route.
         DifferenceError: with `verify`, by a call whose results are not eager's, unless ``on_difference="record"``.

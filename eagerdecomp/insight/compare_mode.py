@@ -65,8 +65,7 @@ def compare(
         other forms.
 
     Raises:
-        ValueError: for a backend of another device; `verify=` compares those with the CPU.
-        OpSetError: for a side that is neither a backend nor an op set.
+        ArgumentError: for a backend of another device, which `verify=` compares with the CPU; for a side that is none.
         RuleError: for two rules for one op.
 
     Examples:

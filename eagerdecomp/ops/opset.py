@@ -59,7 +59,8 @@ class OpSet:
         label: a name for the set, which messages and tables show.
 
     Raises:
-        OpSetError: for a name that this torch does not have (the message offers close matches), or a label that is no string.
+        OpSetError: for a name that this torch does not have; the message offers close matches.
+        ArgumentTypeError: for what is not an operator, and for a label that is not a string.
 
     Examples:
         >>> import torch
@@ -99,7 +100,8 @@ class OpSet:
             when: a function of the op's own arguments. Where it is false the op is decomposed like any other.
 
         Raises:
-            OpSetError: for an unknown op name, or a `when` that cannot be called.
+            OpSetError: for an unknown op name.
+            ArgumentTypeError: for a `when` that is not a function.
         """
         if not callable(when):
             raise ArgumentTypeError(f"the predicate for {op} must be a function of the op's arguments, not {when!r}")

@@ -445,6 +445,7 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
     Raises:
         RuleError: when `op` names several overloads, since a rule is for one signature; when the function does not take what
             the op's schema demands, or has other defaults than the op.
+        ArgumentTypeError: when the decomposition is not a function.
 
     Examples:
         >>> import torch

@@ -152,7 +152,7 @@ class ProgramCache:
         limit_per_op: the most programs of one op; the oldest is evicted first.
 
     Raises:
-        ValueError: for a limit that is no positive integer.
+        ArgumentError: for a limit that is not a positive integer.
 
     Examples:
         >>> import torch

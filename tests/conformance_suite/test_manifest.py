@@ -34,7 +34,7 @@ def test_a_manifest_holds_one_op_a_line_and_a_reason() -> None:
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
-        ("aten.erf.default\naten.cos.default aten.sin.default", "m.txt:2: write one op a line"),
+        ("aten.erf.default\naten.cos.default aten.sin.default", "m.txt:2: expected one op"),
         ("aten.erf.default\n\naten.erf.default # again", "m.txt:3: aten.erf.default is declared twice"),
     ],
 )

@@ -33,12 +33,12 @@ def test_what_is_no_report_is_refused(text: str) -> None:
 
 def test_a_report_of_another_format_is_refused_as_that() -> None:
     data = json.loads(a_report().to_json())
-    with pytest.raises(ConformanceError, match="format 99; this version reads format 1"):
+    with pytest.raises(ConformanceError, match="format 99, and this version reads format 1"):
         Report.from_json(json.dumps({**data, "format": 99}))
 
 
 def test_a_state_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ConformanceError, match="no state is called 'fine'"):
+    with pytest.raises(ConformanceError, match="unknown state, 'fine'"):
         Report.from_json(a_report().to_json().replace('"state": "right"', '"state": "fine"'))
 
 

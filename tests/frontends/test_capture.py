@@ -264,9 +264,9 @@ def test_results_of_other_containers_are_rebuilt() -> None:
     ("given", "words"),
     [
         ((torch.ones(3, 4), torch.ones(2, 3)), r"x of f32\[2, 3\]\[3, 1\], and was called with f32\[3, 4\]\[4, 1\]"),
-        ((torch.ones(2, 3, dtype=torch.double), torch.ones(2, 3)), r"x is f64"),
-        ((torch.ones(3, 2).t(), torch.ones(2, 3)), r"x is f32\[2, 3\]\[1, 2\]"),
-        ((torch.ones(2, 3), 4), "y is 4"),
+        ((torch.ones(2, 3, dtype=torch.double), torch.ones(2, 3)), r"was called with f64"),
+        ((torch.ones(3, 2).t(), torch.ones(2, 3)), r"was called with f32\[2, 3\]\[1, 2\]"),
+        ((torch.ones(2, 3), 4), "y of .*, and was called with 4"),
     ],
 )
 def test_what_a_graph_was_not_made_for_is_refused(given: Any, words: str) -> None:
@@ -280,7 +280,7 @@ def test_one_tensor_given_twice_stays_one() -> None:
     graph = trace(lambda a, b: a.add_(1) * b, CORE)(x, x)
     y = torch.full((3,), 2.0)
     assert graph(y, y).tolist() == [9, 9, 9]
-    with pytest.raises(ed.TraceError, match="b was the same tensor as a"):
+    with pytest.raises(ed.TraceError, match="one tensor for both a and b"):
         graph(torch.ones(3), torch.ones(3))
 
 
@@ -413,21 +413,21 @@ def test_a_symbolic_input_may_be_called_as_the_function_calls_it(name: str) -> N
 def test_a_symbolic_trace_refuses_what_cannot_be() -> None:
     with pytest.raises(ed.TraceError, match="dimension 0 of x cannot stay symbolic"):
         trace(lambda x: x.view(4, -1) if x.shape[0] == 4 else x, CORE, symbolic={"x": 0})(torch.ones(4, 3))
-    with pytest.raises(ed.TraceError, match=r"symbolic='z'.*x, y"):
+    with pytest.raises(ed.TraceError, match=r"symbolic names 'z'.*x, y"):
         trace(lambda x, y: x, CORE, symbolic={"z": 0})(torch.ones(4), torch.ones(4))
-    with pytest.raises(ed.TraceError, match=r"symbolic='z'.*input$"):
+    with pytest.raises(ed.TraceError, match=r"symbolic names 'z'.*input$"):
         trace(nn.Linear(4, 4), CORE, symbolic={"z": 0})(torch.ones(4, 4))
     for bad, words in (
-        ({"x": 2}, r"x, which is f32\[4\]\[1\], has no dimension 2"),
-        ({"k": 0}, "k, which is 2, has no dimension 0"),
+        ({"x": 2}, r"dimension 2 of x, which is f32\[4\]\[1\]"),
+        ({"k": 0}, "dimension 0 of k, which is 2"),
     ):
         with pytest.raises(ed.TraceError, match=words):
             trace(lambda x, k: x + k, CORE, symbolic=bad)(torch.ones(4), 2)
-    with pytest.raises(ed.TraceError, match="follows from the values of a tensor"):
+    with pytest.raises(ed.TraceError, match="depends on the values of a tensor"):
         trace(lambda x: x * x.sum().item(), CORE, symbolic={"x": 0})(torch.ones(4))
     chosen = trace(lambda x: x[x > 0].sum(), CORE, symbolic={"x": 0})(torch.ones(4))
     assert chosen(torch.tensor([-1.0, 2.0, 3.0, 4.0, 5.0])) == 14
     graph = trace(lambda x: x + 1 if x.shape[0] > 3 else x - 1, CORE, symbolic={"x": 0})(torch.ones(5))
     assert graph(torch.ones(9)).tolist() == [2] * 9
-    with pytest.raises(ed.TraceError, match="holds only where"):
+    with pytest.raises(ed.TraceError, match="valid only where"):
         graph(torch.ones(3))

@@ -147,8 +147,8 @@ def test_a_training_run_is_that_of_eager() -> None:
 
 
 @pytest.mark.parametrize("result", [None, NotImplemented])
-def test_a_hook_may_decline_and_the_program_is_run_call_by_call(answer: Any) -> None:
-    hook, x = Hook(lambda graph: answer), torch.randn(3)
+def test_a_hook_may_decline_and_the_program_is_run_call_by_call(result: Any) -> None:
+    hook, x = Hook(lambda graph: result), torch.randn(3)
     with ed.BackendRecorder() as seen:
         often(lambda: torch.nn.functional.gelu(x), hook, BEFORE + 5)
     assert len(hook.graphs) == 1, "asked again after it had declined"
@@ -210,9 +210,9 @@ X = torch.randn(3, 4)
         (lambda graph: lambda x: x.nothing, "raised AttributeError"),
     ],
 )
-def test_what_it_makes_is_held_to_the_program_once(answer: Any, words: str) -> None:
+def test_what_it_makes_is_held_to_the_program_once(result: Any, words: str) -> None:
     with pytest.raises(ed.HookError, match=words):
-        often(lambda: torch.nn.functional.gelu(X), lambda graph, inputs: answer(graph))
+        often(lambda: torch.nn.functional.gelu(X), lambda graph, inputs: result(graph))
 
 
 def test_a_hook_is_not_asked_for_calls_whose_written_tensor_shares_memory() -> None:

@@ -38,7 +38,7 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
         Rules for the attention ops of ATen, forward and backward, to pass as ``rules=``.
 
     Raises:
-        RuleError: when `block_size` is no positive integer.
+        ArgumentError: when `block_size` is not a positive integer.
 
     Examples:
         >>> import torch

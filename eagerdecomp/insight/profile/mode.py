@@ -63,7 +63,7 @@ class RecordingMode(EagerDecompMode):
         **options: all others of `EagerDecompMode`.
 
     Raises:
-        ValueError: for a `timeline` that is no integer from 0 on; the other errors are those of `EagerDecompMode`.
+        ArgumentError: for a `timeline` that is not an integer from 0 up; the other errors are those of `EagerDecompMode`.
 
     Examples:
         >>> import torch
