@@ -11,7 +11,7 @@ TORCH = ("2.12", "2.13", "2.14", "2.15")
 @nox.session(reuse_venv=True)
 @nox.parametrize("torch", TORCH)
 def versions(session: nox.Session, torch: str) -> None:
-    """Run the default tier and the scoreboard with a torch, and write their results into docs/versions.md."""
+    """Run the default tier and the scoreboard with a torch, and write their results into docs/numbers/versions.md."""
     session.install(f"torch=={torch}.*", "-e", ".[test]")
     session.run("python", "tools/port.py", success_codes=[0, 1])
     session.run("python", "tools/versions.py", "--record", *session.posargs)

@@ -1,6 +1,6 @@
 """Export on an op set: which ops a model's exported graph leaves outside Core ATen, by PyTorch's table and by the library's.
 
-    python conformance/export_table.py --match 'LSTM|resnet' [--markdown docs/export.md]
+    python conformance/export_table.py --match 'LSTM|resnet' [--markdown docs/howto/export.md]
 
 Each model of the model table is exported by ``torch.export`` and decomposed twice: by ``run_decompositions()``, with PyTorch's own
 table, and by ``run_decompositions(ed.decompositions(ed.core_aten()))``. The second program is run, and its results are compared
@@ -119,7 +119,7 @@ def _first_line(error: Exception) -> str:
 
 
 _HEAD = """\
-<!-- Made by `python conformance/export_table.py --markdown docs/export.md`; change that, not this. -->
+<!-- Made by `python conformance/export_table.py --markdown docs/howto/export.md`; change that, not this. -->
 
 # Export on an op set
 

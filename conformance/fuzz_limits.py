@@ -85,7 +85,7 @@ SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|instance|layer)
 QUOTIENTS = r"addcdiv_?|triangular_solve|linalg_solve_triangular"
 
 #: Ops, as a pattern of their names, that are the root of a sum of squares, which eager holds in float64 and a set's `var` in its
-#: own type: where it leaves the range of that, they are infinite or 0 (docs/limits.md).
+#: own type: where it leaves the range of that, they are infinite or 0 (docs/reference/limits.md).
 SQUARED = r"std(_mean)?"
 
 #: What the kernels of a set say, by a ValueError, when they refuse a call, and what eager then says by a RuntimeError; as patterns.
@@ -146,7 +146,7 @@ class Allowed(NamedTuple):
     singular: bool = False
 
 
-_VALUES = "values are not checked (docs/limits.md)"
+_VALUES = "values are not checked (docs/reference/limits.md)"
 _EMPTY = "eager refuses a dtype in its kernel, which tensors without elements, or of one number, do not reach"
 
 ALLOWED: tuple[Allowed, ...] = (

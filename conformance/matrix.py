@@ -2,7 +2,7 @@
 
     python conformance/matrix.py --workers 2 --resume matrix.json                         # the whole: some hours
     python conformance/matrix.py --shard 1/4 --resume matrix1.json                        # a quarter of the OpInfos
-    python conformance/matrix.py --resume matrix.json --manifest --markdown docs/matrix.md
+    python conformance/matrix.py --resume matrix.json --manifest --markdown docs/numbers/matrix.md
     python conformance/matrix.py --part 7/500                                             # one cell in 500, of all OpInfos
     python conformance/matrix.py --ops core --match '^add$' --cells 'inplace|vmap'        # some of it
 

@@ -273,7 +273,7 @@ def _judge(trial: _Trial) -> Result:
     outside = seen.outside(trial.ops) if trial.place is None else set(reached) - set(map(str, trial.ops))
     if outside:
         return replace(result, status="leak", detail=", ".join(sorted(map(str, outside))))
-    # What is drawn under the mode may be other numbers than eager's (docs/limits.md).
+    # What is drawn under the mode may be other numbers than eager's (docs/reference/limits.md).
     found = _differences(want, have, values=column != "make")
     if found and trial.compiler is not None:
         compiled = _by_torch(trial)

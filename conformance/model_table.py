@@ -105,7 +105,7 @@ def _blocking(results: Iterable[Result]) -> list[tuple[str, int]]:
 # -- the document -------------------------------------------------------------------------------------------------
 
 _HEAD = """\
-<!-- Made by `python conformance/model_table.py --markdown docs/models.md`; change that, not this. -->
+<!-- Made by `python conformance/model_table.py --markdown docs/numbers/models.md`; change that, not this. -->
 
 # Models
 
@@ -113,7 +113,7 @@ Each model below is made small, with random weights, and run twice from the same
 `with EagerDecompMode({ops})` with a recorder outside that sees what reaches the backend. To make this table again:
 
 ```sh
-pip install -q -c requirements/tested.txt -e ".[models]" && python conformance/model_table.py --markdown docs/models.md
+pip install -q -c requirements/tested.txt -e ".[models]" && python conformance/model_table.py --markdown docs/numbers/models.md
 ```
 
 - **make**: the model made inside the mode: shapes, dtypes, strides.
@@ -137,10 +137,10 @@ CPU, and on {device}, where `ed.install` has registered what it lacks, without a
 
 ```sh
 pip install -q -c requirements/tested.txt -e ".[models]"
-python conformance/model_table.py --installed {device} --markdown docs/models_installed.md
+python conformance/model_table.py --installed {device} --markdown docs/numbers/models_installed.md
 ```
 
-`npu` is the device of [examples/npu](../examples/npu/README.md), which has kernels for {ops} and no others, and counts them: the
+`npu` is the device of [examples/npu](../../examples/npu/README.md), which has kernels for {ops} and no others, and counts them: the
 last column. Columns and judge are those of models.md; "make" makes the model on the device, for the others it moves there.
 A sparse layout has nothing on such a device (SparseAdam). Detection models of torchvision need its compiled kernels, of which there
 are none for such a device, or make tensors beside it (ssdlite).

@@ -1,4 +1,4 @@
-"""Write ``docs/accuracy.md``: how far special functions on Core ATen are from the mathematics, beside how far eager is.
+"""Write ``docs/numbers/accuracy.md``: how far special functions on Core ATen are from the mathematics, beside how far eager is.
 
     python tools/accuracy_table.py [--match REGEX] [--points N] [--file FILE]
 
@@ -28,7 +28,7 @@ from special_functions import FUNCTIONS, Function  # noqa: E402
 
 from eagerdecomp.host.progress import Progress  # noqa: E402
 
-FILE = ROOT / "docs" / "accuracy.md"
+FILE = ROOT / "docs" / "numbers" / "accuracy.md"
 DTYPES = (torch.float32, torch.float64)
 
 HEAD = """# Accuracy

@@ -191,7 +191,7 @@ between the last two. What is fixed in a call still weighs there, so that many a
 grows faster than eager's. This command wrote these {rows} rows in {minutes} minutes, on a machine that others were using:
 
 ```sh
-python tools/growth.py{words} --markdown docs/growth.md
+python tools/growth.py{words} --markdown docs/numbers/growth.md
 ```
 
 """

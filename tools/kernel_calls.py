@@ -237,7 +237,7 @@ How many kernels of Core ATen one call of an op makes, for up to {CALLS} distinc
 dispatches, forward and backward, and of a few samplers that it lacks. Ops that Core ATen holds run as themselves; in-place and
 `out=` forms add one `copy_`. An op of more than {LIMIT} kernel calls has its reason beside it; the samples are small, so what grows
 with the data (columns, rounds, steps) is short here. This page is written by
-`python tools/kernel_calls.py --above 20 --markdown docs/kernel_calls.md`.
+`python tools/kernel_calls.py --above 20 --markdown docs/numbers/kernel_calls.md`.
 
 """
 

@@ -1,4 +1,4 @@
-"""Write ``docs/mathematics.md``: linear algebra, Fourier transforms, sorting and counting on Core ATen, an op a line.
+"""Write ``docs/numbers/mathematics.md``: linear algebra, Fourier transforms, sorting and counting on Core ATen, an op a line.
 
     python tools/mathematics_table.py [--check]
 
@@ -28,7 +28,7 @@ SIZE, WIDTH = 12, 64
 #: Calls that read data are counted to the hundred from here on.
 MANY = 500
 
-FILE = Path(__file__).parent.parent / "docs" / "mathematics.md"
+FILE = Path(__file__).parent.parent / "docs" / "numbers" / "mathematics.md"
 
 aten = torch.ops.aten
 

@@ -1,4 +1,4 @@
-"""Write ``docs/repairs.md``: what is wrong in the decompositions that torch ships, and how each fault is fixed.
+"""Write ``docs/numbers/repairs.md``: what is wrong in the decompositions that torch ships, and how each fault is fixed.
 
     python tools/repairs_table.py [--check]
 
@@ -18,7 +18,7 @@ from eagerdecomp.eager.checks.table import CHECKS, REFUSED
 from eagerdecomp.eager.layouts import LAYOUTS
 from eagerdecomp.rules.shipped_faults import FAULTS, Fault
 
-FILE = Path(__file__).parent.parent / "docs" / "repairs.md"
+FILE = Path(__file__).parent.parent / "docs" / "numbers" / "repairs.md"
 
 HEAD = f"""# Repairs
 

@@ -6,8 +6,10 @@ mkdocs calls what is named `on_...`; mkdocs.yml names this file.
 from __future__ import annotations
 
 import inspect
+import io
 import posixpath
 import re
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -15,6 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import eagerdecomp
+from eagerdecomp.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,15 +32,18 @@ PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "benchmarks/results.md": "measurements.md",
+    "SECURITY.md": "security.md",
+    "CODE_OF_CONDUCT.md": "code_of_conduct.md",
+    "benchmarks/results.md": "numbers/measurements.md",
 }
-PICTURES = {"benchmarks/results.svg": "results.svg"}
+PICTURES = {"benchmarks/results.svg": "numbers/results.svg"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in {**PAGES, **PICTURES}.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_bytes()))
-    files.append(File.generated(config, "reference.md", content=_reference()))
+    files.append(File.generated(config, "reference/api.md", content=_reference()))
+    files.append(File.generated(config, "reference/commands.md", content=_commands()))
     return files
 
 
@@ -67,6 +73,16 @@ def _reference() -> str:
     named = [name for name in sorted(eagerdecomp.__all__, key=str.lower) if name not in errors]
     as_text = ["# Reference", "Every public name of the package.", *(f"::: eagerdecomp.{name}" for name in named)]
     return "\n\n".join([*as_text, "## Errors", *(f"::: eagerdecomp.{name}" for name in sorted(errors))]) + "\n"
+
+
+def _commands() -> str:
+    """The help of every command, as the command prints it."""
+    parts = ["# Commands", "What `eagerdecomp COMMAND --help` prints."]
+    for command in COMMANDS:
+        with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+            main([command.name, "--help"])
+        parts.append(f"## eagerdecomp {command.name}\n\n```text\n{printed.getvalue().rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def _is_error(name: str) -> bool:

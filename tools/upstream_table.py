@@ -1,4 +1,4 @@
-"""Write ``docs/upstream.md``: rules of ours beside the decompositions that torch ships for the same ops, as measured.
+"""Write ``docs/numbers/upstream.md``: rules of ours beside the decompositions that torch ships for the same ops, as measured.
 
     python tools/upstream_table.py [--match REGEX] [--check]
 
@@ -33,7 +33,7 @@ from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.program.key import key_or_none
 
-FILE = Path(__file__).parent.parent / "docs" / "upstream.md"
+FILE = Path(__file__).parent.parent / "docs" / "numbers" / "upstream.md"
 CALLS = 6  # distinct calls per op that are run, as many again in another layout
 
 #: A result is another value where it is further from eager's than this, in roundings of its type, and is less exact by float64

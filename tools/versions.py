@@ -1,4 +1,4 @@
-"""Record how the tests fare with the torch of this environment, and write docs/versions.md of all that is recorded.
+"""Record how the tests fare with the torch of this environment, and write docs/numbers/versions.md of all that is recorded.
 
     python tools/versions.py --record    # the default tier, and the scoreboard with gradients: about ten minutes on two cores
     python tools/versions.py --again     # only the tests that failed when it was recorded, after a fix
@@ -28,7 +28,7 @@ from eagerdecomp.planner.rule_calls import FILE
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs" / "versions"
-PAGE = ROOT / "docs" / "versions.md"
+PAGE = ROOT / "docs" / "numbers" / "versions.md"
 
 HEAD = """# Versions of torch
 

@@ -49,7 +49,7 @@ class Entry:
         name: as the model's authors call it.
         make: builds it; what it imports beside torch is named in `needs`.
         needs: packages without which it cannot be built.
-        custom_ops: ops of a package's own, which a backend lists beside Core ATen (docs/tour.md, "Op sets").
+        custom_ops: ops of a package's own, which a backend lists beside Core ATen (docs/tutorial/tour.md, "Op sets").
         columns: those that make sense for it.
     """
 

@@ -9,7 +9,7 @@ __all__ = ["BASELINE", "TESTED", "newer_than_tested", "torch_release"]
 #: The release that CI runs with, by which tests say what torch does; of others ``tests/releases`` says what differs.
 BASELINE = "2.13"
 
-#: The newest release of those in docs/versions.md.
+#: The newest release of those in docs/numbers/versions.md.
 TESTED = "2.15"
 
 

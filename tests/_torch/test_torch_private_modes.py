@@ -334,7 +334,7 @@ def test_profiler_is_on_while_one_is_entered() -> None:
     ids=["affine_grid", "pinv"],
 )
 def test_autocast_is_off_within_kernels_below_any_mode(call: Callable[[], torch.Tensor]) -> None:
-    """docs/limits.md names it: drop that, and this, once torch keeps it on there."""
+    """docs/reference/limits.md names it: drop that, and this, once torch keeps it on there."""
     with torch.autocast("cpu", torch.bfloat16):
         assert call().dtype is torch.bfloat16
         with Seen():

@@ -354,6 +354,6 @@ def test_the_small_set_carries_what_it_was_asked_for() -> None:
 def test_the_tour_says_how_small_a_set_carries_all_that_eager_calls() -> None:
     found = ed.minimal_opset()
     eager = sum(seen.eager for seen in load_calls().values())
-    text = " ".join((ROOT / "docs" / "tour.md").read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / "docs" / "tutorial" / "tour.md").read_text(encoding="utf-8").split())
     assert f"{len(found.ops)} ops beside `infra()` carry every call seen of the {eager} ops" in text
     assert f"any such set holds {len(found.necessary)} of them" in text

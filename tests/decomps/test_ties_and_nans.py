@@ -219,7 +219,7 @@ ORDER_STATISTICS: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("size", [1, 2, 3, 16, 17, 100])
 @pytest.mark.parametrize("name", ORDER_STATISTICS)
 def test_order_statistics_point_at_an_element_of_eagers_value(name: str, size: int, nan: bool) -> None:
-    """docs/limits.md: the value is eager's, and the index and the gradient go to an element that has it."""
+    """docs/reference/limits.md: the value is eager's, and the index and the gradient go to an element that has it."""
     torch.manual_seed(size)
     run = ORDER_STATISTICS[name]
     x = torch.randint(0, 3, (size, 40), dtype=torch.float64)
@@ -257,7 +257,7 @@ def test_medians_of_all_spread_their_gradient_over_equal_elements_as_in_eager() 
 
 @pytest.mark.parametrize("dim", [0, 1])
 def test_unique_slices_with_nan(dim: int) -> None:
-    """docs/limits.md: NaN last, each slice with one distinct, the others as eager has them without it."""
+    """docs/reference/limits.md: NaN last, each slice with one distinct, the others as eager has them without it."""
     torch.manual_seed(0)
     whole = torch.randint(0, 3, (20, 2)).double()
     some = torch.tensor([[1.0, NAN], [NAN, 0.0], [1.0, NAN], [2.0, NAN]], dtype=torch.float64)

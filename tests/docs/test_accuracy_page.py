@@ -21,7 +21,7 @@ DTYPES = (torch.float32, torch.float64)
 
 def of_the_page() -> dict[str, list[float]]:
     """Return the errors by function: float32's, ours and eager's, and float64's."""
-    lines = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "numbers" / "accuracy.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| `")]
     return {name.strip("`"): [float(number) for number in rest[:4]] for name, *rest in cells}
 

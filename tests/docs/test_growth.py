@@ -48,6 +48,6 @@ def test_all_dimensions_of_one_size_are_stretched(tool: Any) -> None:
 
 
 def test_the_page_has_the_head_of_the_table(tool: Any) -> None:
-    page = (ROOT / "docs" / "growth.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "numbers" / "growth.md").read_text(encoding="utf-8")
     assert "\n".join(tool.HEAD) in page
     assert "python tools/growth.py" in page

@@ -14,7 +14,7 @@ from eagerdecomp.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-TOUR = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+TOUR = (ROOT / "docs" / "tutorial" / "tour.md").read_text(encoding="utf-8")
 
 
 def blocks(text: str = README) -> list[str]:
@@ -42,7 +42,7 @@ def test_readme_is_short() -> None:
 
 def test_its_costs_are_those_of_the_run_that_is_kept() -> None:
     results = (ROOT / "benchmarks" / "results.md").read_text(encoding="utf-8")
-    numbers = (ROOT / "docs" / "numbers.md").read_text(encoding="utf-8")
+    numbers = (ROOT / "docs" / "numbers" / "numbers.md").read_text(encoding="utf-8")
 
     def value(figure: str) -> str:
         (found,) = re.findall(rf"^\| {figure} \| ([\d.]+) \|", results, re.MULTILINE)

@@ -21,9 +21,10 @@ def test_the_site_builds_with_warnings_as_errors(tmp_path: Path) -> None:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    reference = (tmp_path / "reference" / "index.html").read_text(encoding="utf-8")
+    reference = (tmp_path / "reference" / "api" / "index.html").read_text(encoding="utf-8")
     assert [name for name in eagerdecomp.__all__ if f'id="eagerdecomp.{name}"' not in reference] == []
     start = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert 'href="howto/keep/"' in start
+    assert "usage: eagerdecomp plan" in (tmp_path / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
     assert "http-equiv" not in start
     assert '="https://fonts.' not in start

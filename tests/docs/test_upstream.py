@@ -15,7 +15,7 @@ from torch import Tensor
 aten = torch.ops.aten
 ROOT = Path(__file__).parents[2]
 
-STALE = "docs/upstream.md is stale: run python tools/upstream_table.py"
+STALE = "docs/numbers/upstream.md is stale: run python tools/upstream_table.py"
 
 
 @pytest.fixture

@@ -21,7 +21,9 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_page_is_of_the_records(tool: Any) -> None:
     records = [json.loads(place.read_text(encoding="utf-8")) for place in tool.RECORDS.glob("torch-*.json")]
     records.sort(key=lambda one: [int(part) for part in one["torch"].split("+")[0].split(".")])
-    assert tool.PAGE.read_text(encoding="utf-8") == tool.page(records), "docs/versions.md is stale: run python tools/versions.py"
+    assert tool.PAGE.read_text(encoding="utf-8") == tool.page(records), (
+        "docs/numbers/versions.md is stale: run python tools/versions.py"
+    )
 
 
 def test_what_fails_is_named(tool: Any) -> None:

@@ -164,7 +164,7 @@ def test_the_sdist_holds_the_checkout(unpacked: Path, tree: Path) -> None:
 
     made = {name for name in files(unpacked) if name.partition("/")[0] in ("PKG-INFO", "setup.cfg", "eagerdecomp.egg-info")}
     assert files(unpacked) - made == {name for name in files(tree) if not name.startswith(("eagerdecomp.egg-info/", "build/"))}
-    assert {"tests/docs/test_pages.py", "docs/tour.md", "examples/npu/train.py", ".ci/run"} <= files(unpacked)
+    assert {"tests/docs/test_pages.py", "docs/tutorial/tour.md", "examples/npu/train.py", ".ci/run"} <= files(unpacked)
 
 
 def test_the_sdist_builds_the_same_wheel(unpacked: Path, wheel: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import eagerdecomp
 
-NAMES = (Path(__file__).parents[2] / "docs" / "names.md").read_text(encoding="utf-8")
+NAMES = (Path(__file__).parents[2] / "docs" / "reference" / "names.md").read_text(encoding="utf-8")
 
 
 def python(code: str, *flags: str) -> str:
@@ -23,7 +23,7 @@ def python(code: str, *flags: str) -> str:
 
 
 def documented() -> list[str]:
-    """The names in the table of docs/names.md."""
+    """The names in the table of docs/reference/names.md."""
     return [name for row in re.findall(r"^\| (`[^|]*) \|", NAMES, re.MULTILINE) for name in re.findall(r"`(\w+)", row)]
 
 
