@@ -51,6 +51,7 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
                 for way in ("single", "foreach", "fused")
                 for name in [f"a step of AdamW on {_PARAMETERS} parameters, {way}"]
             ),
+            *_cudnn_lstm(mode),
         ],
         {"Most kernel calls (ours, shipped)": [f"{row['op']} {row['ours']}, {row['shipped'] or '-'}" for row in dearest]},
         rows,
@@ -63,6 +64,23 @@ def _optimizer(*, foreach: bool, fused: bool) -> tuple[Callable[[], Any], int]:
     for parameter in parameters:
         parameter.grad = torch.ones(64)
     return torch.optim.AdamW(parameters, foreach=foreach, fused=fused).step, 2  # the first makes the state
+
+
+def _cudnn_lstm(mode: Any) -> list[Figure]:
+    """The op that CUDA has for an LSTM, on CPU tensors: two layers over 16 steps."""
+    aten = torch.ops.aten
+    layer = torch.nn.LSTM(8, 12, num_layers=2)
+    x, state, weights = torch.randn(16, 4, 8), torch.zeros(2, 4, 12), [one.detach() for one in layer.parameters()]
+    call: tuple[Any, ...] = (2, 12, 0, 2, False, 0.0, True, False, [], None)
+    with mode:
+        out, _, _, reserve, buffer = aten._cudnn_rnn(x, weights, 4, None, state, state, *call)
+    ways = {
+        "forward": lambda: aten._cudnn_rnn(x, weights, 4, None, state, state, *call),
+        "backward": lambda: aten._cudnn_rnn_backward(
+            x, weights, 4, buffer, state, state, out, out, None, None, *call, reserve, [True] * 4
+        ),
+    }
+    return [Figure(f"an LSTM as cuDNN has it, {way}, ours", _calls(mode, run, 2)) for way, run in ways.items()]
 
 
 def _calls(mode: Any, run: Callable[[], Any], warm: int) -> int:
