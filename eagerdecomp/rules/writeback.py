@@ -120,9 +120,12 @@ def check_result(result: Tensor, target: Tensor) -> None:
 #: Elements of a block for each thread. A result is written while it is in the processor's cache, its memory serves the next one,
 #: and it is all that is held beside the target; whole results of large tensors come as fresh pages of the system, at up to ten
 #: times the price of the kernel. Fewer elements than `_LARGE` lose more by more calls than they gain.
-_BLOCK = 1 << 18
-_LARGE = 1 << 20
-_HEAVY = 1 << 15
+_BLOCK = 1 << 15
+_LARGE = 1 << 18
+
+#: Elements of a tensor that is cut for the sake of memory alone, and of the least block then.
+_HEAVY = 1 << 13
+_LEAST_BLOCK = 1 << 12
 
 #: A row of arguments: a target, and what is computed with it.
 Row: TypeAlias = "Sequence[Any]"
@@ -184,21 +187,22 @@ def _cut_alike(target: Tensor, other: Any) -> bool:
 
 
 def columns_in_blocks(
-    cut: Callable[..., Sequence[Row]], columns: Sequence[Sequence[Any]], *, halves: bool = False
+    cut: Callable[..., Sequence[Row]], columns: Sequence[Sequence[Any]], *, share: int = 0
 ) -> Sequence[Sequence[Any]]:
     """Lists side by side, the targets first, each large tensor as its blocks.
 
-    With `halves` a tensor that outweighs all others of its list is cut in two even if it is not large: for a formula that holds two
-    results at a time, it alone would set the peak of memory.
+    With `share` a tensor that is not large is cut too, into blocks of that share of all elements of its list: a result as large as
+    most of the list would set the peak of memory.
     """
     sizes = [target.numel() for target in columns[0]]
-    largest = max(sizes)
-    heavy = largest if halves and largest >= _HEAVY and 2 * largest > sum(sizes) else _LARGE
-    if largest < heavy:
+    most = max(sum(sizes) // share, _LEAST_BLOCK) if share else _LARGE
+    if max(sizes) < (min(_HEAVY, _LARGE) if share else _LARGE):
         return columns
-    rows = zip(*columns, strict=True)
-    parts = [cut(row, 2 if halves else 1) if size >= heavy else (row,) for row, size in zip(rows, sizes, strict=True)]
-    return list(zip(*(part for row in parts for part in row), strict=True))
+    parts: list[Row] = []
+    for row, size in zip(zip(*columns, strict=True), sizes, strict=True):
+        heavy = size >= _HEAVY and size > most
+        parts.extend(cut(row, -(-size // most) if heavy else 1) if heavy or size >= _LARGE else (row,))
+    return list(zip(*parts, strict=True))
 
 
 def inplace_by(

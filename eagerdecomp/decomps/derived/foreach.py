@@ -181,9 +181,10 @@ def _maxima(one: Callable[..., Any]) -> Callable[..., Any]:
 # functional kernel and `copy_` for each tensor.
 
 
-#: Per-tensor ops of which a tensor that outweighs all others is cut, though that takes half as long again: of those that hold the
-#: result of one kernel for the next, the one that optimizers run while the roots of all squares live too.
-_HALVED = frozenset({"aten::addcdiv_"})
+#: Ops of optimizers, with the share of a list's memory that a result may take: so that all results that live take the memory of
+#: the list and a quarter at most, which of all that a training step holds then is a twentieth. The roots of all squares live while
+#: `add_`, `div_` and `addcdiv_` run; two results of one tensor live in `lerp_`, `addcmul_` and `addcdiv_`.
+_SHARES = {"aten::lerp_": 2, "aten::addcmul_": 2, "aten::add_": 4, "aten::div_": 4, "aten::addcdiv_": 8}
 
 
 def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callable[..., Any]) -> Callable[..., None] | None:
@@ -197,7 +198,7 @@ def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callabl
         return None
     write, cut = link((write_list, cut_row if torch.Tag.pointwise in one.tags else None), call)
     together = link(_write_stacks, call) if count > 1 and one._schema.name in _STACKED else None
-    listed, halves = count + has_scalars, one._schema.name in _HALVED
+    listed, share = count + has_scalars, _SHARES.get(one._schema.name, 0)
 
     def run(*args: Any, **named: Any) -> None:
         lists: Sequence[Any] = args[:listed]
@@ -210,7 +211,7 @@ def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callabl
             if not lists[0]:
                 return
         if cut is not None:
-            lists = columns_in_blocks(cut, lists, halves=halves)
+            lists = columns_in_blocks(cut, lists, share=share)
         operands = (rest,) if has_tensor else lists[1:count]
         write(lists[0], operands, map(partial(compute, **named) if named else compute, *lists, *map(repeat, rest)))
 
@@ -266,7 +267,7 @@ def _same_number(scalars: Sequence[Any]) -> bool:
 
 
 def _write_by_number(
-    one: Callable[..., Any], functional: Callable[..., Any], listed: bool, tensors: Sequence[Any], given: Any, /
+    one: Callable[..., Any], functional: Callable[..., Any], listed: bool, share: int, tensors: Sequence[Any], given: Any, /
 ) -> None:
     """In place by one scalar, or with `listed` one for each tensor. A kernel takes half the time when a scalar that many tensors
     share comes as a tensor: from a number, torch makes and converts such a tensor for every call."""
@@ -281,7 +282,7 @@ def _write_by_number(
         and len({tensor.device for tensor in tensors}) == 1
     ):
         number = aten.full.default([], scalar, dtype=tensors[0].dtype, device=tensors[0].device)
-        for tensor in columns_in_blocks(cut_row, (tensors,))[0]:
+        for tensor in columns_in_blocks(cut_row, (tensors,), share=share)[0]:
             if not tensor.is_contiguous():
                 check_overlap(tensor, ())
             aten.copy_.default(tensor, functional(tensor, number))
@@ -358,7 +359,8 @@ def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callab
     by_tensor = _per_tensor(packet, "List") if packet in _BY_NUMBER and op._overloadname in ("Scalar", "ScalarList") else None
     in_place = functional_of(call(by_tensor)) if by_tensor is not None else None
     if in_place is not None:
-        return partial(link(_write_by_number, call), kernel, in_place, op._overloadname == "ScalarList")
+        share = _SHARES.get(one._schema.name, 0)
+        return partial(link(_write_by_number, call), kernel, in_place, op._overloadname == "ScalarList", share)
     adapt = _ADAPTED.get(packet)
     return _writing_lists(op, one, call, functional if adapt is None else adapt(functional))
 

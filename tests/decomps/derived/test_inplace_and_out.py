@@ -238,13 +238,25 @@ def test_what_a_write_to_a_large_tensor_holds_does_not_grow_with_it(run: Callabl
         torch.set_num_threads(threads)
 
 
-def test_a_tensor_that_outweighs_its_list_is_halved_where_a_formula_holds_two_results() -> None:
-    heavy, light = torch.rand(300, 128), torch.rand(9)
-    for lists, most in (([heavy, light], 150 * 128), ([heavy, heavy.clone()], 300 * 128)):
-        operands = [x + 1 for x in lists]
+@pytest.mark.parametrize(
+    ("run", "share"),
+    [
+        (lambda x, y: torch._foreach_addcdiv_(x, y, y, 0.1), 8),
+        (lambda x, y: torch._foreach_addcdiv_(x, y, y, [0.1, 0.2]), 8),
+        (lambda x, y: torch._foreach_div_(x, y), 4),
+        (lambda x, y: torch._foreach_div_([*x, y[1]], 3.0), 4),
+        (lambda x, y: torch._foreach_add_([*x, y[1]], [0.1] * 3), 4),
+        (lambda x, y: torch._foreach_lerp_(x, y, 0.1), 2),
+        (lambda x, y: torch._foreach_addcmul_(x, y, y, 0.1), 2),
+        (lambda x, y: torch._foreach_mul_(x, y), 1),
+    ],
+)
+def test_a_result_takes_a_share_of_its_lists_memory(run: Callable[[list[Tensor], list[Tensor]], Any], share: int) -> None:
+    for lists in ([torch.rand(320, 128), torch.rand(9)], [torch.rand(320, 128), torch.rand(320, 128)]):
+        total, largest, operands = sum(x.numel() for x in lists), max(x.numel() for x in lists), [x + 1 for x in lists]
         with Largest() as seen, ed.EagerDecompMode(CORE):
-            torch._foreach_addcdiv_(lists, operands, operands, 0.1)
-        assert seen.elements == most
+            run(lists, operands)
+        assert min(largest, total / share) * 0.8 < seen.elements <= min(largest, total / share + 128)
 
 
 def test_a_set_that_cannot_split_writes_whole_results(monkeypatch: pytest.MonkeyPatch) -> None:
