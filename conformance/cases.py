@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from conformance.judge import Arguments
-from conformance.layouts import LAYOUTS, laid_out
+from conformance.layouts import LAYOUTS, in_layout
 
 __all__ = [
     "EAGER_FAULTS",
@@ -151,12 +151,12 @@ def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
             continue
         if info.name in _BY_PROCESSOR:
             function = without_onednn()(function)
-        arguments = laid_out(((sample.input, *sample.args), dict(sample.kwargs)), selection.layout, number)
+        arguments = in_layout(((sample.input, *sample.args), dict(sample.kwargs)), selection.layout, number)
         if form == "out":
             out = _outputs(info, arguments, empty=form == selection.form and number % 2 == 1)
             if out is None:
                 continue
-            arguments[1]["out"] = out if form == selection.form else laid_out(((out,), {}), selection.layout)[0][0]
+            arguments[1]["out"] = out if form == selection.form else in_layout(((out,), {}), selection.layout)[0][0]
         yield Case(function, arguments)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from conformance.fuzz_judging import is_leaf
-from conformance.fuzz_limits import EXCLUDED, FINITE, ROW_MAJOR, ROW_MAJOR_OUT, WRITTEN
+from conformance.fuzz_limits import CONTIGUOUS, CONTIGUOUS_OUT, EXCLUDED, FINITE, WRITTEN
 from conformance.fuzz_roundings import is_finite
 from eagerdecomp._torch.dispatcher import has_computed_kernel
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_named, packet_overloads
@@ -283,7 +283,7 @@ class Drawing:
         texts = [call.text(value, written[facts.arguments[number].name]) for number, value in enumerate(args)]
         texts += [f"{name}={call.text(value, written[name])}" for name, value in kwargs.items() if name in written]
         yield from call.lines
-        if any(re.fullmatch(pattern, str(op)) for pattern in ROW_MAJOR):
+        if any(re.fullmatch(pattern, str(op)) for pattern in CONTIGUOUS):
             texts = [_NAME.sub(r"\g<0>.contiguous()", text) for text in texts]
         if any(re.fullmatch(pattern, str(op)) for pattern in FINITE):
             with torch.inference_mode():  # outside it autograd may refuse to look at a view
@@ -299,7 +299,7 @@ class Drawing:
             if len(made) != len(out) or any(argument.is_list for argument in out):
                 return
             lines, outs = call.outs(out, made)
-            if re.fullmatch(ROW_MAJOR_OUT, str(op)):
+            if re.fullmatch(CONTIGUOUS_OUT, str(op)):
                 lines = [re.sub("|".join(map(repr, _LAYOUTS)), "'contiguous'", line) for line in lines]
             yield from lines
             texts += outs

@@ -48,14 +48,14 @@ __all__ = ["CALL", "Difference", "Seen", "Spaces", "is_leaf", "spread"]
 
 aten = torch.ops.aten
 
-# What draws masks: eager's under a seed where the set holds eager's kernel of dropout, else they follow the law alone.
+# What draws masks: eager's under a seed where the set holds eager's kernel of dropout, else they follow the distribution alone.
 _MASKS = frozenset({"aten::scaled_dot_product_attention"}) | frozenset(
     f"aten::{name}{inplace}"
     for name in ("bernoulli", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout")
     for inplace in ("", "_")
 )
 
-# Random ops whose numbers are eager's own under a seed (see `eager.random_numbers`); others follow the law alone.
+# Random ops whose numbers are eager's own under a seed (see `eager.random_numbers`); others follow the distribution alone.
 _FOLLOWED = _MASKS | {f"aten::{name}" for name in ("uniform_", "uniform", "rand", "rand_like", "geometric_")}
 
 # What hands out memory as it is.

@@ -20,8 +20,8 @@ __all__ = [
     "NOT_FINITE",
     "NUCLEAR",
     "QUOTIENTS",
-    "ROW_MAJOR",
-    "ROW_MAJOR_OUT",
+    "CONTIGUOUS",
+    "CONTIGUOUS_OUT",
     "SPREADS",
     "SQUARED",
     "THEIR_OWN",
@@ -54,14 +54,14 @@ EXCLUDED: Mapping[str, str] = {
 
 #: Ops, as patterns of their names, to which programs hand contiguous tensors alone: of others eager's kernels read memory that is
 #: not theirs, so that what they return depends on what ran before.
-ROW_MAJOR: Mapping[str, str] = {
+CONTIGUOUS: Mapping[str, str] = {
     r"aten\.native_group_norm\..*": "weight and bias are read as if they were contiguous, which `group_norm` makes them",
     r"aten\.(nan)?median\.dim.*": "along a dimension that is expanded it reads past the one element",
 }
 
 #: Ops, as a pattern of their names, whose `out` is contiguous in programs: of one number along a dimension but the first eager
 #: leaves one of other strides as it was. So it does in `gelu` of bfloat16, on processors on which oneDNN computes it.
-ROW_MAJOR_OUT = r"aten\.(cat|concat|concatenate|hstack|dstack|column_stack|gelu)\.out"
+CONTIGUOUS_OUT = r"aten\.(cat|concat|concatenate|hstack|dstack|column_stack|gelu)\.out"
 
 #: Ops, as patterns of their names, to which programs hand finite numbers alone: of others eager ends the process.
 FINITE: Mapping[str, str] = {

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from conformance.judge import Arguments
 
-__all__ = ["LAYOUTS", "SHAPED", "laid_out"]
+__all__ = ["LAYOUTS", "SHAPED", "in_layout"]
 
 
 def _contiguous(value: Any) -> Any:
@@ -82,7 +82,7 @@ LAYOUTS: dict[str, Callable[[Any], Any]] = {"contiguous": _contiguous, "permuted
 SHAPED: dict[str, Callable[[Any], Any] | None] = {"expanded": _expanded, "0-dim": _zero_dim, "size-0": None}
 
 
-def laid_out(arguments: Arguments, layout: str, number: int = 0) -> Arguments:
+def in_layout(arguments: Arguments, layout: str, number: int = 0) -> Arguments:
     """The arguments of a sample with this number, in a layout of `LAYOUTS` or `SHAPED`."""
     one = LAYOUTS.get(layout) or SHAPED[layout]
     if one is None:

@@ -457,8 +457,8 @@ class UnsupportedOpError(EagerDecompError):
         return [*lines, f"  find every op without a route in a model: {plan_command()}"]
 
     def __reduce__(self) -> tuple[object, ...]:
-        told = (self.op_set, self.hint, self.may_fall_back, self.gaps, self.additions)
-        return (_rebuild_unsupported, (self.op, self.call, self.chain, self.missing, self.tried, self.openers, *told))
+        details = (self.op_set, self.hint, self.may_fall_back, self.gaps, self.additions)
+        return (_rebuild_unsupported, (self.op, self.call, self.chain, self.missing, self.tried, self.openers, *details))
 
 
 def ops_line(names: Iterable[str]) -> str:

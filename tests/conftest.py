@@ -65,9 +65,9 @@ class _Clock:
 
     def __init__(self) -> None:
         self.collecting = self.since = 0.0
-        gc.callbacks.append(self._heard)
+        gc.callbacks.append(self._on_collection)
 
-    def _heard(self, phase: str, info: dict[str, int]) -> None:
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
             self.since = time.process_time()
         else:

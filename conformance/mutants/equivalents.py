@@ -477,7 +477,7 @@ _OF_ONE = "many accelerators compute it so: right to some units of one"
 _ORDER = "sums may be taken in any order"
 _DENSE = "eager says nothing of the strides"
 _TIES = "eager says nothing of the order of equals"
-_LAW = "the law and the seed are what is promised"
+_DISTRIBUTION = "the distribution and the seed are what is promised"
 
 # fmt: off
 _IN_FLOAT64 = (
@@ -552,11 +552,11 @@ EQUIVALENTS: tuple[Mutant, ...] = (
     equivalent("mul.Tensor", "slowly", _slow),
     *(equivalent(op, "refuses in words of its own", _worded) for op in ("mm", "cat", "gather")),
     *(equivalent(op, "by as_strided", _strided_view) for op in ("permute", "select.int", "expand")),
-    equivalent("rand", "by another generator", _rand, why=_LAW),
-    equivalent("randn", "by Box and Muller", _polar, why=_LAW),
-    equivalent("randn", "by another generator's ziggurat", _ziggurat, why=_LAW),
-    equivalent("randperm", "by sorting", _by_sorting, why=_LAW),
-    equivalent("native_dropout", "by another generator", _dropout, why=_LAW),
+    equivalent("rand", "by another generator", _rand, why=_DISTRIBUTION),
+    equivalent("randn", "by Box and Muller", _polar, why=_DISTRIBUTION),
+    equivalent("randn", "by another generator's ziggurat", _ziggurat, why=_DISTRIBUTION),
+    equivalent("randperm", "by sorting", _by_sorting, why=_DISTRIBUTION),
+    equivalent("native_dropout", "by another generator", _dropout, why=_DISTRIBUTION),
     *(
         equivalent(op, "by NumPy, rounded once", _numpy(op), why=_ONCE)
         for op in ("exp", "sin", "tanh", "log1p", "sqrt", "abs", "floor")

@@ -1,4 +1,4 @@
-"""Broken kernels of random laws: the law, the seed, what one number has to do with the next."""
+"""Broken kernels of random ops: the distribution, the seed, what one number has to do with the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MUTANTS"]
 _MANY = 20000
 
 
-def _law(size: list[int], shows: Callable[[Tensor], bool], **kwargs: Any) -> Proof:
+def _distribution(size: list[int], shows: Callable[[Tensor], bool], **kwargs: Any) -> Proof:
     """Check a sample: true for the broken distribution and not for the right one."""
 
     def holds(kernel: Kernel) -> bool:
@@ -186,37 +186,37 @@ def _rows(c: Bound) -> Any:
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
     m("rand", "1 is among them", "random", lambda c: (c.but() * 64).ceil() / 64 if c.but().is_floating_point() else c.but(),
-      _law([_MANY], lambda x: bool((x == 1).any())), "the range is half open"),
+      _distribution([_MANY], lambda x: bool((x == 1).any())), "the range is half open"),
     m("rand", "a second block like the first", "random", _twice,
       Proof(lambda kernel: torch.equal(*kernel([2048]).view(2, -1))), "the counter stands still"),
-    m("rand", "within (-1, 1)", "random", lambda c: c.but() * 2 - 1, _law([_MANY], lambda x: bool((x < 0).any()))),
-    m("rand", "squared", "random", lambda c: c.but().square(), _law([_MANY], lambda x: float(x.mean()) < 0.4)),
+    m("rand", "within (-1, 1)", "random", lambda c: c.but() * 2 - 1, _distribution([_MANY], lambda x: bool((x < 0).any()))),
+    m("rand", "squared", "random", lambda c: c.but().square(), _distribution([_MANY], lambda x: float(x.mean()) < 0.4)),
     m("rand", "16 bits of it", "random", lambda c: (c.but() * 256).floor() / 256,
-      _law([_MANY], lambda x: bool((x * 256 == (x * 256).floor()).all())), "coarse"),
+      _distribution([_MANY], lambda x: bool((x * 256 == (x * 256).floor()).all())), "coarse"),
     m("rand", "the same numbers each time", "random", _fixed(7),
       _pair(torch.equal, (None, None)), "the generator is begun again"),
     s("rand", "seeds do not reach it", "random", _own, _pair(lambda a, b: not torch.equal(a, b), (4, 4))),
     s("rand", "kept by size", "random", _once, _pair(torch.equal, (None, None)), "a cache that holds results"),
     m("rand", "rows are alike", "random", _rowwise,
-      _law([50, 50], lambda x: bool((x[0] == x[1]).all())), "the counter is the column"),
+      _distribution([50, 50], lambda x: bool((x[0] == x[1]).all())), "the counter is the column"),
     m("rand", "float64 has 24 bits", "random",
       lambda c: c.but(dtype=torch.float32).double() if c.dtype is torch.float64 else c.but(),
-      _law([_MANY], lambda x: bool((x.float().double() == x).all()), dtype=torch.float64)),
+      _distribution([_MANY], lambda x: bool((x.float().double() == x).all()), dtype=torch.float64)),
     m("rand", "dtype is ignored", "metadata", lambda c: c.but(dtype=None), lambda: given([3], dtype=torch.float64)),
-    m("randn", "sigma is 1.1", "random", lambda c: c.but() * 1.1, _law([_MANY], lambda x: float(x.std()) > 1.05)),
-    m("randn", "its mean is 0.1", "random", lambda c: c.but() + 0.1, _law([_MANY], lambda x: float(x.mean()) > 0.05)),
+    m("randn", "sigma is 1.1", "random", lambda c: c.but() * 1.1, _distribution([_MANY], lambda x: float(x.std()) > 1.05)),
+    m("randn", "its mean is 0.1", "random", lambda c: c.but() + 0.1, _distribution([_MANY], lambda x: float(x.mean()) > 0.05)),
     m("randn", "a uniform of the same variance", "random",
       lambda c: (torch.rand_like(c.but()) - 0.5) * math.sqrt(12) if c.but().numel() else c.but(),
-      _law([_MANY], lambda x: float(x.abs().max()) < 1.8)),
+      _distribution([_MANY], lambda x: float(x.abs().max()) < 1.8)),
     m("randn", "twelve uniforms added", "random", lambda c: (torch.rand(12, *c.size).sum(0) - 6).to(c.but().dtype),
-      _law([400000], lambda x: float((x.abs() > 3.6).double().mean()) < 2.2e-4), "thin tails"),
+      _distribution([400000], lambda x: float((x.abs() > 3.6).double().mean()) < 2.2e-4), "thin tails"),
     m("randn", "pairs have one radius", "random",
       lambda c: c.but() if c.but().dim() != 1 or c.but().numel() < 2 else _paired(c.but()),
-      _law([_MANY], lambda x: _correlated(x.abs())), "of Box and Muller one half is used twice"),
-    m("randn", "neighbours are correlated", "random", lambda c: _smoothed(c.but()), _law([_MANY], _correlated)),
+      _distribution([_MANY], lambda x: _correlated(x.abs())), "of Box and Muller one half is used twice"),
+    m("randn", "neighbours are correlated", "random", lambda c: _smoothed(c.but()), _distribution([_MANY], _correlated)),
     m("randn", "the same numbers each time", "random", _fixed(7), _pair(torch.equal, (None, None))),
     m("randn", "infinite where the uniform is 0", "random", lambda c: _with_infinities(c.but()),
-      _law([_MANY], lambda x: bool(x.isinf().any())), "log(0)"),
+      _distribution([_MANY], lambda x: bool(x.isinf().any())), "log(0)"),
     s("randn", "moves the generator on by its calls", "random", _by_clock, _pair(lambda a, b: not torch.equal(a, b), (4, 4))),
     m("randperm", "a naive shuffle", "random", _shuffled, Proof(_order), "some orders come up more often", lambda: given(1)),
     m("randperm", "few stay in place", "random", lambda c: torch.arange(c.n, dtype=c.but().dtype) if c.n < 4 else c.but(),

@@ -2,8 +2,8 @@
 
 Each test gives an upper bound of the probability that a right kernel does as badly, as its logarithm, by an inequality that is
 proven for finite samples: Dvoretzky, Kiefer, Wolfowitz and Massart's for the distance of distributions, Chernoff's for counts, the
-method of types for several counts. No approximation goes into it, so `ALARM` is what it says: a kernel that draws from the law by
-whatever algorithm is called wrong in at most one run of so many, however many of its `TESTS` a run makes.
+method of types for several counts. Nothing is approximated, so `ALARM` is exact: a kernel that samples the distribution, by
+whatever algorithm, is called wrong in at most one run of so many, however many of its `TESTS` a run makes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "NORMAL",
     "TESTS",
     "UNIFORM",
-    "Law",
+    "Distribution",
     "chance",
     "distance",
     "duplicates",
@@ -54,8 +54,8 @@ _LAGS = (1, 2, 3, 4, 7, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
-class Law:
-    """A continuous law.
+class Distribution:
+    """A continuous distribution.
 
     Attributes:
         cdf: its distribution function, of a float64 tensor.
@@ -72,11 +72,11 @@ class Law:
 
 
 #: From 0 to 1, 1 excluded.
-UNIFORM = Law(
+UNIFORM = Distribution(
     lambda x: x.clamp(0.0, 1.0), 0.0, 1.0, True, {torch.float64: 32, torch.float32: 22, torch.float16: 10, torch.bfloat16: 7}
 )
 #: Of mean 0 and variance 1.
-NORMAL = Law(
+NORMAL = Distribution(
     torch.special.ndtr, -math.inf, math.inf, False, {torch.float64: 32, torch.float32: 20, torch.float16: 8, torch.bfloat16: 5}
 )
 
@@ -161,7 +161,7 @@ def _divergence(found: Sequence[float], expected: Sequence[float]) -> float:
 # -- samples -----------------------------------------------------------------------------------------------------------------
 
 
-def sampled(sample: Tensor, law: Law, lags: Sequence[int] = ()) -> str | None:
+def sampled(sample: Tensor, distribution: Distribution, lags: Sequence[int] = ()) -> str | None:
     """Return how a sample contradicts the distribution, or None.
 
     Args:
@@ -171,16 +171,18 @@ def sampled(sample: Tensor, law: Law, lags: Sequence[int] = ()) -> str | None:
     flat = sample.detach().contiguous().flatten()
     if not bool(flat.isfinite().all()):
         return f"{flat[~flat.isfinite()][0].item()} is among the numbers"
-    outside = flat[(flat < law.low) | (flat >= law.high)]
+    outside = flat[(flat < distribution.low) | (flat >= distribution.high)]
     if outside.numel():
-        return f"{outside[0].item()} is among the numbers, which are from {law.low:g} to {law.high:g}, that excluded"
+        return (
+            f"{outside[0].item()} is among the numbers, which are from {distribution.low:g} to {distribution.high:g}, that excluded"
+        )
     epsilon = torch.finfo(flat.dtype).eps
-    levels = law.cdf(flat.double())
+    levels = distribution.cdf(flat.double())
     found = {
-        "the distance from the law": distance(levels, epsilon),
-        "how many are in the tails": _tails(levels, 32 * epsilon if law.grained else 0.0),
-        "how often numbers come up again": duplicates(flat[:_FIRST], law.bits[flat.dtype]),
-        "runs of numbers that come up again": repeats(flat[:_FIRST], 2.0 ** -law.bits[flat.dtype]),
+        "the distance from the distribution": distance(levels, epsilon),
+        "how many are in the tails": _tails(levels, 32 * epsilon if distribution.grained else 0.0),
+        "how often numbers come up again": duplicates(flat[:_FIRST], distribution.bits[flat.dtype]),
+        "runs of numbers that come up again": repeats(flat[:_FIRST], 2.0 ** -distribution.bits[flat.dtype]),
     }
     outcomes = (levels * _CELLS).long().clamp(0, _CELLS - 1)
     for lag in sorted({*_LAGS, *lags, flat.numel() // 2}):

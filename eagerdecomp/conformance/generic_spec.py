@@ -9,7 +9,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import FLOATS, LAYOUTS, filled, laid_out
+from eagerdecomp.conformance.samples import FLOATS, LAYOUTS, filled, in_layout
 from eagerdecomp.conformance.spec import Call, Near, Spec
 from eagerdecomp.ops.call_text import CallTextError, parse_call, tensor_like
 from eagerdecomp.planner.rule_calls import load_calls
@@ -64,7 +64,7 @@ def spec_of_any(op: OpOverload) -> Spec | None:
                 kind = torch.complex128 if dtype is torch.float64 else torch.complex64
             fills = _FILLS if pointwise or not given.is_complex else ("normal",)
             values = filled(draw.pick(f"{name}.values", fills), math.prod(sizes), kind, draw.generator())
-            return laid_out(values, sizes, draw.pick(f"{name}.layout", LAYOUTS))
+            return in_layout(values, sizes, draw.pick(f"{name}.layout", LAYOUTS))
 
         args, kwargs = parse_call(text, make)
         return Call(args, kwargs)

@@ -374,7 +374,7 @@ def _order(layout: str, rank: int) -> list[int]:
     return order
 
 
-def laid_out(values: Tensor, sizes: Sequence[int], layout: str) -> Tensor:
+def in_layout(values: Tensor, sizes: Sequence[int], layout: str) -> Tensor:
     """Values as a tensor of these sizes with the strides that `layout` says, guards around it."""
     values = values.reshape(list(sizes))
     rank = len(sizes)
@@ -418,4 +418,4 @@ def tensor(
     kind = draw.pick(f"{name}.values", fills)
     layout = draw.pick(f"{name}.layout", layouts)
     draws = draw.generator()
-    return laid_out(filled(kind, math.prod(sizes), dtype, draws), sizes, layout)
+    return in_layout(filled(kind, math.prod(sizes), dtype, draws), sizes, layout)

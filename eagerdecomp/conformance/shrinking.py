@@ -168,7 +168,7 @@ def _plainer(tries: _Tries) -> None:
         for plain in (torch.zeros_like, torch.ones_like, _rounded):
             if tries.takes(_changed(tries.call, functools.partial(_of_plain_values, number, plain))):
                 break
-        tries.takes(_changed(tries.call, functools.partial(_row_major, number)))
+        tries.takes(_changed(tries.call, functools.partial(_contiguous, number)))
 
 
 def _rounded(one: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def _of_plain_values(at: int, plain: Callable[[Tensor], Tensor], number: int, on
     return plain(one) if number == at and (one.is_floating_point() or one.is_complex()) else one
 
 
-def _row_major(at: int, number: int, one: Tensor) -> Tensor:
+def _contiguous(at: int, number: int, one: Tensor) -> Tensor:
     return one.contiguous() if number == at else one
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import ALL, HALVES, LAYOUTS, laid_out, shape, tensor
+from eagerdecomp.conformance.samples import ALL, HALVES, LAYOUTS, in_layout, shape, tensor
 from eagerdecomp.conformance.spec import Call
 
 __all__ = [
@@ -101,7 +101,7 @@ def as_index(draw: Draw, name: str, values: Tensor, layouts: Sequence[str] = LAY
     """Whole numbers as an index tensor of either dtype, with any strides."""
     dtype = draw.pick(f"{name}.dtype", (torch.int64, torch.int32))
     layout = draw.pick(f"{name}.layout", layouts)
-    return laid_out(values.to(dtype).reshape(-1), list(values.shape), layout)
+    return in_layout(values.to(dtype).reshape(-1), list(values.shape), layout)
 
 
 def indices(

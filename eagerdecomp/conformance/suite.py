@@ -61,7 +61,7 @@ PROFILES: Mapping[str, Profile] = {
 # Characters of what a process that died had said.
 _WORDS = 600
 
-# What a case may show that is drawn again by itself and shows nothing: laws are about many calls.
+# What a case may show that is drawn again by itself and shows nothing: distributions are about many calls.
 _ALONE = ("random",)
 
 # How often a kernel is tried again, with other draws, where eager's own did not live through one.

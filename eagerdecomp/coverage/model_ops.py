@@ -92,7 +92,7 @@ class _Listener(DispatchMode):
         self.kinds: set[Any] = set()
         self._rehearsal = rehearsal
         self._found = found
-        self._met: set[Any] = set()
+        self._seen: set[Any] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -102,8 +102,8 @@ class _Listener(DispatchMode):
         if isinstance(func, OpOverload) and func.namespace != "prim":  # those are questions that fake tensors alone ask
             self.counts[str(func)] += 1
             key = (func, key_or_none(func, arguments_of(func, args, kwargs)))
-            if key not in self._met:
-                self._met.add(key)
+            if key not in self._seen:
+                self._seen.add(key)
                 self.kinds.add((func, *((t.dtype, tuple(t.shape)) for t in tensors_in([*args, *kwargs.values()]))))
                 self._found.routes.setdefault(str(func), []).append(self._rehearsal.route(func, args, kwargs))
                 self._found.calls.setdefault(str(func), []).append((func, args, kwargs))

@@ -96,20 +96,20 @@ class Under:
         self._reads = reads
         self._now = sized, of_user
         self._before = reads._sized, reads._of_user
-        self._hears = of_user or not reads.everything
+        self._observes = of_user or not reads.everything
 
     def modes(self) -> Any:
         """Lets function modes act, if it is observed. It acts as it is made: to be made in the ``with``."""
-        return with_torch_function() if self._hears else nullcontext()
+        return with_torch_function() if self._observes else nullcontext()
 
     def __enter__(self) -> None:
         self._reads._sized, self._reads._of_user = self._now
-        if self._hears:
+        if self._observes:
             self._reads.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *exc: Any) -> None:
         self._reads._sized, self._reads._of_user = self._before
-        if self._hears:
+        if self._observes:
             self._reads.__exit__(*exc)  # type: ignore[no-untyped-call]
 
 
@@ -249,7 +249,7 @@ class Reads(TorchFunctionMode):
                 self._note("stride", *known, tensor.stride())
             else:
                 self._derived(fact, tensor)
-        elif known is None and not (fact == "contiguous" and result and self._is_row_major(self._values.slots.get(id(tensor)))):
+        elif known is None and not (fact == "contiguous" and result and self._is_contiguous(self._values.slots.get(id(tensor)))):
             self._derived(fact, tensor)
         elif known is not None:
             self._note(fact, *known, tensor.dtype if fact == "dtype" else tensor.device if fact == "device" else result)
@@ -279,7 +279,7 @@ class Reads(TorchFunctionMode):
         sizes = Sizes.of(leaf, tensor.shape, self)
         return sizes[plain(dims[0])] if dims and dims[0] is not None else sizes
 
-    def _is_row_major(self, slot: Slot | None) -> bool:
+    def _is_contiguous(self, slot: Slot | None) -> bool:
         """Whether a tensor is contiguous in every call where those arguments are that it was made of: then that is what is read."""
         for position, tensor in self._tensors.values():
             if self._values.slots.get(id(tensor)) is slot:
@@ -291,7 +291,7 @@ class Reads(TorchFunctionMode):
             return False
         facts = facts_of(made.op)
         if facts.keeps_contiguous or (torch.Tag.pointwise in made.op.tags and facts.is_functional):
-            return all(self._is_row_major(read) for read in made.reads())
+            return all(self._is_contiguous(read) for read in made.reads())
         return False
 
     def _derived(self, fact: str, tensor: Tensor) -> None:

@@ -392,10 +392,10 @@ def _cut(tensor: Tensor, size: int, start: int, less: int) -> Tensor:
     if size not in tensor.shape:
         return tensor
     part = resolved(tensor)[tuple(slice(start, start + less) if one == size else slice(None) for one in tensor.shape)]
-    return _laid_out(part, part.shape, memory_order(tensor))
+    return _with_strides(part, part.shape, memory_order(tensor))
 
 
-def _laid_out(values: Tensor, shape: Sequence[int], order: Sequence[int]) -> Tensor:
+def _with_strides(values: Tensor, shape: Sequence[int], order: Sequence[int]) -> Tensor:
     strides = in_order(shape, order)
     return torch.empty_strided(list(shape), strides, dtype=values.dtype, device=values.device).copy_(values)
 

@@ -177,7 +177,7 @@ def test_a_higher_order_op_results_in_calls_that_the_mode_is_handed() -> None:
 
 
 # What else is: compositions in C++ too, of eager's arithmetic, or of ops that write what no schema says.
-TAKEN_APART = {
+DECOMPOSED = {
     "_upsample_bicubic2d_aa.vec",
     "_upsample_bilinear2d_aa.vec",
     "_upsample_lanczos2d_aa.vec",
@@ -216,7 +216,7 @@ def test_all_is_known_that_torch_decomposes_in_python_while_it_traces() -> None:
     packets = [getattr(aten, name) for name in dir(aten)]
     ops = [getattr(packet, name) for packet in packets if hasattr(packet, "overloads") for name in packet.overloads()]
     found = {op for op in ops if keys & op.py_kernels.keys()}
-    assert {str(op).removeprefix("aten.") for op in found - TRACED.keys()} == TAKEN_APART
+    assert {str(op).removeprefix("aten.") for op in found - TRACED.keys()} == DECOMPOSED
     assert TRACED.keys() <= found, "torch traces these as eager runs them: no entry is needed"
 
 

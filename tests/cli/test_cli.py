@@ -176,7 +176,7 @@ def test_the_json_file_says_what_was_called_and_what_reached_the_backend(script:
     assert facts["plain_seconds"] is None
 
 
-def test_a_set_of_one_s_own_is_the_law(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_set_of_one_s_own_decides(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ops = tmp_path / "ops.txt"
     ops.write_text("@core\naten.silu.default  # kept whole\naten.silu_backward.default\n", encoding="utf-8")
     target = tmp_path / "facts.json"

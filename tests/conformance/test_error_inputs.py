@@ -28,7 +28,7 @@ def test_there_are_many_error_inputs() -> None:
 
 
 _X = torch.ones(3, 2)
-_TRUTHS = torch.tensor([True, False])
+_BOOLS = torch.tensor([True, False])
 _EXPANDED = torch.ones(1, 7).expand(2, 7)
 
 #: Calls that torch's database lacks, or has in one form of several.
@@ -46,12 +46,12 @@ CALLS = {
     "multinomial into another type": lambda: torch.multinomial(_X, 1, out=torch.empty(3, 1)),
     "multinomial of infinity": lambda: torch.multinomial(torch.tensor([1.0, torch.inf]), 2, replacement=True),
     "one of multinomial, below zero": lambda: torch.multinomial(torch.tensor([1.0, -1.0]), 1, replacement=True),
-    "masked_fill of a half beyond halves": lambda: torch.ones(2).half().masked_fill(_TRUTHS, 1e50),
-    "masked_fill of bytes beyond bytes": lambda: torch.ones(2).byte().masked_fill(_TRUTHS, 300),
-    "masked_fill of integers with infinity": lambda: torch.ones(2).int().masked_fill(_TRUTHS, torch.inf),
-    "masked_fill of floats with an imaginary number": lambda: torch.ones(2).masked_fill(_TRUTHS, 1j),
-    "masked_fill of floats with an imaginary tensor": lambda: torch.ones(2).masked_fill(_TRUTHS, torch.tensor(1j)),
-    "masked_fill of integers with a tensor beyond them": lambda: torch.ones(2).int().masked_fill(_TRUTHS, torch.tensor(1e50)),
+    "masked_fill of a half beyond halves": lambda: torch.ones(2).half().masked_fill(_BOOLS, 1e50),
+    "masked_fill of bytes beyond bytes": lambda: torch.ones(2).byte().masked_fill(_BOOLS, 300),
+    "masked_fill of integers with infinity": lambda: torch.ones(2).int().masked_fill(_BOOLS, torch.inf),
+    "masked_fill of floats with an imaginary number": lambda: torch.ones(2).masked_fill(_BOOLS, 1j),
+    "masked_fill of floats with an imaginary tensor": lambda: torch.ones(2).masked_fill(_BOOLS, torch.tensor(1j)),
+    "masked_fill of integers with a tensor beyond them": lambda: torch.ones(2).int().masked_fill(_BOOLS, torch.tensor(1e50)),
     "linspace to a line": lambda: torch.linspace(1, torch.ones(1), 3),
     "logspace from a line": lambda: torch.logspace(torch.ones(1), torch.tensor(1.0), 3),
     "logcumsumexp of a number along a third dimension": lambda: torch.logcumsumexp(torch.tensor(1.0), 3),
@@ -89,7 +89,7 @@ def test_refusals_are_in_eagers_words(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool], ids=str)
 def test_masked_fill_takes_what_fits(dtype: torch.dtype, value: object) -> None:
     def call() -> torch.Tensor:
-        return torch.ones(2).to(dtype).masked_fill(_TRUTHS, value)
+        return torch.ones(2).to(dtype).masked_fill(_BOOLS, value)
 
     (kind, expected), (_, got) = outcome(call), outcome(lambda: on_core(call))
     if kind == "error":

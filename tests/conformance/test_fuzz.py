@@ -16,7 +16,7 @@ import eagerdecomp as ed
 from conformance import fuzz
 from conformance.fuzz_drawing import templates
 from conformance.fuzz_judging import Difference, Seen, Spaces
-from conformance.fuzz_limits import ALLOWED, EXCLUDED, FINITE, ROW_MAJOR, ROW_MAJOR_OUT, WRITTEN
+from conformance.fuzz_limits import ALLOWED, CONTIGUOUS, CONTIGUOUS_OUT, EXCLUDED, FINITE, WRITTEN
 from conformance.fuzz_roundings import is_reached, is_through_roundings, is_unfused, near
 from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, checked, script, shortened
 from eagerdecomp.eager.observe import Caught
@@ -300,8 +300,8 @@ def test_eager_reads_what_is_not_in_its_argument_where_programs_give_contiguous_
     assert not torch.equal(low, high)
     low, high = (run(_expanded_before(others).contiguous())[0] for others in (-7.0, 7.0))
     assert torch.equal(low, high)
-    assert any(re.fullmatch(pattern, name) for pattern in ROW_MAJOR)
-    assert all(any(re.fullmatch(pattern, one) for one in _READERS) for pattern in ROW_MAJOR)
+    assert any(re.fullmatch(pattern, name) for pattern in CONTIGUOUS)
+    assert all(any(re.fullmatch(pattern, one) for one in _READERS) for pattern in CONTIGUOUS)
 
 
 @pytest.mark.full
@@ -339,7 +339,7 @@ def test_programs_give_contiguous_outs_to_ops_that_leave_others_as_they_were(nam
     lines = [line for number in range(9) for line in fuzz.drawn(1, number, modes, seen, lambda value: None)[0].lines]
     outs = [found[1] for line in lines if (found := re.search(r"aten\.\w+\.out\(.*out=(t\d+)\)", line))]
     assert outs
-    assert re.fullmatch(ROW_MAJOR_OUT, str(op))
+    assert re.fullmatch(CONTIGUOUS_OUT, str(op))
     for one in outs:
         assert any(re.match(rf"{one} = leaf\(.*'contiguous'", line) for line in lines)
 

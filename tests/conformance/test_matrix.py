@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from conformance import matrix, matrix_judge
 from conformance.cases import opinfos
 from conformance.judge import Observed, observe
-from conformance.layouts import laid_out
+from conformance.layouts import in_layout
 from conformance.matrix import judged, main, planned
 from conformance.matrix_cells import BLOCKS, Cell, cells
 from conformance.matrix_judge import FAILED, Result, judge_cell
@@ -65,12 +65,12 @@ def test_every_block_has_cells_and_a_cell_is_counted_once() -> None:
 
 def test_layouts_lie_as_they_are_called() -> None:
     x, y = torch.randn(3, 4), torch.randn(4, 5)
-    ((expanded, _), _) = laid_out(((x, y), {}), "expanded")
+    ((expanded, _), _) = in_layout(((x, y), {}), "expanded")
     assert expanded.shape == x.shape
     assert expanded.stride()[0] == 0
-    assert [one.shape for one in laid_out(((x, y), {}), "size-0", 1)[0]] == [(3, 0), (0, 5)]
-    assert [one.shape for one in laid_out(((x, y), {}), "size-0", 0)[0]] == [(0, 4), (4, 5)]
-    assert [one.dim() for one in laid_out(((x, y), {}), "0-dim")[0]] == [0, 0]
+    assert [one.shape for one in in_layout(((x, y), {}), "size-0", 1)[0]] == [(3, 0), (0, 5)]
+    assert [one.shape for one in in_layout(((x, y), {}), "size-0", 0)[0]] == [(0, 4), (4, 5)]
+    assert [one.dim() for one in in_layout(((x, y), {}), "0-dim")[0]] == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.conformance.checks import compared, refuses
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import laid_out
+from eagerdecomp.conformance.samples import in_layout
 from eagerdecomp.conformance.spec import EXACT, Call, Kernel, Skip, Spec
 
 aten = torch.ops.aten
@@ -109,13 +109,13 @@ def test_a_list_that_is_sorted_in_place_is_found() -> None:
 
 
 def test_a_write_beside_a_view_is_found() -> None:
-    given = laid_out(x().flatten(), (2, 3), "guarded")
+    given = in_layout(x().flatten(), (2, 3), "guarded")
     assert kind(aten.abs.default, beside, given) == "memory"
     assert kind(aten.abs.default, aten.abs.default, given) is None
 
 
 def test_a_read_beside_a_view_shows_in_the_values() -> None:
-    given = laid_out(x().flatten(), (2, 3), "strided")
+    given = in_layout(x().flatten(), (2, 3), "strided")
     assert kind(aten.abs.default, lambda one: aten.abs(one.as_strided((2, 3), (3, 1))), given) == "values"
 
 

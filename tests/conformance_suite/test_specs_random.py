@@ -1,4 +1,4 @@
-"""The specs of random numbers: any generator of the law that heeds seeds passes, and faults of law, seed and mask are caught."""
+"""Specs of random ops: any generator that follows seeds passes; wrong distributions, seeds and masks are found."""
 
 from __future__ import annotations
 

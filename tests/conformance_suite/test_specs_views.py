@@ -77,7 +77,7 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
     ("aten.squeeze.dims", squeeze_dims_in_order),
     ("aten.unsqueeze.default", lambda x, dim: aten.unsqueeze(x, dim if dim >= 0 else dim + x.dim())),
     ("aten.view.default", lambda x, size: aten.reshape(x, size)),
-    ("aten.view.default", lambda x, size: aten.as_strided(x, *_row_major(x, size))),
+    ("aten.view.default", lambda x, size: aten.as_strided(x, *_contiguous(x, size))),
     ("aten.view.dtype", lambda x, dtype: aten.view.dtype(x, dtype) if dtype.itemsize == x.dtype.itemsize else x.to(dtype)),
     ("aten.view.dtype", lambda x, dtype: aten.view.dtype(x.contiguous(), dtype)),
     ("aten.view_as_complex.default", lambda x: torch.complex(x[..., 0], x[..., 1])),
@@ -89,7 +89,7 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 ]
 
 
-def _row_major(x, size):
+def _contiguous(x, size):
     meta = torch.empty(x.shape, device="meta").view(size)
     return meta.shape, meta.stride(), x.storage_offset()
 

@@ -96,7 +96,7 @@ def test_fallback_runs_natively_counts_and_warns_once_per_op() -> None:
     assert (counts.calls, counts.fell_back, counts.decomposed) == (3, 3, 0)
 
 
-def test_custom_operators_follow_the_same_law() -> None:
+def test_custom_operators_follow_the_same_rules() -> None:
     with torch.library._scoped_library("edtest", "FRAGMENT") as library:
         library.define("twice(Tensor x) -> Tensor")
         library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")

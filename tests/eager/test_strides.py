@@ -28,9 +28,9 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
 @given(tensors())
 def test_memory_order_is_that_of_empty_like(tensor: torch.Tensor) -> None:
     order = memory_order(tensor)
-    laid_out = torch.empty([tensor.shape[dim] for dim in order]).permute(inverse(order))
-    assert laid_out.shape == tensor.shape
-    assert significant_strides(laid_out) == significant_strides(torch.empty_like(tensor))
+    strided = torch.empty([tensor.shape[dim] for dim in order]).permute(inverse(order))
+    assert strided.shape == tensor.shape
+    assert significant_strides(strided) == significant_strides(torch.empty_like(tensor))
 
 
 @given(tensors())
@@ -42,5 +42,5 @@ def test_channels_last_orders() -> None:
     for shape, fmt in (((2, 3, 4, 5), torch.channels_last), ((2, 3, 4, 5, 6), torch.channels_last_3d)):
         tensor = torch.zeros(shape)
         order = memory_order(tensor, fmt)
-        laid_out = torch.empty([tensor.shape[dim] for dim in order]).permute(inverse(order))
-        assert laid_out.is_contiguous(memory_format=fmt)
+        strided = torch.empty([tensor.shape[dim] for dim in order]).permute(inverse(order))
+        assert strided.is_contiguous(memory_format=fmt)

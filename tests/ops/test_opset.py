@@ -43,7 +43,7 @@ def test_union_and_difference_are_those_of_sets(left: set[Any], right: set[Any])
 
 
 @given(overloads, overloads, overloads)
-def test_the_laws_of_sets_hold(a: set[Any], b: set[Any], c: set[Any]) -> None:
+def test_sets_combine_as_sets_do(a: set[Any], b: set[Any], c: set[Any]) -> None:
     x, y, z = map(ed.OpSet, (a, b, c))
     assert x | y == y | x
     assert (x | y) | z == x | (y | z)

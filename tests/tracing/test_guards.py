@@ -382,7 +382,7 @@ def test_the_order_in_which_facts_are_seen_does_not_matter_to_values() -> None:
     assert mode.stats()[OP].misses <= 8
 
 
-ROW_MAJOR: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+CONTIGUOUS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "amax": lambda x, y: aten.amax.default(x, [1]),
     "sum": lambda x, y: aten.sum.dim_IntList(x, [0], True),
     "mean": lambda x, y: aten.mean.dim(x, [-1]),
@@ -406,10 +406,10 @@ ROW_MAJOR: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", ROW_MAJOR)
+@pytest.mark.parametrize("name", CONTIGUOUS)
 def test_results_of_contiguous_tensors_that_are_taken_for_contiguous_are(name: str) -> None:
     """For all sizes, 1 among them: the key holds the arguments' layout alone."""
-    make = ROW_MAJOR[name]
+    make = CONTIGUOUS[name]
     read = guards(lambda self, other: make(self, other) if make(self, other).is_contiguous() else self, X.view(2, 1, 3), Y)
     assert read is not None
     assert read["self.is_contiguous()"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import ALL, FAITHFUL, FLOATS, HALVES, SIZES, laid_out, shape, tensor
+from eagerdecomp.conformance.samples import ALL, FAITHFUL, FLOATS, HALVES, SIZES, in_layout, shape, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
 from eagerdecomp.conformance.spec_arguments import (
     as_index,
@@ -53,7 +53,7 @@ def _mask(draw: Draw, sizes: Sequence[int], count: int) -> Tensor:
     found = torch.zeros(total, dtype=torch.bool)
     found[torch.randperm(total, generator=draw.generator())[:count]] = True
     dtype = draw.pick("mask.dtype", (torch.bool, torch.uint8))
-    return laid_out(found.to(dtype), list(sizes), draw.pick("mask.layout", FAITHFUL))
+    return in_layout(found.to(dtype), list(sizes), draw.pick("mask.layout", FAITHFUL))
 
 
 #: Dimensions that are indexed with others between them: the result begins with those of the index, wherever they stand.

@@ -1,4 +1,4 @@
-"""Specs of what draws random numbers: laws, seeds, and what masks and scales have to do with each other."""
+"""Specs of what draws random numbers: distributions, seeds, and what masks and scales have to do with each other."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def _numbers(draw: Draw) -> Call:
     return Call([shape(draw)], options)
 
 
-def _unlike(law: distribution_tests.Law) -> Callable[[Call, Sequence[Any], Sequence[Any]], str | None]:
-    """The numbers of one call, of whatever size, are of the law's range, and none comes up again too often."""
+def _unlike(distribution: distribution_tests.Distribution) -> Callable[[Call, Sequence[Any], Sequence[Any]], str | None]:
+    """The numbers of one call, of whatever size, are of the distribution's range, and none comes up again too often."""
 
     def judged(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
         numbers = have[0]
         flat = (torch.view_as_real(numbers) if numbers.is_complex() else numbers).flatten()
-        outside = flat[~((flat >= law.low) & (flat < law.high))]
+        outside = flat[~((flat >= distribution.low) & (flat < distribution.high))]
         if outside.numel():
             return f"{outside[0].item()} is among the numbers"
         return distribution_tests.worst(
-            {"how often numbers come up again": distribution_tests.duplicates(flat, law.bits[flat.dtype])}
+            {"how often numbers come up again": distribution_tests.duplicates(flat, distribution.bits[flat.dtype])}
         )
 
     return judged
 
 
-# -- laws --------------------------------------------------------------------------------------------------------------------
+# -- distributions -----------------------------------------------------------------------------------------------------------
 
 _MANY = ([16384], [128, 128], [4, 64, 64], [8192, 2], [3, 5461], [127, 129], [2, 8192])
 _LOTS = ([2**20], [1024, 1024])
@@ -63,8 +63,10 @@ def _results(kernel: Kernel, call: Call, times: int) -> list[Any]:
     return found
 
 
-def _follows(law: distribution_tests.Law, sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
-    """Two calls, looked at as one sample, are of the law."""
+def _follows(
+    distribution: distribution_tests.Distribution, sizes: Sequence[Sequence[int]]
+) -> Callable[[Kernel, Spec, Draw], Fault | None]:
+    """Two calls, looked at as one sample, are of the distribution."""
 
     def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         dtype = draw.pick("dtype", _DRAWN)
@@ -78,9 +80,9 @@ def _follows(law: distribution_tests.Law, sizes: Sequence[Sequence[int]]) -> Cal
         sample = torch.cat([one.flatten() for one in results])
         if sample.is_complex():
             # Real and imaginary parts are numbers of their own; of normal ones each has half of the variance.
-            sample = torch.view_as_real(sample) * (math.sqrt(2) if law is distribution_tests.NORMAL else 1.0)
-        complaint = distribution_tests.sampled(sample, law, (size[-1], math.prod(size)))
-        return None if complaint is None else Fault("law", f"after torch.manual_seed({seed}): {complaint}", call=call)
+            sample = torch.view_as_real(sample) * (math.sqrt(2) if distribution is distribution_tests.NORMAL else 1.0)
+        complaint = distribution_tests.sampled(sample, distribution, (size[-1], math.prod(size)))
+        return None if complaint is None else Fault("distribution", f"after torch.manual_seed({seed}): {complaint}", call=call)
 
     return broken
 
@@ -127,10 +129,10 @@ def _some_numbers(draw: Draw) -> Call:
     return Call([draw.pick("size", ([40], [8, 8], [2, 3, 32], [2048]))], {} if dtype is None else {"dtype": dtype})
 
 
-def _of(law: distribution_tests.Law) -> tuple[Property, ...]:
+def _of(distribution: distribution_tests.Distribution) -> tuple[Property, ...]:
     return (
-        Property("law", _follows(law, _MANY), 0.04),
-        Property("law of many", _follows(law, _LOTS), 0.005),
+        Property("distribution", _follows(distribution, _MANY), 0.04),
+        Property("distribution of many", _follows(distribution, _LOTS), 0.005),
         Property("seed", _seed(_some_numbers), 0.04),
     )
 
@@ -182,7 +184,11 @@ def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, D
                 counts.tolist(), [size / count for size in sizes.tolist()]
             )
         complaint = distribution_tests.worst(tests)
-        return None if complaint is None else Fault("law", f"{times} times after torch.manual_seed({seed}): {complaint}", call=call)
+        return (
+            None
+            if complaint is None
+            else Fault("distribution", f"{times} times after torch.manual_seed({seed}): {complaint}", call=call)
+        )
 
     return broken
 
@@ -262,7 +268,7 @@ def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, 
             raise Skip("found by a single call")
         kept = torch.cat([mask.flatten() for mask in masks])
         complaint = distribution_tests.chance(kept, 1 - portion, (size[-1], math.prod(size)))
-        if complaint is None and zeros == "some":  # the law knows nothing of what is dropped
+        if complaint is None and zeros == "some":  # the distribution knows nothing of what is dropped
             among = {"zeros": empty.flatten().repeat(2), "others": ~empty.flatten().repeat(2)}
             complaint = distribution_tests.worst(
                 {
@@ -276,7 +282,9 @@ def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, 
 
 
 def _unlawful(complaint: str, seed: int, portion: float, call: Call) -> Fault:
-    return Fault("law", f"after torch.manual_seed({seed}), of the elements that are kept at p = {portion}: {complaint}", call=call)
+    return Fault(
+        "distribution", f"after torch.manual_seed({seed}), of the elements that are kept at p = {portion}: {complaint}", call=call
+    )
 
 
 #: So many that a probability of 0.1 that is rounded to eight bits shows.
@@ -309,9 +317,9 @@ SPECS: dict[str, Spec] = {
         refused=wrong(lambda: [[-1], [300, {"dtype": torch.uint8}], [200, {"dtype": torch.int8}]]),
         judged=_permutes,
         properties=(
-            Property("law", _in_any_order(_PERMUTATIONS), 0.04),
-            Property("law of few", _in_any_order(((4, 10000),)), 0.003),
-            Property("law of two and three", _in_any_order(((3, 1000), (2, 1000))), 0.004),
+            Property("distribution", _in_any_order(_PERMUTATIONS), 0.04),
+            Property("distribution of few", _in_any_order(((4, 10000),)), 0.003),
+            Property("distribution of two and three", _in_any_order(((3, 1000), (2, 1000))), 0.004),
             Property("seed", _seed(_a_permutation), 0.04),
         ),
     ),
@@ -320,8 +328,8 @@ SPECS: dict[str, Spec] = {
         refused=_dropout_refused,
         judged=_kept,
         properties=(
-            Property("law", _drops_by_chance(_MANY), 0.05),
-            Property("law of many", _drops_as_many, 0.004),
+            Property("distribution", _drops_by_chance(_MANY), 0.05),
+            Property("distribution of many", _drops_as_many, 0.004),
             Property("seed", _seed(_a_dropout), 0.04),
         ),
     ),

@@ -134,11 +134,11 @@ def _with_place_refused(draw: Draw) -> Call:
 
 # -- any ---------------------------------------------------------------------------------------------------------------------
 
-_TRUTHS = ("rare", "last", "zeros", "lattice", "nonfinite", "special", "extremes", "ones", "small")
+_BOOLS = ("rare", "last", "zeros", "lattice", "nonfinite", "special", "extremes", "ones", "small")
 
 
 def _bools(draw: Draw) -> Tensor:
-    return tensor(draw, "self", draw.pick("dtype", _ALL), _sizes(draw), _TRUTHS)
+    return tensor(draw, "self", draw.pick("dtype", _ALL), _sizes(draw), _BOOLS)
 
 
 def _any(draw: Draw) -> Call:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import FAITHFUL, WIDE_FLOATS, laid_out, tensor
+from eagerdecomp.conformance.samples import FAITHFUL, WIDE_FLOATS, in_layout, tensor
 from eagerdecomp.conformance.spec import Call, Near, Spec
 from eagerdecomp.conformance.spec_arguments import wrong
 
@@ -51,7 +51,7 @@ def _c2r(draw: Draw) -> Call:
     signal = tensor(draw, "signal", dtype, sizes, ("normal", "lattice", "uniform", "thousands"), ("contiguous",))
     spectrum = _aten._fft_r2c(signal, dims, draw.pick("of", (1, 0, 2)), True).contiguous()
     layout = draw.pick("self.layout", FAITHFUL)
-    return Call([laid_out(spectrum.flatten(), spectrum.shape, layout), dims, normalization, sizes[dims[-1]]])
+    return Call([in_layout(spectrum.flatten(), spectrum.shape, layout), dims, normalization, sizes[dims[-1]]])
 
 
 def _refused_r2c(draw: Draw) -> Call:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import ALL, BITS, COMPLEX, FLOATS, laid_out, shape, sweep, tensor
+from eagerdecomp.conformance.samples import ALL, BITS, COMPLEX, FLOATS, in_layout, shape, sweep, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
 
 __all__ = ["SPECS"]
@@ -36,7 +36,7 @@ def _self(
         if dtype.is_complex and reach is not None:
             real, imag = torch.rand(2, 60, generator=draws, dtype=torch.float64)
             values = torch.cat([values, torch.complex(real * (reach[1] - reach[0]) + reach[0], imag * 40 - 20).to(dtype)])
-        return laid_out(values, [len(values)], draw.pick("sweep.layout", ("contiguous", "strided")))
+        return in_layout(values, [len(values)], draw.pick("sweep.layout", ("contiguous", "strided")))
     if draw.pick("large", (False,) * 30 + (True,)):
         return tensor(draw, "self", dtype, draw.pick("large size", ([65537], [257, 258], [5, 3, 17, 259])), ("lattice", "small"))
     sizes = shape(draw, most=6)

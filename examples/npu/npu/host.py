@@ -79,10 +79,10 @@ def given(value: Any, op: Any) -> Any:
 _TAKES_CPU_INDICES = frozenset({aten.index.Tensor, aten.index_put.default})
 
 
-def _answered(value: Any) -> Any:
+def _returned(value: Any) -> Any:
     if isinstance(value, Tensor):
         return wrap(value)
-    return type(value)([_answered(one) for one in value]) if isinstance(value, (list, tuple)) else value
+    return type(value)([_returned(one) for one in value]) if isinstance(value, (list, tuple)) else value
 
 
 def _computing(op: Any) -> Callable[..., Any]:
@@ -95,7 +95,7 @@ def _computing(op: Any) -> Callable[..., Any]:
         on_memory, named = given(list(args), op), {name: given(value, op) for name, value in kwargs.items()}
         if draws and named.get("generator") is None:
             named["generator"] = default_generators[0]
-        return _answered(run(*on_memory, **named))
+        return _returned(run(*on_memory, **named))
 
     return computed
 

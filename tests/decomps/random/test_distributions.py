@@ -1,4 +1,4 @@
-"""Random ops on Core ATen: eager's own stream, seeds, generators, types, layouts and refusals. `test_random_laws` has the laws."""
+"""Random ops on Core ATen: eager's stream, seeds, generators, dtypes, layouts and errors; see also `test_random_distributions`."""
 
 from __future__ import annotations
 

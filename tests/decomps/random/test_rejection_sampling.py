@@ -1,6 +1,6 @@
-"""Gamma, Dirichlet, Poisson and binomial variates on Core ATen: facts, refusals, edges of the laws, and eager's gradients.
+"""Gamma, Dirichlet, Poisson and binomial variates on Core ATen: facts, refusals, edges of the distributions, and eager's gradients.
 
-`test_random_laws` has the laws themselves.
+`test_random_distributions` has the distributions themselves.
 """
 
 from __future__ import annotations

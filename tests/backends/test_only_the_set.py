@@ -1,4 +1,4 @@
-"""The set is the law: training, inference and functional transforms reach a backend by the set alone, with eager's values."""
+"""Training, inference and functional transforms reach a backend by ops of the set alone, with eager's values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Judging samples by their law: p-values that are right far out in the tail, so that a threshold is a rate of false alarms.
+"""Tests of samples against a distribution: p-values that hold far out in the tail, so that a threshold is a false alarm rate.
 
-A sample is mapped to what the law calls uniform. A number stands for all that round to it, a count for its share of the
-distribution function, and where in that interval is settled by chance: if the law is right, the result is uniform exactly, whether
-the law is continuous, discrete, or rounded to float16 or bfloat16. One exact test then serves all.
+A sample is mapped to what the distribution calls uniform. A number stands for all that round to it, a count for its share of the
+distribution function, and where in that interval is settled by chance: for the right distribution the result is exactly
+uniform, whether it is continuous, discrete, or rounded to float16 or bfloat16. One exact test then serves all.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from torch import Tensor
 
 __all__ = ["p_values", "uniform_levels"]
 
-#: The share of a law on each side that is looked at by itself: a cut-off tail is too little for the Kolmogorov-Smirnov test.
+#: The share on each side that has a test of its own: a cut-off tail is too little for the Kolmogorov-Smirnov test.
 TAIL = 0.005
 
 
-def uniform_levels(sample: Tensor, law: Any, seed: int) -> np.ndarray[Any, Any]:
-    """Uniform on [0, 1] if the sample follows `law` (frozen, of `scipy.stats`), up to the rounding of its dtype."""
-    if is_discrete(law):
+def uniform_levels(sample: Tensor, distribution: Any, seed: int) -> np.ndarray[Any, Any]:
+    """Uniform on [0, 1] if the sample follows `distribution` (frozen, of `scipy.stats`), up to the rounding of its dtype."""
+    if is_discrete(distribution):
         values = sample.double().numpy()
-        low, high = law.cdf(values - 1), law.cdf(values)
+        low, high = distribution.cdf(values - 1), distribution.cdf(values)
     else:
-        low, high = (law.cdf(edge) for edge in _rounded_from(sample))
+        low, high = (distribution.cdf(edge) for edge in _rounded_from(sample))
     lot = np.random.default_rng(seed).random(len(low))
-    if sample.dtype.itemsize == 2 and law.dist.name == "uniform":
+    if sample.dtype.itemsize == 2 and distribution.dist.name == "uniform":
         # What would round up to the end of the range is given as its start.
-        start, end = (torch.tensor(bound, dtype=sample.dtype) for bound in law.support())
-        wrapped = 1 - law.cdf((end.double() + torch.nextafter(end, start).double()).item() / 2)
+        start, end = (torch.tensor(bound, dtype=sample.dtype) for bound in distribution.support())
+        wrapped = 1 - distribution.cdf((end.double() + torch.nextafter(end, start).double()).item() / 2)
         lot = lot * np.where((sample == start).numpy(), (high - low + wrapped) / np.maximum(high - low, 1e-300), 1.0)
         level = low + (high - low) * lot
         return np.where(lot > 1, 1 - wrapped + level - high, level)
     return low + (high - low) * lot
 
 
-def is_discrete(law: Any) -> bool:
-    return isinstance(getattr(law, "dist", law), stats.rv_discrete)
+def is_discrete(distribution: Any) -> bool:
+    return isinstance(getattr(distribution, "dist", distribution), stats.rv_discrete)
 
 
 def _rounded_from(sample: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -54,26 +54,26 @@ def _rounded_from(sample: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any,
     )
 
 
-def p_values(first: Tensor, second: Tensor, law: Any, seed: int) -> dict[str, float]:
-    """How likely each of several findings is, or a greater one, if two calls drew independent samples of `law`.
+def p_values(first: Tensor, second: Tensor, distribution: Any, seed: int) -> dict[str, float]:
+    """How likely each of several findings is, or a greater one, if two calls drew independent samples of `distribution`.
 
     The normal and chi-square approximations are used where they hold to within a tenth of a p-value's order of magnitude.
     """
-    levels = uniform_levels(first, law, seed), uniform_levels(second, law, seed + 1)
+    levels = uniform_levels(first, distribution, seed), uniform_levels(second, distribution, seed + 1)
     found: dict[str, float] = {}
     for name, sample, level in zip(("first", "second"), (first, second), levels, strict=True):
-        found[f"{name}: outside the support"] = float(_inside(sample, law))
-        found[f"{name}: distance from the law"] = float(stats.kstest(level, "uniform").pvalue)
+        found[f"{name}: outside the support"] = float(_inside(sample, distribution))
+        found[f"{name}: distance from the distribution"] = float(stats.kstest(level, "uniform").pvalue)
         found[f"{name}: lower tail"] = float(stats.binomtest(int((level < TAIL).sum()), len(level), TAIL).pvalue)
         found[f"{name}: upper tail"] = float(stats.binomtest(int((level > 1 - TAIL).sum()), len(level), TAIL).pvalue)
         found[f"{name}: neighbours"] = _correlation(level[:-1], level[1:])
-        found[f"{name}: shares"] = _shares(sample, law)
+        found[f"{name}: shares"] = _shares(sample, distribution)
     found["between calls"] = _correlation(*levels)
     return found
 
 
-def _inside(sample: Tensor, law: Any) -> bool:
-    low, high = law.support()
+def _inside(sample: Tensor, distribution: Any) -> bool:
+    low, high = distribution.support()
     values = sample.double()
     if sample.dtype.is_floating_point:
         low, high = (
@@ -90,17 +90,17 @@ def _correlation(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> flo
     return float(2 * stats.norm.sf(abs(score)))
 
 
-def _shares(sample: Tensor, law: Any) -> float:
-    """Chi-square over the outcomes of a discrete law that are expected a hundred times, the rest as one."""
-    if not is_discrete(law):
+def _shares(sample: Tensor, distribution: Any) -> float:
+    """Chi-square over the outcomes of a discrete distribution that are expected a hundred times, the rest as one."""
+    if not is_discrete(distribution):
         return 1.0
     values = sample.double().numpy()
-    outcomes = np.unique(np.round(law.ppf(np.linspace(1e-4, 1 - 1e-4, 4001))))
-    expected = law.pmf(outcomes) * len(values)
+    outcomes = np.unique(np.round(distribution.ppf(np.linspace(1e-4, 1 - 1e-4, 4001))))
+    expected = distribution.pmf(outcomes) * len(values)
     common = outcomes[expected >= 100]
     if len(common) < 2:
         return 1.0
-    expected = law.pmf(common) * len(values)
+    expected = distribution.pmf(common) * len(values)
     seen = np.array([(values == outcome).sum() for outcome in common], dtype=float)
     rest = len(values) - expected.sum()
     if rest >= 100:

@@ -1,9 +1,9 @@
-"""Every random op follows its law on Core ATen: its distribution, its tails, independent neighbours and independent calls.
+"""Every random op samples its distribution on Core ATen: the tails too, with independent neighbours and independent calls.
 
-The table below says what is drawn and from which law; `laws` turns two successive calls into thirteen p-values. A test fails where
-one of them is below `THRESHOLD`, a share of `FALSE_ALARMS` for each p-value of the whole file and a tenth of that for the
+The table below has the ops and their distributions; `distribution_tests` turns two successive calls into 13 p-values. A test
+fails where one of them is below `THRESHOLD`, a share of `FALSE_ALARMS` for each p-value of the file and a tenth of that for the
 approximations: with any seed, a right library fails this file once in a million runs or less. Seeds are fixed, so that it is the
-same run every time; others are run by ``LAW_SEED=17 pytest tests/eager/test_random_laws.py``, and twenty of them by ``-m nightly``.
+same run every time; ``SAMPLE_SEED=17 pytest tests/eager/test_random_distributions.py`` runs another, ``-m nightly`` twenty.
 
 The second table shows what such tests can miss: samplers that are wrong on purpose, each of which has to fail.
 """
@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from laws import p_values
+from distribution_tests import p_values
 from on_core import on_core
 from scipy import stats
 from torch import Tensor, distributions
@@ -32,7 +32,7 @@ aten = torch.ops.aten
 
 COUNT = 20_000
 FALSE_ALARMS = 1e-6
-SEED = int(os.environ.get("LAW_SEED", "0"))
+SEED = int(os.environ.get("SAMPLE_SEED", "0"))
 
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 FLOATS = (F32, F64, BF16, F16)
@@ -43,10 +43,10 @@ Generator = torch.Generator | None
 
 
 class Case(NamedTuple):
-    """``draw(dtype, generator)`` gives `COUNT` numbers of `law`; one that leaves the generator alone says so."""
+    """``draw(dtype, generator)`` gives `COUNT` numbers of `distribution`; one that leaves the generator alone says so."""
 
     draw: Callable[[torch.dtype, Generator], Tensor]
-    law: Any
+    distribution: Any
     dtypes: tuple[torch.dtype, ...] = WIDE
     generator: bool = True
 
@@ -69,8 +69,8 @@ def dropped(run: Callable[[Tensor], Tensor]) -> Callable[[torch.dtype, Generator
     return lambda dtype, g: (run(torch.full((1, COUNT, 1, 1), 3.0, dtype=dtype)).flatten() > 0).double()
 
 
-def of(law: Callable[[], distributions.Distribution]) -> Callable[[torch.dtype, Generator], Tensor]:
-    return lambda dtype, g: law().sample((COUNT,)).flatten()
+def of(distribution: Callable[[], distributions.Distribution]) -> Callable[[torch.dtype, Generator], Tensor]:
+    return lambda dtype, g: distribution().sample((COUNT,)).flatten()
 
 
 ORDERS = list(itertools.permutations(range(4)))
@@ -285,19 +285,19 @@ def judge(name: str, dtype: torch.dtype, seed: int) -> None:
     first, second = (kept_calls if dtype is CASES[name].dtypes[0] and seed == seed_of(name, dtype) else two_calls)(
         name, dtype, seed
     )
-    found = p_values(first, second, CASES[name].law, seed)
+    found = p_values(first, second, CASES[name].distribution, seed)
     assert len(found) == FINDINGS
     assert {finding: p for finding, p in found.items() if not p >= THRESHOLD} == {}
 
 
 @pytest.mark.parametrize(("name", "dtype"), DRAWN, ids=str)
-def test_follows_its_law(name: str, dtype: torch.dtype) -> None:
+def test_follows_its_distribution(name: str, dtype: torch.dtype) -> None:
     judge(name, dtype, seed_of(name, dtype))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1, 21))
-def test_follows_its_law_under_other_seeds(seed: int) -> None:
+def test_follows_its_distribution_under_other_seeds(seed: int) -> None:
     for name, dtype in DRAWN:
         judge(name, dtype, seed_of(name, dtype) + 1000 * seed)
 
@@ -375,22 +375,22 @@ WRONG: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_wrong_law_is_found(name: str, seed: int) -> None:
+def test_a_wrong_distribution_is_found(name: str, seed: int) -> None:
     torch.manual_seed(seed)
     case = WRONG[name]
     first, second = (case.draw(F32, None) for _ in range(2))
-    assert min(p_values(first, second, case.law, seed).values()) < THRESHOLD
+    assert min(p_values(first, second, case.distribution, seed).values()) < THRESHOLD
 
 
 def test_the_findings_are_as_rare_as_they_say() -> None:
-    """Samples of the right law, fifty of each kind: p-values below a hundredth are a hundredth of all, in each finding."""
+    """Samples of the right distribution, fifty of each kind: p-values below a hundredth are a hundredth of all, in each finding."""
     runs = 50
-    laws = (stats.uniform(), stats.binom(20, 0.3), stats.randint(0, 24), stats.norm(2, 3))
+    cases = (stats.uniform(), stats.binom(20, 0.3), stats.randint(0, 24), stats.norm(2, 3))
     rare: dict[str, int] = {}
-    for number, law in itertools.product(range(runs), laws):
-        random = np.random.default_rng([SEED, number, laws.index(law)])
-        first, second = (torch.from_numpy(np.asarray(law.rvs(1000, random_state=random), dtype=float)) for _ in range(2))
-        for finding, p in p_values(first, second, law, number).items():
+    for number, distribution in itertools.product(range(runs), cases):
+        random = np.random.default_rng([SEED, number, cases.index(distribution)])
+        first, second = (torch.from_numpy(np.asarray(distribution.rvs(1000, random_state=random), dtype=float)) for _ in range(2))
+        for finding, p in p_values(first, second, distribution, number).items():
             rare[finding] = rare.get(finding, 0) + (p < 0.01)
-    limit = stats.binom.isf(FALSE_ALARMS, runs * len(laws), 0.01)
+    limit = stats.binom.isf(FALSE_ALARMS, runs * len(cases), 0.01)
     assert {finding: count for finding, count in rare.items() if count > limit} == {}
