@@ -194,7 +194,7 @@ def _adversarial(model: Any, batch: Any) -> Callable[[], None]:
     def step() -> None:
         teach_judge()
         teach_factory()
-        model.zero_grad()  # the maker's loss has left gradients in the judge
+        model.zero_grad()  # the factory's loss has left gradients in the judge
 
     return step
 

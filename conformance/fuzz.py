@@ -1,4 +1,4 @@
-"""The fuzzer: random small programs in the mode, line by line beside plain eager, and each that differs made short.
+"""The fuzzer: random small programs in the mode, line by line against plain eager, and each that differs made short.
 
     python conformance/fuzz.py --seed 1 --programs 1000
     python conformance/fuzz.py --seed 1 --programs 100000 --workers 2 --resume fuzz.json

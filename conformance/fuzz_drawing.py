@@ -104,7 +104,7 @@ class Slot:
 
 @functools.cache
 def templates() -> Mapping[OpOverload, Sequence[tuple[list[Any], dict[str, Any]]]]:
-    """Calls of each op, with slots for tensors; of in-place variants and those with ``out=`` too, after their functional twins."""
+    """Calls of each op, with slots for tensors; in-place and ``out=`` ops come after their functional variants."""
     found: dict[OpOverload, list[tuple[list[Any], dict[str, Any]]]] = {}
     uncommon = {line.partition("(")[0] for line in _UNCOMMON.read_text(encoding="utf-8").splitlines()}
     for name, seen in load_calls().items():
@@ -127,7 +127,7 @@ def templates() -> Mapping[OpOverload, Sequence[tuple[list[Any], dict[str, Any]]
 
 
 def _without_outs(op: OpOverload, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """A call without the tensors that it was recorded to write to, where programs can make them after what its twin returns."""
+    """Drop the recorded ``out=`` tensors of a call where a program can make them like the functional variant's results."""
     if not facts_of(op).is_out or functional_twin(op) is None:
         return args, kwargs
     outs = {argument.name for argument in facts_of(op).arguments if argument.mutated and argument.kwarg_only}

@@ -26,8 +26,8 @@ def leaf(
     """A tensor of a program; the same for the same words.
 
     Args:
-        values: ``normal``, ``uniform``, ``small`` (whole numbers of both signs), ``special`` (with infinities, NaN and zeros of
-            both signs), ``zeros``, ``ones``, or ``below N``: whole numbers from 0 to N - 1.
+        values: ``normal``, ``uniform``, ``small`` (integers of both signs), ``special`` (with infinities, NaN and zeros of
+            both signs), ``zeros``, ``ones``, or ``below N``: integers from 0 to N - 1.
         layout: ``contiguous``, ``transposed``, ``strided``, ``offset``, ``expanded`` or ``channels_last``.
     """
     kind = getattr(torch, dtype)

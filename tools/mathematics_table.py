@@ -315,7 +315,7 @@ no line here: [kernel_calls.md](kernel_calls.md) has theirs, and what of them re
 SPECIAL = """
 ## Special functions
 
-The source of each, its error and eager's beside `mpmath` in float32 and float64, and its kernel calls are a line of
+The source of each, its error and eager's against `mpmath` in float32 and float64, and its kernel calls are a line of
 [accuracy.md](accuracy.md): """
 
 

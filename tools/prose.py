@@ -28,7 +28,7 @@ WORDS: dict[str, str] = {
     r"anew": "again, rebuilt",
     r"beside eager": "against eager",
     r"half (types?|floats?)": "float16 and bfloat16",
-    r"(floating|integer|complex|result's|tensor's|input's|operands'|own|default|promoted) types?(?! (of|are) )": "dtype",
+    r"(floating|result's|tensor's|input's|operands'|own|default|promoted) types?(?! (of|are) )": "dtype",
     r"row-major": "contiguous",
     r"laid out|lies in|lie in": "strides, memory format",
     r"heard": "observed, reported",

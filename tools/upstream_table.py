@@ -46,7 +46,7 @@ Ops outside Core ATen for which torch {torch.__version__.partition("+")[0]} ship
 its own, and how the shipped one compares. The calls are those of torch's operator database, up to {CALLS} of an op, and the same on
 inputs with the opposite stride order; each is made by eager, by the shipped entry, decomposed by shipped
 entries and compositions alone, and by the library on Core ATen. A row says of how many calls the shipped entry is not the operator,
-does not get to Core ATen (it "does not close"), or is less exact than eager and ours beside float64, and how many kernels all the
+does not get to Core ATen (it "does not close"), or is less exact than eager and ours against float64, and how many kernels all the
 calls take that both bring there; ours passes these calls, by the tests of its family. What no sample calls (other dtypes, tensors
 without elements, errors) is not judged here; [repairs.md](repairs.md) shows faults of shipped entries one by one. This page
 is written by `python tools/upstream_table.py`.

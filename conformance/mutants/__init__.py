@@ -1,6 +1,6 @@
-"""Kernels to judge the suite by: broken ones, each proven to differ from eager, and twins, which are right in another way.
+"""Kernels to judge the suite by: broken ones, each proven to differ from eager, and equivalents, which are right in another way.
 
-from conformance.mutants import MUTANTS, TWINS
+from conformance.mutants import MUTANTS, EQUIVALENTS
 
 mutant = MUTANTS[0]
 backend = Backend("broken", core_aten(), kernels={mutant.op: mutant.kernel})

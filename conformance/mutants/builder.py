@@ -66,7 +66,7 @@ class Mutant:
         kind: of the fault.
         make: gives the kernel, each time with a state of its own.
         why: how such a fault comes about, or why eager promises nothing there.
-        shows: makes the arguments of a call, or of several in a row, on which it is seen; of a twin, on which it is not.
+        shows: makes the arguments of a call, or of several in a row, on which it is seen; of an equivalent, on which it is not.
         plain: makes the arguments of a call on which it is not seen; None for the op's usual one.
     """
 
@@ -220,7 +220,7 @@ def p(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def i(*size: int, below: int = 9, dtype: torch.dtype = torch.int64) -> Tensor:
-    """Whole numbers from 0."""
+    """Integers from 0."""
     return torch.randint(below, size, generator=torch.Generator().manual_seed(sum(size) + 3)).to(dtype)
 
 

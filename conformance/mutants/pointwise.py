@@ -40,7 +40,7 @@ def _x(*values: float, dtype: torch.dtype = torch.float32) -> Callable[[], Call]
 
 
 def _computed(formula: Callable[[Tensor], Tensor]) -> Callable[[Bound], Any]:
-    """A float kernel that goes by a formula; whole numbers and complex ones stay eager's."""
+    """A float kernel that goes by a formula; integers and complex ones stay eager's."""
     return lambda c: like(formula(c.self), c.but()) if c.self.is_floating_point() else c.but()
 
 

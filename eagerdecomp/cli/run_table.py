@@ -142,7 +142,7 @@ def _random_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
 
 def _output_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
     if facts.outputs is not None:
-        yield "output, beside plain eager", facts.outputs.summary()
+        yield "output, against plain eager", facts.outputs.summary()
 
 
 def _cache_row(facts: RunFacts) -> tuple[str, str]:

@@ -115,7 +115,7 @@ class Truth:
         return leaf if leaf.dtype in (torch.float64, torch.complex128) else None
 
     def _run(self, change: Callable[[Any, torch.dtype], Any], wider: Mapping[torch.dtype, torch.dtype] = WIDER) -> list[Any]:
-        # Whole numbers beside inexact ones are indices, which have to stay what they are.
+        # Integers beside inexact ones are indices, which have to stay what they are.
         whole = not any(one.is_floating_point() or one.is_complex() for one in tensors_of(self._call))
 
         def changed(value: Any, dtype: torch.dtype) -> Any:
@@ -137,7 +137,7 @@ def _absolute(value: Any, dtype: torch.dtype) -> Any:
     found: Tensor = value.abs().to(value.dtype)
     if found.is_floating_point() or found.is_complex():
         return found
-    return torch.where(found < 0, torch.iinfo(found.dtype).max, found)  # of the least of whole numbers there is no absolute value
+    return torch.where(found < 0, torch.iinfo(found.dtype).max, found)  # of the least of integers there is no absolute value
 
 
 def _nudged(side: float, draws: torch.Generator, value: Any, dtype: torch.dtype) -> Any:

@@ -241,7 +241,7 @@ def filled(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator) ->
     """So many values of a kind, in memory of their own.
 
     Args:
-        kind: a name of `FILLS`, which for whole numbers stands for the nearest; for those also ``"digits"`` and ``"extremes"``.
+        kind: a name of `FILLS`, which for integers stands for the nearest; for those also ``"digits"`` and ``"extremes"``.
     """
     if dtype is torch.bool:
         if kind == "rare":

@@ -163,7 +163,7 @@ def _squeezed(some: Sequence[int], dim: int, number: int, one: Tensor) -> Tensor
 
 
 def _plainer(tries: _Tries) -> None:
-    """Zeros, ones or whole numbers for values, and contiguous memory. Integers may be places, and stay."""
+    """Zeros, ones or integers for values, and contiguous memory. Integers may be places, and stay."""
     for number in range(len(tensors_of(tries.call))):
         for plain in (torch.zeros_like, torch.ones_like, _rounded):
             if tries.takes(_changed(tries.call, functools.partial(_of_plain_values, number, plain))):

@@ -98,7 +98,7 @@ def left_out(draw: Draw, args: Sequence[Any], defaults: Sequence[Any]) -> list[A
 
 
 def as_index(draw: Draw, name: str, values: Tensor, layouts: Sequence[str] = LAYOUTS) -> Tensor:
-    """Whole numbers as an index tensor of either dtype, with any strides."""
+    """Integers as an index tensor of either dtype, with any strides."""
     dtype = draw.pick(f"{name}.dtype", (torch.int64, torch.int32))
     layout = draw.pick(f"{name}.layout", layouts)
     return in_layout(values.to(dtype).reshape(-1), list(values.shape), layout)
@@ -269,7 +269,7 @@ def _brought(dtype: torch.dtype, other: torch.dtype, fills: Sequence[str]) -> Se
     return _HELD if _is_whole(dtype) and not _is_whole(other) else fills
 
 
-# Whole numbers that float32 holds.
+# Integers that float32 holds.
 _HELD = ("lattice", "digits", "ties")
 
 
@@ -305,7 +305,7 @@ _OF_KIND: dict[str, Sequence[Any]] = {
     "fraction": (0.1, 0.09997, -1 / 3, math.pi, 1 + 2.0**-30, -2.7, 1e-3),  # which no float type holds, or only the widest
 }
 _LARGE = {torch.int64: (2**24 + 1, 2**53 + 1, 2**40, -(2**62)), torch.int32: (2**24 + 1, 2**30, 11, 13)}
-# About the numbers from which on a type, or the next narrower one, does not hold every whole number.
+# About the numbers from which on a type, or the next narrower one, does not hold every integer.
 _EDGES = {
     **dict.fromkeys((torch.float32, torch.complex64, torch.int32), (2**24, 2**24 + 1, -(2**24) - 1, 2**24 - 1)),
     **dict.fromkeys((torch.float64, torch.complex128), (2**53, 2**53 + 1, -(2**53) - 1, 2**24 + 1)),
@@ -322,7 +322,7 @@ def number(draw: Draw, dtype: torch.dtype, kinds: Sequence[str], *, but: Sequenc
     """A Python number for a tensor of a dtype.
 
     Args:
-        kinds: of ``float``, ``plain`` floats, ``fraction``s that types round, ``int``, ``large`` whole numbers, those at
+        kinds: of ``float``, ``plain`` floats, ``fraction``s that types round, ``int``, ``large`` integers, those at
             the ``edge`` of what a type holds, ``bool``, ``limit`` and ``complex``.
         but, least: what it may not be, and what it is at least.
     """
@@ -369,7 +369,7 @@ def with_number(
     compared: bool = False,
     but: Sequence[int] = (),
 ) -> Callable[[Draw], Call]:
-    """Calls with a tensor and a number.
+    """Calls with a tensor and a scalar.
 
     Args:
         kinds, but: as for `number`.

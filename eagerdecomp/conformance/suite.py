@@ -160,7 +160,7 @@ def check_call(
     """How what a backend's kernel does with one call differs from what eager does; None if it does not.
 
     Args:
-        exact: the true values rounded once are asked for, as for sums of small whole numbers.
+        exact: the true values rounded once are asked for, as for sums of small integers.
     """
     overload = resolve_ops([op])[0]
     spec = spec_of(overload) or Spec(lambda draw: Call(args, kwargs or {}))

@@ -290,7 +290,7 @@ class Routes:
         seen = self._seen.get(op)
         found = op_named(op)
         if (seen is None or not seen.gradient) and found is not None and facts_of(found).is_inplace:
-            variant = functional_twin(found)  # its gradient is the twin's
+            variant = functional_twin(found)  # its gradient is the functional variant's
             return self._seen.get(str(variant), seen) if variant is not None else seen
         return seen
 

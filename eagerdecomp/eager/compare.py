@@ -362,7 +362,7 @@ def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], numb
 def _truth_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], native: Callable[..., Any]) -> Truth:
     """A call of an op in float64."""
     inexact = any(tolerance_of(one.dtype) for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
-    # A function of elements may compute whole numbers, if it is given those alone, in the default dtype.
+    # A function of elements may compute integers, if it is given those alone, in the default dtype.
     of_whole = torch.Tag.pointwise in op.tags and not inexact
 
     def run(seed: int, side: int) -> Observed:

@@ -31,7 +31,7 @@ def drawing_from(generator: torch.Generator | None, device: torch.device | str |
         return
     asked = torch.device(device if device is not None else "cpu")
     default = _default_generator(asked)
-    # Its own type, which for a device made in Python is the CPU's: torch makes no generator for such a device.
+    # The device type is its own, which for a device made in Python is the CPU's: torch makes no generator for such a device.
     if generator.device.type != default.device.type:
         raise RuntimeError(f"Expected a '{asked.type}' device type for generator but found '{generator.device.type}'")
     # A generator reaches a kernel as another Python object around the same state.

@@ -94,7 +94,7 @@ def _channels_last_as_input(position: int) -> Wanted:
 
 def as_operands(count: int | None = None, *, promotes: bool = True) -> Wanted:
     """Strides of an elementwise kernel's result, whose operands are the first `count` tensors of the call, or all, and are first
-    made of the result's type where it `promotes`."""
+    made of the result's dtype where it `promotes`."""
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         operands = [arg for arg in args if isinstance(arg, Tensor)][:count]

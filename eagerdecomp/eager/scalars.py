@@ -63,13 +63,13 @@ def held_number(value: Any, dtype: torch.dtype) -> Any:
 
 
 def cast_number(value: float, dtype: torch.dtype) -> float:
-    """A number as a cast of C++ makes it one of a floating type: infinite beyond what that holds."""
+    """Cast a number to a floating-point dtype as C++ does: infinite beyond its range."""
     return value if abs(value) <= torch.finfo(dtype).max or value != value else math.copysign(math.inf, value)
 
 
 class _Held(NamedTuple):
     """An argument: its name, its place, and of the type of the op's first tensor the one that ATen makes the number of; None where
-    it refuses the tensor's type first."""
+    it refuses the tensor's dtype first."""
 
     name: str
     place: int
@@ -146,7 +146,7 @@ HELD: dict[str, tuple[_Held, ...]] = {
     "aten.threshold_backward.default": (_Held("threshold", 2, _wide),),
 }
 
-# A number between these is one of every floating type.
+# A number between these is one of every floating-point dtype.
 _LEAST, _MOST = -6e4, 6e4
 
 

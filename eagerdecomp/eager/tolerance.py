@@ -87,7 +87,7 @@ _ROUNDINGS = 4
 
 
 def tolerance_of(dtype: torch.dtype) -> Tolerance | None:
-    """How far from eager's values of a dtype may be; None for whole numbers, which must be eager's."""
+    """How far from eager's values of a dtype may be; None for integers, which must be eager's."""
     if not (dtype.is_floating_point or dtype.is_complex):
         return None
     known = _TOLERANCES.get(dtype) or _TOLERANCES.get(_REAL.get(dtype, dtype))
@@ -119,7 +119,7 @@ def same_values(one: Tensor, other: Tensor) -> Tensor:
 
 
 def bits_of(tensor: Tensor) -> Tensor:
-    """The bits of each element (of a complex one, of each part) as a whole number."""
+    """The bits of each element (of a complex one, of each part) as an integer."""
     tensor = resolved(tensor).contiguous()
     tensor = torch.view_as_real(tensor) if tensor.dtype.is_complex else tensor
     return tensor.view(_BITS[tensor.element_size()])
@@ -131,7 +131,7 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
 
 
 def ordered_bits(values: Tensor) -> Tensor | None:
-    """The number of each value in the row of all values of its dtype, both zeros being 0; None for whole numbers and float8."""
+    """The number of each value in the row of all values of its dtype, both zeros being 0; None for integers and float8."""
     if values.dtype.is_complex or values.dtype not in _TOLERANCES:
         return None
     bits = bits_of(values)

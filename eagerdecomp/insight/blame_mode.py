@@ -1,4 +1,4 @@
-"""Blaming: a program run on a backend beside native eager, up to the first call that leaves something else behind."""
+"""Blame: run a program on a backend and in native eager, up to the first call with another result or effect."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Histogram:
     Attributes:
         op, dtype: whose.
         calls: how many.
-        counts: values by the bins of `BINS`. Whole numbers that are not equal count as "more".
+        counts: values by the bins of `BINS`. Integers that are not equal count as "more".
         worst: the call whose values are furthest apart, and by how many ULPs.
         worst_ulps: that; None where no two finite values differ.
     """
@@ -59,7 +59,7 @@ def counted(one: Tensor, other: Tensor) -> tuple[list[int], int | None]:
         one, other = torch.view_as_real(one.contiguous()), torch.view_as_real(other.contiguous())
     counts = [0] * len(BINS)
     near, far = ordered_bits(one), ordered_bits(other)
-    if near is None or far is None:  # whole numbers and bools
+    if near is None or far is None:  # integers and bools
         same = int((one == other).sum())
         counts[0], counts[-2] = same, one.numel() - same
         return counts, None
@@ -195,7 +195,7 @@ class Comparison:
 
 
 def _wrong(one: Divergence) -> str:
-    return f"{' and '.join(one.wrong)}, beside native eager" if one.wrong else "neither by itself, beside native eager"
+    return f"{' and '.join(one.wrong)}, against native eager" if one.wrong else "neither by itself, against native eager"
 
 
 def _cells(rows: Sequence[Histogram]) -> Iterator[tuple[str, ...]]:

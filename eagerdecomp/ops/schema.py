@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Argument(NamedTuple):
-    """One argument of a schema. `kind` is the schema's own type text with ``Optional[...]`` and ``List[...]`` taken off."""
+    """One argument of a schema. `kind` is the schema's text of the type with ``Optional[...]`` and ``List[...]`` taken off."""
 
     name: str
     kind: str
@@ -200,8 +200,8 @@ def is_composite(op: OpOverload) -> bool:
 def functional_twin(op: OpOverload) -> OpOverload | None:
     """The functional op that computes what an in-place or ``out=`` op writes: one of its namesakes, confirmed by schema.
 
-    The twin takes the same arguments, less the written keyword-only ones; it writes none and returns a fresh value for each.
-    A factory's twin also takes what ``out`` settles: see `settled_by_out`.
+    It takes the same arguments without the written keyword-only ones, writes none and returns a new tensor for each.
+    A factory's functional variant also takes what ``out`` settles: see `settled_by_out`.
     """
     facts = facts_of(op)
     if not facts.mutated or facts.changes_metadata:
@@ -232,7 +232,7 @@ def _namesakes(op: OpOverload, packet: str) -> Iterator[OpOverload]:
 
 
 def settled_by_out(op: OpOverload, variant: OpOverload) -> tuple[str, ...]:
-    """The arguments that the twin of an ``out=`` factory takes and the factory does not: ``dtype`` and ``device`` at most, since
+    """Return the arguments that only the functional variant of an ``out=`` factory takes: ``dtype`` and ``device`` at most, since
     a strided ``out`` has the layout that they default to, and pinning says nothing of the values."""
     own = {arg.name for arg in facts_of(op).arguments}
     return tuple(arg.name for arg in facts_of(variant).arguments if arg.name in ("dtype", "device") and arg.name not in own)
@@ -250,7 +250,7 @@ def _returns_fit(op: OpOverload, variant: OpOverload, facts: OpFacts) -> bool:
     returned = len(variant._schema.returns)
     if facts.is_out:
         return returned == len(facts.mutated)
-    # An in-place op returns what it wrote; one that writes lists returns nothing, its twin one list per written argument.
+    # An in-place op returns what it wrote; one that writes lists returns nothing, its variant one list per written argument.
     fresh = len(op._schema.returns) or len(facts.mutated)
     return returned == fresh
 

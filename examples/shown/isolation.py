@@ -34,7 +34,7 @@ def main() -> int:
             op(there, there)
             show(f"{name}: the same call on npu ran kernels of npu", npu.counts().get("aten.erf.default"), 1)
             mixed = (there * torch.tensor(2.0) + 1).cpu()
-            show(f"{name}: a number and a tensor of no dimensions, on the CPU, mixed in", torch.equal(mixed, here * 2 + 1))
+            show(f"{name}: a scalar and a tensor of no dimensions, on the CPU, mixed in", torch.equal(mixed, here * 2 + 1))
             crossed = torch.empty(4).copy_(there.to("cpu").npu())
             show(f"{name}: copied there and back", torch.equal(crossed, here))
     return int(show.failed > 0)

@@ -1,4 +1,4 @@
-"""Train the demo's transformer on the device, beside the CPU: ``python -m xla.train``, from this folder's package.
+"""Train the demo's transformer on the device, against the CPU: ``python -m xla.train``, from this folder's package.
 
 python examples/xla/train.py            # --steps N, --compile, --dropout P
 """

@@ -270,7 +270,7 @@ OPEN = {
         "t4 = aten.layer_norm.default(t2, [4], t3, t3)",
         "t5 = gradient(t4, t2, create_graph=True)",
     ),
-    "a polynomial of whole numbers, by a recurrence that rounding grows in": (
+    "a polynomial of integers, by a recurrence that rounding grows in": (
         "t1 = leaf('int64', [1, 1, 60], 'below 60')",
         "t2 = aten.special_shifted_chebyshev_polynomial_w.default(t1, t1)",
     ),

@@ -1,4 +1,4 @@
-"""The broken kernels that the suite is judged by differ from eager where they say, and only there; the twins differ nowhere."""
+"""The broken kernels that the suite is judged by differ from eager where they say; the equivalents differ nowhere."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _CALLS = {
     "igamma of two integer types": lambda: torch.igamma(torch.ones(2).short(), torch.ones(2).int()),
     "lerp of integers by a number": lambda: torch.lerp(torch.arange(2), torch.arange(2).flip(0), torch.tensor(1.5)),
     "lerp of bools by a number": lambda: torch.lerp(torch.ones(2).bool(), torch.zeros(2).bool(), torch.tensor(0.25)),
-    "lerp of bools by a whole number": lambda: torch.lerp(torch.ones(2).bool(), torch.ones(2).bool(), torch.tensor(2)),
+    "lerp of bools by an integer": lambda: torch.lerp(torch.ones(2).bool(), torch.ones(2).bool(), torch.tensor(2)),
     "lerp towards another type": lambda: torch.lerp(torch.ones(2).bool(), torch.ones(2).int(), 0.5),
     "a complex number that is real": lambda: torch.addcmul(
         torch.ones(2).int(), torch.ones(2).int(), torch.ones(2).int(), value=2 + 0j

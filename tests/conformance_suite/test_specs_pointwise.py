@@ -185,7 +185,7 @@ BINARY_BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
         lambda one, other, alpha=1: aten.sub(one, other) if alpha == 1 else aten.sub(one * alpha, other),
     ),
     "an alpha of 0 stops NaN": ("add.Scalar", lambda one, other, alpha=1: one + 0 if alpha == 0 else aten.add(one, other, alpha)),
-    "fractions of whole numbers": (
+    "fractions of integers": (
         "add.Scalar",
         lambda one, other, alpha=1: one + int(other.real) if _whole(one, 1) and alpha == 1 else aten.add(one, other, alpha),
     ),
@@ -216,7 +216,7 @@ BINARY_BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
         "maximum",
         lambda one, other: torch.where(other.isnan(), one, aten.maximum(one, other)).to(torch.result_type(one, other)),
     ),
-    "of whole numbers truncates": (
+    "of integers truncates": (
         "div.Tensor",
         _unless(_whole, lambda one, other: aten.div.Tensor_mode(one, other, rounding_mode="trunc"), aten.div),
     ),

@@ -33,7 +33,7 @@ def test_trying_a_kernel_leaves_the_generator_where_it_was() -> None:
 
 
 def words(size: Any) -> Tensor:
-    """Whole numbers of 32 bits, from torch's generator by a way of our own."""
+    """Integers of 32 bits, from torch's generator by a way of our own."""
     return torch.empty(list(size), dtype=torch.int64).random_(2**32)
 
 

@@ -115,7 +115,7 @@ def test_on_prims_an_addition_arrives_as_type_promotion_broadcast_and_addition()
             got = left + right
             ops = list(order.ops)
             promoted, *rest = map(str, ops)
-            assert promoted in ("prims.convert_element_type.default", "aten._to_copy.default")  # the latter is its twin in infra
+            assert promoted in ("prims.convert_element_type.default", "aten._to_copy.default")  # infra has the latter
             assert rest == ["prims.broadcast_in_dim.default", "prims.add.default"]
             assert {op for op in ops if op not in ed.prims()} == set()
             order.ops.clear()

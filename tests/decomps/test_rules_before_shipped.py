@@ -126,10 +126,10 @@ ENDS = {
     "numbers": (0, 1j),
     "numbers the other way": (1j, 2),
     "complex tensors": (torch.tensor(1j), torch.tensor(2)),
-    "a complex tensor and a number": (torch.tensor(1j), 2),
+    "a complex tensor and a scalar": (torch.tensor(1j), 2),
     "a number and a complex tensor": (0, torch.tensor(1j)),
     "a tensor and a complex number": (torch.tensor(0.0), 1j),
-    "a complex number and a tensor": (1j, torch.tensor(2.0)),
+    "a complex scalar and a tensor": (1j, torch.tensor(2.0)),
 }
 
 

@@ -137,7 +137,7 @@ CASES: dict[str, Case] = {
     "random_ beyond doubles": Case(
         lambda t, g: new(t).random_(2**53 + 1, 2**53 + 4, generator=g) - 2**53, stats.randint(1, 4), (torch.int64,)
     ),
-    # Makers
+    # Factories
     "rand": Case(lambda t, g: torch.rand(COUNT, dtype=t, generator=g), stats.uniform(), FLOATS),
     "randn": Case(lambda t, g: torch.randn(COUNT, dtype=t, generator=g), stats.norm(), FLOATS),
     "complex rand": Case(

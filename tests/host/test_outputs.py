@@ -144,7 +144,7 @@ def test_baseline_shows_outputs_that_differ_side_by_side(tmp_path: Path) -> None
     assert out.startswith(facts["output"]["ours"])
     (one,) = facts["output"]["differences"]
     assert (one["line"], one["plain_line"]) == (2, 2)
-    assert "output, beside plain eager                  1 line differs" in out
+    assert "output, against plain eager                  1 line differs" in out
     (row,) = [line for line in out.splitlines() if " | 2 [" in line]
     assert row.split(" | ")[0].strip() == f"2 {one['ours'][0]}"
     assert row.split(" | ")[1].strip() == f"2 {one['plain'][0]}"
@@ -153,7 +153,7 @@ def test_baseline_shows_outputs_that_differ_side_by_side(tmp_path: Path) -> None
 @pytest.mark.full
 def test_baseline_says_where_the_output_is_the_same(tmp_path: Path) -> None:
     _, out, facts = ran(tmp_path, "import torch\ntorch.manual_seed(0)\nprint(torch.rand(3).tolist())\n")
-    assert "output, beside plain eager                  same output\n" in out
+    assert "output, against plain eager                  same output\n" in out
     assert (facts["output"]["same"], facts["output"]["differences"]) == (True, [])
 
 
@@ -169,5 +169,5 @@ def test_without_baseline_nothing_is_said_of_outputs(tmp_path: Path, capfd: pyte
     script, target = tmp_path / "script.py", tmp_path / "facts.json"
     script.write_text("print('here')\n", encoding="utf-8")
     assert main(["run", "--json", str(target), str(script)]) == 0
-    assert "beside plain eager" not in capfd.readouterr().out
+    assert "against plain eager" not in capfd.readouterr().out
     assert json.loads(target.read_text(encoding="utf-8"))["output"] is None

@@ -102,7 +102,7 @@ def test_composite_means_composite_implicit_autograd() -> None:
     assert not is_composite(aten.zeros.default)  # CompositeExplicitAutograd
 
 
-# -- twins --------------------------------------------------------------------------------------------------------------
+# -- functional variants -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_every_variant_of_aten_matches_by_schema() -> None:
             continue
         found += 1
         facts, theirs = facts_of(op), facts_of(variant)
-        assert not theirs.mutated, f"{op} -> {variant}: the twin writes"
-        assert not theirs.returns_alias, f"{op} -> {variant}: the twin returns a view"
-        # What the twin takes is what the op takes, in the same order, less what it only writes; types are equal. A twin may
-        # take more only where eager reads it off the written tensor: dtype, layout, device, memory format.
+        assert not theirs.mutated, f"{op} -> {variant}: the functional variant writes"
+        assert not theirs.returns_alias, f"{op} -> {variant}: the functional variant returns a view"
+        # The functional variant takes the op's arguments in the same order and of the same types, without those that are only
+        # written. It takes more only where eager reads it off the written tensor: dtype, layout, device, memory format.
         given_by_op = [a for i, a in enumerate(facts.arguments) if not (facts.is_out and i in facts.mutated)]
         ours = [(a.name, a.kind, a.is_list, a.optional, a.optional_items) for a in given_by_op]
         taken = [(a.name, a.kind, a.is_list, a.optional, a.optional_items) for a in theirs.arguments]

@@ -1,4 +1,4 @@
-"""Linked rules' shared parts: numbers made once, and formulas of one floating type."""
+"""Linked rules' shared parts: numbers made once, and formulas of one floating-point dtype."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ FOUND_OF_OUTS: dict[str, Program] = {
     "whether all are true, into numbers": Program(
         ("t1 = leaf('float32', [5, 5])", "t2 = leaf('int64', [5])", "t3 = aten.all.out(t1, 0, out=t2)")
     ),
-    "windows of no batch, into whole numbers": Program(
+    "windows of no batch, into integers": Program(
         (
             "t1 = leaf('float32', [0, 1, 5, 5])",
             "t2 = leaf('int64', [0, 4, 16])",

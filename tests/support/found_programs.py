@@ -58,7 +58,7 @@ FOUND: dict[str, Program] = {
             "backward(t3)",
         )
     ),
-    "dropout on prims, which draw by a default that the twin lacks": Program(
+    "dropout on prims, which draw by a default that the functional variant lacks": Program(
         ("t1 = leaf('float32', [5, 5])", "t2 = aten.alpha_dropout.default(t1, 0.5, True)"), "prims"
     ),
     "a loss of margins of NaN": Program(
@@ -366,7 +366,7 @@ FOUND: dict[str, Program] = {
             "with torch.autocast('cpu', torch.bfloat16): t4 = aten.addbmm.default(t1, t2, t3, beta=0.6, alpha=0.2)",
         ),
     ),
-    "whole numbers that are far for a function of floats": Program(
+    "integers that are far for a function of floats": Program(
         (
             "t1 = leaf('int64', [3], 'ones')",
             "t2 = t1 * -9223372036854775808",

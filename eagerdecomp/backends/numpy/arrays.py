@@ -234,7 +234,7 @@ def formatted(values: Array, dtype: torch.dtype, *givers: Tensor) -> Tensor:
 
 
 def compute(function: Callable[..., Any], operands: Sequence[Any], dtype: torch.dtype, given: torch.dtype | None = None) -> Tensor:
-    """An elementwise function of operands (tensors and numbers), computed in `dtype`, given as `given` or the same."""
+    """An elementwise function of operands (tensors and scalars), computed in `dtype`, given as `given` or the same."""
     return give(function(*(read(operand, dtype) for operand in operands)), given or dtype, operands)
 
 

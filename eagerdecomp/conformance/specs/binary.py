@@ -126,7 +126,7 @@ _DIVIDED_BY = ("float", "int", "bool", "limit", "complex")
 
 
 def _without(values: Tensor, number: int, instead: int) -> Tensor:
-    """A tensor of whole numbers in which another number stands for one, wherever it is in memory."""
+    """A tensor of integers in which another number stands for one, wherever it is in memory."""
     if not (values.is_floating_point() or values.dtype is torch.bool):
         memory = values.as_strided((values.untyped_storage().nbytes() // values.element_size(),), (1,), 0)
         memory[memory == number] = instead
@@ -138,7 +138,7 @@ _MODERATE = ("normal", "lattice", "nonfinite", "hundreds", "ties", "halves", "th
 
 
 def _divided(scalar: bool, dtypes: Sequence[torch.dtype] = NUMBERS) -> _Drawn:
-    """Whole numbers are not divided by zero, which eager refuses, nor is the least of them by -1, which ends the process."""
+    """Integers are not divided by zero, which eager refuses, nor is the least of them by -1, which ends the process."""
 
     def call(draw: Draw) -> Call:
         if scalar:

@@ -21,7 +21,7 @@ _FILLS = ("normal", "special", "wide", "lattice", "halves", "small", "hundreds",
 
 _WHOLE_FILLS = ("wide", "extremes", "lattice")
 
-#: What whole numbers of any size hold, fractions cut off: C leaves open what larger ones become.
+#: What integers of any size hold, fractions cut off: C leaves open what larger ones become.
 _SMALL = ("halves", "lattice", "tens", "uniform", "normal", "ties")
 _SMALL_POSITIVE = ("uniform", "positive", "ties", "positive_lattice", "ones")
 

@@ -40,7 +40,7 @@ def _summed(*places: int) -> Callable[[Call], Near]:
 def _fill(draw: Draw, dtype: torch.dtype) -> str:
     kind = draw.pick("values", _FILLS)
     # Which partial sum of large values overflows depends on their order, and so does the result of infinite complex numbers.
-    # Whole numbers wrap.
+    # Integers wrap.
     unclear = (dtype.is_complex and kind == "nonfinite") or (kind == "wide" and (dtype.is_floating_point or dtype.is_complex))
     return "normal" if unclear else kind
 

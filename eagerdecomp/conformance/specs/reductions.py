@@ -202,7 +202,7 @@ def _sum(draw: Draw) -> Call:
 
 
 def _mean_given(draw: Draw) -> tuple[Tensor, torch.dtype | None]:
-    """A tensor, and a dtype. Means of whole numbers are not exact where each brings the mean of those before it up to date."""
+    """A tensor, and a dtype. Means of integers are not exact where each brings the mean of those before it up to date."""
     dtype = draw.pick("dtype", _ADDED_UP)
     inexact = dtype.is_floating_point or dtype.is_complex
     wide = COMPLEX if dtype.is_complex else (torch.float32, torch.float64, torch.bfloat16, torch.float16)

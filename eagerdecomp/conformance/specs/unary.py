@@ -16,7 +16,7 @@ __all__ = ["SPECS"]
 
 _FILLS = ("normal", "lattice", "special", "wide", "small", "halves", "tens", "uniform", "hundreds", "thousands")
 
-#: Whole numbers that every float type holds: of larger ones a kernel may know more than the float that eager makes of them.
+#: Integers that every float type holds: of larger ones a kernel may know more than the float that eager makes of them.
 _WHOLE_FILLS = ("lattice", "digits", "ties", "ones")
 
 #: Of complex numbers that are infinite or near to it right kernels make different things.

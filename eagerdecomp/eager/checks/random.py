@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 REAL_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
-#: Up to here a floating type holds every integer.
+#: Up to here a floating-point dtype holds every integer.
 _WHOLE_UP_TO = {torch.float32: 2**24, torch.float64: 2**53, torch.float16: 2**11, torch.bfloat16: 2**8}
 
 

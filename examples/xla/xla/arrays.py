@@ -1,4 +1,4 @@
-"""Values of a kernel while JAX traces it: tensors and numbers as jax arrays with torch's dtypes, and conversions between dtypes.
+"""Values of a kernel while JAX traces it: tensors and scalars as jax arrays with torch's dtypes, and conversions between dtypes.
 
 A kernel is a pure function of `Value` and `Number` objects. It returns jax arrays in the shape of the op's result; the caller
 converts them to the result's dtype. float16 and bfloat16 are computed in float32 and rounded once at the end, as eager does.

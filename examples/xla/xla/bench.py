@@ -1,4 +1,4 @@
-"""``python -m xla.bench``: this device beside torchax, on the same JAX, in the same run.
+"""``python -m xla.bench``: this device against torchax, on the same JAX, in the same run.
 
     python -m xla.bench                     # --only opinfos,losses,times  --match REGEX  --samples N  --write BENCH.md
 
@@ -558,7 +558,7 @@ def main() -> int:
     workers = {name: Worker(name) for name in SYSTEMS}
     arguments = " ".join(one for one in sys.argv[1:] if not one.startswith("--write"))
     lines = [
-        f"# Beside torchax\n\nWritten by `python -m xla.bench {arguments}`: torch {torch.__version__}, JAX {jax.__version__}.\n"
+        f"# Against torchax\n\nWritten by `python -m xla.bench {arguments}`: torch {torch.__version__}, JAX {jax.__version__}.\n"
     ]
     sections: dict[str, Callable[[], Iterator[str]]] = {
         "opinfos": lambda: compare_opinfos(workers, options.match, options.samples),

@@ -1,4 +1,4 @@
-"""``python -m xla.train``: train the demo's character transformer on the device, and print its losses beside the CPU's.
+"""``python -m xla.train``: train the demo's character transformer on the device, and print its losses and the CPU's.
 
     python -m xla.train                     # --steps N, --compile, --dropout P
 

@@ -1,5 +1,5 @@
-"""``out=`` ops whose twin takes more than they do (factories), or writes a list; the strides of an `out` that was resized; in-place
-ops on large tensors."""
+"""``out=`` ops whose functional variant takes more arguments (factories), or that write a list; strides of a resized `out`;
+in-place ops on large tensors."""
 
 from __future__ import annotations
 

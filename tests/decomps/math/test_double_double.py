@@ -1,4 +1,4 @@
-"""Sums, products, logarithms and exponentials with what their rounding lost, beside the mathematics."""
+"""Sums, products, logarithms and exponentials with what their rounding lost, against the mathematics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops of a number and a tensor, the number first, and what tracers make of tensor constants."""
+"""Ops of a scalar and a tensor, the number first, and what tracers make of tensor constants."""
 
 from __future__ import annotations
 

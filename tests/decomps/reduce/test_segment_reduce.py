@@ -85,7 +85,7 @@ def test_float16_and_bfloat16(reduce: str, dtype: torch.dtype) -> None:
 
 
 def test_float16_and_bfloat16_are_summed_in_float32() -> None:
-    """Eager adds them up in their own type, which stops at 256."""
+    """Eager adds them up in their own dtype, which stops at 256."""
     ones = torch.ones(1000, dtype=torch.bfloat16)
     assert on_core(lambda: forward(ones, "sum", lengths=torch.tensor([1000]))).item() == 1000
 

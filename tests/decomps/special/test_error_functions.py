@@ -1,4 +1,4 @@
-"""The complement of the error function and its relatives on Core ATen: beside the mathematics, and against eager."""
+"""The complement of the error function and its relatives on Core ATen: against the mathematics, and against eager."""
 
 from __future__ import annotations
 

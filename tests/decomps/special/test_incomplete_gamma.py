@@ -1,4 +1,4 @@
-"""The incomplete gamma functions on Core ATen: beside the mathematics, and against eager."""
+"""The incomplete gamma functions on Core ATen: against the mathematics, and against eager."""
 
 from __future__ import annotations
 

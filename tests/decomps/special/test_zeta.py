@@ -1,4 +1,4 @@
-"""Zeta and polygamma on Core ATen: beside the mathematics, and against eager."""
+"""Zeta and polygamma on Core ATen: against the mathematics, and against eager."""
 
 from __future__ import annotations
 

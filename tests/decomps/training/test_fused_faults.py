@@ -63,7 +63,7 @@ def stepped(name: str, dtype: torch.dtype, layouts: tuple[str, str], fused: bool
 
 
 def roundings(name: str, dtype: torch.dtype, found: list[Tensor]) -> float:
-    """The largest error beside float64, in roundings of the dtype."""
+    """The largest error against float64, in roundings of the dtype."""
     exact = stepped(name, torch.float64, ("contiguous", "contiguous"), False)
     errors = [((one.double() - true).abs().max() / true.abs().max()).item() for one, true in zip(found, exact, strict=True)]
     return max(errors) / torch.finfo(dtype).eps

@@ -251,7 +251,7 @@ def test_a_backend_may_hold_either_half(name: str, held: str) -> None:
     check(lambda x: trained(name, x, True), images(), ops=HELD[held])
     check(lambda x: trained(name, x, False), images(), ops=HELD[held])
     half = images(dtype=torch.bfloat16)
-    # Where the kernel is not held its parts round elsewhere: by as much as the input's own type does.
+    # Where the kernel is not held its parts round elsewhere: by as much as the input's own dtype does.
     got, want = on_core(lambda: trained(name, half, True), HELD[held]), trained(name, half, True)
     torch.testing.assert_close(got, want, rtol=0.05, atol=0.02)
 
