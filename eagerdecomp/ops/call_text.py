@@ -223,7 +223,7 @@ class _Reader:
         nodes = node.elts if isinstance(node, ast.Tuple) else [node]
         for one in nodes:
             if not isinstance(one, ast.Constant) or type(one.value) is not int:
-                raise self._fault_at(one.col_offset, "sizes and strides must be whole numbers from 0 up")
+                raise self._fault_at(one.col_offset, "sizes and strides must be integers from 0 up")
         return tuple(one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, int))
 
     def _number(self, node: ast.UnaryOp | ast.BinOp) -> Any:

@@ -48,7 +48,7 @@ class Verify:
         for name, least in (("every", 1), ("first", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ArgumentError(f"{name} must be a whole number from {least} up, not {value!r}")
+                raise ArgumentError(f"{name} must be an integer from {least} up, not {value!r}")
         if self.on_difference not in ("raise", "record"):
             raise ArgumentError(f'on_difference must be "raise" or "record", not {self.on_difference!r}')
         if type(self.tolerance) not in (int, float) or not 1.0 <= self.tolerance < float("inf"):

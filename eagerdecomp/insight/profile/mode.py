@@ -84,7 +84,7 @@ class RecordingMode(EagerDecompMode):
         **options: Any,
     ) -> None:
         if type(timeline) is not int or timeline < 0:
-            raise ArgumentError(f"timeline must be a whole number of calls from 0 up, not {timeline!r}")
+            raise ArgumentError(f"timeline must be an integer from 0 up, not {timeline!r}")
         self._notes = notes = _Notes(timeline)
         super().__init__(notes.timed(as_backend(supported_ops, kernels)), **options)
         self._watch = _Watch(notes)
