@@ -70,7 +70,7 @@ FINITE: Mapping[str, str] = {
 }
 
 #: Ops, as a pattern of their names, of which values are not compared where an argument holds infinities or NaN: LAPACK promises
-#: nothing of them, a degree that is NaN is no whole number, `mode` sorts by a comparison that NaN is in no order by, and some
+#: nothing of them, a degree that is NaN is no integer, `mode` sorts by a comparison that NaN is in no order by, and some
 #: kernels of convolutions multiply by the zeros of padding and between strides, others leave them out; attention takes a row of
 #: scores that are all NaN for one that is masked, but not in whole vectors of the machine. Gradients through them neither.
 NOT_FINITE = r"\w*(linalg|cholesky|inverse|solve|svd|qr|det|lstsq|pinv|matrix_|polynomial|conv|dot_product_attention)\w*|mode"
@@ -85,7 +85,7 @@ SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|instance|layer)
 QUOTIENTS = r"addcdiv_?|triangular_solve|linalg_solve_triangular"
 
 #: Ops, as a pattern of their names, that are the root of a sum of squares, which eager holds in float64 and a set's `var` in its
-#: own type: where it leaves the range of that, they are infinite or 0 (docs/reference/limits.md).
+#: own dtype: where it leaves the range of that, they are infinite or 0 (docs/reference/limits.md).
 SQUARED = r"std(_mean)?"
 
 #: What the kernels of a set say, by a ValueError, when they refuse a call, and what eager then says by a RuntimeError; as patterns.
