@@ -21,9 +21,9 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.promotion import computed_in, promote_types
 from eagerdecomp.ops.schema import facts_of
 
-__all__ = ["DeviceKernels", "number_places", "taking_numbers", "tensor_places", "without_numbers"]
+__all__ = ["NUMBERS", "DeviceKernels", "number_places", "taking_numbers", "tensor_places", "without_numbers"]
 
-_NUMBERS = frozenset({bool, int, float, complex})
+NUMBERS = frozenset({bool, int, float, complex})
 
 #: Integer dtypes narrower than int64, and of how many bits they are.
 _BITS = {dtype: torch.iinfo(dtype).bits for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32)}
@@ -139,7 +139,7 @@ def taking_numbers(run: Callable[..., Any], places: tuple[int, ...], make: Calla
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         for one in args[:count]:
-            if one.__class__ in _NUMBERS:
+            if one.__class__ in NUMBERS:
                 return run(*without_numbers(places, args, make), **kwargs)
         return run(*args, **kwargs)
 

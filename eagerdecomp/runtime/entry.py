@@ -12,10 +12,13 @@ from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.stats import OpStats
 
-__all__ = ["Entry", "Handler"]
+__all__ = ["Entry", "Handler", "OnError"]
 
 #: Runs a call of an op: takes the op's own arguments and returns its result.
 Handler: TypeAlias = Callable[..., Any]
+
+#: Called with an error that a handler raised and with the call's arguments: returns the result that other rules give, or raises.
+OnError: TypeAlias = Callable[[Exception, Sequence[Any], dict[str, Any]], Any]
 
 
 class Entry:

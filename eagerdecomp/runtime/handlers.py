@@ -8,13 +8,14 @@
 | `cached_program` | a recorded program | one key, one lookup |
 | `unroutable` | an op without a route | raises |
 
-Of an op that eager also has for sparse tensors, `sparse_calls.by_layout` stands before that and asks for the layout of its tensors.
+Of an op that eager also has for sparse tensors, `sparse_calls.by_layout` asks for the layout of its tensors: in the frame of the
+linked rule where it can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
@@ -26,12 +27,9 @@ from eagerdecomp.program.key import Guard
 from eagerdecomp.rules.link import may_decline
 from eagerdecomp.rules.rule import Bound, NoRoute, Rule
 from eagerdecomp.runtime.cache import OpPrograms
-from eagerdecomp.runtime.entry import Entry, Handler
+from eagerdecomp.runtime.entry import Entry, Handler, OnError
 
-__all__ = ["OnError", "cached_program", "guarded_kernel", "kernel", "linked_rule", "unroutable"]
-
-#: Called with an error that a handler raised and with the call's arguments: returns the result that other rules give, or raises.
-OnError: TypeAlias = Callable[[Exception, Sequence[Any], dict[str, Any]], Any]
+__all__ = ["cached_program", "guarded_kernel", "kernel", "linked_rule", "unroutable"]
 
 
 def kernel(op: OpOverload, kernel: Kernel) -> Handler:
@@ -73,7 +71,8 @@ def linked_rule(
 
 
 def _falling_through(run: Handler, next_rules: Handler, on_error: OnError | None) -> Handler:
-    """The frame around a linked rule that takes every call as it comes."""
+    """The frame around a linked rule that takes every call as it comes. `by_layout` makes one frame of its own and this one, of its
+    `parts`."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -84,6 +83,8 @@ def _falling_through(run: Handler, next_rules: Handler, on_error: OnError | None
                 raise
             return on_error(error, args, kwargs)
 
+    if on_error is not None:
+        handler.parts = run, next_rules, on_error  # type: ignore[attr-defined]
     return handler
 
 

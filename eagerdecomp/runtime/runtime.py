@@ -125,9 +125,8 @@ class Runtime:
             of_user: the user's program calls the op, not a rule.
         """
         op, device = entry.op, self.planner.backend.device_type
-        yield lambda run: self._by_layout(entry, run)
+        yield lambda run: self._by_kind(entry, run, self._number_places(op) if of_user else ())
         if of_user:
-            yield lambda run: taking_numbers(run, self._number_places(op), self._scalar_tensor)
             yield lambda run: bump_versions(op, run, direct=entry.direct)
         else:
             if entry.direct:
@@ -138,12 +137,13 @@ class Runtime:
         if device is not None and (self.guarded or not of_user):
             yield lambda run: _on_device(device, run, builtin(op))
 
-    def _by_layout(self, entry: Entry, run: Handler) -> Handler:
-        """The handler for dense tensors, and the rule for sparse ones beside it; linked when a sparse tensor first arrives."""
+    def _by_kind(self, entry: Entry, run: Handler, places: tuple[int, ...]) -> Handler:
+        """The handler for dense tensors, and beside it the rule for sparse ones, linked when one first arrives. Numbers at these
+        places of tensors become tensors."""
         op = entry.op
-        decision, rule = self.planner.decide(op), self.planner.sparse_rule(op)
-        if decision.plumbing or (rule is None and (decision.kernel is None or not takes_sparse(op))):
-            return run
+        if not self._meets_sparse(op):
+            return taking_numbers(run, places, self._scalar_tensor)
+        rule = self.planner.sparse_rule(op)
         made: Handler | None = None
 
         def sparse(*args: Any, **kwargs: Any) -> Any:
@@ -153,11 +153,20 @@ class Runtime:
                     made = sparse_handler(op, None if rule is None else rule.bind(lambda used: self._dense(used, entry)).run)
             return made(*args, **kwargs)
 
-        return by_layout(op, run, sparse)
+        return by_layout(op, run, sparse, places, self._scalar_tensor)
+
+    def _meets_sparse(self, op: OpOverload) -> bool:
+        """Whether an entry's handler asks at each call whether a tensor is sparse."""
+        decision = self.planner.decide(op)
+        if decision.plumbing:
+            return False
+        return self.planner.sparse_rule(op) is not None or (decision.kernel is not None and takes_sparse(op))
 
     def _dense(self, op: OpOverload, entry: Entry) -> Handler:
-        """What a rule for sparse tensors calls, which hands on dense ones."""
+        """What a rule for sparse tensors calls, which hands on dense ones; to its own op it may hand on any."""
         run = self._link(op, entry, kernel)
+        if op is entry.op and not self._is_kernel(op):
+            run = by_layout(op, run, functools.partial(self._cold.run_composed, op, self.planner.decide(op).rules, entry))
         return told(run, entry.count_bypass) if op is READ else run
 
     def _scalar_tensor(self, value: Any, *, dtype: torch.dtype) -> Any:
@@ -259,7 +268,7 @@ class Runtime:
                 return self._recorded(op, rules[number:], entry, bound.run)
             on_error = functools.partial(self._cold.on_error, entry) if op is entry.op else None
             run = linked_rule(op, rule, bound, self._cold.run_with_bits(op, rule, entry), next_rules, on_error)
-            if op is not entry.op or rule.takes_sparse or rule.source == "user" or op.namespace != "aten":
+            if op is not entry.op or rule.takes_sparse or rule.source == "user" or op.namespace != "aten" or self._meets_sparse(op):
                 return run
             # A rule's kernels would run natively: what eager has no kernel for it refuses, and composes all else itself.
             return by_layout(op, run, functools.partial(self._cold.run_composed, op, rules, entry))

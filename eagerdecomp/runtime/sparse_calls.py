@@ -7,15 +7,16 @@ whether a tensor is: a tensor that a program made before the mode was entered ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, builtin, has_kernel
+from eagerdecomp.dispatcher.device_kernels import NUMBERS, taking_numbers
 from eagerdecomp.ops.schema import facts_of, tensors_in
 from eagerdecomp.rules.rule import NoRoute
-from eagerdecomp.runtime.entry import Handler
+from eagerdecomp.runtime.entry import Handler, OnError
 
 __all__ = ["SPARSE_LAYOUTS", "any_sparse", "by_layout", "raise_of_eager", "sparse_handler", "takes_sparse"]
 
@@ -28,6 +29,9 @@ _KEYS = ("SparseCPU", "SparseCsrCPU")
 _MAKERS = frozenset({"aten.empty.memory_format", "aten.zeros.default"})
 
 _strided = torch.strided
+
+#: Of a linked rule: the rule, the rules after it, and what is called with an error.
+_Parts: TypeAlias = tuple[Handler, Handler, OnError]
 
 
 def any_sparse(values: Iterable[Any]) -> bool:
@@ -46,9 +50,13 @@ def takes_sparse(op: OpOverload) -> bool:
     return op.namespace == "aten" and any(has_kernel(op, key) for key in _KEYS)
 
 
-def by_layout(op: OpOverload, run: Handler, sparse: Handler) -> Handler:
+def by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, ...] = (), make: Handler | None = None) -> Handler:
     """The handler of an op: `sparse` for calls in which a tensor is, `run` for all others. It is called as the dispatcher calls,
-    with what is not keyword-only by position."""
+    with what is not keyword-only by position.
+
+    Args:
+        places: where numbers in tensors' places become tensors, by `make`.
+    """
     facts = facts_of(op)
     if str(op) in _MAKERS:
 
@@ -57,51 +65,124 @@ def by_layout(op: OpOverload, run: Handler, sparse: Handler) -> Handler:
 
         return made
 
-    def any_argument(*args: Any, **kwargs: Any) -> Any:
+    def any_layout(*args: Any, **kwargs: Any) -> Any:
         if any_sparse(args) or any_sparse(kwargs.values()):
             return sparse(*args, **kwargs)
         return run(*args, **kwargs)
 
+    any_argument = any_layout if make is None else taking_numbers(any_layout, places, make)
     # For the usual signatures, of which a call costs a tenth of a microsecond more by a loop.
     by_position = [one for one in facts.arguments if not one.kwarg_only]
     tensors = [number for number, one in enumerate(facts.arguments) if one.holds_tensors]
     if any(facts.arguments[number].optional or facts.arguments[number].is_list for number in tensors):
         return any_argument
+    parts: _Parts | None = getattr(run, "parts", None)
     if tensors == [0] and len(by_position) == 1:
-
-        def of_one(self: Any, **kwargs: Any) -> Any:
-            try:
-                dense = self.layout is _strided
-            except AttributeError:  # a number in a tensor's place
-                dense = False
-            if dense:
-                return run(self, **kwargs) if kwargs else run(self)
-            return any_argument(self, **kwargs)
-
-        return of_one
+        return _of_one(run, any_argument) if parts is None else _rule_of_one(parts, any_argument)
     if tensors == [0]:
-
-        def of_first(self: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                dense = self.layout is _strided
-            except AttributeError:
-                dense = False
-            return run(self, *args, **kwargs) if dense else any_argument(self, *args, **kwargs)
-
-        return of_first
+        return _of_first(run, any_argument) if parts is None else _rule_of_first(parts, any_argument)
     if tensors == [0, 1] and len(by_position) == 2:
-
-        def of_two(self: Any, other: Any, **kwargs: Any) -> Any:
-            try:
-                dense = self.layout is _strided and other.layout is _strided
-            except AttributeError:  # a number in a tensor's place
-                dense = False
-            if dense:
-                return run(self, other, **kwargs) if kwargs else run(self, other)
-            return any_argument(self, other, **kwargs)
-
-        return of_two
+        numbers = frozenset() if 1 in places else NUMBERS
+        return _of_two(run, numbers, any_argument) if parts is None else _rule_of_two(parts, numbers, any_argument)
     return any_argument
+
+
+# An attribute error is that of a number in the first tensor's place. Of a linked rule, the frame around it (`handlers`) is in here:
+# `run` may leave a call to `next_rules`, and for an error `on_error` gives the result.
+
+
+def _of_one(run: Handler, any_argument: Handler) -> Handler:
+    def of_one(self: Any, **kwargs: Any) -> Any:
+        try:
+            dense = self.layout is _strided
+        except AttributeError:
+            dense = False
+        if dense:
+            return run(self, **kwargs) if kwargs else run(self)
+        return any_argument(self, **kwargs)
+
+    return of_one
+
+
+def _of_first(run: Handler, any_argument: Handler) -> Handler:
+    def of_first(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            dense = self.layout is _strided
+        except AttributeError:
+            dense = False
+        return run(self, *args, **kwargs) if dense else any_argument(self, *args, **kwargs)
+
+    return of_first
+
+
+def _of_two(run: Handler, numbers: frozenset[type], any_argument: Handler) -> Handler:
+    def of_two(self: Any, other: Any, **kwargs: Any) -> Any:
+        try:
+            dense = self.layout is _strided and (other.__class__ in numbers or other.layout is _strided)
+        except AttributeError:
+            dense = False
+        if dense:
+            return run(self, other, **kwargs) if kwargs else run(self, other)
+        return any_argument(self, other, **kwargs)
+
+    return of_two
+
+
+def _rule_of_one(parts: _Parts, any_argument: Handler) -> Handler:
+    run, next_rules, on_error = parts
+
+    def of_one(self: Any, **kwargs: Any) -> Any:
+        try:
+            dense = self.layout is _strided
+        except AttributeError:
+            dense = False
+        if not dense:
+            return any_argument(self, **kwargs)
+        try:
+            result = run(self, **kwargs) if kwargs else run(self)
+            return result if result is not NotImplemented else next_rules(self, **kwargs)
+        except Exception as error:
+            return on_error(error, (self,), kwargs)
+
+    return of_one
+
+
+def _rule_of_first(parts: _Parts, any_argument: Handler) -> Handler:
+    run, next_rules, on_error = parts
+
+    def of_first(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            dense = self.layout is _strided
+        except AttributeError:
+            dense = False
+        if not dense:
+            return any_argument(self, *args, **kwargs)
+        try:
+            result = run(self, *args, **kwargs) if kwargs else run(self, *args)
+            return result if result is not NotImplemented else next_rules(self, *args, **kwargs)
+        except Exception as error:
+            return on_error(error, (self, *args), kwargs)
+
+    return of_first
+
+
+def _rule_of_two(parts: _Parts, numbers: frozenset[type], any_argument: Handler) -> Handler:
+    run, next_rules, on_error = parts
+
+    def of_two(self: Any, other: Any, **kwargs: Any) -> Any:
+        try:
+            dense = self.layout is _strided and (other.__class__ in numbers or other.layout is _strided)
+        except AttributeError:
+            dense = False
+        if not dense:
+            return any_argument(self, other, **kwargs)
+        try:
+            result = run(self, other, **kwargs) if kwargs else run(self, other)
+            return result if result is not NotImplemented else next_rules(self, other, **kwargs)
+        except Exception as error:
+            return on_error(error, (self, other), kwargs)
+
+    return of_two
 
 
 def _has_sparse_kernel(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

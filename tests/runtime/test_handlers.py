@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -109,3 +110,56 @@ def test_an_op_that_reads_offsets_gets_a_handler_with_them_in_its_key(monkeypatc
     with mode:
         got = [aten.unfold_copy.default(x[offset : offset + 6], 0, 2, 1) for offset in (0, 1)]
     torch.testing.assert_close(got, [x[offset : offset + 6].unfold(0, 2, 1) for offset in (0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("call", "frames"),
+    [
+        (lambda x: x.t(), ["of_one", "_t"]),
+        (lambda x: x.transpose(0, 1), ["of_first", "_transpose"]),
+        (lambda x: x.add_(0.5), ["of_two", "with_one"]),
+        (lambda x: x.erf(), ["of_one"]),
+        (lambda x: x.mul(x), ["of_two"]),
+    ],
+    ids=["one tensor", "the first is a tensor", "a number for a tensor", "a kernel of one tensor", "a kernel of two"],
+)
+def test_a_call_asks_for_layouts_once_in_the_frame_that_serves_its_rule(
+    call: Callable[[torch.Tensor], Any], frames: list[str]
+) -> None:
+    seen: list[str] = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and "eagerdecomp" in frame.f_globals["__name__"]:
+            seen.append(frame.f_code.co_name)
+
+    with torch.no_grad(), ed.EagerDecompMode(ed.core_aten()):
+        x = torch.rand(2, 2)
+        call(x)
+        sys.setprofile(note)
+        try:
+            call(x)
+        finally:
+            sys.setprofile(None)
+    assert [name for name in seen if name not in ("__torch_dispatch__", "is_contiguous")] == frames
+
+
+@pytest.mark.parametrize("op", [aten.add.Tensor, aten.mul.Tensor, aten.floor_divide.default], ids=str)
+def test_a_number_may_stand_in_a_tensors_place_where_layouts_are_asked_for(op: OpOverload) -> None:
+    x = torch.tensor([0.5, -2.0, 3.0])
+    with ed.EagerDecompMode(ed.core_aten()):
+        found = op(7, x), op(x, 7)
+    assert torch.equal(torch.stack(found), torch.stack((op(7, x), op(x, 7))))
+
+
+def test_a_kernel_of_the_users_gets_tensors_in_the_place_of_numbers() -> None:
+    got = []
+
+    def add(x: Any, y: Any, *, alpha: Any = 1) -> torch.Tensor:
+        got.append((x, y))
+        return aten.add.Tensor(x, y, alpha=alpha)
+
+    with ed.EagerDecompMode(ed.core_aten(), kernels={"aten.add.Tensor": add}):
+        for _ in range(6):
+            aten.add.Tensor(torch.ones(2), 3)
+            aten.add.Tensor(3, torch.ones(2))
+    assert all(isinstance(one, torch.Tensor) for call in got for one in call)
