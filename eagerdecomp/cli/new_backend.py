@@ -42,7 +42,8 @@ FILES: Mapping[str, str] = {
     "tests/test_${name}.py": "test.py.txt",
 }
 
-#: That of one with a device of its own, called ``${device}``. Seven of its files are those of `examples/npu`, under other names.
+#: The files of a backend with a device of its own, called ``${device}``. Seven of them are also files of `examples/npu`, five of
+#: `examples/xla`, under other names.
 DEVICE_FILES: Mapping[str, str] = {
     **COMMON,
     "README.md": "device_readme.md.txt",

@@ -185,12 +185,18 @@ def test_a_device_installed_editable_is_there_from_its_project_s_parent_too(tmp_
         assert run(folder, "-c", code) == "tensor([1., 1.])\n"
 
 
-@pytest.mark.parametrize("file", ["autocast", "device", "errors", "host", "memory", "printing", "storages"])
-def test_files_of_a_device_are_those_of_the_example(file: str) -> None:
+@pytest.mark.parametrize(
+    ("example", "device", "file"),
+    [
+        *[("npu", "npu", file) for file in ("autocast", "device", "errors", "host", "memory", "printing", "storages")],
+        *[("xla", "jax", file) for file in ("autocast", "device", "errors", "printing", "storages")],
+    ],
+)
+def test_files_of_a_device_are_those_of_an_example(example: str, device: str, file: str) -> None:
     """The example's own tests, and the scoreboard on it, then hold for every device that is written."""
     template = (PACKAGE / "cli" / "templates" / DEVICE_FILES[f"${{name}}/{file}.py"]).read_text(encoding="utf-8")
-    example = (ROOT / "examples" / "npu" / "npu" / f"{file}.py").read_text(encoding="utf-8")
-    assert Template(template).substitute(name="npu", device="npu") == example
+    text = (ROOT / "examples" / example / example / f"{file}.py").read_text(encoding="utf-8")
+    assert Template(template).substitute(name=example, device=device) == text
 
 
 @pytest.mark.full

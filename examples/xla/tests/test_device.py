@@ -178,6 +178,38 @@ def test_numbers_that_change_compile_nothing() -> None:
     assert calls.compiled() - before <= 2  # of integers beside floats, once
 
 
+def test_nothing_waits_for_the_device_but_reads_of_data() -> None:
+    """The first op takes JAX half a second or so: calls return while it is under way, in eager and compiled, until data is read."""
+    large = torch.rand(2000, 2000).to("jax")
+    weight = torch.ones(8).to("jax").requires_grad_()
+
+    def step() -> Tensor:
+        start = (large @ large)[:4, 1:9]
+        loss = (start * weight).softmax(-1).square().sum()
+        (gradient,) = torch.autograd.grad(loss, [weight])
+        with torch.no_grad():
+            weight.sub_(gradient, alpha=0.1)
+        table = torch.embedding(start, torch.tensor([1, 2]).to("jax"))  # checks its indices
+        return loss.detach() + table.sum()
+
+    def is_ready(tensor: Tensor) -> bool:
+        return bool(memory.cell_of(tensor).array().is_ready())
+
+    step().item()  # compiles
+    found = step()
+    assert not is_ready(found)
+    found.item()
+    assert is_ready(found)
+    indices = torch.tensor([1, 2]).to("jax")
+    fast = xla.compile_step(lambda at: torch.embedding(large @ large, at), large)
+    while not fast.compiled:
+        fast(indices)
+    fast(indices).cpu()
+    found = fast(indices)
+    assert not is_ready(found)
+    assert found.cpu().shape == (2, 2000)
+
+
 def test_the_demos_transformer_trains_to_the_cpus_losses() -> None:
     expected, _ = train("cpu", 3)
     losses, _ = train("jax", 3)

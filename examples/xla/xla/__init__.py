@@ -27,6 +27,7 @@ _setup_privateuseone_for_python_backend(device.NAME, device, device_guard=errors
 import eagerdecomp as ed  # noqa: E402
 from xla import autocast, device_kernels, printing, programs, storages  # noqa: E402 - the device must have its name first
 from xla.calls import counts, reset_counts  # noqa: E402
+from xla.steps import Step, StepError, compile_step  # noqa: E402
 
 device_kernels.register()
 autocast.register()
@@ -34,7 +35,7 @@ storages.patch()
 printing.patch()
 errors.patch()
 
-__all__ = ["backend", "checked", "counts", "install", "reset_counts"]
+__all__ = ["Step", "StepError", "backend", "checked", "compile_step", "counts", "install", "reset_counts"]
 
 #: What to hand to `eagerdecomp.install`, `eagerdecomp.EagerDecompMode` or `eagerdecomp.plan`.
 backend = ed.Backend(

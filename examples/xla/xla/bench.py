@@ -21,6 +21,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,14 @@ PATIENCE = 300.0
 
 
 class Ours:
-    """This device: eager as a user writes it, and `torch.compile` with whole graphs."""
+    """This device: eager as a user writes it, `xla.compile_step`, and `torch.compile` with whole graphs."""
 
     def __init__(self) -> None:
         import eagerdecomp as ed
         import xla
 
         xla.install()
+        self.xla = xla
         self.backend = lambda: ed.dynamo_backend(xla.backend, whole_graphs=True)
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -55,10 +57,10 @@ class Ours:
         leaves = [one.detach().requires_grad_() for one in tensors]
         return torch.autograd.grad(function(*leaves), leaves, allow_unused=True, materialize_grads=True)
 
-    def trainer(self, model: nn.Module, loss_of: Callable[..., Tensor], compiled: bool) -> Callable[[Any], Any]:
+    def trainer(self, model: nn.Module, loss_of: Callable[..., Tensor], how: str) -> Callable[[Any], Any]:
         model = model.to("jax")
         optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-        forward = torch.compile(model, backend=self.backend(), dynamic=False) if compiled else model
+        forward = torch.compile(model, backend=self.backend(), dynamic=False) if how == "torch.compile" else model
 
         def step(batch: Any) -> Any:
             loss = loss_of(forward, *batch)
@@ -67,17 +69,17 @@ class Ours:
             optimizer.step()
             return loss.detach()
 
-        return step
+        return self.xla.compile_step(step, model, optimizer) if how == "one function" else step
 
-    def forward(self, model: nn.Module, compiled: bool) -> Callable[..., Any]:
+    def forward(self, model: nn.Module, how: str) -> Callable[..., Any]:
         model = model.to("jax").eval()
-        run = torch.compile(model, backend=self.backend(), dynamic=False) if compiled else model
+        run = torch.compile(model, backend=self.backend(), dynamic=False) if how == "torch.compile" else model
 
         def call(*args: Any) -> Any:
             with torch.no_grad():
                 return run(*args)
 
-        return call
+        return self.xla.compile_step(call, model) if how == "one function" else call
 
     def wait(self, value: Any) -> None:
         from xla.memory import elements_of
@@ -115,7 +117,7 @@ class Torchax:
         _, found = self.interop.jax_value_and_grad(lambda held: function(*held))(list(tensors))
         return found
 
-    def trainer(self, model: nn.Module, loss_of: Callable[..., Tensor], compiled: bool) -> Callable[[Any], Any]:
+    def trainer(self, model: nn.Module, loss_of: Callable[..., Tensor], how: str) -> Callable[[Any], Any]:
         model = model.to("jax")
         state = {"weights": dict(model.named_parameters()), "buffers": dict(model.named_buffers())}
 
@@ -126,7 +128,7 @@ class Torchax:
             found, gradients = self.interop.jax_value_and_grad(loss)(weights, buffers, batch)
             return found, {name: weight - RATE * gradients[name] for name, weight in weights.items()}
 
-        run = self.interop.jax_jit(update) if compiled else update
+        run = self.interop.jax_jit(update) if how else update
 
         def step(batch: Any) -> Any:
             found, state["weights"] = run(state["weights"], state["buffers"], batch)
@@ -134,14 +136,14 @@ class Torchax:
 
         return step
 
-    def forward(self, model: nn.Module, compiled: bool) -> Callable[..., Any]:
+    def forward(self, model: nn.Module, how: str) -> Callable[..., Any]:
         model = model.to("jax").eval()
         weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
         def call(weights: Any, *args: Any) -> Any:
             return torch.func.functional_call(model, weights, args)
 
-        run = self.interop.jax_jit(call) if compiled else call
+        run = self.interop.jax_jit(call) if how else call
 
         def ran(*args: Any) -> Any:
             with torch.no_grad():
@@ -339,7 +341,7 @@ def losses(system: Any, name: str, steps: int) -> dict[str, Any]:
         optimizer.step()
         want.append(loss.item())
     try:
-        train = system.trainer(model_of(name), loss_of, False)
+        train = system.trainer(model_of(name), loss_of, "")
         got = [float(home(train(there(batch_of(step))))) for step in range(steps)]
     except Exception as error:  # the border: any failure of a system is a result
         return {"state": f"error: {type(error).__name__}: {str(error)[:100]}"}
@@ -363,7 +365,8 @@ OPS: dict[str, Callable[[Tensor], Tensor]] = {
     "softplus": F.softplus,
 }
 
-WAYS = ("op", "inference", "training")
+#: Eager, and the two ways in which this device compiles. torchax has one, `jax_jit`, beside which both are put.
+HOW = ("", "one function", "torch.compile")
 
 
 class Timed:
@@ -373,15 +376,15 @@ class Timed:
         self.system = system
         self.made: dict[str, Callable[[], Any]] = {}
 
-    def run(self, way: str, name: str, compiled: bool, calls: int) -> dict[str, float]:
+    def run(self, way: str, name: str, how: str, calls: int) -> dict[str, float]:
         """Microseconds of CPU time a call, of the first call and of `calls` more."""
-        key, first = f"{way} {name} {compiled}", 0.0
+        key, first = f"{way} {name} {how}", 0.0
         if key not in self.made:
-            self.made[key] = self.make(way, name, compiled)
+            self.made[key] = self.make(way, name, how)
             started = time.process_time()
             self.system.wait(self.made[key]())
             first = time.process_time() - started
-            for _ in range(20 if way == "op" else 2):
+            for _ in range(20 if way == "op" else 6):
                 self.system.wait(self.made[key]())
         started = time.process_time()
         for _ in range(calls):
@@ -389,16 +392,16 @@ class Timed:
         self.system.wait(found)
         return {"first": first * 1e6, "each": (time.process_time() - started) / calls * 1e6}
 
-    def make(self, way: str, name: str, compiled: bool) -> Callable[[], Any]:
+    def make(self, way: str, name: str, how: str) -> Callable[[], Any]:
         torch.manual_seed(0)
         if way == "op":
             x, function = torch.randn(128, 128).to("jax"), OPS[name]
             return lambda: self.system.call(function, (x,), {})
         x, target = there(batch_of(0))
         if way == "inference":
-            forward = self.system.forward(model_of(name), compiled)
+            forward = self.system.forward(model_of(name), how)
             return lambda: forward(x)
-        step = self.system.trainer(model_of(name), loss_of, compiled)
+        step = self.system.trainer(model_of(name), loss_of, how)
         return lambda: step((x, target))
 
 
@@ -415,7 +418,8 @@ def work(name: str) -> None:
         try:
             result = timed.run(**asked) if do is None else do(system, **asked)
         except Exception as error:  # the border: any failure of a system is a result
-            result = {"state": f"error: {type(error).__name__}: {str(error)[:200]}"}
+            why = f"error: {type(error).__name__}: {str(error)[:200]}"
+            result = {"state": why, "forward": why, "gradient": "none"}
         print(json.dumps(result), file=out, flush=True)
 
 
@@ -436,7 +440,10 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]),
+            },
             text=True,
         )
 
@@ -463,29 +470,51 @@ class Worker:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def compare_opinfos(workers: dict[str, Worker], match: str, samples: int) -> Iterator[str]:
+def ask_opinfos(infos: Sequence[Any], samples: int, jobs: int, kept: Path | None) -> dict[str, dict[str, Any]]:
+    """Ask both systems each OpInfo. Results are lines of the file `kept`; what it has already is not asked again."""
+    found: dict[str, dict[str, Any]] = {}
+    if kept is not None and kept.exists():
+        found = {one["name"]: one for one in map(json.loads, kept.read_text(encoding="utf-8").splitlines())}
+    titles = {f"{info.name} {info.variant_test_name}".strip(): info for info in infos}
+    left = [(title, info) for title, info in titles.items() if title not in found]
+
+    def ask(part: Sequence[tuple[str, Any]]) -> None:
+        workers = {name: Worker(name) for name in SYSTEMS}
+        try:
+            for title, info in part:
+                both = {
+                    name: worker.ask(do="opinfo", name=info.name, variant=info.variant_test_name, samples=samples)
+                    for name, worker in workers.items()
+                }
+                found[title] = {"name": title, **both}
+                print(f"{len(found)}: {title}: {[both[name]['forward'][:60] for name in SYSTEMS]}", file=sys.stderr, flush=True)
+                if kept is not None:
+                    with kept.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(found[title]) + "\n")
+        finally:
+            for worker in workers.values():
+                worker.stop()
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(ask, [left[number::jobs] for number in range(jobs)]))
+    return {title: found[title] for title in titles}
+
+
+def compare_opinfos(match: str, samples: int, jobs: int, kept: Path | None) -> Iterator[str]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     infos = [one for one in op_db if torch.float32 in one.dtypes and re.search(match, one.name)]
     counts: dict[str, Counter[str]] = {name: Counter() for name in SYSTEMS}
     apart: list[str] = []
-    for number, info in enumerate(infos):
-        both = {
-            name: worker.ask(do="opinfo", name=info.name, variant=info.variant_test_name, samples=samples)
-            for name, worker in workers.items()
-        }
-        for name, found in both.items():
-            counts[name][found["forward"].partition(":")[0]] += 1
-            counts[name]["gradient " + found["gradient"].partition(":")[0]] += 1
-            if name == "ours" and not found["forward"].startswith(("right", "skipped")):
-                apart.append(f"{info.name} {info.variant_test_name}: {found['forward']}")
-            if name == "ours" and found["gradient"].startswith(("wrong", "error")):
-                apart.append(f"{info.name} {info.variant_test_name}: gradient {found['gradient']}")
-        print(
-            f"{number + 1}/{len(infos)} {info.name}: {[both[name]['forward'][:60] for name in SYSTEMS]}",
-            file=sys.stderr,
-            flush=True,
-        )
+    for title, both in ask_opinfos(infos, samples, jobs, kept).items():
+        for name in SYSTEMS:
+            counts[name][both[name]["forward"].partition(":")[0]] += 1
+            counts[name]["gradient " + both[name]["gradient"].partition(":")[0]] += 1
+        ours = both["ours"]
+        if not ours["forward"].startswith(("right", "skipped")):
+            apart.append(f"{title}: {ours['forward']}")
+        if ours["gradient"].startswith(("wrong", "error")):
+            apart.append(f"{title}: gradient {ours['gradient']}")
     yield f"## OpInfos: {len(infos)}, float32, {samples} samples each\n"
     yield "Right is eager's value (rtol = atol = 1e-3), dtype and shape. Samples that are sparse are skipped.\n"
     yield "| | " + " | ".join(SYSTEMS) + " |\n|---|" + "---|" * len(SYSTEMS)
@@ -515,19 +544,19 @@ def compare_times(workers: dict[str, Worker], rounds: int) -> Iterator[str]:
     yield f"The process's CPU time, all threads, which a busy machine moves less than the clock. They take turns, {rounds} rounds;"
     yield "the least of each. The first call compiles.\n"
     yield "| what | ours | torchax | ratio | first call, ours | torchax |\n|---|---|---|---|---|---|"
-    kinds = [("op", name, False, 50) for name in OPS]
-    kinds += [(way, name, compiled, 5) for way in ("inference", "training") for compiled in (False, True) for name in TIMED_MODELS]
+    kinds = [("op", name, "", 50) for name in OPS]
+    kinds += [(way, name, how, 20 if how else 5) for way in ("inference", "training") for how in HOW for name in TIMED_MODELS]
     ratios: dict[str, list[float]] = {}
-    for way, name, compiled, calls in kinds:
+    for way, name, how, calls in kinds:
         each: dict[str, list[float]] = {one: [] for one in SYSTEMS}
         first: dict[str, float] = {}
         for _ in range(rounds):
             for system, worker in workers.items():
-                found = worker.ask(do="time", way=way, name=name, compiled=compiled, calls=calls)
+                found = worker.ask(do="time", way=way, name=name, how=how, calls=calls)
                 if "each" in found:
                     each[system].append(found["each"])
                     first.setdefault(system, found["first"])
-        title = f"{way}{', compiled' if compiled else ''}"
+        title = f"{way}{', ' if how else ''}{how}"
         best = {system: min(found) if found else math.nan for system, found in each.items()}
         ratio = best["ours"] / best["torchax"]
         if math.isfinite(ratio):
@@ -547,6 +576,8 @@ def main() -> int:
     parser.add_argument("--only", default="opinfos,losses,times", help="sections, with commas between")
     parser.add_argument("--match", default="", help="OpInfos whose name this regular expression finds")
     parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes of each system ask OpInfos")
+    parser.add_argument("--results", type=Path, help="a file of OpInfos' results, which a later run goes on with")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--write", type=Path, help="write the page there as well")
     options = parser.parse_args()
@@ -555,13 +586,15 @@ def main() -> int:
         return 0
     import jax
 
-    workers = {name: Worker(name) for name in SYSTEMS}
+    workers: dict[str, Worker] = {}
+    if options.only != "opinfos":
+        workers = {name: Worker(name) for name in SYSTEMS}
     arguments = " ".join(one for one in sys.argv[1:] if not one.startswith("--write"))
     lines = [
         f"# Against torchax\n\nWritten by `python -m xla.bench {arguments}`: torch {torch.__version__}, JAX {jax.__version__}.\n"
     ]
     sections: dict[str, Callable[[], Iterator[str]]] = {
-        "opinfos": lambda: compare_opinfos(workers, options.match, options.samples),
+        "opinfos": lambda: compare_opinfos(options.match, options.samples, options.jobs, options.results),
         "losses": lambda: compare_losses(workers),
         "times": lambda: compare_times(workers, options.rounds),
     }

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xla import memory
+from xla import memory, tape
 from xla.arrays import JAX_TYPES, Array, Number, Result, Unsupported, Value, cast, take_checks
 from xla.device import NAME, check_index
 from xla.memory import cell_of, layout_of, read_layout
@@ -32,12 +32,14 @@ __all__ = [
     "Entry",
     "clear",
     "compiled",
+    "count",
     "counts",
     "entries",
     "kernel",
     "launcher",
     "meta_results",
     "out_of",
+    "pend",
     "raise_failures",
     "reset_counts",
     "to_array",
@@ -96,6 +98,11 @@ def counts() -> dict[str, int]:
     return dict(_calls)
 
 
+def count(name: str) -> None:
+    """Count a call."""
+    _calls[name] += 1
+
+
 def reset_counts() -> None:
     """Count from zero."""
     _calls.clear()
@@ -140,6 +147,13 @@ def raise_failures() -> None:
                 raise kind(message)
 
 
+def pend(failed: Array, errors: Sequence[tuple[type[Exception], str]]) -> None:
+    """Have the next read of data see to these checks."""
+    _pending.append((failed, errors))
+    if len(_pending) > 1000:
+        raise_failures()
+
+
 # -- between the CPU and the device ------------------------------------------------------------------------------------
 
 _BITS = {torch.bfloat16: torch.int16}
@@ -147,16 +161,23 @@ _BITS = {torch.bfloat16: torch.int16}
 
 def to_array(tensor: Tensor) -> Array:
     """Return a copy of a CPU tensor's elements on the device."""
-    tensor = tensor.detach().resolve_conj().resolve_neg()
+    given, tensor = tensor, tensor.detach().resolve_conj().resolve_neg()
     if tensor.dtype not in JAX_TYPES:
         raise Unsupported(f"{NAME} has no {tensor.dtype}")
     bits = _BITS.get(tensor.dtype)
     elements = np.array((tensor.view(bits) if bits else tensor).numpy(), copy=True, order="C")
-    return jnp.asarray(elements.view(JAX_TYPES[tensor.dtype]) if bits else elements)
+    array = jnp.asarray(elements.view(JAX_TYPES[tensor.dtype]) if bits else elements)
+    on = tape.current()
+    if on is not None:
+        on.constant(array, given)
+    return array
 
 
 def to_cpu(tensor: Tensor) -> Tensor:
     """Return a contiguous CPU tensor with the elements of one of the device: this waits for it."""
+    on = tape.current()
+    if on is not None:
+        on.refuse("it reads data: item(), cpu(), bool() or an op whose result's size is data")
     raise_failures()
     elements = np.array(memory.elements_of(tensor), copy=True, order="C")
     bits = _BITS.get(tensor.dtype)
@@ -226,7 +247,7 @@ class _Reader:
         cell = cell_of(tensor)
         layout = layout_of(tensor)
         self.tensors.append(tensor)
-        self.arrays.append(cell.value if cell.value is not None else cell.array())
+        self.arrays.append(cell.array())
         home = None if layout == cell.home else cell.home
         return (layout, home, tensor.is_conj(), tensor.is_neg())
 
@@ -314,7 +335,7 @@ def launcher(
         entry = _cache.get(key)
         if entry is None:
             entry = _compile(function, results, computed, ranged, key, args, kwargs, reader.arrays)
-        return _finish(entry, entry.run(*reader.arrays), reader.tensors)
+        return _finish(entry, tape.apply(entry.run, *reader.arrays), reader.tensors)
 
     def prepare(*args: Any) -> None:
         """Compile for these arguments."""
@@ -335,9 +356,10 @@ def _finish(entry: Entry, found: Any, tensors: Sequence[Tensor]) -> Any:
     """Make tensors of what a compiled call returned."""
     results, writes, failed = found
     if entry.checks:
-        _pending.append((failed, entry.checks))
-        if len(_pending) > 1000:
-            raise_failures()
+        on = tape.current()
+        if on is not None:
+            on.checked(failed, entry.checks)
+        pend(failed, entry.checks)
     for number, array in zip(entry.written, writes, strict=True):
         memory.write(tensors[number], array)
     if entry.nesting is None:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 import eagerdecomp as ed
-from xla import calls, memory
+from xla import calls, memory, tape
 from xla.arrays import JAX_TYPES, Unsupported, cast
 from xla.calls import kernel, to_array, to_cpu
 from xla.device import NAME, check_index, default_generators
 from xla.kernels import KERNELS as PURE
 from xla.kernels import RANDOM
-from xla.memory import cell_of, contiguous, elements_of, layout_of, made, new_storage, on_meta, place, reach, relay
+from xla.memory import cell_of, contiguous, elements_of, layout_of, made, on_meta, place, reach, relay, storage_with
 
 __all__ = ["KERNELS", "SUPPORTED", "checked", "register", "seed"]
 
@@ -139,11 +139,11 @@ def copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     else:
         array = to_array(source)
     if self.is_conj():
-        array = jnp.conj(array)
+        array = tape.apply(jnp.conj, array)
     if self.is_neg():
-        array = jnp.negative(array)
+        array = tape.apply(jnp.negative, array)
     if source.dtype is not self.dtype or source.shape != self.shape:
-        array = _converted(array, self.dtype, tuple(self.shape))
+        array = tape.apply(_converted, array, static=(self.dtype, tuple(self.shape)))
     memory.write(self, array)
     return self
 
@@ -176,6 +176,21 @@ def clone(self: Tensor, *, memory_format: torch.memory_format | None = None) -> 
 _cloned = kernel(aten.clone.default, PURE["clone"])
 
 
+def as_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """Torch's Meta kernel, which sets sizes and strides; it does not see that memory ends."""
+    made: Tensor = _as_strided(self, size, stride, storage_offset)
+    held, needed = self.untyped_storage().nbytes(), (made.storage_offset() + reach(made.shape, made.stride())) * made.element_size()
+    if needed > held and made.numel():
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {made.storage_offset()}, and itemsize "
+            f"{made.element_size()} requiring a storage size of {needed} are out of bounds for storage of size {held}"
+        )
+    return made
+
+
+_as_strided = on_meta(aten.as_strided.default)
+
+
 def resize_(self: Tensor, size: Sequence[int], *, memory_format: torch.memory_format | None = None) -> Tensor:
     if tuple(size) == self.shape and memory_format is None:
         return self
@@ -185,7 +200,7 @@ def resize_(self: Tensor, size: Sequence[int], *, memory_format: torch.memory_fo
 
 
 def set_(self: Tensor) -> Tensor:
-    empty = new_storage(0, memory.Cell(None, (self.dtype, 0, (0,), (1,))))
+    empty = storage_with(0, memory.Cell(None, (self.dtype, 0, (0,), (1,))))
     return relay(self, empty, 0, [0], [1])
 
 
@@ -210,14 +225,22 @@ def set_tensor(self: Tensor, source: Tensor) -> Tensor:
 
 def nonzero(self: Tensor) -> Tensor:
     """Its size is data: the call waits for the device."""
+    _refused()
     calls.raise_failures()
     found = jnp.argwhere(elements_of(self) != 0) if self.dim() else jnp.zeros((int(bool(to_cpu(self))), 0), jnp.int64)
     # Eager's result is the transpose of a contiguous one.
     return made(found.astype(jnp.int64), torch.int64, found.shape, (1, max(found.shape[0], 1))[: found.ndim])
 
 
+def _refused() -> None:
+    on = tape.current()
+    if on is not None:
+        on.refuse("the size of an op's result is data: nonzero, or a mask as an index")
+
+
 def _without_masks(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Indices in the place of masks; this waits for the device."""
+    _refused()
     found: list[Tensor | None] = []
     for index in indices:
         if index is None or index.dtype not in (torch.bool, torch.uint8):
@@ -255,6 +278,7 @@ def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
 
 
 def _of_scalar(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    _refused()
     (mask,) = indices
     assert mask is not None
     found = np.zeros(int(bool(np.asarray(elements_of(mask) if mask.device.type == NAME else mask))), np.int64)
@@ -293,14 +317,18 @@ def _drawing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def seeded(number: Any) -> Tensor:
-    return made(jnp.asarray(number), torch.int64, (), ())
+    array = jnp.asarray(number)
+    on = tape.current()
+    if on is not None:
+        on.seed(array)
+    return made(array, torch.int64, (), ())
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 BY_HAND: dict[str, Callable[..., Any]] = {
     "_local_scalar_dense": _local_scalar_dense,
-    "as_strided": on_meta(aten.as_strided.default),
+    "as_strided": as_strided,
     "clone": clone,
     "copy_": copy_,
     "empty.memory_format": empty,
@@ -319,8 +347,11 @@ BY_HAND: dict[str, Callable[..., Any]] = {
     "view_as_real": on_meta(aten.view_as_real.default),
 }
 
+#: Torch's Meta kernels of these do not follow the strides of an operand beside one without dimensions; that of `eq` does.
+_DESCRIBED_BY = {f"logical_{name}": calls.meta_results(aten.eq.Tensor) for name in ("and", "or", "xor")}
+
 KERNELS: dict[Any, Callable[..., Any]] = {
-    **{_op(name): kernel(_op(name), function) for name, function in PURE.items()},
+    **{_op(name): kernel(_op(name), function, _DESCRIBED_BY.get(name)) for name, function in PURE.items()},
     **{_op(name): _drawing(name, function) for name, function in RANDOM.items()},
     **{_op(name): function for name, function in BY_HAND.items()},
 }

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xla import tape
 from xla.arrays import JAX_TYPES, Array, Unsupported
 from xla.device import NAME
 
@@ -40,6 +41,8 @@ __all__ = [
     "reach",
     "read_layout",
     "relay",
+    "storage_of",
+    "storage_with",
     "write",
 ]
 
@@ -66,17 +69,38 @@ class Cell:
         home: that layout. It is dense, begins at the start of the storage and covers it.
     """
 
-    __slots__ = ("home", "value")
+    __slots__ = ("__weakref__", "home", "value")
 
     def __init__(self, value: Array | None, home: Layout) -> None:
         self.value = value
         self.home = home
+        on = tape.current()
+        if on is not None:
+            on.born(self)
 
     def array(self) -> Array:
         """Return the elements; of memory that nothing was written to, zeros."""
         if self.value is None:
-            self.value = jnp.zeros(tuple(self.home[2]), JAX_TYPES[self.home[0]])
+            self.value = tape.apply(_zeros, static=(tuple(self.home[2]), JAX_TYPES[self.home[0]]))
+            self.noted_write()
+        on = tape.current()
+        if on is not None:
+            on.read(self)
         return self.value
+
+    def put(self, value: Array, home: Layout) -> None:
+        """Replace the elements."""
+        self.value, self.home = value, home
+        self.noted_write()
+
+    def noted_write(self) -> None:
+        on = tape.current()
+        if on is not None:
+            on.wrote(self)
+
+
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    return jnp.zeros(shape, dtype)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -106,7 +130,7 @@ def reach(shape: Sequence[int], stride: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((size - 1) * one for size, one in zip(shape, stride, strict=True))
 
 
-def new_storage(nbytes: int, cell: Cell) -> torch.UntypedStorage:
+def storage_with(nbytes: int, cell: Cell) -> torch.UntypedStorage:
     """Return a storage of the device with this cell."""
     global _next_address
     address = _next_address
@@ -114,6 +138,17 @@ def new_storage(nbytes: int, cell: Cell) -> torch.UntypedStorage:
     storage: torch.UntypedStorage = _storage_at(address, _DEVICE, nbytes)
     storage.cell = cell  # type: ignore[attr-defined]
     return storage
+
+
+def storage_of(cell: Cell) -> torch.UntypedStorage:
+    """Return a new storage that a cell just covers."""
+    return storage_with(math.prod(cell.home[2]) * cell.home[0].itemsize, cell)
+
+
+def new_storage(memory: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Return a storage of the device with the bytes of a CPU storage."""
+    elements = torch.empty(0, dtype=torch.uint8).set_(memory).numpy()
+    return storage_with(memory.nbytes(), Cell(jnp.array(elements), (torch.uint8, 0, (memory.nbytes(),), (1,))))
 
 
 def cell_of(tensor: Tensor) -> Cell:
@@ -147,13 +182,13 @@ def made(value: Array | None, dtype: torch.dtype, shape: Sequence[int], stride: 
     shape, stride = tuple(shape), tuple(stride)
     if _is_dense(shape, stride):
         size = math.prod(shape) * dtype.itemsize
-        return place(dtype, new_storage(size, Cell(value, (dtype, 0, shape, stride))), 0, shape, stride)
+        return place(dtype, storage_with(size, Cell(value, (dtype, 0, shape, stride))), 0, shape, stride)
     count = reach(shape, stride)
     home: Layout = (dtype, 0, (count,), (1,))
     cell = Cell(None, home)
     if value is not None:
         cell.value = write_layout(cell.array(), home, (dtype, 0, shape, stride), value)
-    return place(dtype, new_storage(count * dtype.itemsize, cell), 0, shape, stride)
+    return place(dtype, storage_with(count * dtype.itemsize, cell), 0, shape, stride)
 
 
 def whole_layout(tensor: Tensor) -> Layout | None:
@@ -167,12 +202,15 @@ def relay(tensor: Tensor, storage: torch.UntypedStorage, offset: int, size: Sequ
     """Give a tensor another layout in this storage, or in a larger copy of it if it has no room."""
     needed = (offset + reach(size, stride)) * tensor.element_size() if 0 not in size else 0
     if needed > storage.nbytes():
+        on = tape.current()
+        if on is not None:
+            on.refuse("it resizes a tensor")
         count = -(-needed // tensor.element_size())
         held = place(tensor.dtype, storage, 0, [storage.nbytes() // tensor.element_size()], [1])
         cell = cell_of(held)
         elements = read_layout(cell.array(), cell.home, layout_of(held))
         home: Layout = (tensor.dtype, 0, (count,), (1,))
-        storage = new_storage(needed, Cell(jnp.pad(elements, (0, count - elements.shape[0])), home))
+        storage = storage_with(needed, Cell(jnp.pad(elements, (0, count - elements.shape[0])), home))
     _set(_CPU_KEY, tensor, storage, offset, size, stride)
     return tensor
 
@@ -319,7 +357,9 @@ _write_compiled = jax.jit(_write, static_argnums=(2, 3))
 
 def write_layout(value: Array, home: Layout, layout: Layout, elements: Array) -> Array:
     """Return the home array with the elements of a layout replaced."""
-    return elements if home == layout else _write_compiled(value, elements, _hashable(home), _hashable(layout))
+    if home == layout:
+        return elements
+    return tape.apply(_write_compiled, value, elements, static=(_hashable(home), _hashable(layout)))
 
 
 def _hashable(layout: Layout) -> Layout:
@@ -335,17 +375,17 @@ def write(tensor: Tensor, elements: Array) -> None:
     """Replace the elements of a tensor."""
     cell, layout = cell_of(tensor), layout_of(tensor)
     if layout == cell.home:
-        cell.value = elements
+        cell.put(elements, cell.home)
         return
     whole = whole_layout(tensor)
     if whole is not None:
-        cell.value, cell.home = elements, whole
+        cell.put(elements, whole)
         return
     if cell.home[0] is not layout[0]:
         count = tensor.untyped_storage().nbytes() // tensor.element_size()
         home: Layout = (layout[0], 0, (count,), (1,))
-        cell.value, cell.home = _read_compiled(cell.array(), _hashable(cell.home), home), home
-    cell.value = write_layout(cell.array(), cell.home, layout, elements)
+        cell.put(tape.apply(_read_compiled, cell.array(), static=(_hashable(cell.home), home)), home)
+    cell.put(write_layout(cell.array(), cell.home, layout, elements), cell.home)
 
 
 _read_compiled = jax.jit(read_layout, static_argnums=(1, 2))
@@ -357,10 +397,10 @@ def elements_of(tensor: Tensor) -> Array:
     if layout == cell.home:
         found = cell.array()
     else:
-        found = _read_compiled(cell.array(), _hashable(cell.home), _hashable(layout))
+        found = tape.apply(_read_compiled, cell.array(), static=(_hashable(cell.home), _hashable(layout)))
         whole = whole_layout(tensor)
         if whole is not None and layout[0] is not cell.home[0]:  # as of what `torch.load` read as bytes
-            cell.value, cell.home = found, whole
+            cell.put(found, whole)
     if tensor.is_conj():
-        found = jnp.conj(found)
-    return jnp.negative(found) if tensor.is_neg() else found
+        found = tape.apply(jnp.conj, found)
+    return tape.apply(jnp.negative, found) if tensor.is_neg() else found

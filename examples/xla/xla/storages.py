@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 from torch.nn import Parameter
 
 from xla.device import NAME, check_index
-from xla.memory import Cell, new_storage
+from xla.memory import new_storage
 
 __all__ = ["patch"]
 
@@ -28,7 +28,7 @@ def patch() -> None:
         if device is None or torch.device(device).type != NAME:
             return made_by_torch(cls, *args, device=device, **kwargs)
         check_index(device)
-        return _zeros(torch.UntypedStorage(*args, device="cpu", **kwargs).nbytes())
+        return new_storage(torch.UntypedStorage(*args, device="cpu", **kwargs))
 
     torch.UntypedStorage.__new__ = made  # type: ignore[method-assign]
     for kind in (Tensor, Parameter):
@@ -44,7 +44,3 @@ def _sent(tensor: Tensor) -> Any:
 def _received(tensor: Tensor, is_parameter: bool, requires_grad: bool) -> Tensor:
     made = tensor.to(NAME)
     return Parameter(made, requires_grad) if is_parameter else made.requires_grad_(requires_grad)
-
-
-def _zeros(nbytes: int) -> torch.UntypedStorage:
-    return new_storage(nbytes, Cell(None, (torch.uint8, 0, (nbytes,), (1,))))

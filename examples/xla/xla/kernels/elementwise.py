@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from xla.arrays import Array, Number, Value, check, common, floating, known, read, scalar, wide
+from xla.arrays import HALF, Array, Number, Value, check, common, floating, known, read, scalar, wide
 
 __all__ = ["KERNELS"]
 
@@ -75,12 +75,30 @@ def _power(x: Array, y: Array) -> Array:
     return jnp.power(x, y)
 
 
+def _is_subnormal(x: Array) -> Array:
+    """Whether a number is subnormal, by its bits: XLA takes such numbers for zero."""
+    integer, digits = (jnp.int32, 23) if x.dtype == jnp.float32 else (jnp.int64, 52)
+    size = lax.bitcast_convert_type(x, integer) & jnp.iinfo(integer).max
+    return (size > 0) & (size < 1 << digits)
+
+
+def _unsigned(x: Array, found: Array) -> Array:
+    """Eager flushes the results for subnormal numbers to 0, also of negative ones."""
+    return jnp.where(_is_subnormal(x), 0, found)
+
+
+def _accurate_log1p(x: Array) -> Array:
+    """XLA's is off by 127 units between -0.5 and -0.29, where adding 1 rounds nothing away."""
+    return jnp.where(x < -0.25, jnp.log(1 + x), jnp.log1p(x))
+
+
 def _log1p(x: Array) -> Array:
     if x.dtype.kind != "c":
-        return jnp.log1p(x)
+        return _unsigned(x, _accurate_log1p(x))
     x = x.astype(jnp.complex128)
-    size = 0.5 * jnp.log1p(x.real * (2 + x.real) + x.imag**2)
-    return jnp.where(jnp.abs(x) < 0.5, lax.complex(size, jnp.arctan2(x.imag, 1 + x.real)), jnp.log(1 + x))
+    near = 0.5 * _accurate_log1p(x.real * (2 + x.real) + x.imag**2)
+    size = jnp.where(jnp.abs(x) < 0.5, near, jnp.log(jnp.hypot(1 + x.real, x.imag)))
+    return lax.complex(size, jnp.arctan2(x.imag, 1 + x.real))
 
 
 def _asin(x: Array) -> Array:
@@ -104,22 +122,35 @@ def _cosh(x: Array) -> Array:
     return root * 0.5 * root + 0.5 / root / root
 
 
+def _sinh(x: Array) -> Array:
+    """As `_cosh`, where the difference of the exponentials cancels nothing."""
+    if x.dtype.kind == "c":
+        return jnp.sinh(x)
+    root = jnp.exp(jnp.abs(x) * 0.5)
+    return jnp.where(jnp.abs(x) < 2, jnp.sinh(x), jnp.copysign(root * 0.5 * root - 0.5 / root / root, x))
+
+
 def _expm1(x: Array) -> Array:
     """XLA loses the sign of the smallest numbers."""
-    return jnp.expm1(x) if x.dtype.kind == "c" else jnp.where(jnp.abs(x) < 1e-20, x, jnp.expm1(x))
+    return jnp.expm1(x) if x.dtype.kind == "c" else _unsigned(x, jnp.where(jnp.abs(x) < 1e-20, x, jnp.expm1(x)))
 
 
 def _logarithm(function: Function, base: float) -> Function:
-    """A logarithm that reads subnormal numbers by their bits: XLA takes them for zero, of which eager's does not."""
+    """A logarithm that reads subnormal numbers by their bits: XLA takes them for zero, of which eager's does not.
 
-    def run(x: Array) -> Array:
-        if x.dtype.kind == "c":
+    Eager converts bfloat16 first, which flushes them.
+    """
+
+    def run(given: Value) -> Array:
+        x = read(given, floating(given.dtype))
+        if x.dtype.kind == "c" or given.dtype in HALF:
             return function(x)
         integer, digits, exponent = (jnp.int32, 23, 149) if x.dtype == jnp.float32 else (jnp.int64, 52, 1074)
         bits = lax.bitcast_convert_type(x, integer)
         tiny = (bits > 0) & (bits < 1 << digits)
         whole = jnp.where(tiny, bits, 1).astype(x.dtype)
-        return jnp.where(tiny, function(whole) - exponent * math.log(2) / math.log(base), function(x))
+        found = jnp.where(_is_subnormal(x), jnp.nan, function(x))
+        return jnp.where(tiny, function(whole) - exponent * math.log(2) / math.log(base), found)
 
     return run
 
@@ -151,7 +182,35 @@ def _binary(function: Function) -> Function:
 
 
 def _logical(function: Function) -> Function:
-    return _binary(lambda x, y: function(x != 0, y != 0))
+    """Of truth values: bfloat16's subnormal numbers are zero, as they are to eager once they are flushed."""
+
+    def true(operand: Any) -> Array:
+        values = read(operand)
+        half = isinstance(operand, Value) and operand.dtype is torch.bfloat16
+        return ~(jnp.abs(values) < jnp.finfo(jnp.float32).tiny) if half else values != 0
+
+    return lambda x, y: function(true(x), true(y))
+
+
+def _by_way_of_float(function: Function) -> Function:
+    """A function of real numbers; eager computes it of bfloat16 in float32, where the sign of subnormal numbers is lost."""
+
+    def run(x: Value) -> Array:
+        values = read(x, floating(x.dtype))
+        return _unsigned(values, function(values)) if x.dtype is torch.bfloat16 else function(values)
+
+    return run
+
+
+def _ordered(name: str, function: Function) -> Function:
+    run = _binary(function)
+
+    def checked(x: Value, y: Value) -> Array:
+        if common(x, y).is_complex:
+            raise RuntimeError(f"{name} not implemented for complex tensors.")
+        return run(x, y)
+
+    return checked
 
 
 def _scaled(function: Function) -> Function:
@@ -287,17 +346,12 @@ _REAL: dict[str, Function] = {
     "erf": lax.erf,
     "exp": jnp.exp,
     "expm1": _expm1,
-    "log": _logarithm(jnp.log, math.e),
-    "log10": _logarithm(jnp.log10, 10),
     "log1p": _log1p,
-    "log2": _logarithm(jnp.log2, 2),
     "reciprocal": lambda x: 1 / x,
     "rsqrt": lambda x: 1 / jnp.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + jnp.exp(-x)),
-    "sin": jnp.sin,
-    "sinh": jnp.sinh,
+    "sinh": _sinh,
     "sqrt": jnp.sqrt,
-    "tan": jnp.tan,
     "tanh": jnp.tanh,
 }
 
@@ -336,18 +390,23 @@ _OTHERS: dict[str, Function] = {
     "isinf": _same(jnp.isinf),
     "isnan": _same(jnp.isnan),
     "leaky_relu": _leaky_relu,
+    "log": _logarithm(jnp.log, math.e),
+    "log10": _logarithm(jnp.log10, 10),
+    "log2": _logarithm(jnp.log2, 2),
     "logical_and": _logical(jnp.logical_and),
     "logical_not": _same(lambda x: x == 0),
     "logical_or": _logical(jnp.logical_or),
     "logical_xor": _logical(jnp.logical_xor),
-    "maximum": _binary(jnp.maximum),
-    "minimum": _binary(jnp.minimum),
+    "maximum": _ordered("maximum", jnp.maximum),
+    "minimum": _ordered("minimum", jnp.minimum),
     "neg": _same(jnp.negative),
     "pow.Scalar": _raised,
     "pow.Tensor_Scalar": _raised,
     "pow.Tensor_Tensor": _raised,
     "relu": _relu,
     "sign": _sign,
+    "sin": _by_way_of_float(jnp.sin),
+    "tan": _by_way_of_float(jnp.tan),
     "where.self": _chosen,
 }
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from xla.arrays import JAX_TYPES, Array, Value, read, wide
+from xla.arrays import JAX_TYPES, Array, Result, Value, cast, read, wide
 
 __all__ = ["RANDOM"]
 
@@ -39,8 +39,14 @@ def _randn(key: Array, size: Sequence[int], *, dtype: torch.dtype | None = None,
     return _drawn(jax.random.normal, key, size, dtype)
 
 
-def _randperm(key: Array, n: int, *, dtype: torch.dtype | None = None, **_: Any) -> Array:
-    return jax.random.permutation(key, n)
+def _randperm(key: Array, n: int, *, dtype: torch.dtype | None = None, **_: Any) -> Result:
+    dtype = dtype or torch.int64
+    if dtype is torch.bool or dtype.is_complex:
+        raise NotImplementedError(f'"randperm" not implemented for {dtype}')
+    most = 1 + 2 / torch.finfo(dtype).eps if dtype.is_floating_point else torch.iinfo(dtype).max
+    if n > most:
+        raise RuntimeError(f"value cannot be converted to type {dtype} without overflow")
+    return Result(cast(jax.random.permutation(key, n), dtype), dtype)
 
 
 def _dropout(key: Array, x: Value, p: float, train: bool | None) -> tuple[Array, Array]:

@@ -1,0 +1,246 @@
+"""Whole steps as one compiled function: to the numbers of the same step in eager, and recorded again where something differs."""
+
+from __future__ import annotations
+
+import collections
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import xla
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import eagerdecomp as ed
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> Iterator[ed.Installation]:
+    with ed.install(xla.backend) as handle:
+        yield handle
+
+
+class Net(nn.Module):
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__()
+        self.first, self.norm, self.last, self.drop = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 4), nn.Dropout(drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.drop(F.silu(self.norm(self.first(x)))))
+
+
+def batch(number: int, size: int = 5) -> tuple[Tensor, Tensor]:
+    draws = torch.Generator().manual_seed(number)
+    return torch.randn(size, 8, generator=draws).to("jax"), torch.randint(4, (size,), generator=draws).to("jax")
+
+
+def trainer(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[Tensor, Tensor], Tensor]:
+    def step(x: Tensor, target: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def pair(drop: float = 0.0) -> tuple[Any, Any]:
+    """The same training twice: as it is, and compiled."""
+    torch.manual_seed(0)
+    model = Net(drop)
+    found = []
+    for compiled in (False, True):
+        there = copy.deepcopy(model).to("jax")
+        optimizer = torch.optim.SGD(there.parameters(), lr=0.1, momentum=0.9)
+        step = trainer(there, optimizer)
+        found.append((there, optimizer, xla.compile_step(step, there, optimizer) if compiled else step))
+    return found[0], found[1]
+
+
+def assert_alike(eager: nn.Module, compiled: nn.Module) -> None:
+    for (name, one), other in zip(eager.state_dict().items(), compiled.state_dict().values(), strict=True):
+        torch.testing.assert_close(other.cpu(), one.cpu(), rtol=1e-4, atol=1e-5, msg=name)
+    for one, other in zip(eager.parameters(), compiled.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None)
+        if one.grad is not None and other.grad is not None:
+            torch.testing.assert_close(other.grad.cpu(), one.grad.cpu(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_becomes_one_call_with_the_same_numbers() -> None:
+    (model, _, step), (other, _, fast) = pair()
+    for number in range(6):
+        torch.testing.assert_close(fast(*batch(number)).cpu(), step(*batch(number)).detach().cpu(), rtol=1e-4, atol=1e-5)
+    assert_alike(model, other)
+    xla.reset_counts()
+    loss = fast(*batch(6))
+    (name,) = xla.counts()
+    assert name.startswith("a step of")
+    assert not loss.requires_grad
+    step(*batch(6))
+    assert_alike(model, other)
+
+
+def test_a_step_is_recorded_anew_where_its_state_differs() -> None:
+    (model, plain, step), (other, optimizer, fast) = pair()
+
+    def run(times: int) -> None:
+        for number in range(times):
+            step(*batch(number))
+            fast(*batch(number))
+        assert_alike(model, other)
+
+    run(5)
+    for one in (plain, optimizer):
+        one.param_groups[0]["lr"] = 0.01
+    run(4)
+    assert fast.compiled == 2
+    model.eval()
+    other.eval()
+    run(2)
+    model.train()
+    other.train()
+    for one in (model, other):
+        one.first.weight.requires_grad_(False)
+    run(2)
+    for one in (model, other):
+        one.last.bias = nn.Parameter(torch.zeros(4).to("jax"))
+        one.norm.running_mean.data = torch.ones(16).to("jax")
+        one.last.weight.grad = None
+    run(2)
+
+
+def test_arrays_that_were_written_between_calls_are_the_ones_read() -> None:
+    (model, _, step), (other, _, fast) = pair()
+    for number in range(5):
+        step(*batch(number))
+        fast(*batch(number))
+    with torch.no_grad():
+        for one in (model, other):
+            one.first.weight.mul_(0.5)
+            one.last.weight[1:, ::2] = 0.25  # through a view
+            one.last.bias.grad = None
+    saved = copy.deepcopy(other.state_dict())
+    step(*batch(7))
+    fast(*batch(7))
+    assert_alike(model, other)
+    assert not torch.equal(saved["first.weight"].cpu(), other.first.weight.detach().cpu())  # a copy shares no later write
+
+
+def test_random_numbers_are_those_of_the_step_in_eager() -> None:
+    (model, _, step), (other, _, fast) = pair(drop=0.5)
+    losses = []
+    for run in (step, fast):
+        torch.manual_seed(5)
+        losses.append([run(*batch(0)).item() for _ in range(6)])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert_alike(model, other)
+
+
+def test_each_shape_is_compiled_once_and_buckets_bound_how_many() -> None:
+    embedding = nn.Embedding(10, 4).to("jax")
+
+    def mean(tokens: Tensor, length: Tensor) -> Tensor:
+        with torch.no_grad():
+            mask = torch.arange(tokens.shape[0], device="jax") < length
+            return (embedding(tokens) * mask[:, None]).sum(0) / length
+
+    fast = xla.compile_step(mean, embedding)
+    for length in [3, 5, 8, 9, 16, 11, 2, 13, 7, 10, 15, 4]:
+        tokens = torch.arange(length) % 10
+        padded = F.pad(tokens, (0, -length % 8))  # lengths 8 and 16
+        found = fast(padded.to("jax"), torch.tensor(length).to("jax"))
+        want = embedding(tokens.to("jax")).mean(0)
+        torch.testing.assert_close(found.cpu(), want.detach().cpu())
+    assert fast.compiled == 2
+
+
+def test_tensors_that_share_an_array_are_read_apart() -> None:
+    weight = torch.ones(3).to("jax")
+    before = weight.clone()
+    fast = xla.compile_step(lambda x: x * weight - before, weight, before)
+    for number in range(4):
+        x = torch.full((3,), float(number)).to("jax")
+        want = x * weight - before
+        assert fast(x).tolist() == want.tolist()
+        weight.add_(1)
+    y = torch.ones(3).to("jax")
+    twice = xla.compile_step(lambda a, b: a.add_(b))
+    for _ in range(3):
+        assert twice(y, y.clone()) is not None
+    assert y.tolist() == [8, 8, 8]
+    twice(y, y)
+    assert y.tolist() == [16, 16, 16]
+
+
+def test_what_a_step_returns_keeps_its_nesting_and_its_memory() -> None:
+    weight = torch.arange(6.0).view(2, 3).to("jax")
+
+    def step(x: Tensor) -> Any:
+        made = x + weight
+        return {"made": made, "row": made[0], "own": weight, "given": x.t(), "number": 3}
+
+    fast = xla.compile_step(step, weight)
+    for number in range(4):
+        x = torch.full((2, 3), float(number)).to("jax")
+        found = fast(x)
+        assert found["number"] == 3
+        assert found["own"].data_ptr() == weight.data_ptr()
+        assert found["given"].data_ptr() == x.data_ptr()
+        assert found["given"].shape == (3, 2)
+        found["made"].zero_()
+        assert found["row"].tolist() == [0, 0, 0]
+    assert weight.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_replayed_write_is_seen_by_autograd() -> None:
+    weight = torch.ones(3).to("jax").requires_grad_()
+
+    def step() -> None:
+        with torch.no_grad():
+            weight.mul_(2)
+
+    fast = xla.compile_step(step, weight)
+    for _ in range(3):
+        fast()
+    out = (weight * weight).sum()
+    fast()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+
+
+def test_checks_of_data_raise_at_the_next_read() -> None:
+    table = torch.ones(3, 2).to("jax")
+    fast = xla.compile_step(lambda at: torch.embedding(table, at), table)
+    for _ in range(3):
+        fast(torch.tensor([0, 2]).to("jax"))
+    found = fast(torch.tensor([0, 5]).to("jax"))
+    with pytest.raises(IndexError, match="out of range"):
+        found.cpu()
+
+
+def test_what_is_no_function_is_refused_with_the_reason() -> None:
+    x, seen = torch.ones(3).to("jax"), torch.zeros(()).to("jax")
+    reads = xla.compile_step(lambda x: x * x.sum().item())
+    with pytest.raises(xla.StepError, match="reads data"):
+        reads(x)
+    with pytest.raises(xla.StepError, match="size of an op's result is data"):
+        xla.compile_step(lambda x: x[x > 0])(x)
+    with pytest.raises(xla.StepError, match="neither an argument nor part of"):
+        xla.compile_step(lambda x: seen.add_(x.sum()))(x)
+    with pytest.raises(xla.StepError, match="is on cpu"):
+        xla.compile_step(lambda x: x)(torch.ones(3))
+    with pytest.raises(TypeError, match="a module, an optimizer or a tensor"):
+        xla.compile_step(lambda x: x, "model")  # type: ignore[arg-type]
+    calls = iter(range(100))
+    changing = xla.compile_step(lambda x: x * next(calls))
+    with pytest.raises(xla.StepError, match="numbers that change from call to call"):
+        collections.deque((changing(x) for _ in range(30)), maxlen=0)
+    model = Net().to("jax")
+    adam = torch.optim.Adam(model.parameters())
+    fast = xla.compile_step(trainer(model, adam), model, adam)
+    fast(*batch(0))  # makes the optimizer's state
+    with pytest.raises(xla.StepError, match="capturable=True"):
+        fast(*batch(1))

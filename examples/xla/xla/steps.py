@@ -1,0 +1,436 @@
+"""Whole steps: forward, backward and optimizer, recorded as they run, and from then on one compiled function.
+
+`compile_step` runs a step as it is, on a tape (`tape`). Once two runs in a row did the same, the calls on the tape become one
+function. Its arguments are the arrays that the step read before it wrote them: those of its arguments, of parameters and buffers,
+of the optimizer's state. A later call hands over these arrays, and puts the results into the cells that the step wrote. Python does
+not run the step.
+
+What a recording depends on is compared at each call (`_Reader`, `_State`): where something differs, the step is recorded again.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from xla import calls
+from xla.device import NAME
+from xla.device_kernels import seed
+from xla.memory import Cell, cell_of, layout_of, place, storage_of
+from xla.tape import Constant, Tape, recording
+
+__all__ = ["Step", "StepError", "compile_step"]
+
+#: How many compiled functions of a step are kept: one for each kind of call.
+LIMIT = 64
+
+#: How often a step is run as it is before it has to repeat itself.
+TRIES = 20
+
+
+class StepError(RuntimeError):
+    """A step that cannot be one function: the message says what in it is the reason."""
+
+
+def compile_step(step: Callable[..., Any], *state: nn.Module | Optimizer | Tensor) -> Step:
+    """Return a function that does what `step` does, as one compiled function from the third call or so on.
+
+    It is a step of training, with ``backward()`` and ``optimizer.step()``, or any other function of the device's tensors::
+
+        def step(x, target):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), target)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        fast = xla.compile_step(step, model, optimizer)
+
+    Python runs only while the step is recorded. It is recorded again where a call differs in its arguments (their number, dtypes,
+    shapes, strides, what is no tensor) or the state does: train or eval, which tensors there are and which require grad, an
+    optimizer's hyperparameters, grad mode, autocast. What else the step reads must not change: the value of a global, say. Random
+    ops draw again at each call. What the step returns has no graph.
+
+    Args:
+        step: what to run.
+        state: the modules, optimizers and tensors that it uses beside its arguments.
+
+    Returns:
+        The compiled step. It raises `StepError` for a step that reads data (``item()``), writes a tensor that is in neither
+        arguments nor state, or computes with numbers that change at each call.
+    """
+    return Step(step, state)
+
+
+# -- what a recording goes by ------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads arguments: what a recording depends on of them, and their tensors."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.cells: list[Cell] = []
+
+    def key(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.tensor(value)
+        kind = value.__class__
+        if kind is list or kind is tuple:
+            return (kind, *[self.key(one) for one in value])
+        if kind is dict:
+            return (kind, *[(name, self.key(one)) for name, one in value.items()])
+        if isinstance(value, (float, complex)):
+            return (kind, repr(value))
+        hash(value)
+        return (kind, value)
+
+    def tensor(self, tensor: Tensor) -> Any:
+        if tensor.device.type != NAME:
+            raise StepError(f"an argument is on {tensor.device}: move it to {NAME} before the call")
+        if tensor.requires_grad:
+            raise StepError("an argument requires grad: have the step itself call requires_grad_() on a detached one")
+        cell = cell_of(tensor)
+        if cell.value is None:
+            cell.array()
+        number = next((at for at, other in enumerate(self.cells) if other is cell), len(self.cells))
+        self.tensors.append(tensor)
+        self.cells.append(cell)
+        layout = layout_of(tensor)
+        return (layout, None if layout == cell.home else cell.home, tensor.is_conj(), tensor.is_neg(), number)
+
+
+class _State:
+    """The modules, optimizers and tensors that a step uses."""
+
+    def __init__(self, given: Sequence[Any]) -> None:
+        self.given = tuple(given)
+        for one in given:
+            if not isinstance(one, (nn.Module, Optimizer, Tensor)):
+                raise TypeError(f"state of a step is a module, an optimizer or a tensor, not {type(one).__name__}")
+        self.look()
+
+    def look(self) -> None:
+        """Find the modules and tensors again."""
+        self.modules: dict[int, nn.Module] = {}
+        self.optimizers = [one for one in self.given if isinstance(one, Optimizer)]
+        tensors: dict[int, Tensor] = {}
+        for one in self.given:
+            if isinstance(one, nn.Module):
+                self.modules.update({id(module): module for module in one.modules()})
+                tensors.update({id(held): held for held in (*one.parameters(), *one.buffers())})
+            elif isinstance(one, Tensor):
+                tensors[id(one)] = one
+            else:
+                tensors.update({id(held): held for group in one.param_groups for held in group["params"]})
+        self.tensors = list(tensors.values())
+        self.parameters = [one for one in self.tensors if one.is_leaf and one.requires_grad]
+
+    def facts(self) -> tuple[Any, ...]:
+        """What of the state a recording depends on."""
+        found: list[Any] = [
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            torch.is_autocast_enabled(NAME) and (torch.get_autocast_dtype(NAME), torch.is_autocast_cache_enabled()),
+            torch.get_default_dtype(),
+        ]
+        for module in self.modules.values():
+            held = module.__dict__
+            found.append(held["training"])
+            for table in ("_parameters", "_buffers", "_modules"):
+                if held[table]:
+                    found.extend(map(id, held[table].values()))
+        for tensor in self.tensors:
+            found.append((tensor.data_ptr(), tensor.requires_grad))
+        for tensor in self.parameters:
+            found.append(tensor.grad is None)
+        for optimizer in self.optimizers:
+            found.append(id(optimizer.state))
+            for group in optimizer.param_groups:
+                found.extend([_fact(value) for name, value in group.items() if name != "params"])
+                found.extend(map(id, group["params"]))
+            for held in optimizer.state.values():
+                found.extend(map(_fact, held.values()))
+        return tuple(found)
+
+    def all_tensors(self) -> Iterator[Tensor]:
+        """The tensors of the state, gradients and what optimizers hold too."""
+        yield from self.tensors
+        yield from (one.grad for one in self.tensors if one.grad is not None)
+        for optimizer in self.optimizers:
+            tables = [*optimizer.param_groups, *optimizer.state.values()]
+            yield from (value for table in tables for value in table.values() if isinstance(value, Tensor))
+
+    def check(self) -> None:
+        for tensor in self.all_tensors():
+            if tensor.device.type != NAME:
+                raise StepError(f"the state has a tensor on {tensor.device}: of an optimizer, capturable=True keeps it on {NAME}")
+
+
+def _fact(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.data_ptr()
+    return (value.__class__, value) if value.__hash__ is not None else repr(value)
+
+
+# -- recordings --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Out:
+    """A tensor that the step returns: the cell that was there before, or the number of the new one; and its layout there."""
+
+    cell: Any
+    dtype: torch.dtype
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    conj: bool
+    neg: bool
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A recorded run of a step.
+
+    Attributes:
+        labels: of each cell of an argument the argument's number.
+        written: the cells that were there before and were written: the slot of what they hold now, and its layout.
+        left: the new cells that outlive the run, such as those of gradients, alike.
+        new: of the cells of new tensors that were returned the slot, and the layout.
+        outs: the leaves of what was returned.
+        gradients: those of the state's parameters, afterwards.
+    """
+
+    tape: Tape
+    labels: dict[int, int]
+    written: list[tuple[Cell, Any, Any]]
+    left: list[tuple[Cell, Any, Any]]
+    new: list[tuple[Any, Any]]
+    outs: list[Any]
+    nesting: pytree.TreeSpec
+    gradients: list[Tensor | None]
+
+    def label(self, cell: Cell) -> Any:
+        return self.labels.get(id(cell), cell)
+
+    def differs(self, other: _Run) -> str:
+        """What the two did not have in common; "" for what is one step."""
+        for words, mine, its in zip(_WORDS, self._done(), other._done(), strict=True):
+            if mine != its:
+                return words
+        return ""
+
+    def _done(self) -> Iterator[Any]:
+        on = self.tape
+        yield [one.text for call in on.calls for one in call.arguments if isinstance(one, Constant)]
+        yield [(self.label(cell), home) for _, cell, home in on.inputs]
+        yield [(self.label(cell), slot, home) for cell, slot, home in self.written]
+        yield on.calls, on.seeds, on.checks, [slot for slot, _, _ in on.inputs]
+        yield self.new, self.outs, self.nesting
+
+
+_WORDS = (
+    "computes with numbers that change from call to call",
+    "reads a tensor that a call before it left behind",
+    "writes other tensors at each call",
+    "calls other ops at each call",
+    "returns something else at each call",
+)
+
+
+def _lasting(run: _Run, before: _Run) -> _Run:
+    """Return a run with those cells left that the run before left as well: others are not the step's, but a cache's, say."""
+    gc.collect()
+    still = {id(cell) for cell in run.tape.survivors()}
+    also = [(slot, home) for _, slot, home in before.left]
+    return replace(run, left=[one for one in run.left if id(one[0]) in still and one[1:] in also])
+
+
+def _recorded(step: Callable[..., Any], args: Any, kwargs: Any, state: _State, cells: Sequence[Cell]) -> tuple[_Run, Any]:
+    """Run a step on a tape; return what was recorded, and what it returned."""
+    labels = {id(cell): number for number, cell in reversed(list(enumerate(cells)))}
+    mine = {id(cell_of(one)) for one in state.all_tensors()} | labels.keys()
+    with recording() as on:
+        leaves, nesting = pytree.tree_flatten(step(*args, **kwargs))
+        leaves = [one.detach() if isinstance(one, Tensor) else one for one in leaves]
+    if on.refused:
+        raise StepError(f"this step is no compiled function: {on.refused}")
+    if any(id(cell) not in mine for cell in on.written.values()):
+        raise StepError("this step writes a tensor that is neither an argument nor part of what compile_step was given as state")
+    numbers: dict[int, int] = {}
+    new: list[tuple[Any, Any]] = []
+    outs: list[Any] = []
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            outs.append(_fact(leaf))
+            continue
+        if leaf.device.type != NAME:
+            raise StepError(f"this step returns a tensor on {leaf.device}")
+        cell = cell_of(leaf)
+        if on.is_new(cell) and id(cell) not in numbers:
+            numbers[id(cell)] = len(numbers)
+            new.append((on.slot_of(cell.array()), cell.home))
+        where = numbers[id(cell)] if on.is_new(cell) else (labels.get(id(cell), cell),)
+        dtype, offset, size, stride = layout_of(leaf)
+        outs.append(_Out(where, dtype, int(offset), tuple(size), tuple(stride), leaf.is_conj(), leaf.is_neg()))
+    gradients = [one.grad for one in state.parameters]
+    theirs = {id(cell_of(one)) for one in gradients if one is not None}
+    left = [
+        (cell, on.slot_of(cell.value), cell.home)
+        for cell in on.survivors()
+        if cell.value is not None and (id(cell) not in numbers or id(cell) in theirs)
+    ]
+    written = [(cell, on.slot_of(cell.value), cell.home) for cell in on.written.values()]
+    if on.refused:
+        raise StepError(f"this step is no compiled function: {on.refused}")
+    on.finish()
+    return _Run(on, labels, written, left, new, outs, nesting, gradients), pytree.tree_unflatten(leaves, nesting)
+
+
+class _Plan:
+    """A recorded run as one compiled function."""
+
+    def __init__(self, run: _Run, state: _State, leaves: Sequence[Any]) -> None:
+        self._run = run
+        on = run.tape
+        ordered = sorted(on.inputs, key=lambda one: not isinstance(run.label(one[1]), int))
+        self._arguments = [run.label(cell) for _, cell, _ in ordered if isinstance(run.label(cell), int)]
+        self._captured = [(cell, home) for _, cell, home in ordered[len(self._arguments) :]]
+        self._draws = len(on.seeds)
+        self._function = _function(run, [slot for slot, _, _ in ordered])
+        self._errors = [error for _, errors in on.checks for error in errors]
+        self._written = [(run.label(cell), home) for cell, _, home in run.written]
+        self._kept = [home for _, home in run.new]
+        self._name = f"a step of {len(on.calls)} calls"
+        self._leaves = list(leaves)
+        touched = {id(cell) for cell, _, _ in run.written}
+        self._versions = [one for one in state.all_tensors() if id(cell_of(one)) in touched and not one.is_inference()]
+        old = {id(cell) for _, cell, _ in on.inputs} | touched
+        pairs = list(zip(state.parameters, run.gradients, strict=True))
+        self._gradients = pairs
+        self._same = [(one, grad) for one, grad in pairs if grad is not None and id(cell_of(grad)) in old]
+
+    def holds(self) -> bool:
+        """Whether what is not part of the key is as it was."""
+        return (
+            all(cell.home == home for cell, home in self._captured)
+            and all(one.grad is grad for one, grad in self._same)
+            and all(held() is None or held()._version == version for held, version in self._run.tape.cpu)
+        )
+
+    def __call__(self, tensors: Sequence[Tensor], cells: Sequence[Cell]) -> Any:
+        calls.count(self._name)
+        given = [cells[number].value for number in self._arguments]
+        given += [cell.array() for cell, _ in self._captured]
+        given += [seed() for _ in range(self._draws)]
+        written, left, new, failed = self._function(given)
+        if failed is not None:
+            calls.pend(failed, self._errors)
+        for (label, home), array in zip(self._written, written, strict=True):
+            cell = cells[label] if isinstance(label, int) else label
+            cell.value, cell.home = array, home
+        for (cell, _, home), array in zip(self._run.left, left, strict=True):
+            cell.value, cell.home = array, home
+        if self._versions:
+            torch.autograd.graph.increment_version(self._versions)
+        for one, grad in self._gradients:
+            if one.grad is not grad:
+                one.grad = grad
+        return self._returned(new, tensors, cells)
+
+    def _returned(self, new: Sequence[Any], tensors: Sequence[Tensor], cells: Sequence[Cell]) -> Any:
+        storages = [storage_of(Cell(array, home)) for array, home in zip(new, self._kept, strict=True)]
+        leaves = list(self._leaves)
+        for at, out in enumerate(self._run.outs):
+            if not isinstance(out, _Out):
+                continue
+            if isinstance(out.cell, int):
+                storage = storages[out.cell]
+            else:
+                (held,) = out.cell
+                if not isinstance(held, int):
+                    continue  # the very tensor that the recorded run returned
+                storage = tensors[held].untyped_storage()
+            leaf = place(out.dtype, storage, out.offset, out.size, out.stride)
+            leaf = torch._conj(leaf) if out.conj else leaf
+            leaves[at] = torch._neg_view(leaf) if out.neg else leaf
+        return pytree.tree_unflatten(leaves, self._run.nesting)
+
+
+def _function(run: _Run, order: Sequence[int]) -> Callable[..., Any]:
+    """Return the calls of a tape as one compiled function: of the inputs in this order, and the seeds."""
+    on = run.tape
+
+    def traced(given: Sequence[Any]) -> Any:
+        values: dict[int, Any] = dict(zip([*order, *on.seeds], given, strict=True))
+
+        def value(one: Any) -> Any:
+            return one.value if isinstance(one, Constant) else values[one]
+
+        for call in on.calls:
+            found = jax.tree.leaves(call.function(*[value(one) for one in call.arguments], *call.static))
+            values.update(zip(call.results, found, strict=True))
+        failed = [values[slot].reshape(-1) for slot, _ in on.checks]
+        return (
+            [value(slot) for _, slot, _ in run.written],
+            [value(slot) for _, slot, _ in run.left],
+            [value(slot) for slot, _ in run.new],
+            jnp.concatenate(failed) if failed else None,
+        )
+
+    return jax.jit(traced)
+
+
+class Step:
+    """What `compile_step` returns."""
+
+    def __init__(self, step: Callable[..., Any], state: Sequence[Any]) -> None:
+        self._step = step
+        self._state = _State(state)
+        self._plans: OrderedDict[Any, _Plan] = OrderedDict()
+        self._runs: OrderedDict[Any, tuple[_Run, int]] = OrderedDict()
+
+    @property
+    def compiled(self) -> int:
+        """How many compiled functions there are."""
+        return len(self._plans)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        reader = _Reader()
+        called = reader.key((args, kwargs)) if kwargs else reader.key(args)
+        plan = self._plans.get((called, self._state.facts()))
+        if plan is not None and plan.holds():
+            return plan(reader.tensors, reader.cells)
+        self._state.look()
+        self._state.check()
+        return self._record((called, self._state.facts()), reader.cells, args, kwargs)
+
+    def _record(self, key: Any, cells: Sequence[Cell], args: Any, kwargs: Any) -> Any:
+        before, tries = self._runs.pop(key, (None, 0))
+        run, found = _recorded(self._step, args, kwargs, self._state, cells)
+        why = "" if before is None else run.differs(before)
+        if before is None or why:
+            if tries >= TRIES:
+                raise StepError(f"this step {why}, {tries} times in a row: pass what changes as a tensor of the device")
+            self._runs[key] = (run, tries + 1)
+            _bound(self._runs)
+        else:
+            self._plans[key] = _Plan(_lasting(run, before), self._state, pytree.tree_leaves(found))
+            _bound(self._plans)
+        return found
+
+
+def _bound(table: OrderedDict[Any, Any]) -> None:
+    while len(table) > LIMIT:
+        table.popitem(last=False)
