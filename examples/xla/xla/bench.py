@@ -60,10 +60,14 @@ class Ours:
     def trainer(self, model: nn.Module, loss_of: Callable[..., Tensor], how: str) -> Callable[[Any], Any]:
         model = model.to("jax")
         optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-        forward = torch.compile(model, backend=self.backend(), dynamic=False) if how == "torch.compile" else model
+
+        def whole(*batch: Any) -> Tensor:
+            return loss_of(model, *batch)
+
+        of = torch.compile(whole, backend=self.backend(), dynamic=False) if how == "torch.compile" else whole
 
         def step(batch: Any) -> Any:
-            loss = loss_of(forward, *batch)
+            loss = of(*batch)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -214,7 +218,7 @@ def opinfo(system: Any, name: str, variant: str, samples: int) -> dict[str, str]
             want = info.op(*tree_map(lambda one: one.clone() if isinstance(one, Tensor) else one, args), **kwargs)
         except Exception:  # a sample that eager refuses says nothing
             continue
-        if any(isinstance(one, Tensor) and one.layout is not torch.strided for one in tree_flatten(want)[0]):
+        if any(isinstance(one, Tensor) and one.layout is not torch.strided for one in tree_flatten((want, args, kwargs))[0]):
             return {"forward": "skipped", "gradient": "none"}
         try:
             got = home(system.call(info.op, there(args), there(kwargs)))
