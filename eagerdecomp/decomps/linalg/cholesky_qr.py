@@ -1,12 +1,13 @@
 """Cholesky and QR factorizations, by panels of columns as LAPACK's, and what is solved or built by their factors.
 
-A column depends on all before it, so the loop over the columns of a panel is inherent: 5 calls a column for Cholesky, 37 for QR.
-Panels are applied by products, the factors by triangular systems, and the reflections of QR as one block reflection.
+A column depends on all before it, so the loop over the columns of a panel is inherent: 5 calls a column for Cholesky, 16 for QR.
+Panels are applied by products, the factors by triangular systems, and the reflections of QR as block reflections.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,13 +29,15 @@ from eagerdecomp.decomps.math.matrices import (
     joined,
     lifted,
     minus_product,
+    plus_product,
+    product,
     real_part,
-    reflection,
     single,
     solve_triangular,
     transposed,
     triangle,
     unfolded,
+    unstacked,
     whole_batch,
 )
 from eagerdecomp.eager.promotion import number_like
@@ -42,7 +45,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: Rows of a panel of Cholesky's factorization.
+#: Columns of a panel.
 PANEL = 32
 
 
@@ -171,27 +174,109 @@ def _cholesky_solve_helper(self: Tensor, A: Tensor, upper: bool) -> Tensor:
 # -- QR -----------------------------------------------------------------------------------------------------------
 
 
+class _Reflections(NamedTuple):
+    """`geqrf` of a panel, transposed as the panel is."""
+
+    upper: Tensor  #: ``[.., w, steps]``: the rows of R; below its diagonal without meaning
+    vectors: Tensor  #: ``[.., steps, m]``: zeros up to the leading 1, which is left out
+    tau: Tensor  #: ``[.., steps, 1]``
+
+
+def _panel(rest: Tensor, steps: int) -> _Reflections:
+    """Reflect the first `steps` rows of ``[.., w, m]``, the columns of a matrix, in turn: 16 calls for each of a single real one.
+
+    For a column ``c`` with the head ``a`` and ``s = sign(a) |c|`` it is ``I - v v^H / (|c|^2 + s a)`` with ``v = c + s e_1``, which
+    is LAPACK's reflection (Golub and Van Loan, Matrix Computations, section 5.1.3). The products of ``c`` with all columns give its
+    length too. A column that equals ``c`` becomes exactly zero below, since its weight is 1.
+
+    Columns of the matrix have a largest entry of about 1. One whose square leaves the normal numbers is far below rounding errors,
+    and is not reflected.
+    """
+    length = rest.size(-1)
+    least = torch.finfo(rest.dtype).tiny / torch.finfo(rest.dtype).eps
+    made = []
+    for step in range(steps):
+        column = aten.slice.Tensor(rest, -2, step, step + 1)
+        shared = product(rest, adjoint(column))
+        own = real_part(aten.slice.Tensor(shared, -2, step, step + 1))
+        size = lifted(aten.sqrt.default(own), rest)
+        head, tail = aten.split_with_sizes.default(column, [1, length - step - 1], -1)
+        opposite = aten.where.self(aten.ge.Scalar(real_part(head), 0), size, aten.neg.default(size))
+        top, below = aten.split_with_sizes.default(rest, [1, length - step - 1], -1)
+        mapped = plus_product(shared, top, opposite)
+        weight = aten.div.Tensor(mapped, aten.slice.Tensor(mapped, -2, step, step + 1))
+        weight = aten.where.self(aten.le.Scalar(own, least), number_like(weight, 0.0), weight)
+        made.append((column, head, own, opposite, top, weight))
+        if step < steps - 1:
+            rest = minus_product(below, weight, tail)
+    columns, heads, owns, opposites, tops, weights = zip(*made, strict=True)
+    # In a row of all columns that of step k, which begins with entry k, is entry k (2 length - k - 1) / 2 and what follows.
+    number = arange(0, steps, rest)
+    start = aten.mul.Tensor(number, aten.add.Scalar(aten.neg.default(number), 2 * length - 1))
+    start = aten.unsqueeze.default(aten.div.Tensor_mode(start, 2, rounding_mode="floor"), 1)
+    at = aten.reshape.default(aten.add.Tensor(start, arange(0, length, rest)), [steps * length])
+    below = aten.reshape.default(aten.index_select.default(joined(columns, -1), -1, at), [*rest.shape[:-2], steps, length])
+    below = triangle(below, upper=True, unit=False, strict=True)
+    opposite, lead = joined(opposites, -1), aten.add.Tensor(joined(heads, -1), joined(opposites, -1))
+    idle = aten.logical_not.default(aten.any.dim(below, -1, True))
+    if below.is_complex():
+        imaginary = aten.select.int(aten.view_as_real.default(joined(heads, -2)), -1, 1)
+        idle = aten.logical_and.default(idle, aten.eq.Scalar(imaginary, 0))
+    idle = aten.logical_or.default(idle, aten.le.Scalar(joined(owns, -2), least))
+    zero, upper = number_like(below, 0.0), joined(tops, -1)
+    vectors = aten.where.self(idle, zero, aten.div.Tensor(below, transposed(lead)))
+    tau = aten.where.self(idle, zero, transposed(aten.div.Tensor(lead, opposite)))
+    on_diagonal = aten.eq.Tensor(aten.unsqueeze.default(arange(0, upper.size(-2), rest), 1), number)
+    reflected = aten.sub.Tensor(upper, aten.mul.Tensor(joined(weights, -1), lead))
+    reflected = aten.where.self(on_diagonal, aten.neg.default(opposite), reflected)
+    return _Reflections(aten.where.self(transposed(idle), upper, reflected), vectors, tau)
+
+
+def _block_reflected(found: _Reflections, rest: Tensor) -> Tensor:
+    """``H^H C`` for the product `H` of a panel's reflections, with the columns of `C` as rows ``[.., k, m]``.
+
+    ``H = I - V T V^H`` (Schreiber and Van Loan, A Storage-Efficient WY Representation, 1989), where ``T = (I + D S)^-1 D`` for the
+    strict upper triangle `S` of ``V^H V`` and the diagonal `D` of `tau` (Joffrain et al., Accumulating Householder Transformations,
+    Revisited, 2006, without a division by `tau`).
+    """
+    vectors = triangle(found.vectors, upper=True, unit=True)
+    across, tau = adjoint(vectors), conjugate(found.tau)
+    system = aten.mul.Tensor(tau, product(vectors, across))
+    inverse = inverse_triangular(whole_batch(system), upper=True, unit=True, refine=False)
+    inverse = aten.squeeze.dim(inverse, 0) if system.dim() == 2 else inverse
+    weights = aten.mul.Tensor(product(product(rest, across), inverse), transposed(tau))
+    return minus_product(rest, weights, vectors)
+
+
 def _reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`geqrf` of ``[Q, m, n]``: R (its rows below zeros where they start), the vectors below the diagonal, and ``tau [Q, k]``."""
+    """`geqrf` of ``[Q, m, n]``: R (its rows below zeros where they start), the vectors below the diagonal, and ``tau [Q, k]``.
+
+    By panels (Golub and Van Loan, Matrix Computations, section 5.2.3): what is to the right of one is reflected by products. Each
+    column is divided by its largest entry, and those of R are multiplied by it: reflections are of directions alone.
+    """
     rows, columns = matrix.shape[1:]
+    steps = min(rows, columns)
+    top = aten.amax.default(aten.abs.default(matrix), [1], True)
+    top = aten.where.self(aten.eq.Scalar(top, 0), number_like(top, 1.0), top)
+    rest = single(transposed(divided(matrix, top)))
     upper, lower, taus = [], [], []
-    rest = matrix
-    for step in range(min(rows, columns)):
-        left = columns - step
-        column, others = (rest, None) if left == 1 else aten.split_with_sizes.default(rest, [1, left - 1], 2)
-        beta, vector, tau = reflection(column)
-        taus.append(tau)
-        lower.append(aten.constant_pad_nd.default(vector, [0, 0, step + 1, 0]))
-        row = beta
+    for start in range(0, steps, PANEL):
+        width = min(PANEL, steps - start)
+        others = None
+        if start + width < steps:  # the last panel takes along what is to its right
+            rest, others = aten.split_with_sizes.default(rest, [width, columns - start - width], -2)
+        found = _panel(rest, width)
+        parts = [found.upper]
         if others is not None:
-            top, below = aten.split_with_sizes.default(others, [1, rows - step - 1], 1)
-            shared = aten.add.Tensor(top, aten.bmm.default(adjoint(vector), below))
-            shared = aten.mul.Tensor(conjugate(tau), shared)
-            rest = aten.sub.Tensor(below, aten.mul.Tensor(vector, shared))
-            row = aten.cat.default([beta, aten.sub.Tensor(top, shared)], 2)
-        upper.append(aten.constant_pad_nd.default(row, [step, 0]) if step else row)
-    factor = aten.cat.default(upper, 1)
-    return factor, aten.cat.default(lower, 2), aten.squeeze.dim(aten.cat.default(taus, 1), 2)
+            right, rest = aten.split_with_sizes.default(_block_reflected(found, others), [width, rows - start - width], -1)
+            parts.append(right)
+        block = joined(parts, -2)
+        upper.append(aten.constant_pad_nd.default(block, [0, 0, start, 0]) if start else block)
+        lower.append(aten.constant_pad_nd.default(found.vectors, [start, 0]) if start else found.vectors)
+        taus.append(found.tau)
+    factor = triangle(transposed(whole_batch(joined(upper, -1))), upper=True, unit=False)
+    factor = aten.mul.Tensor(factor, lifted(top, factor))
+    return factor, transposed(whole_batch(joined(lower, -2))), aten.squeeze.dim(whole_batch(joined(taus, -2)), 2)
 
 
 def _empty_reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -211,18 +296,33 @@ def _factors(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _applied(lower: Tensor, tau: Tensor, right: Tensor, *, turned: bool = False) -> Tensor:
     """``H1 H2 .. Hk right``, or with `turned` its adjoint, from the vectors ``[Q, m, k]`` (below the diagonal) and ``tau [Q, k]``.
 
-    The product of reflections is ``I - V W``, where row i of `W` is ``tau_i (v_i right - sum over j > i of (v_i v_j) W_j)``: one
-    triangular system with a unit diagonal in place of a loop. A reflection with `tau` 0 is none: its vector is zeroed.
+    `PANEL` reflections at once are ``I - V T V^H``, or ``I - V T^H V^H`` (see `_block_reflected`); the `T` of all blocks are made
+    together. A reflection with `tau` 0 is none: its vector is zeroed.
     """
-    if tau.size(1) == 0 or right.numel() == 0:
+    count, rows, steps = lower.shape
+    if steps == 0 or right.numel() == 0:
         return aten.clone.default(right)  # type: ignore[no-any-return]
+    width = min(steps, PANEL)
+    blocks = -(-steps // width)
+    spare = blocks * width - steps
     still = aten.unsqueeze.default(aten.eq.Scalar(tau, 0), 1)
     vectors = aten.where.self(still, number_like(lower, 0.0), triangle(lower, upper=False, unit=True))
+    if spare:
+        vectors, tau = aten.constant_pad_nd.default(vectors, [0, spare]), aten.constant_pad_nd.default(tau, [0, spare])
+    tiles = aten.permute.default(aten.reshape.default(vectors, [count, rows, blocks, width]), [2, 0, 1, 3])
+    vectors = aten.reshape.default(tiles, [blocks * count, rows, width])
     across = adjoint(vectors)
-    scale = adjoint(aten.unsqueeze.default(tau, 1)) if turned else aten.unsqueeze.default(tau, 2)
-    system = aten.mul.Tensor(scale, aten.bmm.default(across, vectors))
-    weights = solve_triangular(system, aten.mul.Tensor(scale, aten.bmm.default(across, right)), upper=not turned, unit=True)
-    return aten.sub.Tensor(right, aten.bmm.default(vectors, weights))  # type: ignore[no-any-return]
+    scale = aten.permute.default(aten.reshape.default(tau, [count, blocks, 1, width]), [1, 0, 2, 3])
+    scale = aten.reshape.default(scale, [blocks * count, 1, width])
+    scale = conjugate(scale) if turned else scale
+    system = aten.mul.Tensor(transposed(scale), aten.bmm.default(across, vectors))
+    inverse = inverse_triangular(system, upper=not turned, unit=True, refine=False)
+    found = single(right)
+    weighted = unstacked(aten.bmm.default(vectors, aten.mul.Tensor(inverse, scale)), found)
+    pairs = list(zip(weighted, unstacked(across, found), strict=True))
+    for mine, theirs in pairs if turned else reversed(pairs):
+        found = minus_product(found, mine, product(theirs, found))
+    return whole_batch(found)
 
 
 def _columns_of_identity(matrix: Tensor, columns: int) -> Tensor:

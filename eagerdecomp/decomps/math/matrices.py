@@ -33,6 +33,7 @@ __all__ = [
     "joined",
     "lifted",
     "minus_product",
+    "plus_product",
     "product",
     "real_part",
     "reflection",
@@ -41,6 +42,7 @@ __all__ = [
     "transposed",
     "triangle",
     "unfolded",
+    "unstacked",
     "whole_batch",
 ]
 
@@ -157,6 +159,14 @@ def minus_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return aten.sub.Tensor(x, aten.mul.Tensor(a, b) if outer else aten.bmm.default(a, b))  # type: ignore[no-any-return]
 
 
+def plus_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """``x + a b`` of matrices or of batches."""
+    if x.dim() == 2:
+        return aten.addmm.default(x, a, b)  # type: ignore[no-any-return]
+    outer = a.size(-1) == 1
+    return aten.add.Tensor(x, aten.mul.Tensor(a, b) if outer else aten.bmm.default(a, b))  # type: ignore[no-any-return]
+
+
 def _inverted(blocks: Tensor) -> Tensor:
     """The inverses of triangular ``[P, s, s]``, from the diagonal on by blocks of twice the size.
 
@@ -260,7 +270,7 @@ def _by_blocks(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool) -> Ten
     if size % leaf:
         blocks[-1] = cut(cut(matrix, -2, size - leaf, size), -1, size - leaf, size)
     stack = triangle(aten.cat.default(blocks) if matrix.dim() == 3 else _stacked(blocks), upper=upper, unit=unit)
-    pairs = list(zip(_unstacked(stack, matrix), _unstacked(_inverted(stack), matrix), strict=True))
+    pairs = list(zip(unstacked(stack, matrix), unstacked(_inverted(stack), matrix), strict=True))
     found: dict[int, Tensor] = {}
     rest = right
     for number in reversed(range(len(starts))) if upper else range(len(starts)):
@@ -276,11 +286,7 @@ def _by_blocks(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool) -> Ten
             here, rest = (parts[1], parts[0]) if upper else (parts[0], parts[1])
         guess = product(inverse, here)
         missed = minus_product(here, block, guess)
-        found[number] = (
-            aten.addmm.default(guess, inverse, missed)
-            if guess.dim() == 2
-            else aten.add.Tensor(guess, aten.bmm.default(inverse, missed))
-        )
+        found[number] = plus_product(guess, inverse, missed)
         if 0 not in lengths:
             beside = cut(columns[number], -2, *((0, start) if upper else (end, size)))
             rest = minus_product(rest, beside, found[number])
@@ -294,12 +300,12 @@ def _stacked(blocks: Sequence[Tensor]) -> Tensor:
     return aten.reshape.default(aten.cat.default(list(blocks)), [len(blocks), size, size])  # type: ignore[no-any-return]
 
 
-def _unstacked(stack: Tensor, matrix: Tensor) -> Sequence[Tensor]:
-    """The blocks of `stack`, each of the rank of `matrix`."""
-    size = stack.size(-1)
+def unstacked(stack: Tensor, matrix: Tensor) -> Sequence[Tensor]:
+    """The blocks of `stack`, each of the rank of `matrix`: those of a batch follow each other."""
     if matrix.dim() == 2:
-        flat = aten.reshape.default(stack, [-1, size])
-        return aten.split_with_sizes.default(flat, [size] * stack.size(0), 0)  # type: ignore[no-any-return]
+        rows = stack.size(-2)
+        flat = aten.reshape.default(stack, [-1, stack.size(-1)])
+        return aten.split_with_sizes.default(flat, [rows] * stack.size(0), 0)  # type: ignore[no-any-return]
     batch = matrix.size(0)
     return aten.split_with_sizes.default(stack, [batch] * (stack.size(0) // batch))  # type: ignore[no-any-return]
 

@@ -128,8 +128,39 @@ def test_qr_is_orthogonal_and_a_factorization(dtype: torch.dtype) -> None:
     assert torch.linalg.matrix_norm(unitary @ upper - matrix, 1) < 30 * 40 * eps * torch.linalg.matrix_norm(matrix, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(5, 3), (2, 4, 4), (0, 3, 2), (3, 0)])
+@pytest.mark.parametrize("shape", [(70, 70), (2, 45, 70), (70, 45)])
+def test_qr_by_panels(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """More columns than a panel has, some of zeros beyond their head or throughout."""
+    matrix = rand(*shape, dtype=dtype)
+    matrix[..., 1:, 0] = 0
+    matrix[..., 40] = 0
+    check(aten.geqrf.default, matrix)
+    check(aten.linalg_qr.default, matrix, "complete")
+
+
+@pytest.mark.parametrize("size", [10, 70])
+def test_qr_of_columns_of_every_size(size: int) -> None:
+    """Squares of the columns, and of what their projections leave, are far beyond the range."""
+    scale = torch.logspace(-300, 300, size, dtype=torch.float64)
+    matrix = rand(size, size) * scale
+    matrix[2:, 5] = 1e-200 * matrix[:1, 5]
+    unitary, upper = on_core(lambda: torch.linalg.qr(matrix))
+    assert (unitary.mT @ unitary - torch.eye(size)).abs().max() < 1e-13
+    lengths = (matrix / scale).norm(dim=0)
+    assert ((unitary @ (upper / scale) - matrix / scale).norm(dim=0) < 1e-13 * lengths).all()
+
+
+def test_a_repeated_column_leaves_nothing() -> None:
+    """`gels`, which refuses matrices that are not of full rank, looks for zeros on the diagonal."""
+    column = rand(9, 1)
+    upper = on_core(lambda: torch.linalg.qr(torch.cat([rand(9, 2), column, column, -4 * column], 1)))[1]
+    assert (upper.diagonal()[3:] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(5, 3), (2, 4, 4), (0, 3, 2), (3, 0), (2, 40, 40), (50, 35)])
 def test_products_of_reflections(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     factors, tau = aten.geqrf(rand(*shape, dtype=dtype))
     check(aten.linalg_householder_product.default, factors, tau)
@@ -185,9 +216,10 @@ def test_gradients(dtype: torch.dtype, run: Callable[[Tensor], Tensor]) -> None:
 
 @pytest.mark.full
 def test_kernel_calls() -> None:
-    """A column costs 5 calls of Cholesky's factorization, whose panels add few, and up to 40 of QR."""
+    """A column costs 5 calls of Cholesky's factorization and 16 of QR's, whose panels add few."""
     larger = definite(128, 128)
     assert kernel_calls(lambda: torch.linalg.cholesky_ex(larger)) <= 6 * 128
+    assert kernel_calls(lambda: torch.linalg.qr(larger)) <= 20 * 128
     eight, nine = definite(8, 8), definite(9, 9)
-    for op, each in ((aten.linalg_cholesky_ex.default, 5), (aten.geqrf.default, 40)):
+    for op, each in ((aten.linalg_cholesky_ex.default, 5), (aten.geqrf.default, 16)):
         assert kernel_calls(lambda: op(nine)) - kernel_calls(lambda: op(eight)) <= each  # noqa: B023 - called at once
