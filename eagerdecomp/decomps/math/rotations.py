@@ -1,4 +1,4 @@
-"""Columns made orthogonal by simultaneous rotations: the loop that eigenvalues and singular values share.
+"""Hermitian matrices made diagonal by simultaneous rotations: the loop that eigenvalues and singular values share.
 
 Jacobi's method rotates pairs of columns one after the other. Here a step takes the angles of *all* pairs from the same matrix, as a
 skew-Hermitian ``X``, and turns all columns by ``exp(X)``, which is made of a few matrix products. An angle is Jacobi's,
@@ -46,25 +46,23 @@ _ODD = (math.sqrt(5) - 1) / 8
 _EVEN = _ODD - 1 / 8
 _LAST = (_EVEN - _ODD**2) / 2
 
-#: From this step on the basis is made orthonormal in each; before, after short ones.
-_APART = 7
+#: The basis is made orthonormal once in so many steps, and in each that is short.
+_APART = 8
 
 #: The steps after which what counts as noise doubles with each, so that the loop ends.
 _STEPS = 200
 
 
-def diagonalized(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return the unitary ``V [Q, n, n]``, ``matrix @ V``, and the real diagonal of ``V^H matrix V``, diagonal but for rounding.
+def diagonalized(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return a unitary ``V [Q, n, n]`` and the real diagonal of ``V^H matrix V``, which is diagonal but for rounding.
 
-    With `gram` the matrix is ``[Q, m, n]``, and ``(matrix V)^H (matrix V)`` is diagonal: ``matrix V`` has orthogonal columns.
-    Without it `matrix` is Hermitian. Its largest entry is about 1. Return None where there are numbers that are not finite.
+    The matrix is Hermitian, with entries far from the ends of the range. Return None where there are numbers that are not finite.
     """
     eps = torch.finfo(matrix.dtype).eps
     unit, tie, off = _masks(matrix.size(2), matrix)
-    noise = _noise_of(matrix, gram)
+    noise = _noise_of(matrix, False)
     zero = number_like(unit, 0.0)
-    basis, image = unit, matrix
-    work = aten.bmm.default(adjoint(image), image) if gram else matrix
+    basis, work = unit, matrix
     length, last, stalls, step, late, clean = math.inf, math.inf, 0, 0, False, True
     while True:
         diagonal = real_part(aten.diagonal.default(work, 0, 1, 2))
@@ -73,7 +71,7 @@ def diagonalized(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor] | 
         sizes = aten.abs.default(both)
         angles = _angles(both, aten.add.Tensor(aten.sub.Tensor(row, column), tie), sizes)
         short = length <= _SHORT
-        coupling, least = _threshold(noise, sizes, row, column, short) if late else (sizes, noise.floor)
+        coupling, least = _threshold(noise, sizes, row, column) if late else (sizes, noise.floor)
         if not short and step > 1:
             most = aten.amax.default(aten.mul.Tensor(coupling, off), [1, 2], True)
             least = aten.maximum.default(least, aten.mul.Scalar(most, _WAITS))
@@ -88,23 +86,26 @@ def diagonalized(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor] | 
             turn = aten.where.self(aten.lt.Scalar(aten.abs.default(angles), 4 * eps**0.5), angles, zero)
             rotation = _short(turn, unit, aten.bmm.default(turn, turn))
         basis = aten.bmm.default(basis, rotation) if step else rotation
-        clean = short or step >= _APART
+        clean = short or step % _APART == _APART - 1
         if clean:
             basis = _orthonormal(basis, unit)
         image = aten.bmm.default(matrix, basis)
         if settled:
-            return basis, image, _quotients(basis, image, gram)
-        work = aten.bmm.default(adjoint(image if gram else basis), image)
+            return basis, _quotients(basis, image, False)
+        work = aten.bmm.default(adjoint(basis), image)
         late = late or length <= _SHORT
         last, step = length, step + 1
         if step > _STEPS:
-            noise = _Noise(gram, aten.mul.Scalar(noise.floor, 2), aten.mul.Scalar(noise.mean, 2), noise.lost)
+            noise = _Noise(False, aten.mul.Scalar(noise.floor, 2), aten.mul.Scalar(noise.mean, 2), noise.lost)
 
 
 def diagonalized_blindly(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what `diagonalized` does without reading data: by as many steps as matrices took on which the loop is slow.
+    """Return ``V``, ``matrix @ V`` and the diagonal of ``V^H matrix V`` by a fixed number of steps, which reads no data.
 
-    Matrices that are not finite have results that are NaN.
+    There are as many as it took for matrices on which the loop is slow.
+
+    With `gram` the matrix is ``[Q, m, n]``, and it is ``(matrix V)^H (matrix V)`` that is diagonal: ``matrix V`` has orthogonal
+    columns. Results of matrices that are not finite are NaN.
     """
     size, eps = matrix.size(2), torch.finfo(matrix.dtype).eps
     unit, tie, off = _masks(size, matrix)
@@ -119,7 +120,7 @@ def diagonalized_blindly(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Te
         both = aten.add.Tensor(work, adjoint(work))
         sizes = aten.abs.default(both)
         angles = _angles(both, aten.add.Tensor(aten.sub.Tensor(row, column), tie), sizes)
-        coupling, least = _threshold(noise, sizes, row, column, False)
+        coupling, least = _threshold(noise, sizes, row, column)
         if left > 4:
             most = aten.amax.default(aten.mul.Tensor(coupling, off), [1, 2], True)
             least = aten.maximum.default(least, aten.mul.Scalar(most, _WAITS))
@@ -159,7 +160,7 @@ def _noise_of(matrix: Tensor, gram: bool) -> _Noise:
     return _Noise(gram, floor, mean, aten.mul.Scalar(total, 16 * eps**2))
 
 
-def _threshold(noise: _Noise, sizes: Tensor, row: Tensor, column: Tensor, short: bool) -> tuple[Tensor, Tensor]:
+def _threshold(noise: _Noise, sizes: Tensor, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
     """The couplings and a bound of the rounding errors of each, by the values that it couples.
 
     With a Gram matrix the couplings that are compared with each other are divided by the longer column.
@@ -168,8 +169,6 @@ def _threshold(noise: _Noise, sizes: Tensor, row: Tensor, column: Tensor, short:
     if not noise.gram:
         return sizes, aten.add.Tensor(noise.mean, aten.abs.default(scale), alpha=2 * eps)
     root = aten.sqrt.default(aten.add.Tensor(scale, noise.lost))
-    if short:
-        return sizes, aten.add.Tensor(aten.mul.Tensor(root, noise.mean), scale, alpha=2 * eps)
     divisor = aten.clamp.default(root, torch.finfo(root.dtype).tiny)
     return aten.div.Tensor(sizes, divisor), aten.add.Tensor(noise.mean, root, alpha=2 * eps)
 

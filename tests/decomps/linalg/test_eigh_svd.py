@@ -265,7 +265,7 @@ def test_kernel_calls(size: int, limit: int, dtype: torch.dtype) -> None:
     """Some 30 calls a step, and the steps grow like the logarithm of the size."""
     matrix = rand(size, size, dtype=dtype)
     assert kernel_calls(lambda: eigh(matrix)) <= limit
-    assert kernel_calls(lambda: svd(matrix)) <= 1.05 * limit
+    assert kernel_calls(lambda: svd(matrix)) <= 1.1 * limit
 
 
 def of_values(values: Tensor) -> Tensor:
