@@ -94,7 +94,7 @@ def test_a_script_with_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["run", "--backend", "json:nope", "SCRIPT"], "json:nope: json has no nope; it has JSONDecodeError"),
+        (["run", "--backend", "json:nope", "SCRIPT"], "json:nope: json has no nope. It has JSONDecodeError"),
         (["run", "no_such.py"], "no_such.py"),
         (["run", "-m", "no_such_module"], "no_such_module"),
         (["run"], "no script is named"),
@@ -106,7 +106,7 @@ def test_a_script_with_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path
         (["run", "--keep", "aten.linaer", "SCRIPT"], "Did you mean aten.linear"),
         (["run", "--json", "no/such/folder/x.json", "SCRIPT"], "cannot write this file"),
         (["opset", "cores"], "core, prims, infra"),
-        (["run", "--backend", "no_such_module:backend", "SCRIPT"], "cannot be imported"),
+        (["run", "--backend", "no_such_module:backend", "SCRIPT"], "cannot import no_such_module"),
         (["run", "--ops", "math:pi", "SCRIPT"], "expected an eagerdecomp.Backend or OpSet, found 3.14"),
     ],
 )
