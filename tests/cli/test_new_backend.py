@@ -252,9 +252,9 @@ def test_it_goes_to_a_folder_of_its_name_unless_given_one(tmp_path: Path, monkey
         ("", "letters, digits and _"),
         ("class", "no keyword"),
         ("x" * 25, "longer than 24"),
-        ("tests", "something else"),
-        ("json", "something else"),
-        ("torch", "there is a module 'torch' already"),
+        ("tests", "is taken by"),
+        ("json", "is taken by"),
+        ("torch", "a module 'torch' is installed already"),
     ],
 )
 def test_a_name_that_no_package_can_have_is_refused_in_a_line(
@@ -263,7 +263,7 @@ def test_a_name_that_no_package_can_have_is_refused_in_a_line(
     assert main(["new-backend", name, "--dir", str(tmp_path / "there"), "--json", str(tmp_path / "x.json")]) == 2
     err = capsys.readouterr().err
     assert words in err
-    assert len(err.splitlines()) == 1
+    assert err.splitlines()[1:] == ["  see more: eagerdecomp new-backend --help"]
     assert written(tmp_path) == []
 
 
@@ -274,19 +274,19 @@ def test_a_name_that_no_package_can_have_is_refused_in_a_line(
         ("cpu", "torch has a device 'cpu' already"),
         ("privateuseone", "torch has a device 'privateuseone' already"),
         ("mkldnn", "torch has a device 'mkldnn' already"),
-        ("Toy", "small letters and _"),
-        ("toy2", "small letters and _"),
-        ("a b", "small letters and _"),
-        ("toy:0", "small letters and _"),
-        ("_toy", "small letters and _"),
-        ("toy\n", "small letters and _"),
-        ("", "small letters and _"),
+        ("Toy", "lowercase letters"),
+        ("toy2", "lowercase letters"),
+        ("a b", "lowercase letters"),
+        ("toy:0", "lowercase letters"),
+        ("_toy", "lowercase letters"),
+        ("toy\n", "lowercase letters"),
+        ("", "lowercase letters"),
         ("import", "no keyword"),
         ("x" * 25, "longer than 24"),
-        ("nn", "torch has a torch.nn already"),
-        ("requires_grad", "torch has a Tensor.requires_grad already"),
-        ("leaf", "torch has a Tensor.is_leaf already"),
-        ("train", "torch has a Module.train already"),
+        ("nn", "torch.nn exists already"),
+        ("requires_grad", "Tensor.requires_grad exists already"),
+        ("leaf", "Tensor.is_leaf exists already"),
+        ("train", "Module.train exists already"),
     ],
 )
 def test_a_name_that_no_device_can_have_is_refused_in_a_line(
@@ -295,7 +295,7 @@ def test_a_name_that_no_device_can_have_is_refused_in_a_line(
     assert main(["new-backend", "mine", "--device", device, "--dir", str(tmp_path / "there")]) == 2
     err = capsys.readouterr().err
     assert words in err
-    assert len(err.splitlines()) == 1
+    assert err.splitlines()[1:] == ["  see more: eagerdecomp new-backend --help"]
     assert written(tmp_path) == []
 
 
@@ -305,7 +305,7 @@ def test_what_is_in_the_project_s_place_stays(tmp_path: Path, capsys: pytest.Cap
         assert main(["new-backend", "mine", "--dir", str(folder)]) == 2
         err = capsys.readouterr().err
         assert str(folder) in err
-        assert len(err.splitlines()) == 1
+        assert err.splitlines()[1:] == ["  see more: eagerdecomp new-backend --help"]
     assert written(tmp_path) == ["notes.txt"]
 
 

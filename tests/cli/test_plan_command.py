@@ -81,8 +81,8 @@ def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
         (["--ops", "nosuch"], "no op set and no file has this name"),
         (["--match", "aten.sillu"], "Did you mean silu"),
         (["--match", "("], "--match ("),
-        (["--model", "planned_nets"], "write module:name"),
-        (["--model", "no_such_module:mlp"], "cannot be imported"),
+        (["--model", "planned_nets"], "expected a module and a name in it"),
+        (["--model", "no_such_module:mlp"], "cannot import no_such_module"),
         (["--model", "planned_nets:mlpp"], "Did you mean mlp?"),
         (["--model", "planned_nets:size"], "expected a function"),
         (
@@ -93,7 +93,7 @@ def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
         (["--model", "unreadable_nets:net"], "raises SyntaxError: invalid syntax (unreadable_nets.py:2)"),
         (["--compare", "few.txt"], "not a plan"),
         (["--compare", "nosuch.json"], "cannot read this file"),
-        (["--require", "no-worse"], "needs --compare"),
+        (["--require", "no-worse"], "with --compare OLD.json"),
         (["--json", "no/such/folder.json"], "cannot write this file"),
     ],
 )

@@ -196,7 +196,7 @@ def test_a_file_that_cannot_be_written_is_reported_before_the_run(
         said = capfd.readouterr()
         assert said.out == ""
         assert said.err.startswith(f"eagerdecomp run: {option} ")
-        assert said.err.count("\n") == 1
+        assert said.err.count("\n") == 2
 
 
 def test_a_trace_alone_can_be_asked_for(script: Path, tmp_path: Path) -> None:
