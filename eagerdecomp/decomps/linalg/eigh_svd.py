@@ -35,12 +35,15 @@ from eagerdecomp.decomps.math.matrices import (
     unfolded,
 )
 from eagerdecomp.decomps.math.polar import unitary_factor
-from eagerdecomp.decomps.math.rotations import diagonalized, diagonalized_blindly
+from eagerdecomp.decomps.math.rotations import diagonalized, diagonalized_blindly, logarithm_of
 from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
+
+#: Columns up to which the rotations are too few for a look at how sizes are spread.
+_FEW = 24
 
 
 def _scaled(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,7 +164,10 @@ def _by_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         polar = unitary_factor(work)
     assert polar is not None
     half = aten.bmm.default(adjoint(polar), work)
-    found = diagonalized(aten.add.Tensor(half, adjoint(half)))
+    half = aten.add.Tensor(half, adjoint(half))
+    logarithm = logarithm_of(half) if half.size(2) > _FEW else None
+    first = None if logarithm is None else diagonalized(logarithm)
+    found = diagonalized(half, None if first is None else first[0])
     assert found is not None
     unitary, values, basis = _corrected(aten.bmm.default(polar, found[0]), work, found[0])
     values, order = aten.sort.default(aten.mul.Tensor(aten.clamp.default(values, 0), scale), 1, True)

@@ -11,6 +11,9 @@ scales.
 Rounding does not add up over the steps: the rotated matrix is computed from the given one, and the basis is made orthonormal again
 and again (Bjorck and Bowie, "An iterative algorithm for computing the best estimate of an orthogonal matrix", SIAM J. Numer. Anal.
 8, 1971). The number of steps is read from the data.
+
+Where eigenvalues are of many sizes, the steps for one size follow those for a larger one. A function of the matrix that grows like
+the logarithm has the same eigenvectors, and its eigenvalues are of one size (`logarithm_of`): the rotations of that come first.
 """
 
 from __future__ import annotations
@@ -21,10 +24,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.matrices import adjoint, arange, conjugate, lifted, real_part
+from eagerdecomp.decomps.math.matrices import adjoint, arange, conjugate, eye, lifted, real_part
 from eagerdecomp.eager.promotion import number_like
 
-__all__ = ["diagonalized", "diagonalized_blindly"]
+__all__ = ["diagonalized", "diagonalized_blindly", "logarithm_of"]
 
 aten = torch.ops.aten
 
@@ -46,23 +49,53 @@ _ODD = (math.sqrt(5) - 1) / 8
 _EVEN = _ODD - 1 / 8
 _LAST = (_EVEN - _ODD**2) / 2
 
-#: The basis is made orthonormal once in so many steps, and in each that is short.
-_APART = 8
+#: From this step on the basis is made orthonormal in each; before, after short ones.
+_APART = 7
+
+#: The share of eigenvalues of other sizes from which on their logarithms are rotated first.
+_SPREAD = 0.15
 
 #: The steps after which what counts as noise doubles with each, so that the loop ends.
 _STEPS = 200
 
 
-def diagonalized(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
+def logarithm_of(matrix: Tensor) -> Tensor | None:
+    """Return a function of positive semidefinite matrices that grows like the logarithm of the base 4, or None where few
+    eigenvalues need it: fewer than `_SPREAD` of them lie between ``2 ** -8`` and ``2 ** -20`` of the largest.
+
+    It is ``sum of 1 - (1 - x) ** (4 ** k)``, whose terms are near 1 from ``x = 4 ** -k`` on, and near 0 below.
+    """
+    size, levels = matrix.size(2), math.ceil(-math.log2(torch.finfo(matrix.dtype).eps) / 2)
+    sizes = aten.abs.default(aten.bmm.default(matrix, matrix))
+    bound = aten.sqrt.default(aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(sizes, sizes), [1, 2], True)))
+    bound = lifted(aten.clamp.default(bound, torch.finfo(bound.dtype).tiny), matrix)
+    unit = eye(size, matrix)
+    power = aten.sub.Tensor(unit, aten.div.Tensor(matrix, bound))
+    found, smaller = power, None
+    for level in range(1, levels):
+        for _ in range(2):
+            power = aten.bmm.default(power, power)
+        found = aten.add.Tensor(found, power)
+        if level in (4, 10):
+            share = aten.sum.dim_IntList(real_part(aten.diagonal.default(power, 0, 1, 2)), [1])
+            between = share if smaller is None else aten.sub.Tensor(smaller, share)
+            if not aten._local_scalar_dense.default(aten.amax.default(between)) > _SPREAD * size:
+                return None
+            smaller = share
+    return aten.sub.Tensor(aten.mul.Scalar(unit, levels), found)  # type: ignore[no-any-return]
+
+
+def diagonalized(matrix: Tensor, basis: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
     """Return a unitary ``V [Q, n, n]`` and the real diagonal of ``V^H matrix V``, which is diagonal but for rounding.
 
-    The matrix is Hermitian, with entries far from the ends of the range. Return None where there are numbers that are not finite.
+    The matrix is Hermitian, with entries far from the ends of the range. The rotations begin with a unitary `basis`, if given.
+    Return None where there are numbers that are not finite.
     """
     eps = torch.finfo(matrix.dtype).eps
     unit, tie, off = _masks(matrix.size(2), matrix)
     noise = _noise_of(matrix, False)
     zero = number_like(unit, 0.0)
-    basis, work = unit, matrix
+    work = matrix if basis is None else aten.bmm.default(adjoint(basis), aten.bmm.default(matrix, basis))
     length, last, stalls, step, late, clean = math.inf, math.inf, 0, 0, False, True
     while True:
         diagonal = real_part(aten.diagonal.default(work, 0, 1, 2))
@@ -85,8 +118,8 @@ def diagonalized(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
         if settled and done:  # small angles count, be they rounding errors or not
             turn = aten.where.self(aten.lt.Scalar(aten.abs.default(angles), 4 * eps**0.5), angles, zero)
             rotation = _short(turn, unit, aten.bmm.default(turn, turn))
-        basis = aten.bmm.default(basis, rotation) if step else rotation
-        clean = short or step % _APART == _APART - 1
+        basis = rotation if basis is None else aten.bmm.default(basis, rotation)
+        clean = short or step >= _APART
         if clean:
             basis = _orthonormal(basis, unit)
         image = aten.bmm.default(matrix, basis)

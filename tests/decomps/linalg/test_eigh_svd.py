@@ -289,6 +289,13 @@ SPECTRA: dict[str, Callable[[int], Tensor]] = {
 }
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["ill-conditioned", "graded", "of low rank", "Hilbert's"])
+def test_kernel_calls_where_values_are_of_many_sizes(kind: str) -> None:
+    matrix = SPECTRA[kind](128).float()
+    assert kernel_calls(lambda: svd(matrix)) <= 1500
+
+
 def errors(matrix: Tensor, values: Tensor, *factors: Tensor) -> tuple[float, float, float]:
     """Errors of values against float64, of the product of the factors, and of their orthogonality, in units of the last place."""
     wide = torch.complex128 if matrix.is_complex() else torch.float64
@@ -302,7 +309,7 @@ def errors(matrix: Tensor, values: Tensor, *factors: Tensor) -> tuple[float, flo
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
 @pytest.mark.parametrize("size", [3, 24, 65])
 @pytest.mark.parametrize("kind", SPECTRA)
 def test_errors_are_within_four_times_lapacks(kind: str, size: int, dtype: torch.dtype) -> None:

@@ -29,6 +29,21 @@ def test_what_is_rotated_is_diagonal(size: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(work, torch.diag_embed(values).to(dtype), atol=near * work.abs().max().item(), rtol=0)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_logarithm_has_the_same_eigenvectors_and_orders_them_alike(dtype: torch.dtype) -> None:
+    basis = torch.linalg.qr(rand(30, 30, dtype=dtype))[0]
+    values = torch.logspace(0, -4, 30, dtype=dtype.to_real())
+    matrix = (basis * values) @ basis.mH
+    found = rotations.logarithm_of(matrix.unsqueeze(0))
+    assert found is not None
+    near = 100 * torch.finfo(dtype).eps
+    torch.testing.assert_close(found[0] @ matrix, matrix @ found[0], atol=near, rtol=0)
+    logarithms = (basis.mH @ found[0] @ basis).diagonal().real
+    slopes = logarithms.diff() / values.log().diff() * torch.tensor(4.0).log()
+    torch.testing.assert_close(slopes, torch.ones_like(slopes), atol=0.6, rtol=0)
+    assert rotations.logarithm_of(torch.eye(30, dtype=dtype).unsqueeze(0)) is None
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("gram", [False, True])
