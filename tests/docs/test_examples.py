@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: What an example depends on beside this library.
-NEEDS = {"xla": "jax"}
+NEEDS = {"ort": "onnxruntime", "xla": "jax"}
 WITH_TESTS = sorted(path.parent.name for path in (ROOT / "examples").glob("*/tests"))
 
 
