@@ -96,6 +96,13 @@ def _erfinv_tail(inverse: Any) -> Any:
     return r + ndtri(mp.exp(-r * r) / 2) / mp.sqrt(2) - mp.mpf(5) / 16
 
 
+def _erfinv_short(logarithm: Any) -> Any:
+    """What it is over `y`, of ``log(1 - y^2)``."""
+    left = mp.exp(logarithm)
+    y = mp.sqrt(-mp.expm1(logarithm))
+    return -ndtri(left / (1 + y) / 2) / mp.sqrt(2) / y if y > mp.mpf("1e-25") else mp.sqrt(mp.pi) / 2
+
+
 def _scaled(bessel: Callable[[int, Any], Any], order: int, sign: int) -> Callable[[Any], Any]:
     """``sqrt(x) e^(sign x)`` times a modified Bessel function, of ``1 / x``."""
 
@@ -254,6 +261,7 @@ FITS: dict[str, Fit] = {
     "ERFCX": Fit(_erfcx, 0, 0.6667, 12, 12),
     "ERFINV_MIDDLE": Fit(_erfinv_middle, 0, 0.5625, 8, 8),
     "ERFINV_TAIL": Fit(_erfinv_tail, 1 / 6.2, 0.8495, 11, 11),
+    "ERFINV_SHORT": Fit(_erfinv_short, -16, 0, 8, 7),
     "NDTRI_MIDDLE": Fit(_ndtri_middle, 0, 0.180625, 8, 8),
     "NDTRI_TAIL": Fit(_ndtri_tail, 1 / 38.7, 0.4395, 12, 12),
     "I0_SMALL": Fit(_in_square(lambda x: mp.besseli(0, x), 0), 0, 64, 15, 0),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["TensorExpr", "choose", "digamma", "polynomial", "ratio", "steps"]
+__all__ = ["TensorExpr", "choose", "digamma", "in_pairs", "polynomial", "ratio", "steps"]
 
 aten = torch.ops.aten
 
@@ -152,6 +153,32 @@ def ratio(x: TensorExpr, coefficients: tuple[Sequence[float], Sequence[float]]) 
     """One polynomial over another, the denominator's constant term being 1; of a denominator of that alone, the numerator."""
     above, below = coefficients
     return polynomial(x, above) / polynomial(x, below) if len(below) > 1 else polynomial(x, above)
+
+
+def in_pairs(x: TensorExpr, *polynomials: Sequence[float]) -> list[TensorExpr]:
+    """Evaluate polynomials by Estrin's scheme, the constant terms first. A third less kernels than by Horner's rule: ``a + b x`` is
+    one, and all share the powers."""
+    terms: list[Sequence[Any]] = list(polynomials)
+    power = x
+    while True:
+        terms = [_paired(one, power) for one in terms]
+        if all(len(one) == 1 for one in terms):
+            return [one for (one,) in terms]
+        power = power * power
+
+
+def _paired(terms: Sequence[Any], power: TensorExpr) -> list[Any]:
+    """``[a, b, c, ...]`` -> ``[a + b power, ...]``."""
+    pairs: list[Any] = []
+    for low, high in itertools.zip_longest(terms[::2], terms[1::2]):
+        if high is None:
+            pairs.append(low)
+        elif isinstance(high, TensorExpr):
+            pairs.append(high * power + low)
+        else:
+            base = low.tensor if isinstance(low, TensorExpr) else _operand(low, power)
+            pairs.append(TensorExpr(aten.add.Tensor(base, power.tensor, alpha=high)))
+    return pairs
 
 
 def steps(start: int, end: int, like: Tensor) -> TensorExpr:

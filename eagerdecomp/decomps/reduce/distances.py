@@ -1,7 +1,7 @@
 """Distances between rows and their gradients, products of three tensors, and complex `logaddexp`.
 
 A gradient of a distance is, per pair of rows, a factor of the pair (the incoming gradient over a power of the distance) times a
-direction in each coordinate. The factors are small; the directions are summed against them by one batched product.
+direction in each coordinate.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ aten = torch.ops.aten
 
 #: More rows than this on either side, and the Euclidean distance is a matrix product, unless the caller says otherwise.
 _FEW_ROWS = 25
+#: So many differences are in memory at once, or those of one coordinate.
+_AT_ONCE = 1 << 16
 _BY_ROWS, _BY_PRODUCT = 0, 1  # `compute_mode`; 2: never by a product
 
 
@@ -78,22 +80,31 @@ def _length(differences: Tensor, p: float) -> Any:
     return aten.pow.Tensor_Scalar(aten.sum.dim_IntList(aten.pow.Tensor_Scalar(sizes, p), [-1]), 1 / p)
 
 
-def _directions(differences: Tensor, distances: Tensor, p: float) -> Tensor:
-    """The gradient of each coordinate of a pair, up to the pair's factor."""
+def _moves(factors: Tensor, differences: Tensor, distances: Tensor, p: float) -> Any:
+    """The gradient of each coordinate of each pair: the pair's factor times a direction."""
     if p == 2:
-        return differences
+        return aten.mul.Tensor(factors, differences)
+    if p == 1:
+        return aten.mul.Tensor(factors, _sign(differences))
     sizes = aten.abs.default(differences)
     if p > 2 and not math.isinf(p):
-        return aten.mul.Tensor(differences, aten.pow.Tensor_Scalar(sizes, p - 2))  # type: ignore[no-any-return]
-    # The sign of NaN is NaN here, and 0 for aten.sign.
-    sign = aten.where.self(aten.isnan.default(differences), differences, aten.sign.default(differences))
-    if p == 1:
-        return sign  # type: ignore[no-any-return]
+        return aten.mul.Tensor(factors, aten.mul.Tensor(differences, aten.pow.Tensor_Scalar(sizes, p - 2)))
+    sign = _sign(differences)
     if math.isinf(p):
         # The coordinates that are the distance, by the kernel's own formula: NaN for an infinite distance.
-        off = aten.ceil.default(aten.abs.default(aten.sub.Tensor(sizes, aten.unsqueeze.default(distances, -1))))
-        return aten.mul.Tensor(sign, aten.rsub.Scalar(aten.clamp.default(off, None, 1), 1))  # type: ignore[no-any-return]
-    return aten.mul.Tensor(sign, aten.pow.Tensor_Scalar(sizes, p - 1))  # type: ignore[no-any-return]
+        off = aten.ceil.default(aten.abs.default(aten.sub.Tensor(sizes, distances)))
+        return aten.mul.Tensor(factors, aten.mul.Tensor(sign, aten.rsub.Scalar(aten.clamp.default(off, None, 1), 1)))
+    moves = aten.mul.Tensor(factors, aten.mul.Tensor(sign, aten.pow.Tensor_Scalar(sizes, p - 1)))
+    if p > 1:
+        return moves
+    # Equal coordinates move nothing, by however much: their direction is infinite.
+    return aten.where.self(aten.eq.Scalar(differences, 0), number_like(moves, 0.0), moves)
+
+
+def _sign(x: Tensor) -> Tensor:
+    """The sign of NaN is NaN here, and 0 for `aten.sign`. Twice multiplied, the smallest number is above 1."""
+    large = 2.0**1023 if x.dtype is torch.float64 else 2.0**127
+    return aten.clamp.default(aten.mul.Scalar(aten.mul.Scalar(x, large), large), -1, 1)  # type: ignore[no-any-return]
 
 
 def _factors(grad: Tensor, distances: Tensor, p: float) -> Tensor:
@@ -105,21 +116,48 @@ def _factors(grad: Tensor, distances: Tensor, p: float) -> Tensor:
     return aten.where.self(aten.eq.Scalar(distances, 0), zero, aten.div.Tensor(grad, power))  # type: ignore[no-any-return]
 
 
-def _moved(factors: Tensor, differences: Tensor, distances: Tensor, p: float, shape: list[int]) -> Tensor:
-    """``sum_m factors[..., n, m] * directions[..., n, m, d]`` as one batched product, ``[1, m] @ [m, d]`` for each row."""
-    directions = _directions(differences, distances, p)
-    if p < 1:
-        # Equal coordinates move nothing, by however much: their direction is infinite.
-        zero = aten.full.default([], 0.0, dtype=directions.dtype, device=directions.device)
-        moves = aten.mul.Tensor(aten.unsqueeze.default(factors, -1), directions)
-        return aten.sum.dim_IntList(aten.where.self(aten.eq.Scalar(differences, 0), zero, moves), [-2])  # type: ignore[no-any-return]
-    others, width = directions.shape[-2:]
-    rows = aten.reshape.default(factors, [-1, 1, others])
-    planes = aten.reshape.default(directions, [-1, others, width])
-    return aten.view.default(aten.bmm.default(rows, planes), shape)  # type: ignore[no-any-return]
+def _moved(
+    factors: Tensor, distances: Tensor, x1: Tensor, x2: Tensor, p: float, shape: list[int], excluded: Tensor | None = None
+) -> Tensor:
+    """``sum_m factors[..., n, m] * directions[..., n, m, d]``, by blocks of coordinates and of rows: a table of all would be many
+    times the distances. Coordinates come first, so that each sum is over neighbours in memory. Some pairs may be excluded."""
+    width, rows = shape[-1], shape[-2]
+    of_row = distances.numel() // rows
+    rows_at_once = max(1, min(rows, _AT_ONCE // of_row))
+    at_once = max(1, _AT_ONCE // (of_row * rows_at_once))
+    x1, x2 = _coordinates_first(x1), _coordinates_first(x2)
+    factors, distances = aten.unsqueeze.default(factors, -3), aten.unsqueeze.default(distances, -3)
+    columns = [
+        [aten.unsqueeze.default(aten.slice.Tensor(x, -2, start, start + at_once), dim) for x, dim in ((x1, -1), (x2, -2))]
+        for start in range(0, width, at_once)
+    ]
+    blocks = []
+    for start in range(0, rows, rows_at_once):
+        end = start + rows_at_once
+        pairs = [x if end >= rows and not start else aten.slice.Tensor(x, -2, start, end) for x in (factors, distances)]
+        sums = []
+        for one, other in columns:
+            differences = aten.sub.Tensor(aten.slice.Tensor(one, -2, start, end), other)
+            if excluded is not None:
+                pair = aten.slice.Tensor(excluded, -2, start, end)
+                differences = aten.where.self(pair, number_like(differences, 0.0), differences)
+            sums.append(aten.sum.dim_IntList(_moves(pairs[0], differences, pairs[1], p), [-1]))
+        blocks.append(_joined(sums, -2))
+    return _coordinates_first(_joined(blocks, -1))
 
 
-@rule("aten._cdist_backward.default", recorded=True)
+def _joined(parts: list[Tensor], dim: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else aten.cat.default(parts, dim)
+
+
+def _coordinates_first(x: Tensor) -> Tensor:
+    """A contiguous copy with the last two dimensions exchanged."""
+    dims = list(range(x.dim()))
+    exchanged = aten.permute.default(x, [*dims[:-2], dims[-1], dims[-2]])
+    return aten.clone.default(exchanged, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
+
+
+@rule("aten._cdist_backward.default")
 def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Any:
     batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     rows, width, others = x1.size(-2), x1.size(-1), x2.size(-2)
@@ -129,9 +167,7 @@ def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tenso
     shape = [*batch, rows, width]
     if p == 0:
         return aten.full.default(shape, 0.0, dtype=x1.dtype, device=x1.device)
-    pairs = [*batch, rows, others]
-    differences = aten.expand.default(_differences(x1, x2), [*pairs, width])
-    return _moved(_factors(grad, cdist, p), differences, cdist, p, shape)
+    return _moved(_factors(grad, cdist, p), cdist, x1, x2, p, shape)
 
 
 @rule("aten._pdist_forward.default", recorded=True)
@@ -146,7 +182,7 @@ def _pdist_forward(self: Tensor, p: float = 2.0) -> Any:
     return _length(aten.sub.Tensor(aten.index.Tensor(self, [low]), aten.index.Tensor(self, [high])), p)
 
 
-@rule("aten._pdist_backward.default", recorded=True)
+@rule("aten._pdist_backward.default")
 def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Any:
     if not self.is_contiguous():
         raise RuntimeError("_pdist_backward requires self to be contiguous")
@@ -159,7 +195,9 @@ def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Any:
     # On the diagonal nothing is moved, whatever the pair that stands in for it.
     square = aten.where.self(diagonal, zero, aten.index.Tensor(grad, [place]))
     distances = aten.where.self(diagonal, zero, aten.index.Tensor(pdist, [place]))
-    return _moved(_factors(square, distances, p), _differences(self, self), distances, p, [rows, width])
+    # Of what is infinite the difference from itself is NaN. At other powers it is so from all others.
+    excluded = diagonal if p == 1 else None
+    return _moved(_factors(square, distances, p), distances, self, self, p, [rows, width], excluded)
 
 
 def _pairs(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:

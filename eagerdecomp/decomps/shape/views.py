@@ -268,6 +268,9 @@ def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
 
 _NO_TRIANGLES = RARE - {torch.complex32}
 
+#: From so many rows on a triangle is written in place by blocks.
+_ROWS_IN_BLOCKS = 256
+
 
 def _triangle(kernel: str, op: OpOverload, comparison: OpOverload) -> Callable[..., Any]:
     """Keep the elements on one side of a diagonal, zeros elsewhere: compare columns with the diagonal's column in each row."""
@@ -285,6 +288,30 @@ def _triangle(kernel: str, op: OpOverload, comparison: OpOverload) -> Callable[.
         device = self.device
         met = aten.unsqueeze.default(aten.arange.start_step(diagonal, diagonal + rows, device=device), 1)
         return aten.where.self(comparison(aten.arange.start_step(0, columns, device=device), met), self, _ZERO(self))
+
+    return triangle
+
+
+def _triangle_in_place(op: OpOverload, lower: bool) -> Callable[..., Any]:
+    """Write zeros beside the diagonal, by blocks of rows: what stays is neither read nor written. Few rows are left to `op`."""
+
+    def triangle(self: Tensor, diagonal: int = 0) -> Any:
+        if self.dim() < 2 or self.size(-2) < _ROWS_IN_BLOCKS or not self.is_contiguous() or self.dtype in _NO_TRIANGLES:
+            return NotImplemented
+        rows, columns = self.shape[-2:]
+        step = -(-rows // 8)
+        for start in range(0, rows, step):
+            end = min(start + step, rows)
+            block = aten.slice.Tensor(self, -2, start, end)
+            # In the columns between these some rows of the block keep their number, and some lose it.
+            low, high = (min(max(row + diagonal + lower, 0), columns) for row in (start, end - 1))
+            lost = (high, columns) if lower else (0, low)
+            if lost[0] < lost[1]:
+                aten.copy_.default(aten.slice.Tensor(block, -1, *lost), _ZERO(self))
+            if low < high:
+                part = aten.slice.Tensor(block, -1, low, high)
+                aten.copy_.default(part, op(part, start + diagonal - low))
+        return self
 
     return triangle
 
@@ -438,6 +465,8 @@ def _diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return aten.where.self(aten.eq.Tensor(aten.unsqueeze.default(places, 1), places), aten.unsqueeze.default(self, -1), _ZERO(self))
 
 
+rule("aten.tril_.default")(_triangle_in_place(op_called("aten.tril.default"), True))
+rule("aten.triu_.default")(_triangle_in_place(op_called("aten.triu.default"), False))
 rule("aten.tril.default")(_triangle("tril", op_called("aten.tril.default"), op_called("aten.le.Tensor")))
 rule("aten.triu.default")(_triangle("triu", op_called("aten.triu.default"), op_called("aten.ge.Tensor")))
 for name, view in _COPIES.items():

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 
 from eagerdecomp.decomps.math import coefficients
+from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.rules.rule import rule
@@ -192,3 +193,4 @@ _TABLE: tuple[tuple[str, Callable[[TensorExpr], TensorExpr], str, bool], ...] = 
 
 for op, formula, kernel, half in _TABLE:
     rule(op, recorded=True)(of_one(formula, kernel, half=half))
+    rule(op)(by_blocks(op))

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math import coefficients
+from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_operands, laid_out
@@ -168,3 +169,5 @@ def _incomplete(above: bool, kernel: str) -> Callable[[Tensor, Tensor], Any]:
 
 rule("aten.igamma.default", recorded=True)(_incomplete(False, "igamma_cpu"))
 rule("aten.igammac.default", recorded=True)(_incomplete(True, "igammac_cpu"))
+rule("aten.igamma.default")(by_blocks("aten.igamma.default"))
+rule("aten.igammac.default")(by_blocks("aten.igammac.default"))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_operands, laid_out
@@ -159,5 +160,6 @@ def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> TensorExpr:
 
 
 rule("aten.special_zeta.default", recorded=True)(laid_out(_zeta, {0: as_operands()}))
+rule("aten.special_zeta.default")(by_blocks("aten.special_zeta.default"))
 rule("aten.special_zeta.self_scalar", recorded=True)(_zeta_of_scalar(True))
 rule("aten.special_zeta.other_scalar", recorded=True)(_zeta_of_scalar(False))

@@ -198,6 +198,18 @@ def test_cuts_and_moves(name: str, given: str) -> None:
     check(MOVES[name], GIVEN[given], exact=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize("shape", [(300, 270), (260, 400), (2, 257, 3)], ids=str)
+def test_large_triangles_in_place(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    for diagonal in (0, 1, -1, -100, 270, -260):
+        for name in ("tril_", "triu_"):
+            x = torch.randn(shape).mul(3).to(dtype)
+            want, version = getattr(x.clone(), name)(diagonal), x._version
+            assert on_core(lambda: getattr(x, name)(diagonal)) is x  # noqa: B023 - called at once
+            assert torch.equal(x, want)
+            assert x._version == version + 1
+
+
 @pytest.mark.full
 def test_gradients_of_cuts() -> None:
     for grad in (torch.randn(2, 4), torch.randn(4, 2).t(), torch.randn(2, 4, dtype=torch.complex64), torch.ones(2, 4) > 0):

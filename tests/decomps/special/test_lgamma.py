@@ -85,7 +85,15 @@ def test_gradients() -> None:
         torch.testing.assert_close(have, gradient(lambda y, f=function: f(y).sin().sum(), x))
 
 
+@pytest.mark.parametrize("function", [*FUNCTIONS, torch.special.airy_ai, torch.erfc])
+def test_large_tensors_run_by_blocks(function: Callable[[Tensor], Tensor]) -> None:
+    x = torch.rand(3, 12_000) * 2 - 1
+    y = on_core(lambda: function(x))
+    assert torch.equal(y[:, :5], on_core(lambda: function(x[:, :5].clone())))
+    assert y.stride() == x.stride()
+
+
 def test_kernel_calls() -> None:
     x = torch.rand(4)
     calls = [kernel_calls(lambda f=function: f(x)) for function in FUNCTIONS]
-    assert calls == [109, 142, 74]
+    assert calls == [34, 142, 74]

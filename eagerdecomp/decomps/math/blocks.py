@@ -1,0 +1,52 @@
+"""Formulas of many kernels on large tensors, by blocks whose temporaries stay in the processor's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.ops import op_called
+from eagerdecomp.rules.link import Call, Linkable, link
+from eagerdecomp.rules.rule import has_kernels
+
+__all__ = ["by_blocks"]
+
+aten = torch.ops.aten
+
+#: Elements of a block for each thread. Whole temporaries of large tensors come as fresh pages of the system, at up to five times
+#: the price of a kernel.
+_BLOCK = 1 << 14
+
+
+def by_blocks(name: str) -> Linkable:
+    """The rule of an elementwise op of one dtype that runs the op's next rule on a block of the elements after the other.
+
+    On CPUs alone, and where the rule is linked: another device wants few large kernels, and a record would hold every block.
+    """
+    op = op_called(name)
+
+    def blocks(self: Tensor, *others: Tensor) -> Any:
+        size = _BLOCK * torch.get_num_threads()
+        if self.numel() < 2 * size or not all(_alike(self, one) for one in (self, *others)):
+            return NotImplemented
+        sizes = [size] * (self.numel() // size)
+        sizes[-1] += self.numel() % size
+        flat = [aten.split_with_sizes.default(aten.view.default(one, [-1]), sizes) for one in (self, *others)]
+        return aten.view.default(aten.cat.default([op(*row) for row in zip(*flat, strict=True)]), list(self.shape))
+
+    def bind(call: Call) -> Callable[..., Any]:
+        linked = has_kernels(call, aten.split_with_sizes.default, aten.cat.default, aten.view.default)
+        return link(blocks, call) if linked else _declined
+
+    return Linkable(bind)
+
+
+def _declined(*args: Tensor) -> Any:
+    return NotImplemented
+
+
+def _alike(self: Tensor, other: Tensor) -> bool:
+    return other.is_cpu and other.is_contiguous() and other.shape == self.shape and other.dtype is self.dtype
