@@ -34,6 +34,8 @@ class UnstatedFacts:
     rank_by_size: bool = False
     #: The result is contiguous where all tensors that it reads are; pointwise ops, which a tag names, aside.
     keeps_contiguous: bool = False
+    #: Each element of the result is computed of the elements at its place, though torch does not tag the op as pointwise.
+    elementwise: bool = False
     #: Makes a view without an alias in the schema, so that autograd takes it for a result of its own.
     undeclared_view: bool = False
     #: Functional, but its kernel calls the view op, and so rejects strides that the view op rejects.
@@ -93,6 +95,11 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
         {"keeps_contiguous": True},
         "amax amin sum mean prod cumsum _softmax _log_softmax mm bmm addmm cat flip repeat gather index_select scatter_add scatter "
         "constant_pad_nd view reshape unsqueeze clone _to_copy full arange scalar_tensor",
+    ),
+    (
+        {"elementwise": True},
+        "elu_backward hardshrink_backward hardsigmoid_backward hardswish hardswish_backward leaky_relu_backward "
+        "log_sigmoid_backward mish_backward softplus_backward softshrink_backward",
     ),
     ({"undeclared_view": True}, "_unsafe_view unsafe_chunk unsafe_split unsafe_split_with_sizes lift"),
     ({"rejects_strides": True}, "_unsafe_view view_as_complex_copy view_copy.dtype"),

@@ -91,6 +91,20 @@ class OpFacts(UnstatedFacts):
         return tuple([_argument(argument) for argument in self._op._schema.arguments])
 
     @functools.cached_property
+    def is_elementwise(self) -> bool:
+        """Each element of the one result is computed of numbers and of the elements of tensors at its place alone."""
+        returns, arguments = self._op._schema.returns, self.arguments
+        return (
+            (self.elementwise or torch.Tag.pointwise in self._op.tags)
+            and self.is_functional
+            and not (self.is_random or self.reads_data)
+            and [str(one.type) for one in returns] == ["Tensor"]
+            and arguments[0].kind == "Tensor"
+            and not arguments[0].optional
+            and not any(one.is_list or one.name == "memory_format" or (one.kwarg_only and one.holds_tensors) for one in arguments)
+        )
+
+    @functools.cached_property
     def returns_alias(self) -> bool:
         """A result may be a view of an argument."""
         return any(alias is not None and not alias.is_write for alias in self._aliases_of_returns)

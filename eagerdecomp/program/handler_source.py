@@ -21,13 +21,16 @@ MakeHandler: TypeAlias = Callable[..., Callable[..., Any]]
 
 
 @functools.cache
-def make_handler(op: OpOverload, guards: tuple[Guard, ...]) -> MakeHandler:
-    """Compile the hot path of a recorded op: ``make(programs, on_miss, on_error) -> handler``.
+def make_handler(op: OpOverload, guards: tuple[Guard, ...], large: int = 0) -> MakeHandler:
+    """Compile the hot path of a recorded op: ``make(programs, on_miss, on_error, in_blocks) -> handler``.
 
     ``handler`` has the op's own signature. It reads the key, finds the program in `programs`, and calls it: one key, one lookup,
     one call. Where there is no program, or no key (a symbolic size; a conj, neg or zero-tensor bit, if the op's kernels see them),
     it calls ``on_miss`` with all arguments in schema order. For an error of a program it returns
     ``on_error(error, args, kwargs)``, unless `on_error` is None.
+
+    With `large`, ``in_blocks(handler, args, kwargs)`` is asked for the result first where the first tensor has so many elements; it
+    may return None.
     """
     facts = facts_of(op)
     namespace = dict(NAMES)
@@ -42,9 +45,11 @@ def make_handler(op: OpOverload, guards: tuple[Guard, ...]) -> MakeHandler:
     checked = f"            if {bits}:\n                raise KeyError\n" if bits else ""
     everything = ", ".join(parameter_name(argument) for argument in facts.arguments)
     taken = ", ".join(parameter_name(a) for a in facts.arguments if a.holds_tensors or a.kind == "Generator")
+    in_blocks = "".join(f"        {line}\n" for line in _blocks_source(op, f"*_call_of(_op, [{everything}])", large))
     source = (
-        f"def make(_programs, _on_miss, _on_error):\n"
+        f"def make(_programs, _on_miss, _on_error, _in_blocks=None):\n"
         f"    def handler({_signature(facts.arguments, namespace)}):\n"
+        f"{in_blocks}"
         f"        try:\n"
         f"{checked}"
         f"            {found}\n"
@@ -69,9 +74,9 @@ def make_handler(op: OpOverload, guards: tuple[Guard, ...]) -> MakeHandler:
 
 @functools.cache
 def make_linked_handler(
-    op: OpOverload, *, bits: bool, usual: tuple[int, ...], declines: bool, errors: bool
+    op: OpOverload, *, bits: bool, usual: tuple[int, ...], declines: bool, errors: bool, large: int = 0
 ) -> Callable[..., Callable[..., Any]]:
-    """Compile the frame around a linked rule: ``make(run, rest, with_bits, next_rules, on_error) -> handler``.
+    """Compile the frame around a linked rule: ``make(run, rest, with_bits, next_rules, on_error, in_blocks) -> handler``.
 
     ``handler`` has the op's own signature and calls ``run`` as it was called itself.
 
@@ -81,6 +86,7 @@ def make_linked_handler(
             any other call.
         declines: ``run`` may return NotImplemented: then ``next_rules`` run the call.
         errors: for an error of all this, ``on_error(error, args, kwargs)`` gives the result.
+        large: see `make_handler`; asked where `usual` is.
     """
     arguments = facts_of(op).arguments
     by_position = [argument for argument in arguments if not argument.kwarg_only]
@@ -90,7 +96,7 @@ def make_linked_handler(
     asked, asked_by_name = by_position[:last], named if usual else [one for one in named if one.holds_tensors and bits]
     rest = last < len(by_position)
     others = len(asked_by_name) < len(named)
-    namespace = {**NAMES, "_Exception": Exception, "_NotImplemented": NotImplemented}
+    namespace = {**NAMES, "_Exception": Exception, "_NotImplemented": NotImplemented, "_split_call": _split_call}
     namespace.update(_single=torch.float32, _double=torch.float64)
     taken = _signature([*asked, *asked_by_name] if not rest else asked, namespace)
     if rest:
@@ -107,6 +113,8 @@ def make_linked_handler(
         if more:
             tests += [f"{name}.is_contiguous()" for name in (first, *more)]
             tests += [f"{name}.shape == {first}.shape" for name in more]  # else strides of dimensions of one element count
+        if large:
+            body += _blocks_source(op, f"*_split_call({passed})", large)
         body += [f"_dtype = {first}.dtype"]
         run = f"_run({passed}) if {' and '.join(tests)} else _rest({passed})"
     if declines:
@@ -119,10 +127,30 @@ def make_linked_handler(
         body += [f"    return _on_error(_error, {args}, dict({', '.join(by_name)}))"]
     taken = ", ".join(filter(None, [taken, "**_kwargs" if others else ""]))
     lines = [f"def handler({taken}):", *(f"    {line}" for line in body)]
-    source = "\n    ".join(["def make(_run, _rest, _with_bits, _next_rules, _on_error):", *lines, "return handler"])
+    source = "\n    ".join(
+        ["def make(_run, _rest, _with_bits, _next_rules, _on_error, _in_blocks=None):", *lines, "return handler"]
+    )
     exec(compile(source, f"<handler of {op}>", "exec"), namespace)
     make: Callable[..., Callable[..., Any]] = namespace["make"]
     return make
+
+
+def _blocks_source(op: OpOverload, passed: str, large: int) -> list[str]:
+    """Python source that asks whether the first tensor is large, and returns what is computed in blocks then. A symbolic size is
+    not compared: that would be a guard."""
+    if not large:
+        return []
+    first = facts_of(op).arguments[0]
+    name = parameter_name(first)
+    asked = f"_size.__class__ is int and _size >= {large}"
+    size = (
+        f"_size = {name}.numel() if _isinstance({name}, _Tensor) else 0" if may_be_number(op, first) else f"_size = {name}.numel()"
+    )
+    return [size, f"if {asked} and (_found := _in_blocks(handler, {passed})) is not None:", "    return _found"]
+
+
+def _split_call(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return args, kwargs
 
 
 def _bits_source(op: OpOverload) -> str:

@@ -14,8 +14,8 @@ linked rule where it can.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence, Set
+from typing import Any, TypeAlias
 
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
@@ -24,12 +24,16 @@ from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.schema import arguments_of, call_of
 from eagerdecomp.program.handler_source import make_handler, make_linked_handler
 from eagerdecomp.program.key import Guard
+from eagerdecomp.rules.blocks import large_from
 from eagerdecomp.rules.link import may_decline
 from eagerdecomp.rules.rule import Bound, NoRoute, Rule
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.entry import Entry, Handler, OnError
 
-__all__ = ["cached_program", "guarded_kernel", "kernel", "linked_rule", "unroutable"]
+__all__ = ["InBlocks", "cached_program", "guarded_kernel", "kernel", "linked_rule", "unroutable"]
+
+#: Called with an elementwise op's handler and the arguments of a call on large tensors: returns the result, or None.
+InBlocks: TypeAlias = Callable[[Handler, Sequence[Any], dict[str, Any]], Any]
 
 
 def kernel(op: OpOverload, kernel: Kernel) -> Handler:
@@ -50,7 +54,14 @@ def guarded_kernel(entry: Entry, kernel: Kernel, when: Callable[..., bool], deco
 
 
 def linked_rule(
-    op: OpOverload, rule: Rule, bound: Bound, with_bits: Handler, next_rules: Handler, on_error: OnError | None
+    op: OpOverload,
+    rule: Rule,
+    bound: Bound,
+    with_bits: Handler,
+    next_rules: Handler,
+    on_error: OnError | None,
+    in_blocks: InBlocks,
+    used: Set[OpOverload],
 ) -> Handler:
     """A rule whose kernels are bound: one frame, with neither key nor cache.
 
@@ -58,6 +69,8 @@ def linked_rule(
         with_bits: runs a call with conj, neg or zero-tensor bits, which the rule's kernels would see.
         next_rules: run a call for which the rule returns NotImplemented.
         on_error: for the handler of an entry; None within another linked rule, where errors belong to that one.
+        in_blocks: runs calls on large tensors, of an elementwise op.
+        used: the ops that the rule calls.
     """
     bits = not rule.keeps_lazy_bits and bool(lazy_bits_seen_by_kernels(op))
     usual = rule.compute.operands if rule.compute is not None else ()
@@ -66,8 +79,9 @@ def linked_rule(
         return bound.run
     if not bits and not usual:
         return _falling_through(bound.run, next_rules, on_error)  # a generated frame saves nothing here but takes a compilation
-    make = make_linked_handler(op, bits=bits, usual=usual, declines=declines, errors=on_error is not None)
-    return make(bound.formula, bound.run, with_bits, next_rules, on_error)
+    large = large_from(op, used)
+    make = make_linked_handler(op, bits=bits, usual=usual, declines=declines, errors=on_error is not None, large=large)
+    return make(bound.formula, bound.run, with_bits, next_rules, on_error, in_blocks)
 
 
 def _falling_through(run: Handler, next_rules: Handler, on_error: OnError | None) -> Handler:
@@ -88,9 +102,11 @@ def _falling_through(run: Handler, next_rules: Handler, on_error: OnError | None
     return handler
 
 
-def cached_program(op: OpOverload, entry: Entry, table: OpPrograms, on_miss: Handler, on_error: OnError | None) -> Handler:
+def cached_program(
+    op: OpOverload, entry: Entry, table: OpPrograms, on_miss: Handler, on_error: OnError | None, in_blocks: InBlocks
+) -> Handler:
     """The recorded programs of an op: one key, one lookup, one call; `on_miss` takes all arguments in schema order."""
-    return _CachedProgram(op, entry, table, on_miss, on_error).first
+    return _CachedProgram(op, entry, table, on_miss, on_error, in_blocks).first
 
 
 def unroutable(failure: NoRoute) -> Handler:
@@ -110,8 +126,17 @@ class _CachedProgram:
     handler itself.
     """
 
-    def __init__(self, op: OpOverload, entry: Entry, table: OpPrograms, on_miss: Handler, on_error: OnError | None) -> None:
+    def __init__(
+        self,
+        op: OpOverload,
+        entry: Entry,
+        table: OpPrograms,
+        on_miss: Handler,
+        on_error: OnError | None,
+        in_blocks: InBlocks,
+    ) -> None:
         self._op = op
+        self._in_blocks = in_blocks
         self._entry = entry
         self._table = table
         self._on_miss = on_miss
@@ -131,7 +156,9 @@ class _CachedProgram:
 
     def _generated(self) -> Handler:
         before, (guards, programs) = self._newest, self._table.now()
-        self._newest = make_handler(self._op, guards)(programs, self._not_found, self._on_error)
+        self._newest = make_handler(self._op, guards, large_from(self._op))(
+            programs, self._not_found, self._on_error, self._in_blocks
+        )
         if self._entry.run in (before, self.first):
             self._entry.run = self._newest
         self._guards = guards

@@ -20,14 +20,16 @@ from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.compile_hook import meet
+from eagerdecomp.rules.blocks import BLOCK_OPS, run_in_blocks
 from eagerdecomp.rules.compute import told
+from eagerdecomp.rules.link import link
 from eagerdecomp.rules.result_checks import checked_kernel
 from eagerdecomp.rules.rule import Call, NoRoute, Rule
 from eagerdecomp.rules.writeback import bump_versions
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.collectives import Callbacks
 from eagerdecomp.runtime.entry import Entry, Handler
-from eagerdecomp.runtime.handlers import cached_program, guarded_kernel, kernel, linked_rule, unroutable
+from eagerdecomp.runtime.handlers import InBlocks, cached_program, guarded_kernel, kernel, linked_rule, unroutable
 from eagerdecomp.runtime.record_call import ColdPath, any_tensor, judging_errors
 from eagerdecomp.runtime.sparse_calls import by_layout, sparse_handler, takes_sparse
 
@@ -82,6 +84,7 @@ class Runtime:
         self._lock = free_in_child(threading.RLock())
         self._linking, self.callbacks = _Linking(), Callbacks()
         self._cold = ColdPath(planner, self.nested)
+        self._blocks: InBlocks | None = None
 
     # -- op -> entry ----------------------------------------------------------------------------------------------
 
@@ -267,7 +270,8 @@ class Runtime:
             if self.planner.backend.compile is not None and self._may_fuse(rule, used - {op}):
                 return self._recorded(op, rules[number:], entry, bound.run)
             on_error = functools.partial(self._cold.on_error, entry) if op is entry.op else None
-            run = linked_rule(op, rule, bound, self._cold.run_with_bits(op, rule, entry), next_rules, on_error)
+            with_bits = self._cold.run_with_bits(op, rule, entry)
+            run = linked_rule(op, rule, bound, with_bits, next_rules, on_error, self._in_blocks, used)
             if op is not entry.op or rule.takes_sparse or rule.source == "user" or op.namespace != "aten" or self._meets_sparse(op):
                 return run
             # A rule's kernels would run natively: what eager has no kernel for it refuses, and composes all else itself.
@@ -300,12 +304,21 @@ class Runtime:
         more = len(bound) > 1 or any(self.planner.decide(op).kernel is None for op in bound)
         return more and not rule.effects and not facts_of(rule.op).is_out
 
+    def _in_blocks(self, run: Handler, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run an elementwise op on large tensors block by block; None where the call or the backend is not one for that: a hook
+        makes one kernel of it all."""
+        if self._blocks is None:
+            able = self.planner.backend.compile is None and all(map(self._is_kernel, BLOCK_OPS))
+            self._blocks = link(run_in_blocks, lambda op: self.nested(op).run) if able else lambda run, args, kwargs: None
+        return self._blocks(run, args, kwargs)
+
     def _recorded(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, linked: Handler | None = None) -> Handler:
         """Recorded programs. With a hook, calls whose written arguments share memory with others run unfused: a program of a linked
         rule has not its checks, and a fused kernel may write before all is read."""
         table = self.cache.of(self._space, op)
         on_error = functools.partial(self._cold.on_error, entry) if op is entry.op else None
-        recorded = cached_program(op, entry, table, lambda *values: self._cold.record(op, rules, entry, table, values), on_error)
+        on_miss = lambda *values: self._cold.record(op, rules, entry, table, values)  # noqa: E731
+        recorded = cached_program(op, entry, table, on_miss, on_error, self._in_blocks)
         facts = facts_of(op)
         if self.planner.backend.compile is None or not facts.mutated:
             return recorded
