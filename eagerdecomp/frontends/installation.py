@@ -21,7 +21,7 @@ from eagerdecomp._torch.dynamo import skipped_by_dynamo
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, op_names, visible
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import keep_everywhere, kept_of
-from eagerdecomp.dispatcher.device_kernels import DeviceKernels, tensor_places, without_numbers
+from eagerdecomp.dispatcher.device_kernels import NUMBERS, DeviceKernels, tensor_places, without_numbers
 from eagerdecomp.errors import InstallError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
@@ -172,6 +172,8 @@ class Installation:
         here = Backend(backend.name, backend.ops, kernels, backend.compile, device_type, backend.costs)
         self._engine = Engine(here, rules, cache, watch=watch_of(None, verifying))
         self._engine.runtime.guarded = False
+        # Whoever verifies a call makes it natively too, which takes tensors alone: they are made before.
+        self._engine.runtime.wrapped_numbers = verifying is None
         self._engine.may_fall_back = False
         self._busy = _Busy()
         self._late: dict[OpOverload, Callable[..., Any]] = {}
@@ -274,21 +276,28 @@ class Installation:
         entry: Entry | None = None
         # Rules of an op that Python code may call with numbers for tensors know what to do with them.
         places: tuple[int, ...] = ()
+        verifies = self._verifying is not None
         native_places: tuple[int, ...] | None = None
+        native_count = 0
         busy, engine = self._busy, self._engine
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            nonlocal entry, places, native_places
+            nonlocal entry, places, native_places, native_count
             if native is not None:
                 if busy.now:
                     if native_places is None:
                         native_places = tensor_places(visible(name))
-                    return native(*without_numbers(native_places, args), **kwargs)
+                        native_count = max(native_places, default=-1) + 1
+                    for one in args[:native_count]:
+                        if one.__class__ in NUMBERS:
+                            args = without_numbers(native_places, args)
+                            break
+                    return native(*args, **kwargs)
                 busy.now = True
             try:
                 if entry is None:
                     op = visible(name)
-                    places = () if takes_numbers(op) else tensor_places(op)
+                    places = tensor_places(op) if verifies and not takes_numbers(op) else ()
                     entry = engine.runtime.entry(op)
                 if places:
                     args = without_numbers(places, args)
@@ -296,7 +305,7 @@ class Installation:
                 if autocast_is_on():  # what the op was given is cast already, and none of its parts is cast again
                     with without_autocast():
                         return entry.run(*args, **kwargs)
-                return entry.run(*args, **kwargs)
+                return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
             except NoRoute as caught:
                 failure = caught.without_frames()
             except RecursionError:

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import torch
 
+from eagerdecomp._torch.dispatcher import takes_numbers
 from eagerdecomp._torch.ops import OpOverload, builtin, op_called
-from eagerdecomp.dispatcher.device_kernels import number_places, taking_numbers
+from eagerdecomp.dispatcher.device_kernels import number_places, taking_numbers, tensor_places
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.random_numbers import same_numbers
 from eagerdecomp.host.data_loading import in_data_loading
@@ -77,6 +78,8 @@ class Runtime:
         self.cache = cache
         #: Whether calls of the user's program may be of other devices than the backend's.
         self.guarded = True
+        #: Whether such calls come from C++, where a tensor may stand for a number at any place, of any op.
+        self.wrapped_numbers = False
         #: op (its C function) -> entry, for calls of the user's program.
         self.entries: dict[Callable[..., Any], Entry] = {}
         self._nested: dict[Callable[..., Any], Entry] = {}
@@ -128,7 +131,7 @@ class Runtime:
             of_user: the user's program calls the op, not a rule.
         """
         op, device = entry.op, self.planner.backend.device_type
-        yield lambda run: self._by_kind(entry, run, self._number_places(op) if of_user else ())
+        yield lambda run: self._by_kind(entry, run, of_user=of_user)
         if of_user:
             yield lambda run: bump_versions(op, run, direct=entry.direct)
         else:
@@ -140,12 +143,17 @@ class Runtime:
         if device is not None and (self.guarded or not of_user):
             yield lambda run: _on_device(device, run, builtin(op))
 
-    def _by_kind(self, entry: Entry, run: Handler, places: tuple[int, ...]) -> Handler:
-        """The handler for dense tensors, and beside it the rule for sparse ones, linked when one first arrives. Numbers at these
-        places of tensors become tensors."""
+    def _by_kind(self, entry: Entry, run: Handler, *, of_user: bool) -> Handler:
+        """The handler for dense tensors, and beside it the rule for sparse ones, linked when one first arrives. Where the user's
+        program calls the op, numbers that rules do not take in the place of tensors become tensors."""
         op = entry.op
+        make: Handler = self._scalar_tensor
+        places = self._number_places(op) if of_user else ()
+        if of_user and self.wrapped_numbers and not takes_numbers(op):
+            places, make = tensor_places(op), torch.scalar_tensor
         if not self._meets_sparse(op):
-            return taking_numbers(run, places, self._scalar_tensor)
+            asked: Callable[..., Handler] | None = getattr(run, "with_numbers", None)  # its rule asks for layouts
+            return taking_numbers(run, places, make) if asked is None or not places else asked(places, make)
         rule = self.planner.sparse_rule(op)
         made: Handler | None = None
 
@@ -156,7 +164,7 @@ class Runtime:
                     made = sparse_handler(op, None if rule is None else rule.bind(lambda used: self._dense(used, entry)).run)
             return made(*args, **kwargs)
 
-        return by_layout(op, run, sparse, places, self._scalar_tensor)
+        return by_layout(op, run, sparse, places, make)
 
     def _meets_sparse(self, op: OpOverload) -> bool:
         """Whether an entry's handler asks at each call whether a tensor is sparse."""

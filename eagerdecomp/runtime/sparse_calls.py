@@ -6,6 +6,7 @@ whether a tensor is: a tensor that a program made before the mode was entered ma
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -55,8 +56,15 @@ def by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, 
     with what is not keyword-only by position.
 
     Args:
-        places: where numbers in tensors' places become tensors, by `make`.
+        places: where numbers in tensors' places become tensors, by `make`. Of a handler without, its `with_numbers(places, make)`
+            is the one that does so, in the same frame.
     """
+    handler = _by_layout(op, run, sparse, places, make)
+    handler.with_numbers = functools.partial(by_layout, op, run, sparse)  # type: ignore[attr-defined]
+    return handler
+
+
+def _by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, ...], make: Handler | None) -> Handler:
     facts = facts_of(op)
     if str(op) in _MAKERS:
 
