@@ -47,7 +47,7 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
         "In fresh processes, the kernels themselves warmed first, and each mode by an op that is not measured. Ops: one call under "
         "each mode of each op that both decompose; what the naive mode runs as it is (not in torch's table) is marked. "
         "Models: the first pass over the median of the last ten of twenty; settled: how many passes took over 1.2 times that, and "
-        "what they took beyond it."
+        "what they took beyond it. A mode that calls on, which goes first, pays for what torch makes at an op's first call."
     )
     lists = {"Worst first call / naive": _worst(first_calls)}
     for kind in KINDS:
@@ -97,6 +97,11 @@ def _pass_figures(rows: list[dict[str, Any]]) -> list[Figure]:
         taken = [row for row in rows if row["kind"] == kind]
         first = [row["first"] for row in taken]
         found.append(Figure.between(f"first pass / steady, {kind}", first))
+        of_noop = [row["passes"]["noop"] for row in taken]
+        noop = [times[0] / statistics.median(times[len(times) // 2 :]) for times in of_noop]
+        found.append(Figure.between(f"the same of a mode that calls on, {kind}", noop))
+        beyond = 1000 * statistics.median(row["passes"]["ours"][0] - row["passes"]["ours"][0] / row["first"] for row in taken)
+        found.append(Figure(f"first pass beyond a steady one, {kind}, ms", beyond, note="median of the models"))
         lost = statistics.median(row["lost_seconds"] for row in taken)
         slow = statistics.median(row["slow_passes"] for row in taken)
         found.append(Figure(f"until settled, {kind}, ms", 1000 * lost, note=f"in {slow:g} passes (medians)"))

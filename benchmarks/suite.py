@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from benchmarks import (
+    boxed,
     cold,
     compared,
     fused,
@@ -48,6 +49,7 @@ SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
     "threads": threads.measure,
     "plan": plans.measure,
     "install": installs.measure,
+    "boxed": boxed.measure,
     "verify": verify.measure,
     "compared": compared.measure,
     "linalg": linalg.measure,

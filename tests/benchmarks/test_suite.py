@@ -34,6 +34,7 @@ ROWS = {
     "growth": {"length", "rate", "ours", "noop", "programs"},
     "threads": {"threads", "times", "programs"},
     "install": {"op", "decomposed", "times"},
+    "boxed": {"op", "times"},
     "verify": {"model", "kind", "times", "ratios"},
     "plan": {"set", "seconds", "supported", "closed"},
     "compared": set(),
