@@ -71,7 +71,11 @@ def _reference() -> str:
     """Every public name, by its docstring: functions and classes first, then errors."""
     errors = [name for name in eagerdecomp.__all__ if _is_error(name)]
     named = [name for name in sorted(eagerdecomp.__all__, key=str.lower) if name not in errors]
-    as_text = ["# Signatures", "Every public name of the package, with its docstring.", *(f"::: eagerdecomp.{name}" for name in named)]
+    as_text = [
+        "# Signatures",
+        "Every public name of the package, with its docstring.",
+        *(f"::: eagerdecomp.{name}" for name in named),
+    ]
     return "\n\n".join([*as_text, "## Errors", *(f"::: eagerdecomp.{name}" for name in sorted(errors))]) + "\n"
 
 
