@@ -83,7 +83,7 @@ def test_a_step_becomes_one_call_with_the_same_numbers() -> None:
     assert_alike(model, other)
 
 
-def test_a_step_is_recorded_anew_where_its_state_differs() -> None:
+def test_a_step_is_recorded_again_where_its_state_differs() -> None:
     (model, plain, step), (other, optimizer, fast) = pair()
 
     def run(times: int) -> None:
@@ -129,6 +129,35 @@ def test_arrays_that_were_written_between_calls_are_the_ones_read() -> None:
     assert not torch.equal(saved["first.weight"].cpu(), other.first.weight.detach().cpu())  # a copy shares no later write
 
 
+def test_gradients_are_where_the_step_in_eager_leaves_them() -> None:
+    model = Net().to("jax")
+    other = copy.deepcopy(model)
+
+    def losses(net: nn.Module) -> Callable[[Tensor, Tensor], None]:
+        return lambda x, target: F.cross_entropy(net(x), target).backward()
+
+    step, fast = losses(model), xla.compile_step(losses(other), other)
+    for number in range(5):
+        for net in (model, other):
+            net.zero_grad()  # None, before each call
+        step(*batch(number))
+        fast(*batch(number))
+        assert_alike(model, other)
+    assert fast.compiled == 1
+    for number in range(5):  # gradients add up
+        step(*batch(number))
+        fast(*batch(number))
+        assert_alike(model, other)
+    assert fast.compiled == 2
+    for net in (model, other):  # other tensors in their place
+        for one in net.parameters():
+            assert one.grad is not None
+            one.grad = torch.ones_like(one)
+    step(*batch(0))
+    fast(*batch(0))
+    assert_alike(model, other)
+
+
 def test_random_numbers_are_those_of_the_step_in_eager() -> None:
     (model, _, step), (other, _, fast) = pair(drop=0.5)
     losses = []
@@ -160,12 +189,16 @@ def test_each_shape_is_compiled_once_and_buckets_bound_how_many() -> None:
 def test_tensors_that_share_an_array_are_read_apart() -> None:
     weight = torch.ones(3).to("jax")
     before = weight.clone()
-    fast = xla.compile_step(lambda x: x * weight - before, weight, before)
-    for number in range(4):
+
+    def differences(x: Tensor) -> Tensor:
+        return x * weight - before + weight
+
+    fast = xla.compile_step(differences, weight, before)
+    for number in range(6):
         x = torch.full((3,), float(number)).to("jax")
-        want = x * weight - before
-        assert fast(x).tolist() == want.tolist()
-        weight.add_(1)
+        assert fast(x).tolist() == differences(x).tolist()
+        if number > 2:  # compiled while they shared one
+            weight.add_(1)
     y = torch.ones(3).to("jax")
     twice = xla.compile_step(lambda a, b: a.add_(b))
     for _ in range(3):

@@ -35,11 +35,13 @@ __all__ = [
     "count",
     "counts",
     "entries",
+    "failed_of",
     "kernel",
     "launcher",
     "meta_results",
     "out_of",
     "pend",
+    "pend_of",
     "raise_failures",
     "reset_counts",
     "to_array",
@@ -129,6 +131,9 @@ def clear() -> None:
 #: Checks of calls under way: an array of bools, and the errors.
 _pending: deque[tuple[Array, Sequence[tuple[type[Exception], str]]]] = deque()
 
+#: Checks of compiled steps, which add up what failed in each until data is read.
+_of_steps: dict[Any, tuple[Array, Sequence[tuple[type[Exception], str]]]] = {}
+
 
 def raise_failures() -> None:
     """Wait for the checks of all calls so far, and raise the first that failed.
@@ -137,13 +142,14 @@ def raise_failures() -> None:
         IndexError, RuntimeError: what eager raises at the call itself.
     """
     while True:
-        try:
-            failed, errors = _pending.popleft()  # another thread may take the last
-        except IndexError:
+        try:  # another thread may take the last
+            failed, errors = _pending.popleft() if _pending else _of_steps.popitem()[1]
+        except (IndexError, KeyError):
             return
         for one, (kind, message) in zip(np.asarray(failed), errors, strict=True):
             if one:
                 _pending.clear()
+                _of_steps.clear()
                 raise kind(message)
 
 
@@ -152,6 +158,17 @@ def pend(failed: Array, errors: Sequence[tuple[type[Exception], str]]) -> None:
     _pending.append((failed, errors))
     if len(_pending) > 1000:
         raise_failures()
+
+
+def failed_of(step: Any) -> Array | None:
+    """Return what failed in a compiled step since data was read; None if it has not run since."""
+    found = _of_steps.get(step)
+    return found and found[0]
+
+
+def pend_of(step: Any, failed: Array, errors: Sequence[tuple[type[Exception], str]]) -> None:
+    """Have the next read of data see to all that failed in a compiled step."""
+    _of_steps[step] = (failed, errors)
 
 
 # -- between the CPU and the device ------------------------------------------------------------------------------------

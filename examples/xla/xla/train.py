@@ -46,10 +46,10 @@ def train(device: str, steps: int, compiled: bool = False, dropout: float = 0.0)
     def step(batch: Tensor) -> Tensor:
         logits = model(batch[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
-        optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
+        optimizer.zero_grad()
         return loss
 
     run: Callable[[Tensor], Tensor] = xla.compile_step(step, model, optimizer) if compiled else step
