@@ -25,6 +25,9 @@ GENERAL: dict[str, Callable[[Tensor], Any]] = {
     "det": torch.linalg.det,
     "solve_triangular": lambda x: torch.linalg.solve_triangular(x, x[..., :4], upper=True),
     "ldl_factor": torch.linalg.ldl_factor,
+    "matrix_exp": torch.linalg.matrix_exp,
+    "eigh": torch.linalg.eigh,
+    "svd": torch.linalg.svd,
 }
 
 #: Calls on a positive definite matrix, or on a triangle with a positive diagonal.

@@ -42,7 +42,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: Columns up to which the rotations are too few for a look at how sizes are spread.
+#: Columns up to which rotations take so few steps that no look is worth it at how the sizes of values are spread.
 _FEW = 24
 
 
@@ -85,7 +85,7 @@ def _diagonal(matrix: Tensor, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
     if blind:
         basis, _, values = diagonalized_blindly(work, gram=False)
         return basis, values, scale
-    found = diagonalized(work)
+    found = diagonalized(work, _first_basis(work))
     if found is not None:
         return (*found, scale)
     finite = aten.lt.Scalar(scale, math.inf)
@@ -94,6 +94,26 @@ def _diagonal(matrix: Tensor, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
     assert found is not None
     basis = aten.where.self(wide, found[0], number_like(work, math.nan))
     return basis, aten.where.self(finite, found[1], number_like(found[1], math.nan)), scale
+
+
+def _first_basis(matrix: Tensor) -> Tensor | None:
+    """The basis that makes logarithms of absolute eigenvalues, with their signs, diagonal; None where rotations need none.
+
+    The square of the matrix tells whether sizes are spread, as far as its rounding errors allow. The absolute value and the signs
+    are the polar factors.
+    """
+    if matrix.size(1) <= _FEW or logarithm_of(aten.bmm.default(matrix, matrix), (8, 11), 0.04) is None:
+        return None
+    signs = unitary_factor(matrix)
+    if signs is None:
+        return None
+    half = aten.bmm.default(adjoint(signs), matrix)
+    logarithm = logarithm_of(aten.add.Tensor(half, adjoint(half)))
+    if logarithm is None:
+        return None
+    half = aten.bmm.default(signs, logarithm)
+    found = diagonalized(aten.add.Tensor(half, adjoint(half)))
+    return None if found is None else found[0]
 
 
 @rule("aten._linalg_eigh.default")

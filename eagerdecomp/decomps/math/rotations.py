@@ -52,16 +52,13 @@ _LAST = (_EVEN - _ODD**2) / 2
 #: From this step on the basis is made orthonormal in each; before, after short ones.
 _APART = 7
 
-#: The share of eigenvalues of other sizes from which on their logarithms are rotated first.
-_SPREAD = 0.15
-
 #: The steps after which what counts as noise doubles with each, so that the loop ends.
 _STEPS = 200
 
 
-def logarithm_of(matrix: Tensor) -> Tensor | None:
+def logarithm_of(matrix: Tensor, looks: tuple[int, int] = (4, 10), spread: float = 0.15) -> Tensor | None:
     """Return a function of positive semidefinite matrices that grows like the logarithm of the base 4, or None where few
-    eigenvalues need it: fewer than `_SPREAD` of them lie between ``2 ** -8`` and ``2 ** -20`` of the largest.
+    eigenvalues need it: where a share of less than `spread` lies between ``4 ** -looks[0]`` and ``4 ** -looks[1]`` of the largest.
 
     It is ``sum of 1 - (1 - x) ** (4 ** k)``, whose terms are near 1 from ``x = 4 ** -k`` on, and near 0 below.
     """
@@ -76,10 +73,10 @@ def logarithm_of(matrix: Tensor) -> Tensor | None:
         for _ in range(2):
             power = aten.bmm.default(power, power)
         found = aten.add.Tensor(found, power)
-        if level in (4, 10):
+        if level in looks:
             share = aten.sum.dim_IntList(real_part(aten.diagonal.default(power, 0, 1, 2)), [1])
             between = share if smaller is None else aten.sub.Tensor(smaller, share)
-            if not aten._local_scalar_dense.default(aten.amax.default(between)) > _SPREAD * size:
+            if not aten._local_scalar_dense.default(aten.amax.default(between)) > spread * size:
                 return None
             smaller = share
     return aten.sub.Tensor(aten.mul.Scalar(unit, levels), found)  # type: ignore[no-any-return]
