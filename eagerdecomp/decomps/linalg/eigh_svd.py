@@ -102,7 +102,7 @@ def _first_basis(matrix: Tensor) -> Tensor | None:
     The square of the matrix tells whether sizes are spread, as far as its rounding errors allow. The absolute value and the signs
     are the polar factors.
     """
-    if matrix.size(1) <= _FEW or logarithm_of(aten.bmm.default(matrix, matrix), (8, 11), 0.04) is None:
+    if matrix.size(1) <= _FEW or logarithm_of(aten.bmm.default(matrix, matrix), (7, 9), 0.03) is None:
         return None
     signs = unitary_factor(matrix)
     if signs is None:

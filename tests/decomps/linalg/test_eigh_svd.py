@@ -295,7 +295,7 @@ def test_kernel_calls_where_values_are_of_many_sizes(kind: str) -> None:
     matrix = SPECTRA[kind](128).float()
     assert kernel_calls(lambda: svd(matrix)) <= 1500
     symmetric = matrix + matrix.mT
-    assert kernel_calls(lambda: eigh(symmetric)) <= 1200
+    assert kernel_calls(lambda: eigh(symmetric)) <= 1500
 
 
 def errors(matrix: Tensor, values: Tensor, *factors: Tensor) -> tuple[float, float, float]:
