@@ -456,7 +456,7 @@ class Worker:
         try:
             self.process.stdin.write(json.dumps(asked) + "\n")
             self.process.stdin.flush()
-        except BrokenPipeError:  # ended between two questions, for want of memory, say; reading tells so as well
+        except BrokenPipeError:  # ended between two questions, for lack of memory, say; nothing will be there to read
             pass
         ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
         line = self.process.stdout.readline() if ready else ""

@@ -145,7 +145,7 @@ class _State:
         self.parameters = [one for one in self.tensors if one.is_leaf and one.requires_grad]
 
     def facts(self) -> tuple[Any, ...]:
-        """What of the state a recording depends on."""
+        """Return the facts of the state that a recording depends on."""
         found: list[Any] = [
             torch.is_grad_enabled(),
             torch.is_inference_mode_enabled(),
@@ -230,7 +230,7 @@ class _Run:
         return self.labels.get(id(cell), cell)
 
     def differs(self, other: _Run) -> str:
-        """What the two did not have in common; "" for what is one step."""
+        """Return in which way the two differ; "" for two runs of one step."""
         for words, mine, its in zip(_WORDS, self._done(), other._done(), strict=True):
             if mine != its:
                 return words
@@ -403,7 +403,7 @@ def _function(run: _Run, order: Sequence[int]) -> Callable[..., Any]:
 
 
 class Step:
-    """What `compile_step` returns."""
+    """The compiled step that `compile_step` returns."""
 
     def __init__(self, step: Callable[..., Any], state: Sequence[Any]) -> None:
         self._step = step

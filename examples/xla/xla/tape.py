@@ -45,7 +45,7 @@ class Call:
 
 
 class Tape:
-    """What ran.
+    """A record of what ran.
 
     Attributes:
         calls: the functions, in order.

@@ -123,7 +123,7 @@ def _cosh(x: Array) -> Array:
 
 
 def _sinh(x: Array) -> Array:
-    """As `_cosh`, where the difference of the exponentials cancels nothing."""
+    """The formula of `_cosh`, where the difference of the exponentials cancels nothing."""
     if x.dtype.kind == "c":
         return jnp.sinh(x)
     root = jnp.exp(jnp.abs(x) * 0.5)
@@ -182,7 +182,7 @@ def _binary(function: Function) -> Function:
 
 
 def _logical(function: Function) -> Function:
-    """Of truth values: bfloat16's subnormal numbers are zero, as they are to eager once they are flushed."""
+    """A function of bools. Subnormal numbers of bfloat16 are zero, as they are in eager once they are flushed."""
 
     def true(operand: Any) -> Array:
         values = read(operand)
