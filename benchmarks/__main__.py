@@ -30,10 +30,10 @@ cases. A full run takes some minutes.
 {EXIT_CODES}"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the measurements that the command line names; the exit code."""
+def main(argv: Sequence[str] | None = None, prog: str = "python -m benchmarks") -> int:
+    """Run the measurements that the command line names; the exit code. `prog` is how it was called."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
+        prog=prog,
         description=__doc__,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _write_costs(args) if args.costs else _run(args, names)
     except UsageError as error:
-        print(f"python -m benchmarks: {error}", file=sys.stderr)
+        print(f"{prog}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -1,12 +1,17 @@
-"""Dense linear algebra at sizes that people use: kernel calls and time against native eager, a large matrix and many small ones."""
+"""Dense linear algebra at sizes that people use: kernel calls and time against native eager.
+
+A large matrix, many small ones, and training steps of a Gaussian process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from benchmarks.figures import Figure, Section, Settings
 from benchmarks.timing import Contestant, Spread, race, ratios
@@ -41,6 +46,47 @@ DEFINITE: dict[str, Callable[[Tensor], Any]] = {
 _SMALL_ALONE = ("ldl_factor",)
 
 
+class GaussianProcess(nn.Module):
+    """Exact regression as GPyTorch does it: a radial kernel, its scales and the noise as parameters, the marginal likelihood."""
+
+    def __init__(self, by_eigenvalues: bool) -> None:
+        super().__init__()
+        self.by_eigenvalues = by_eigenvalues
+        self.length, self.scale, self.noise = (nn.Parameter(torch.tensor(value)) for value in (0.0, 0.5, -2.0))
+
+    def covariance(self, x: Tensor) -> Tensor:
+        """The kernel of each pair of points, and the noise of each point."""
+        x = x / F.softplus(self.length)
+        squares = x.square().sum(-1, keepdim=True)
+        distances = (squares + squares.mT - 2 * x @ x.mT).clamp_min(0)
+        return F.softplus(self.scale) * (-0.5 * distances).exp() + F.softplus(self.noise) * torch.eye(len(x))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The negative logarithm of the likelihood, up to a constant."""
+        covariance = self.covariance(x)
+        if self.by_eigenvalues:
+            values, vectors = torch.linalg.eigh(covariance)
+            return ((vectors.mT @ y).square().squeeze(1) / values + values.log()).sum() / 2
+        factor = torch.linalg.cholesky(covariance)
+        return (y * torch.cholesky_solve(y, factor)).sum() / 2 + factor.diagonal().log().sum()
+
+
+def _training(by_eigenvalues: bool, points: int) -> Callable[[], Any]:
+    """A step of training on points of a noisy wave."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(points, 2, generator=generator)
+    y = (6 * x[:, :1]).sin() + 0.1 * torch.randn(points, 1, generator=generator)
+    model = GaussianProcess(by_eigenvalues)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x, y).backward()
+        optimizer.step()
+
+    return step
+
+
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Race each call against native eager and count its kernels, once it is warm."""
     sizes = ((32, 32), (50, 4, 4)) if settings.quick else ((256, 256), (1000, 4, 4))
@@ -52,17 +98,19 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
                 continue
             progress(f"linalg: {name} of {_text(shape)}")
             given = general if name in GENERAL else definite
-            rows.append({"op": name, "size": _text(shape), **_raced(op, given, settings)})
+            rows.append({"op": name, "size": _text(shape), **_raced(partial(op, given), settings)})
+    points = 50 if settings.quick else 200
+    for name, by_eigenvalues in (("cholesky", False), ("eigh", True)):
+        progress(f"linalg: a Gaussian process by {name}")
+        run = _training(by_eigenvalues, points)
+        rows.append({"op": f"training step by {name}, Gaussian process", "size": f"{points} points", **_raced(run, settings)})
     figures = [Figure.of(f"ours / native, {row['op']} of {row['size']}", Spread.of(row["ratios"])) for row in rows]
     figures += [Figure(f"kernel calls, {row['op']} of {row['size']}", row["kernels"]) for row in rows]
     how = "Float32 on Core ATen, natively and in the mode in turn. Kernel calls: those of a warm call that reach the backend."
     return Section("linalg", "Linear algebra", how, figures, rows=rows)
 
 
-def _raced(op: Callable[[Tensor], Any], given: Tensor, settings: Settings) -> dict[str, Any]:
-    def run() -> Any:
-        return op(given)
-
+def _raced(run: Callable[[], Any], settings: Settings) -> dict[str, Any]:
     mode = EagerDecompMode(core_aten())
     times = race({"native": Contestant(run), "ours": Contestant(run, mode)}, settings.rounds, settings.seconds)
     with BackendRecorder() as seen, mode:

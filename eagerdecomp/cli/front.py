@@ -25,6 +25,7 @@ SUMMARIES = {
     "compare": "run a script on two backends, and report what differs",
     "conformance": "find the wrong kernels of a backend, and what to write next",
     "opset": "list the ops of a set, one a line",
+    "bench": "measure what the mode costs, or what a backend's kernels cost; from a checkout",
     "new-backend": "write a project for a backend of your own: kernels, tests, CI",
 }
 

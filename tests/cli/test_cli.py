@@ -47,6 +47,19 @@ def test_every_command_of_the_table_has_its_own_name_and_help(capsys: pytest.Cap
     assert "exit codes" in out
 
 
+def test_bench_takes_the_words_of_the_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "--only", "linalg,nothing"])
+    assert left.value.code == 2
+    assert "eagerdecomp bench: error:" in (said := capsys.readouterr().err) and "linalg, scans" in said  # noqa: PT018
+
+
+def test_bench_needs_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(ed, "__file__", str(tmp_path / "eagerdecomp" / "__init__.py"))
+    assert main(["bench", "--quick"]) == 2
+    assert "not in the wheel" in capsys.readouterr().err
+
+
 def test_help_of_run_shows_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--help"])

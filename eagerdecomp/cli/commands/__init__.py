@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagerdecomp.cli.commands import blame, compare, conformance, demo, explain, new_backend, opset, plan, report, run, trace
+from eagerdecomp.cli.commands import bench, blame, compare, conformance, demo, explain, new_backend, opset, plan, report, run, trace
 from eagerdecomp.cli.commands.command import Command
 
 __all__ = ["COMMANDS"]
@@ -18,5 +18,6 @@ COMMANDS: tuple[Command, ...] = (
     compare.COMMAND,
     conformance.COMMAND,
     opset.COMMAND,
+    bench.COMMAND,
     new_backend.COMMAND,
 )

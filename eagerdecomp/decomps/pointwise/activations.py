@@ -138,17 +138,17 @@ _TANH_CUBIC = 0.044715
 @rule("aten.gelu_backward.default", compute="float32", operands=(0, 1))
 def _gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> Any:
     if approximate == "tanh":
-        # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``, and ``x (2 z)'`` is
-        # ``3 (2 z - 2 slope x / 3)``.
+        # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``. ``1 - s`` is a sigmoid of its
+        # own: the error of a difference would be multiplied by a large number.
         # Few names, since each holds its memory.
-        gated = aten.mul.Tensor(
-            self, aten.add.Tensor(_C_TANH_SLOPE(self), aten.mul.Tensor(self, self), alpha=_TANH_SLOPE * _TANH_CUBIC)
-        )
-        gate = aten.sigmoid.default(gated)
-        gated = aten.mul.Tensor(gate, aten.add.Tensor(gated, self, alpha=-2 * _TANH_SLOPE / 3))
-        gated = aten.sub.Tensor(gated, aten.mul.Tensor(gate, gated))
-        slope = aten.add.Tensor(gate, gated, alpha=3)
-        del gate, gated
+        slope = aten.mul.Tensor(self, self)
+        gate = aten.mul.Tensor(self, aten.add.Tensor(_C_TANH_SLOPE(self), slope, alpha=_TANH_SLOPE * _TANH_CUBIC))
+        slope = aten.add.Tensor(_C_TANH_SLOPE(self), slope, alpha=3 * _TANH_SLOPE * _TANH_CUBIC)
+        left = aten.sigmoid.default(aten.neg.default(gate))
+        gate = aten.sigmoid.default(gate)
+        left = aten.mul.Tensor(aten.mul.Tensor(left, gate), self)
+        slope = aten.add.Tensor(gate, aten.mul.Tensor(left, slope))
+        del left, gate
         return aten.mul.Tensor(grad, slope)
     scaled = aten.mul.Scalar(self, math.sqrt(0.5))
     slope = aten.add.Tensor(_HALF_(self), aten.erf.default(scaled), alpha=0.5)

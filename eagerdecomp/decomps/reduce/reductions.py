@@ -138,13 +138,16 @@ def _flattened(order_statistic: Callable[..., Any]) -> Callable[[Tensor], Any]:
 
 @rule("aten.std.correction")
 def _std(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    if not self.dtype.is_floating_point:
+    """Eager's kernel for CPUs computes in float64, whose range holds the squares of float32; others compute in float32."""
+    dtype = self.dtype
+    if not dtype.is_floating_point:
         return NotImplemented
-    if self.dtype not in HALF:
+    wide = torch.float64 if self.is_cpu else torch.float32 if dtype in HALF else dtype
+    if dtype is wide:
         return aten.sqrt.default(aten.var.correction(self, dim, correction=correction, keepdim=keepdim))
-    wide = aten._to_copy.default(self, dtype=torch.float32)
+    wider = aten._to_copy.default(self, dtype=wide)
     return aten._to_copy.default(
-        aten.sqrt.default(aten.var.correction(wide, dim, correction=correction, keepdim=keepdim)), dtype=self.dtype
+        aten.sqrt.default(aten.var.correction(wider, dim, correction=correction, keepdim=keepdim)), dtype=dtype
     )
 
 

@@ -177,3 +177,12 @@ def test_a_running_product_of_many_numbers_takes_memory_of_their_length() -> Non
     expected = torch.cumprod(x.double(), 0)
     found = on_core(lambda: torch.cumprod(x, 0))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [1e30, 1e-30])
+def test_deviations_of_values_whose_squares_leave_the_range(size: float, dtype: torch.dtype) -> None:
+    x = (torch.linspace(-1, 1, 30) * size).reshape(5, 6).to(dtype)
+    check(torch.std, x, 1)
+    check(torch.std, x)
+    assert torch.isfinite(on_core(lambda: x.std())) and on_core(lambda: x.std()) > 0  # noqa: PT018 - one range

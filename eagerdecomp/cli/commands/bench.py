@@ -1,0 +1,34 @@
+"""The command ``eagerdecomp bench``: the measurements of ``benchmarks/``, which is in a checkout and not in the wheel."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+import eagerdecomp
+from eagerdecomp.cli.commands.command import Command
+from eagerdecomp.host.import_path import UsageError
+
+__all__ = ["COMMAND"]
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    """Its words are those of `python -m benchmarks`, which reads them."""
+
+
+def _run(args: argparse.Namespace) -> int:
+    root = Path(eagerdecomp.__file__).parents[1]
+    if not (root / "benchmarks" / "__main__.py").exists():
+        raise UsageError(
+            "the measurements are not in the wheel: clone the repository and run `eagerdecomp bench` of an install from it"
+        )
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    run = importlib.import_module("benchmarks.__main__").main
+    found: int = run(args.rest, "eagerdecomp bench")
+    return found
+
+
+COMMAND = Command("bench", _configure, _run, own_words=lambda words: 0)
