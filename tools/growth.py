@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return bool(failed)
 
 
-PAGE = """# How ops grow
+PAGE = """# Growth with sizes
 
 Exponents of the growth of time and peak memory on Core ATen, by elements: 1 is in proportion to them, 2 to their square. All
 dimensions of one size of an operator's sample are stretched to three lengths, each four times the one before; the exponent is taken

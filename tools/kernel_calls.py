@@ -234,9 +234,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 PAGE = f"""# Kernel calls
 
 How many kernels of Core ATen one call of an op makes, for up to {CALLS} distinct calls of each op that torch's operator database
-dispatches, forward and backward, and of a few samplers that it lacks. Ops that Core ATen holds run as themselves; in-place and
-`out=` forms add one `copy_`. An op of more than {LIMIT} kernel calls has its reason beside it; the samples are small, so what grows
-with the data (columns, rounds, steps) is short here. This page is written by
+dispatches, forward and backward, and of a few samplers that it lacks. Ops of Core ATen run as themselves.
+In-place and `out=` forms add one `copy_`. An op of more than 64 kernel calls has a reason.
+The samples are small, so counts that grow with the data (columns, rounds, steps) are low here. This page is written by
 `python tools/kernel_calls.py --above 20 --markdown docs/numbers/kernel_calls.md`.
 
 """

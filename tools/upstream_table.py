@@ -42,14 +42,17 @@ _ROUNDINGS, _TIMES = 64, 4
 
 HEAD = f"""# Rules that could go upstream
 
-Ops outside Core ATen for which torch {torch.__version__.partition("+")[0]} ships a decomposition and the library has a rule of
-its own, and how the shipped one compares. The calls are those of torch's operator database, up to {CALLS} of an op, and the same on
-inputs with the opposite stride order; each is made by eager, by the shipped entry, decomposed by shipped
-entries and compositions alone, and by the library on Core ATen. A row says of how many calls the shipped entry is not the operator,
-does not get to Core ATen (it "does not close"), or is less exact than eager and ours against float64, and how many kernels all the
-calls take that both bring there; ours passes these calls, by the tests of its family. What no sample calls (other dtypes, tensors
-without elements, errors) is not judged here; [repairs.md](repairs.md) shows faults of shipped entries one by one. This page
-is written by `python tools/upstream_table.py`.
+Ops outside Core ATen for which
+torch {torch.__version__.partition("+")[0]} has a decomposition and this library has its own rule. Each row compares
+the two. The calls are those of torch's operator database, up to {CALLS} of an op, and the same calls on inputs with the
+opposite stride order. Each call runs in eager, by torch's entry alone, decomposed by torch's entries and composites
+only, and by the library on Core ATen.
+
+A row says for how many calls torch's entry differs from the op, does not lead to Core ATen (it "does not close"), or
+is less exact than eager and the library's rule, compared with float64. It also has the number of kernel calls where
+both lead to Core ATen. The library's rule passes all these calls. Calls without a sample (other dtypes, empty
+tensors, errors) are not compared here. [Faults](repairs.md) shows faults of torch's entries one by one. `python
+tools/upstream_table.py` writes this page.
 
 | op | rule | the shipped entry | its kernel calls | ours |
 |---|---|---|---|---|

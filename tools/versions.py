@@ -32,12 +32,13 @@ PAGE = ROOT / "docs" / "numbers" / "versions.md"
 
 HEAD = """# Versions of torch
 
-How the default tier of the tests and the scoreboard (every operator of torch's own test database on Core ATen, three calls of
-each sample, with gradients) fare with each release. An operator counts that has a sample which eager takes. A known difference is a
-test that has to fail with that release: its reason stands below, its name in `tests/releases`, and a run is red where it passes.
+Results of the default tier of the tests, and of the scoreboard, for each release of torch. The scoreboard runs every
+operator of torch's test database on Core ATen, three calls of each sample, with gradients; an operator counts if eager
+accepts one of its samples. A known difference is a test that must fail with that release. Its reason is below, its name is
+in `tests/releases`, and the run fails if the test passes.
 
-`nox -s versions` makes the environments and records each release by `python tools/versions.py --record`; `python
-tools/versions.py` writes this page of what was recorded.
+`nox -s versions` makes the environments and records each release with `python tools/versions.py --record`. `python
+tools/versions.py` writes this page from the records.
 
 | torch | Python | default tier | known differences | operators that pass | recorded calls |
 |---|---|---|---|---|---|

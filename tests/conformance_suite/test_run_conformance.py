@@ -346,14 +346,14 @@ def test_a_script_shows_also_what_comes_of_many_calls_or_ends_the_process(projec
         (["mine:nothing"], "mine has no nothing"),
         (
             ["nowhere:backend"],
-            "eagerdecomp conformance: nowhere:backend: cannot be imported: No module named 'nowhere'; modules are looked for ",
+            "eagerdecomp conformance: nowhere:backend: cannot import nowhere: No module named 'nowhere'. Python looks in ",
         ),
         (
             ["importing:backend"],
             "eagerdecomp conformance: importing:backend: importing importing raises "
-            "ModuleNotFoundError: No module named 'no_such_thing' (importing.py:2)\n",
+            "ModuleNotFoundError: No module named 'no_such_thing' (importing.py:2)",
         ),
-        (["mine:aten"], "not an eagerdecomp.Backend"),
+        (["mine:aten"], "expected an eagerdecomp.Backend"),
         (["mine:backend", "--ops", "aten.expp"], "aten.expp"),
         (["mine:backend", "--compare", "mine.py"], "mine.py"),
         (["mine:backend", "--absences", "none.txt"], "none.txt"),
