@@ -66,9 +66,9 @@ class GaussianProcess(nn.Module):
         covariance = self.covariance(x)
         if self.by_eigenvalues:
             values, vectors = torch.linalg.eigh(covariance)
-            return ((vectors.mT @ y).square().squeeze(1) / values + values.log()).sum() / 2
+            return ((vectors.mT @ y).square().squeeze(1) / values + values.log()).sum() / 2  # type: ignore[no-any-return]
         factor = torch.linalg.cholesky(covariance)
-        return (y * torch.cholesky_solve(y, factor)).sum() / 2 + factor.diagonal().log().sum()
+        return (y * torch.cholesky_solve(y, factor)).sum() / 2 + factor.diagonal().log().sum()  # type: ignore[no-any-return]
 
 
 def _training(by_eigenvalues: bool, points: int) -> Callable[[], Any]:
