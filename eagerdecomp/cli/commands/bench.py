@@ -22,7 +22,8 @@ def _run(args: argparse.Namespace) -> int:
     root = Path(eagerdecomp.__file__).parents[1]
     if not (root / "benchmarks" / "__main__.py").exists():
         raise UsageError(
-            "the benchmarks are not in the wheel. Clone the repository, and run `eagerdecomp bench` in an environment that was installed from it"
+            "the benchmarks are not in the wheel. Clone the repository, and run `eagerdecomp bench` in an environment that was "
+            "installed from it"
         )
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
