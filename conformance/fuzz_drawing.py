@@ -23,7 +23,7 @@ from eagerdecomp.conformance.generic_spec import examples_of
 from eagerdecomp.conformance.view_programs import JOINS, VIEWS, WRITES
 from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.call_text import CallTextError, parse_call
-from eagerdecomp.ops.schema import Argument, facts_of, functional_twin
+from eagerdecomp.ops.schema import Argument, facts_of, functional_variant
 from eagerdecomp.planner.rule_calls import load_calls
 
 __all__ = ["Drawing", "templates"]
@@ -128,7 +128,7 @@ def templates() -> Mapping[OpOverload, Sequence[tuple[list[Any], dict[str, Any]]
 
 def _without_outs(op: OpOverload, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Drop the recorded ``out=`` tensors of a call where a program can make them like the functional variant's results."""
-    if not facts_of(op).is_out or functional_twin(op) is None:
+    if not facts_of(op).is_out or functional_variant(op) is None:
         return args, kwargs
     outs = {argument.name for argument in facts_of(op).arguments if argument.mutated and argument.kwarg_only}
     return args, {name: value for name, value in kwargs.items() if name not in outs}
@@ -290,7 +290,7 @@ class Drawing:
                 odd = {text for text, one in self._tensors() if not is_finite(one)}
             texts = [_NAME.sub(lambda name: name[0] + ".nan_to_num(0, 0, 0)" * (name[0] in odd), text) for text in texts]
         out = [argument for argument in facts.arguments if argument.mutated and argument.kwarg_only and argument.name not in kwargs]
-        variant = functional_twin(op) if out else None
+        variant = functional_variant(op) if out else None
         if out and variant is not None:
             line = self._named(f"{variant}({', '.join(texts)})")
             yield line

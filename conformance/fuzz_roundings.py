@@ -15,7 +15,7 @@ from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp.eager.compare import leaf_difference
 from eagerdecomp.eager.observe import Caught, leaves_of, mapped
 from eagerdecomp.eager.promotion import HALF
-from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
+from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite
 
 __all__ = [
     "CALL",
@@ -68,7 +68,7 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
             return True
         if re.fullmatch(_PSEUDO, call[1]):  # which may cut off what is small
             op = getattr(getattr(aten, call[1]), call[2])
-            variant = functional_twin(op) if facts_of(op).is_out else op
+            variant = functional_variant(op) if facts_of(op).is_out else op
             kwargs.pop("out", None)
             if variant is not None and is_right(variant, args, kwargs, [variant(*args, **kwargs).detach()]):
                 return True
@@ -120,7 +120,7 @@ def as_autocast_gives(args: Sequence[Any], results: Sequence[Any]) -> list[Any]:
 
 def computed_in(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.dtype | None]:
     """The types in which the results of a call with ``out=`` are computed before they are written there; nothing for others."""
-    variant = functional_twin(op) if facts_of(op).is_out else None
+    variant = functional_variant(op) if facts_of(op).is_out else None
     if variant is None:
         return []
     outs = {argument.name for argument in facts_of(op).arguments if argument.mutated}
@@ -194,7 +194,7 @@ def is_reached(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     draws = torch.where(given.isfinite(), 0, draws)
     if re.match("fft_(rfft|ihfft)", op._schema.name.removeprefix("aten::")):
         draws = draws.real
-    variant = functional_twin(op) if facts_of(op).is_out else op
+    variant = functional_variant(op) if facts_of(op).is_out else op
     assert variant is not None
     parts = variant(draws, *args[1:], **{name: value for name, value in kwargs.items() if name != "out"}).abs()
     return parts > 1e-9 * parts.amax()

@@ -255,7 +255,7 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 
 #: Said by the operator's tags of all its calls, though none of these reads.
-SIZED_BY_OTHERS = ("linalg_lstsq",)
+SIZED_BY_RESULTS = ("linalg_lstsq",)
 
 _NO_LAYOUT = "a layout of its own, made and read by a library: no op of Core ATen takes or gives one"
 
@@ -411,7 +411,7 @@ def page() -> str:
         for name, run in ops.items():
             where, method = origin(name)
             calls, reads = measured(run)
-            sized = any(torch.Tag.dynamic_output_shape in op.tags for op in overloads(name)) and name not in SIZED_BY_OTHERS
+            sized = any(torch.Tag.dynamic_output_shape in op.tags for op in overloads(name)) and name not in SIZED_BY_RESULTS
             if reads or sized:
                 readers.add(name)
             # How many sweeps it takes is data too, and differs by what the machine's products round.

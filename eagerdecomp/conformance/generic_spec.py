@@ -24,10 +24,10 @@ def examples_of(op: OpOverload) -> list[str]:
     seen = load_calls().get(str(op))
     texts = [one.example for one in seen.calls] if seen is not None else []
     texts += [example for example, _ in seen.gradient] if seen is not None else []
-    return [text for text in dict.fromkeys(texts) if _is_whole(text)]
+    return [text for text in dict.fromkeys(texts) if _is_integral(text)]
 
 
-def _is_whole(text: str) -> bool:
+def _is_integral(text: str) -> bool:
     if text.endswith("..."):
         return False
     try:

@@ -83,7 +83,6 @@ def _memory_of(storage: torch.UntypedStorage, device: str) -> torch.UntypedStora
 
 def home(result: Any) -> Any:
     """A result with its tensors on the CPU, strides kept."""
-
     copy = copying(device=torch.device("cpu"))
 
     def bring(value: Any) -> Any:

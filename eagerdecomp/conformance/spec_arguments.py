@@ -266,14 +266,14 @@ def among(dtype: torch.dtype, kind: torch.dtype, fills: Sequence[str], finite: b
 def _brought(dtype: torch.dtype, other: torch.dtype, fills: Sequence[str]) -> Sequence[str]:
     if other in HALVES and dtype not in HALVES:
         return COARSE
-    return _HELD if _is_whole(dtype) and not _is_whole(other) else fills
+    return _HELD if _is_integral(dtype) and not _is_integral(other) else fills
 
 
 # Integers that float32 holds.
 _HELD = ("lattice", "digits", "ties")
 
 
-def _is_whole(dtype: torch.dtype) -> bool:
+def _is_integral(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex)
 
 
@@ -381,13 +381,13 @@ def with_number(
 
     def call(draw: Draw) -> Call:
         dtype = draw.pick("dtype", dtypes)
-        coarse = _is_whole(dtype) or (limited and dtype in HALVES)
+        coarse = _is_integral(dtype) or (limited and dtype in HALVES)
         asked = [one if one != "float" else "plain" for one in kinds] if coarse else kinds
         least = 0.0 if limited and dtype is torch.uint8 else -math.inf
         other = number(draw, dtype, asked, least=least, but=but)
         complexes = finite and (dtype.is_complex or isinstance(other, complex))
         chosen = COMPLEX_FILLS if complexes else fills
-        if _is_whole(dtype) and isinstance(other, (float, complex)):
+        if _is_integral(dtype) and isinstance(other, (float, complex)):
             chosen = _HELD
         if draw.pick("extent", extents) == "around":
             return Call([_around(tensor(draw, "self", dtype, [307], _hardest(chosen), _APART), other, compared), other])

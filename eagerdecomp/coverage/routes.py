@@ -18,7 +18,7 @@ from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import Predicate
 from eagerdecomp.ops.plumbing import is_plumbing_name
-from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.planner.closure import Clauses, Closure, without_self_calls
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.planner.rule_calls import Footprint, SeenOp
@@ -290,7 +290,7 @@ class Routes:
         seen = self._seen.get(op)
         found = op_named(op)
         if (seen is None or not seen.gradient) and found is not None and facts_of(found).is_inplace:
-            variant = functional_twin(found)  # its gradient is the functional variant's
+            variant = functional_variant(found)  # its gradient is the functional variant's
             return self._seen.get(str(variant), seen) if variant is not None else seen
         return seen
 
@@ -308,7 +308,7 @@ def _takes(when: Predicate, example: str) -> bool:
 
 
 def _of_variant(rule: Rule) -> Footprint:
-    variant = functional_twin(rule.op) if facts_of(rule.op).is_out else None
+    variant = functional_variant(rule.op) if facts_of(rule.op).is_out else None
     return {} if variant is None else {str(variant): 1, "aten.copy_.default": 1}
 
 

@@ -48,7 +48,7 @@ LIBRARIES: frozenset[str] = frozenset(info.name for info in pkgutil.iter_modules
 
 @functools.cache
 def _import_library(namespace: str) -> None:
-    """Import the rules for a library. It is asked for when an op of the library is met."""
+    """Import the rules for a library. The first op of the library that is seen calls it."""
     _import_modules(f"{_LIBRARIES}.{namespace}")
 
 
@@ -77,7 +77,7 @@ def _refusing(rule: Rule) -> Rule:
 def our_rules(op: OpOverload) -> Iterator[Rule]:
     """The library's rules for an op: those written by hand, one that the schema gives (foreach, in-place and ``out=`` ops), and
     those of the last resort: one for sets that hold prims, whose source is ``prims``, and one for sets that lack Core ops, whose
-    source is ``small``. Those for ops of other libraries are imported when such an op is first met."""
+    source is ``small``. Those for ops of other libraries are imported when such an op is first seen."""
     if op.namespace in LIBRARIES:
         _import_library(op.namespace)
         yield from library_rules(op)

@@ -20,7 +20,7 @@ from eagerdecomp.ops.schema import OpFacts, facts_of
 __all__ = ["Call", "Tie"]
 
 #: From so many elements on, the results of two draws cannot be taken for one.
-_TELLING = 32
+_DECISIVE_SIZE = 32
 
 
 class _Place(int):
@@ -36,10 +36,10 @@ class Call:
         scratch: of those, the ones that the composition writes.
         before: what the tensor that an in-place op writes held.
         states: the generators' states at the call, of a random op.
-        answer: a copy of what the op returned, until its random numbers are proven.
+        result: a copy of what the op returned, until its random numbers are proven.
     """
 
-    __slots__ = ("answer", "args", "before", "kwargs", "scratch", "states", "tensors", "unread")
+    __slots__ = ("args", "before", "kwargs", "result", "scratch", "states", "tensors", "unread")
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.tensors: list[Tensor] = []
@@ -49,7 +49,7 @@ class Call:
         self.scratch: frozenset[int] = frozenset()
         self.before: Tensor | None = None
         self.states: Any = None
-        self.answer: Tensor | None = None
+        self.result: Tensor | None = None
 
     def _taken(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -83,7 +83,7 @@ class Tie(torch.autograd.Function):
     body: Callable[..., Any]
 
     @staticmethod
-    def forward(ctx: Any, call: Call, proven: set[OpOverload], answers: Sequence[Any], *tensors: Tensor) -> Any:
+    def forward(ctx: Any, call: Call, proven: set[OpOverload], results: Sequence[Any], *tensors: Tensor) -> Any:
         ctx.call, ctx.proven = call, proven
         ctx.set_materialize_grads(False)
         saved: list[Any] = [None if number in call.unread else tensor for number, tensor in enumerate(tensors)]
@@ -92,8 +92,8 @@ class Tie(torch.autograd.Function):
             saved[0] = call.before
         ctx.save_for_backward(*saved)
         call.before = None
-        ctx.mark_non_differentiable(*(one for one in answers if isinstance(one, Tensor) and not _may_have_gradient(one)))
-        return tuple(answers)
+        ctx.mark_non_differentiable(*(one for one in results if isinstance(one, Tensor) and not _may_have_gradient(one)))
+        return tuple(results)
 
     @classmethod
     @skipped_by_dynamo
@@ -122,13 +122,13 @@ class Tie(torch.autograd.Function):
                 given[0] = given[0].clone()
             args, kwargs = call.filled(given)
             with _without_autocast(given), drawing_again(call.states):
-                answer = cls.body(*args, **kwargs)
-        answers = list(answer) if isinstance(answer, (tuple, list)) else [answer]
-        if call.answer is not None:
-            _prove(cls.op, ctx.proven, call, answers[0])
+                result = cls.body(*args, **kwargs)
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        if call.result is not None:
+            _prove(cls.op, ctx.proven, call, results[0])
         pairs = [
             (one, gradient)
-            for one, gradient in zip(answers, gradients, strict=True)
+            for one, gradient in zip(results, gradients, strict=True)
             if gradient is not None and isinstance(one, Tensor) and one.requires_grad
         ]
         by_number: dict[int, Any] = {}
@@ -181,7 +181,7 @@ def _prove(op: OpOverload, proven: set[OpOverload], call: Call, again: Tensor) -
     Raises:
         OpSetError: where it did not: the gradient would be that of other numbers.
     """
-    first, call.answer = call.answer, None
+    first, call.result = call.result, None
     assert first is not None
     with torch.no_grad(), no_current_modes():
         if not torch.allclose(first.cpu().double(), again.detach().cpu().double(), rtol=0.05, atol=1e-3, equal_nan=True):
@@ -189,5 +189,5 @@ def _prove(op: OpOverload, proven: set[OpOverload], call: Call, again: Tensor) -
                 f"keep: the kernel for {op} draws other random numbers than PyTorch's composite does, from which the gradient is "
                 "computed. Remove the op from keep= and from the set, or keep the ops that the composite calls"
             )
-        if first.numel() >= _TELLING:
+        if first.numel() >= _DECISIVE_SIZE:
             proven.add(op)

@@ -349,22 +349,22 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
             call.states = states_of(tensors) if draws else None
             call.before = args[0].clone() if facts.is_inplace else None
         with below_autograd():
-            answer = own(*args, **kwargs)
-        if not facts.mutated and _shares(answer, tensors):
+            result = own(*args, **kwargs)
+        if not facts.mutated and _shares(result, tensors):
             return body(*args, **kwargs)  # eager returns an argument or a view of it, and autograd has to know it as one
         if not wanted:
             if facts.is_inplace and not args[0].is_inference():
                 torch.autograd.graph.increment_version(args[0])
-            return answer
-        answers = list(answer) if isinstance(answer, (tuple, list)) else [answer]
-        if draws and op not in kept.proven and not isinstance(answers[0], FakeTensor):
+            return result
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        if draws and op not in kept.proven and not isinstance(results[0], FakeTensor):
             with torch.no_grad(), no_current_modes():
-                call.answer = answers[0].clone()
+                call.result = results[0].clone()
         call.tensors = []
-        tied = tie.apply(call, kept.proven, answers, *tensors)
-        if not isinstance(answer, (tuple, list)):
+        tied = tie.apply(call, kept.proven, results, *tensors)
+        if not isinstance(result, (tuple, list)):
             return tied[0]
-        return list(tied) if isinstance(answer, list) else tied
+        return list(tied) if isinstance(result, list) else tied
 
     return skipped_by_dynamo(kernel)
 
@@ -402,6 +402,6 @@ def _draws(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bo
     return all(_argument(facts, name, args, kwargs) for name in _DRAWS_BY)
 
 
-def _shares(answer: Any, tensors: Sequence[Tensor]) -> bool:
-    answers = answer if isinstance(answer, (tuple, list)) else (answer,)
-    return any(same_storage(one, tensor) for one in answers if isinstance(one, Tensor) for tensor in tensors)
+def _shares(result: Any, tensors: Sequence[Tensor]) -> bool:
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return any(same_storage(one, tensor) for one in results if isinstance(one, Tensor) for tensor in tensors)

@@ -62,7 +62,7 @@ class DeviceKernels:
         return not self.has_own(name) and (name in self._by_out or not self.runs(name))
 
     def native(self, name: str) -> Callable[..., Any] | None:
-        """What runs an op on this device so far, to be called still when it is overridden; None where nothing does.
+        """Return the op's current kernel on this device, callable after it is overridden; None where there is none.
 
         It runs below autograd, and must be called with tensors of this device, and without numbers in their places
         (`without_numbers`).
@@ -85,7 +85,7 @@ class DeviceKernels:
         forget_dispatch_of(namespaces)
 
     def registered(self) -> None:
-        """To be called when all is registered: Python's dispatcher looks the kernels up anew."""
+        """Make Python's dispatcher look kernels up again; call it once all are registered."""
         forget_dispatch_of(self._libraries)
 
     def _library(self, namespace: str) -> torch.library.Library:

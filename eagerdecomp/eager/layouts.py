@@ -17,7 +17,7 @@ from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.promotion import promoted
 from eagerdecomp.eager.strides import in_order, is_dense, memory_order
 
-__all__ = ["LAYOUTS", "all_row_major", "as_operands", "in_format_of", "iterator_strides", "laid_out"]
+__all__ = ["LAYOUTS", "all_contiguous", "as_operands", "in_format_of", "iterator_strides", "with_eager_strides"]
 
 aten = torch.ops.aten
 
@@ -26,7 +26,7 @@ aten = torch.ops.aten
 Wanted: TypeAlias = Callable[..., "Sequence[int] | None"]
 
 
-def laid_out(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callable[..., Any]:
+def with_eager_strides(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callable[..., Any]:
     """The entry with the results at these positions copied where they lie otherwise than eager's."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -40,7 +40,7 @@ def laid_out(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callabl
     return run
 
 
-def all_row_major(values: Sequence[Any]) -> bool:
+def all_contiguous(values: Sequence[Any]) -> bool:
     """Whether the tensors among them are contiguous and of one shape, so that all elementwise work on them is contiguous."""
     operands = [value for value in values if isinstance(value, Tensor)]
     return all(operand.is_contiguous() for operand in operands) and all(
@@ -74,8 +74,8 @@ def _in_order(shape: Sequence[int], innermost_first: Sequence[int]) -> list[int]
     return strides
 
 
-def _row_major(result: Tensor, *args: Any) -> Sequence[int] | None:
-    if all_row_major(args) or result.is_contiguous():
+def _contiguous(result: Tensor, *args: Any) -> Sequence[int] | None:
+    if all_contiguous(args) or result.is_contiguous():
         return None
     return _in_order(result.shape, range(result.dim() - 1, -1, -1))
 
@@ -87,7 +87,7 @@ def _channels_last_as_input(position: int) -> Wanted:
         given, dims = args[position], result.dim()
         if given.dim() == dims and suggested_memory_format(given) in (torch.channels_last, torch.channels_last_3d):
             return _in_order(result.shape, [1, *range(dims - 1, 1, -1), 0])
-        return _row_major(result, *args)
+        return _contiguous(result, *args)
 
     return wanted
 
@@ -98,7 +98,7 @@ def as_operands(count: int | None = None, *, promotes: bool = True) -> Wanted:
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         operands = [arg for arg in args if isinstance(arg, Tensor)][:count]
-        if all_row_major(operands):
+        if all_contiguous(operands):
             return None
         return iterator_strides(result.shape, operands, result.dtype if promotes else None)
 
@@ -108,7 +108,7 @@ def as_operands(count: int | None = None, *, promotes: bool = True) -> Wanted:
 def _as_compared(result: Tensor, *args: Any) -> Sequence[int] | None:
     """Strides of a bool result, whose operands are first converted to their promoted dtype."""
     operands = [arg for arg in args if isinstance(arg, Tensor)][:2]
-    return None if all_row_major(operands) else iterator_strides(result.shape, operands, promoted(operands))
+    return None if all_contiguous(operands) else iterator_strides(result.shape, operands, promoted(operands))
 
 
 def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor], computed_in: torch.dtype | None = None) -> Sequence[int]:
@@ -181,16 +181,16 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten.select_scatter.default": _all(as_operands(1)),
     "aten.slice_scatter.default": _all(as_operands(1)),
     # Kernels that allocate a contiguous result whatever the input.
-    "aten.pow.Scalar": _all(_row_major),
-    "aten.mse_loss_backward.default": _all(_row_major),
-    "aten.smooth_l1_loss_backward.default": _all(_row_major),
-    "aten.huber_loss_backward.default": _all(_row_major),
-    "aten.log_sigmoid_forward.default": _all(_row_major, 2),
-    "aten._log_softmax_backward_data.default": _all(_row_major),
-    "aten._softmax_backward_data.default": _all(_row_major),
-    "aten.upsample_nearest1d.default": _all(_row_major),
-    "aten._upsample_nearest_exact1d.default": _all(_row_major),
-    "aten.baddbmm.default": _all(_row_major),
+    "aten.pow.Scalar": _all(_contiguous),
+    "aten.mse_loss_backward.default": _all(_contiguous),
+    "aten.smooth_l1_loss_backward.default": _all(_contiguous),
+    "aten.huber_loss_backward.default": _all(_contiguous),
+    "aten.log_sigmoid_forward.default": _all(_contiguous, 2),
+    "aten._log_softmax_backward_data.default": _all(_contiguous),
+    "aten._softmax_backward_data.default": _all(_contiguous),
+    "aten.upsample_nearest1d.default": _all(_contiguous),
+    "aten._upsample_nearest_exact1d.default": _all(_contiguous),
+    "aten.baddbmm.default": _all(_contiguous),
     # Kernels that know channels last and contiguous only.
     "aten._adaptive_avg_pool2d.default": _all(_channels_last_as_input(0)),
     "aten.channel_shuffle.default": _all(_channels_last_as_input(0)),

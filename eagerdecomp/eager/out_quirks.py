@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp.eager.promotion import can_cast
-from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.ops.schema import facts_of, functional_variant
 
 __all__ = ["OutQuirks", "OutStrides", "out_quirks", "positions_in"]
 
@@ -276,7 +276,7 @@ for _quirks, _names in _GROUPS:
 @functools.cache
 def out_quirks(op: OpOverload) -> OutQuirks:
     """Return the quirks of an in-place or ``out=`` op: those of its packet and its overload, and what its tags imply."""
-    name, variant = op._schema.name.removeprefix("aten::"), functional_twin(op)
+    name, variant = op._schema.name.removeprefix("aten::"), functional_variant(op)
     found = OutQuirks()
     for key in (name.removesuffix("_"), name, f"{name}.{op._overloadname}"):
         if key in _TABLE:

@@ -22,7 +22,7 @@ from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
 from eagerdecomp.eager.observe import leaves_of, mapped
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
-from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite, tensors_in
+from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, tensors_in
 from eagerdecomp.planner.planner import Planner, planner_of
 from eagerdecomp.rules.failed_routes import eager_accepts
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
@@ -145,7 +145,7 @@ class _Routes:
             return self.searched(op, args, kwargs)
         rule = None if self.is_supported(op, args, kwargs) else self._rule_for(op, args, kwargs)
         facts, running = _facts(op, args, kwargs), self._search.running
-        if rule is None or facts in running:  # met again: on other strides than in the search, a rule led elsewhere
+        if rule is None or facts in running:  # seen again: on other strides than in the search, a rule led elsewhere
             # To export, NotImplemented would be the result of a composite.
             return call_at_key(op, "CompositeImplicitAutograd")(*args, **kwargs) if is_composite(op) else NotImplemented
         running.append(facts)
@@ -337,11 +337,11 @@ class _Functional(DispatchMode):
         return self._routes.searched(op, args, kwargs, may_write=self._may_write)
 
     def _functional(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        twin = functional_twin(op)
+        variant = functional_variant(op)
         target = args[0] if args else None
-        if twin is None or not facts_of(op).is_inplace or not isinstance(target, Tensor) or id(target) not in self._fresh:
+        if variant is None or not facts_of(op).is_inplace or not isinstance(target, Tensor) or id(target) not in self._fresh:
             raise NoRoute(self._op)
-        result = self._run(twin, args, kwargs)
+        result = self._run(variant, args, kwargs)
         if not isinstance(result, Tensor) or result.dtype != target.dtype or result.shape != target.shape:
             raise NoRoute(self._op)
         self._written[id(target)] = (target, result)
@@ -364,7 +364,7 @@ def _as_fake(value: Any, fakes: FakeTensorMode) -> Any:
 
 
 def _facts(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What the choice of a rule for a call may depend on: all but data."""
+    """Return all that the choice of a rule for a call may depend on: everything except data."""
     return op, torch.get_default_dtype(), _fact((args, kwargs))
 
 

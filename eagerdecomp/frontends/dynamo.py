@@ -253,10 +253,10 @@ class _Keeping(CompositeMode):
 
 
 def _boxed(graph: GraphModule, mode: _Compiled, hook: CompileHook | None = None) -> Callable[..., Any]:
-    """What runs a lowered graph, as AOTAutograd wants it: given a list of its inputs, which it empties, so that each tensor lives
+    """Return the function of a lowered graph that AOTAutograd calls: it empties the list of its inputs, so that each tensor lives
     as long as something reads it."""
     body = _function(graph, mode.planner, lambda: mode)
-    if hook is not None and _is_whole(graph, mode.planner):
+    if hook is not None and _is_integral(graph, mode.planner):
         body = _compiled_by_hook(graph, mode, hook, body)
     watched: weakref.WeakKeyDictionary[EagerDecompMode, Callable[..., Any]] = weakref.WeakKeyDictionary()
 
@@ -277,7 +277,7 @@ def _boxed(graph: GraphModule, mode: _Compiled, hook: CompileHook | None = None)
     return run
 
 
-def _is_whole(graph: GraphModule, planner: Planner) -> bool:
+def _is_integral(graph: GraphModule, planner: Planner) -> bool:
     """Whether a lowered graph has calls of the set alone, on tensors, so that a compile hook can take it."""
 
     def fits(node: Node) -> bool:

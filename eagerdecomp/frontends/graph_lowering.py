@@ -128,12 +128,12 @@ class _Lowering:
 
     def _value(self, given: Any) -> Any:
         """The stand-in of an argument while a rule runs; each tensor gets its own."""
-        met: dict[Node, Any] = {}
+        seen: dict[Node, Any] = {}
 
         def value(node: Node) -> Any:
-            if node not in met:
-                met[node] = _copy(self._of(node))
-            return met[node]
+            if node not in seen:
+                seen[node] = _copy(self._of(node))
+            return seen[node]
 
         return _mapped(given, value)
 
@@ -188,7 +188,7 @@ class _Lowering:
             return recording.why_not
         if recording.program.constants:
             return "its rule makes a tensor outside any operator"
-        program = recording.program if symbolic or recorder.met_symbols else optimise(recording.program)
+        program = recording.program if symbolic or recorder.seen_symbols else optimise(recording.program)
         return _Recorded(program, recorder.values())
 
     # -- recordings as nodes -------------------------------------------------------------------------------------------
@@ -265,14 +265,14 @@ class _Lowered(Recorder):
 
     def __init__(self, decide: Callable[[OpOverload], Decision], op: OpOverload, arguments: Sequence[Any]) -> None:
         super().__init__(decide, op, arguments, by_predicate=builtin)
-        self.met_symbols = False
+        self.seen_symbols = False
 
-    def _is_whole(self, decision: Decision) -> bool:
+    def _is_integral(self, decision: Decision) -> bool:
         return False
 
     def _encode(self, value: Any) -> Any:
         if isinstance(value, _SYMBOLIC):
-            self.met_symbols = True
+            self.seen_symbols = True
             return value
         return super()._encode(value)
 

@@ -187,7 +187,7 @@ class Installation:
                     kernel = self._needed(name)
                     if kernel is not None:
                         self._kernels.register(name, kernel)
-            self._kernels.register_fallback(self._met_later)
+            self._kernels.register_fallback(self._seen_later)
             self._kernels.registered()
             self._let_go = keep_everywhere(kept, device_type) if kept is not None else None
         except BaseException:
@@ -268,7 +268,7 @@ class Installation:
         return self._kernel(name, self._kernels.native(name) if self._has_more or supported else None)
 
     def _kernel(self, name: str, native: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """What the dispatcher runs for an op; its overload and its entry are made at the first call.
+        """Return the dispatcher's kernel of an op; its overload and its entry are made at the first call.
 
         Args:
             native: on a device that has kernels of its own, the op's: what they call in turn is theirs, and runs natively.
@@ -325,7 +325,7 @@ class Installation:
         return skipped_by_dynamo(kernel)
 
     def _absent(self, name: str) -> Callable[..., Any]:
-        """What runs an op of the set that the device has no kernel for; torch's own, where it has one, would ask for another op."""
+        """Run an op of the set that the device has no kernel for; torch's own kernel, if any, would call another op."""
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             raise InstallError(
@@ -335,7 +335,7 @@ class Installation:
         return skipped_by_dynamo(kernel)
 
     @skipped_by_dynamo
-    def _met_later(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    def _seen_later(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """The fallback: ops without a kernel, some of them registered since."""
         kernel = self._late.get(op)
         if kernel is None:

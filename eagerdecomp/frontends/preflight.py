@@ -37,7 +37,7 @@ _UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, A
 _MOST_KINDS = 1024  # kinds kept for one op
 
 #: Exponents, norms and probabilities at which formulas change.
-_TELLING = (0.0, 0.5, 1.0, 2.0, math.inf, -math.inf)
+_SPECIAL_VALUES = (0.0, 0.5, 1.0, 2.0, math.inf, -math.inf)
 
 
 class Preflight:
@@ -102,15 +102,15 @@ class Preflight:
         try:
             given, named = fakes.of(args), {name: fakes.of(value) for name, value in kwargs.items()}
             if result is None:
-                answer = op(*given, **named)
+                returned = op(*given, **named)
             else:
                 with torch.no_grad():
-                    told = _Fakes(False).of(result)
-                with _Answering(op, told):
-                    answer = op(*given, **named)
+                    fake_results = _Fakes(False).of(result)
+                with _Returning(op, fake_results):
+                    returned = op(*given, **named)
         except _UNKNOWN:
             return None  # eager's own error, or data decides
-        outputs = [tensor for tensor in tensors_in(answer) if tensor.requires_grad]
+        outputs = [tensor for tensor in tensors_in(returned) if tensor.requires_grad]
         if fakes.base is not None and outputs:
             outputs = [fakes.base]  # of an in-place op on a view the gradient goes through what it is a view of
         refused = self._backward(outputs, fakes.leaves)
@@ -121,26 +121,26 @@ class Preflight:
 
     def _runs(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         """Whether the op itself has a route; where it has none, that is the error to raise."""
-        heard = _OnTheSet(self._engine)
+        observed = _OnTheSet(self._engine)
         try:
-            with torch.no_grad(), heard:
+            with torch.no_grad(), observed:
                 op(*args, **kwargs)
         except _UNKNOWN:
             pass
-        return not heard.refused
+        return not observed.refused
 
     def _backward(self, outputs: Sequence[Tensor], leaves: Sequence[Tensor]) -> list[UnsupportedOpError]:
         if not outputs:
             return []
         with torch.no_grad():
             gradients = [torch.empty_like(output) for output in outputs]
-        heard = _OnTheSet(self._engine)
+        observed = _OnTheSet(self._engine)
         try:
-            with heard:
+            with observed:
                 torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
         except _UNKNOWN:
             pass  # no derivative, which eager reports in its words; or an op that has no result for fake tensors
-        return list(heard.refused.values())
+        return list(observed.refused.values())
 
 
 class _OnTheSet(DispatchMode):
@@ -179,18 +179,18 @@ class _OnTheSet(DispatchMode):
         return self._engine.unsupported(entry, args, kwargs, failure, op)
 
 
-class _Answering(DispatchMode):
+class _Returning(DispatchMode):
     """Returns for one op, whose result depends on data, what it gave."""
 
-    def __init__(self, op: OpOverload, answer: Any) -> None:
+    def __init__(self, op: OpOverload, result: Any) -> None:
         super().__init__()
         self._op = op
-        self._answer = answer
+        self._result = result
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        return self._answer if func is self._op else func(*args, **(kwargs or {}))
+        return self._result if func is self._op else func(*args, **(kwargs or {}))
 
 
 class _Fakes:
@@ -283,10 +283,10 @@ def _kind(value: Any, exact: bool) -> Any:
         return type(value), value
     if isinstance(value, int):
         return type(value), max(-9, min(value, 9))  # a dimension, a stride of a window; beyond, a size
-    return float, value if value in _TELLING else value > 0
+    return float, value if value in _SPECIAL_VALUES else value > 0
 
 
 def _shared(values: Sequence[Any]) -> tuple[int, ...]:
     """Which tensors are one."""
-    met: dict[int, int] = {}
-    return tuple([met.setdefault(id(tensor), len(met)) for tensor in tensors_in(values)])
+    seen: dict[int, int] = {}
+    return tuple([seen.setdefault(id(tensor), len(seen)) for tensor in tensors_in(values)])

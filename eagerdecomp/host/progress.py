@@ -76,7 +76,7 @@ class _Line:
         clock: seconds, for tests.
     """
 
-    _behind = ""  # what is written behind a line
+    _line_end = ""  # what is written behind a line
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
         self._stream = stream if stream.isatty() else None
@@ -91,7 +91,7 @@ class _Line:
 
     def _draw(self, line: str) -> None:
         if self._stream is not None:
-            self._stream.write("\r" + line.ljust(self._width) + (self._behind if line else "\r"))
+            self._stream.write("\r" + line.ljust(self._width) + (self._line_end if line else "\r"))
             self._stream.flush()
             self._width = len(line)
 
@@ -109,7 +109,7 @@ class PartDone(_Line):
 class SoFar(_Line):
     """Shows ``calls compared: 340  12 s`` on a terminal from the third second on, for what nobody knows the end of."""
 
-    _behind = "\r"  # the cursor stands before the line: what a script prints meanwhile goes over it
+    _line_end = "\r"  # the cursor stands before the line: what a script prints meanwhile goes over it
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(stream, clock)

@@ -319,7 +319,6 @@ def prims() -> OpSet:
         >>> "prims.add.default" in ed.prims(), "aten.add.Tensor" in ed.prims()
         (True, False)
     """
-
     named = {overload(name) for name in op_names() if name.startswith("prims::")}
     return OpSet._make({op for op in named if op is not None} - inductor_prims() | set(infra()), {}, "prims")
 

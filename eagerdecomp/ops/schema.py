@@ -19,7 +19,7 @@ __all__ = [
     "arguments_of",
     "call_of",
     "facts_of",
-    "functional_twin",
+    "functional_variant",
     "is_composite",
     "kind_of",
     "reads_data",
@@ -211,7 +211,7 @@ def is_composite(op: OpOverload) -> bool:
 
 
 @functools.cache
-def functional_twin(op: OpOverload) -> OpOverload | None:
+def functional_variant(op: OpOverload) -> OpOverload | None:
     """The functional op that computes what an in-place or ``out=`` op writes: one of its namesakes, confirmed by schema.
 
     It takes the same arguments without the written keyword-only ones, writes none and returns a new tensor for each.

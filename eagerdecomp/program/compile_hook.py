@@ -50,14 +50,14 @@ def until_fused(
         try:
             if not made:
                 values: dict[Slot, Any] = {}
-                answer = evaluate(program, kernel_of, arguments, values)
+                result = evaluate(program, kernel_of, arguments, values)
                 with no_current_modes():
                     made = fake_like(values)
-                return answer
+                return result
             lasting, first = _fused(program, compiled, backend, made, arguments)
-            answer = first(*arguments)
+            result = first(*arguments)
             put(lasting)
-            return answer
+            return result
         finally:
             at_work.release()
 
@@ -80,24 +80,24 @@ def _fused(
     outputs = tuple(slot for slot in dict.fromkeys(slots_in(program.result)) if slot not in inputs)
     graph = graph_of(replace(program, result=outputs), made)
     given = dict(zip(slots_in(program.parameters), _flat(program.parameters, arguments), strict=True))
-    told = _Told(program, backend)
-    with told, no_current_modes():
+    guard = _HookErrors(program, backend)
+    with guard, no_current_modes():
         function = backend.compile(graph, [given[slot] for slot in inputs])
     if function is None or function is NotImplemented:
         return compiled, compiled
-    told.expect(callable(function), f"returned {function!r}, which cannot be called")
+    guard.expect(callable(function), f"returned {function!r}, which cannot be called")
 
     def checked(*tensors: Any) -> Any:
-        with told:
-            answer = function(*tensors)
-        told.expect(isinstance(answer, (tuple, list)), f"made a function that returns a {type(answer).__name__}, not a tuple")
-        told.expect(len(answer) == len(outputs), f"made a function that returns {len(answer)} values, not {len(outputs)}")
-        for slot, value in zip(outputs, answer, strict=True):
-            told.expect(
+        with guard:
+            result = function(*tensors)
+        guard.expect(isinstance(result, (tuple, list)), f"made a function that returns a {type(result).__name__}, not a tuple")
+        guard.expect(len(result) == len(outputs), f"made a function that returns {len(result)} values, not {len(outputs)}")
+        for slot, value in zip(outputs, result, strict=True):
+            guard.expect(
                 isinstance(value, Tensor) and _looks(value) == _looks(made[slot]),
                 f"made a function that returns {_looks(value)} for {slot!r}, not {_looks(made[slot])}",
             )
-        return answer
+        return result
 
     def unpacked(run: Callable[..., Any]) -> Callable[..., Any]:
         # As a program of one call, codegen decomposes lists, and returns the caller's own object where the op does.
@@ -178,7 +178,7 @@ def _looks(value: Any) -> Any:
     return (*value.shape,), value.stride(), value.dtype, str(value.device)
 
 
-class _Told:
+class _HookErrors:
     """Report errors of a hook with the op and the program: ``with reporting: hook(...)``."""
 
     def __init__(self, program: Program, backend: Backend) -> None:

@@ -125,11 +125,11 @@ def _made_of_sizes(
         if not made.issuperset(_read((call.args, call.kwargs))) or not (made | shaped).issuperset(call.reads()):
             continue
         kwargs = {name: computed(value, values) for name, value in call.kwargs}
-        answer = kernel_of(call.op)(*(computed(arg, values) for arg in call.args), **kwargs)
-        answers = answer if call.packed else (answer,)
-        if all(map(_is_fit, answers)):
+        result = kernel_of(call.op)(*(computed(arg, values) for arg in call.args), **kwargs)
+        results = result if call.packed else (result,)
+        if all(map(_is_fit, results)):
             made.update(slot for slot in call.results if slot is not None)
-            values.update((slot, value) for slot, value in zip(call.results, answers, strict=True) if slot is not None)
+            values.update((slot, value) for slot, value in zip(call.results, results, strict=True) if slot is not None)
             calls.append(call)
     return calls, values
 

@@ -162,8 +162,8 @@ def evaluate(
     for call in program.calls:
         args = [computed(arg, values) for arg in call.args]
         kwargs = {name: computed(value, values) for name, value in call.kwargs}
-        answer = kernel_of(call.op)(*args, **kwargs)
-        for slot, value in zip(call.results, answer if call.packed else (answer,), strict=True):
+        returned = kernel_of(call.op)(*args, **kwargs)
+        for slot, value in zip(call.results, returned if call.packed else (returned,), strict=True):
             if slot is not None:
                 values[slot] = value
     return computed(program.result, values)

@@ -106,7 +106,7 @@ class Watch(Protocol):
     def decided(self, expression: Expression, value: Any) -> None:
         """The rule continued knowing that the expression has this value."""
 
-    def same_shape(self, one: Any, other: Any, answer: bool) -> bool:
+    def same_shape(self, one: Any, other: Any, result: bool) -> bool:
         """The rule went on knowing whether two leaves have one shape; False where that can't be said of leaves."""
 
 
@@ -297,10 +297,10 @@ def _compared(sign: str, left: Any, right: Any) -> Any:
     if sides is None:
         return NotImplemented
     watch, *values, one, other = sides
-    answer = _OPERATORS[sign][1](*values)
+    result = _OPERATORS[sign][1](*values)
     if watch is not None and one != other:
-        watch.decided(Expression(sign, (one, other)), answer)
-    return answer
+        watch.decided(Expression(sign, (one, other)), result)
+    return result
 
 
 class Sizes(tuple[Any, ...]):
@@ -318,9 +318,9 @@ class Sizes(tuple[Any, ...]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sizes) and self.watch.watching and other.watch is self.watch:
-            answer = plain(self) == plain(other)
-            if self.watch.same_shape(self.leaf, other.leaf, answer):
-                return bool(answer)
+            result = plain(self) == plain(other)
+            if self.watch.same_shape(self.leaf, other.leaf, result):
+                return bool(result)
         return super().__eq__(other)
 
     def __ne__(self, other: object) -> bool:

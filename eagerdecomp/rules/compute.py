@@ -10,12 +10,22 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import FakeTensor
-from eagerdecomp.eager.layouts import all_row_major, iterator_strides
+from eagerdecomp.eager.layouts import all_contiguous, iterator_strides
 from eagerdecomp.eager.promotion import floating, promoted, wide_type
 from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.rules.link import Linkable, link_on_call
 
-__all__ = ["Compute", "Constant", "computed", "constant", "elementwise_strides", "kept_number", "kept_numbers", "restrided", "told"]
+__all__ = [
+    "Compute",
+    "Constant",
+    "computed",
+    "constant",
+    "elementwise_strides",
+    "kept_number",
+    "kept_numbers",
+    "restrided",
+    "reporting",
+]
 
 aten = torch.ops.aten
 
@@ -23,13 +33,12 @@ _FULL = aten.full.default
 _KEPT = 64
 
 
-def told(read: Callable[..., Any], tell: Callable[[str], None]) -> Callable[..., Any]:
+def reporting(read: Callable[..., Any], report: Callable[[str], None]) -> Callable[..., Any]:
     """`READ`, which first records why no program serves the call that reads."""
-
     why = f"reads the data of a tensor ({READ})"
 
     def run(tensor: Tensor) -> Any:
-        tell(why)
+        report(why)
         return read(tensor)
 
     return run
@@ -87,7 +96,7 @@ constant = Linkable(lambda call: kept_numbers(call(_FULL)))
 
 def elementwise_strides(result: Tensor, *operands: Tensor) -> Tensor:
     """Return the result with the strides that an elementwise kernel of these operands gives it."""
-    if all_row_major(operands):
+    if all_contiguous(operands):
         return result
     shape, strides = result.shape, iterator_strides(result.shape, operands, result.dtype)
     if not result.numel() or all(n == 1 or s == w for n, s, w in zip(shape, result.stride(), strides, strict=True)):

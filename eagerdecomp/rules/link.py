@@ -294,7 +294,7 @@ def _concerns(value: Any, under_way: dict[int, Any]) -> bool:
     """Whether a value is an overload, or leads to one that linking must replace.
 
     Args:
-        under_way: what the search has come to, by identity. Where it finds nothing, none of it leads anywhere.
+        under_way: results of the search so far, by identity. Where it finds nothing, none of it leads anywhere.
     """
     kind = value.__class__
     if kind in _PLAIN:

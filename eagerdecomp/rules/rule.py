@@ -122,7 +122,7 @@ class Rule:
         """
         run = self._dispatched(fused)
         try:
-            answer = run(*args, **kwargs)
+            result = run(*args, **kwargs)
         except TypeError as error:
             misfit = _misfit(_signature(self.fn), args, kwargs) if self.source == "user" else ""
             if not misfit:
@@ -133,14 +133,14 @@ class Rule:
                 f"  what to do: accept all arguments of {self.op._schema}; return NotImplemented to leave a call to the next rule\n"
                 f"  see more: eagerdecomp explain {self.op} --rules MODULE:RULES"
             ) from error
-        if answer is None and self.source == "user" and self.op._schema.returns:
+        if result is None and self.source == "user" and self.op._schema.returns:
             raise RuleError(
                 f"the {self} for {self.op} returned None\n"
                 f"  called as: {describe_call(self.op, args, kwargs)}\n"
                 "  what to do: add the missing `return`; return NotImplemented to leave a call to the next rule\n"
                 f"  see more: eagerdecomp explain {self.op} --rules MODULE:RULES"
             )
-        return answer
+        return result
 
     def bind(self, call: Call) -> Bound:
         """Return the rule with each op that it calls bound to a kernel.
@@ -268,7 +268,7 @@ def first_applicable(
     attempts: list[tuple[Rule, str, NoRoute | None]] = []
     for rule in rules:
         try:
-            answer = apply(rule)
+            result = apply(rule)
         except NoRoute as failure:
             attempts.append((rule, "", failure.without_frames()))
         except Exception as error:
@@ -280,8 +280,8 @@ def first_applicable(
                 raise
             attempts.append((rule, reason, None if lacking is None else NoRoute(lacking)))
         else:
-            if answer is not NotImplemented:
-                return answer
+            if result is not NotImplemented:
+                return result
             attempts.append((rule, "does not cover this call", None))
         if undo is not None:
             undo()

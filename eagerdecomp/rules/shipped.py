@@ -12,11 +12,11 @@ from eagerdecomp._torch.decomp_tables import core_entry, full_table, without_dis
 from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel
 from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.determinism import warns
-from eagerdecomp.eager.layouts import LAYOUTS, laid_out
+from eagerdecomp.eager.layouts import LAYOUTS, with_eager_strides
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.unsupported_layouts import of_plain_tensors
 from eagerdecomp.ops.plumbing import TORCH_NAMESPACES
-from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
+from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
 
@@ -50,7 +50,7 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
 
     A composite kernel is what eager itself runs, so it comes first; the tables follow, then the composite-explicit kernels, which
     are written for any backend but often in more steps. In-place and ``out=`` ops have no rule here but composite ones where
-    `decomps.mutation` derives one from the functional twin: the tables' accept what eager rejects, and some composite-explicit
+    `decomps.mutation` derives one from the functional variant: the tables' accept what eager rejects, and some composite-explicit
     kernels (`mode.values`) write to `out` by no operator.
     """
     # The body of another library's op may read memory, globals or a clock by no operator: it runs at each call.
@@ -69,7 +69,7 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
             yield _table_rule(op, entry, "table")
         if op is aten.fill.Scalar:
             yield _table_rule(op, _fill, "refs")
-    if has_kernel(op, "CompositeExplicitAutograd") and functional_twin(op) is None:
+    if has_kernel(op, "CompositeExplicitAutograd") and functional_variant(op) is None:
         kernel = refusing(name, of_plain_tensors(op, call_at_key(op, "CompositeExplicitAutograd")))
         if op is aten.native_layer_norm.default:
             kernel = _as_batch_norm(kernel)
@@ -94,5 +94,5 @@ def _table_rule(op: OpOverload, entry: Callable[..., Any], source: str) -> Rule:
     if op in (aten.add.Scalar, aten.sub.Scalar):
         entry = _with_alpha(entry)
     wanted = LAYOUTS.get(name)
-    fn = refusing(name, entry if wanted is None else laid_out(entry, wanted))
+    fn = refusing(name, entry if wanted is None else with_eager_strides(entry, wanted))
     return Rule(op, fn, source, where, effects=warns(name))

@@ -375,14 +375,14 @@ def bump_versions(op: OpOverload, run: Callable[..., Any], *, direct: bool) -> C
     above = direct and is_composite(op)
 
     def counting(*args: Any, **kwargs: Any) -> Any:
-        answer = run(*args, **kwargs)
+        result = run(*args, **kwargs)
         if above and not torch.is_inference_mode_enabled():
-            return answer
+            return result
         if quirks.writes_if_dropping and not all(arguments_of(op, args, kwargs)[1:]):
-            return answer
+            return result
         for place, name in places:
             written = args[place] if place < len(args) else kwargs.get(name)
             torch.autograd.graph.increment_version(() if written is None else written)
-        return answer
+        return result
 
     return counting

@@ -18,7 +18,7 @@ from eagerdecomp.program.key import Guard, key_labels, shown_fact
 __all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 
 # After so many recordings without a program, an op's rule is run directly.
-_VAIN_RECORDINGS = 3
+_MAX_FAILED_RECORDINGS = 3
 
 # So often may an op's rules turn out to read more than was known, before every fact counts as read.
 _WIDENINGS = 8
@@ -42,7 +42,18 @@ class OpPrograms:
         listings: key -> the program, for people.
     """
 
-    __slots__ = ("_churn", "_limit", "_lock", "_seen", "_vain", "_widened", "evictions", "guards", "listings", "programs")
+    __slots__ = (
+        "_churn",
+        "_failed_recordings",
+        "_limit",
+        "_lock",
+        "_seen",
+        "_widened",
+        "evictions",
+        "guards",
+        "listings",
+        "programs",
+    )
 
     def __init__(self, limit: int, lock: threading.RLock) -> None:
         self.programs: dict[Any, Callable[..., Any]] = {}
@@ -55,14 +66,14 @@ class OpPrograms:
         # Keys seen once while the op is in churn; a key seen again is worth a program.
         self._seen: deque[int] = deque(maxlen=4 * limit)
         self._churn = False
-        self._vain = 0
+        self._failed_recordings = 0
 
     def worth_recording(self, key: Any) -> bool:
         """Whether a missed call should be recorded. Once the bound has been reached, only a key seen before is: an op whose shapes
         keep changing then runs its rule directly, and neither fills the cache nor pays for recording. Nor does an op whose
         recordings have never yielded a program."""
         with self._lock:
-            if self._vain >= _VAIN_RECORDINGS and not self.programs:
+            if self._failed_recordings >= _MAX_FAILED_RECORDINGS and not self.programs:
                 return False
             if len(self.programs) < self._limit and not self._churn:
                 return True
@@ -114,12 +125,12 @@ class OpPrograms:
             self.listings.clear()
             self._seen.clear()
             self._churn = False
-            self._vain = 0
+            self._failed_recordings = 0
 
-    def recorded_in_vain(self) -> None:
+    def recording_failed(self) -> None:
         """Note that a recording could not become a program (it reads data, or has effects)."""
         with self._lock:
-            self._vain += 1
+            self._failed_recordings += 1
 
     def replace(self, key: Any, run: Callable[..., Any], guards: tuple[Guard, ...] | None = None) -> None:
         """Put a compiled function in the place of a recorded program, unless that was evicted meanwhile or keys were widened."""
@@ -167,7 +178,7 @@ class ProgramCache:
 
     def __init__(self, limit_per_op: int = 256) -> None:
         if type(limit_per_op) is not int or limit_per_op < 1:
-            raise ArgumentError(f"limit_per_op must be a whole number of programs from 1 up, not {limit_per_op!r}")
+            raise ArgumentError(f"limit_per_op must be an integer from 1 up, not {limit_per_op!r}")
         self._limit = limit_per_op
         self._lock = free_in_child(threading.RLock())
         self._spaces: dict[Hashable, dict[OpOverload, OpPrograms]] = {}

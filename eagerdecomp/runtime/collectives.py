@@ -34,25 +34,25 @@ class Callbacks:
 
     def __init__(self) -> None:
         self._entered: list[None] = []  # as long as there are entrances: lists grow and shrink in one step, whatever the thread
-        self._met = False
+        self._seen = False
 
     def enter(self) -> None:
         """One of the modes is entered."""
         self._entered.append(None)
-        if self._met:
+        if self._seen:
             _hold(self)
 
     def leave(self) -> None:
         """One of the modes is left."""
         if self._entered:
             self._entered.pop()
-        if self._met and not self._entered:
+        if self._seen and not self._entered:
             _release(self)
 
     def passing(self, op: OpOverload) -> Callable[..., Any]:
         """Return the handler of an op that passes as plumbing."""
         if op.namespace in COLLECTIVE_NAMESPACES:
-            self._met = True
+            self._seen = True
             if self._entered:
                 _hold(self)
         return native(op)

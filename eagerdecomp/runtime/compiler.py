@@ -55,9 +55,9 @@ def install_program(
             rest, kept = hoist(improved, kernel_of, always, arguments)
             if one_layout and has_writers(rest, always):
                 # Once more call by call, to see how values lie: they lie so whenever this program runs.
-                answer, layouts = layouts_of(improved, kernel_of, arguments)
+                result, layouts = layouts_of(improved, kernel_of, arguments)
                 put(generate(reuse(rest, layouts, always), kernel_of, kept))
-                return answer
+                return result
             compiled = generate(rest, kernel_of, kept)
         put(compiled)
         return compiled(*arguments)

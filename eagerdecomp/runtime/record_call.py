@@ -36,12 +36,12 @@ from eagerdecomp.runtime.sparse_calls import any_sparse, raise_of_eager
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 from eagerdecomp.tracing.recursion import Chain
 
-__all__ = ["ColdPath", "any_tensor", "judging_errors"]
+__all__ = ["MissPath", "any_tensor", "judging_errors"]
 
 _LAZY_BITS = "conj, neg or zero-tensor bits are set"
 
 
-class ColdPath:
+class MissPath:
     """Runs calls that need more than a lookup.
 
     Args:
@@ -83,7 +83,7 @@ class ColdPath:
         recording = recorder.recording(result)
         if recording.program is None:
             entry.count_bypass(recording.why_not)
-            table.recorded_in_vain()
+            table.recording_failed()
             return result
         offsets = recording.reads_offsets or (recording.guards is None and self._planner.has_user_rules)
         exact = exact_guards(op, offsets=offsets)

@@ -27,7 +27,7 @@ SPARSE_LAYOUTS = _COMPRESSED | {torch.sparse_coo}
 _KEYS = ("SparseCPU", "SparseCsrCPU")
 
 #: Factories: their layout says what they make.
-_MAKERS = frozenset({"aten.empty.memory_format", "aten.zeros.default"})
+_FACTORIES = frozenset({"aten.empty.memory_format", "aten.zeros.default"})
 
 _strided = torch.strided
 
@@ -66,7 +66,7 @@ def by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, 
 
 def _by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, ...], make: Handler | None) -> Handler:
     facts = facts_of(op)
-    if str(op) in _MAKERS:
+    if str(op) in _FACTORIES:
 
         def made(*args: Any, **kwargs: Any) -> Any:
             return sparse(*args, **kwargs) if kwargs.get("layout") in SPARSE_LAYOUTS else run(*args, **kwargs)
@@ -207,7 +207,7 @@ def raise_of_eager(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def sparse_handler(op: OpOverload, rule: Handler | None) -> Handler:
-    """What runs the sparse calls of an op: our rule for them."""
+    """Return the handler of an op's sparse calls: our rule for them."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         if rule is not None:

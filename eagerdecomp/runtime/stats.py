@@ -76,7 +76,7 @@ class Stats(Mapping[str, OpStats]):
         >>> with ed.EagerDecompMode(ed.core_aten()) as mode:
         ...     y = torch.nn.functional.silu(torch.ones(2)) + 1
         >>> stats = mode.stats()
-        >>> sorted(name for name, told in stats.items() if told.decomposed)
+        >>> sorted(name for name, counts in stats.items() if counts.decomposed)
         ['aten.ones.default', 'aten.silu.default']
         >>> stats.total.fell_back
         0

@@ -143,7 +143,7 @@ class Recorder(DispatchMode):
             args = without_numbers(tensor_places(func), tuple(args), self._scalar_tensor)
         sized_args, sized_kwargs = self._with_sizes(args, kwargs)
         decision = self._decide(func)
-        if self._by_predicate is not None and (decision.when is not None or self._is_whole(decision)):
+        if self._by_predicate is not None and (decision.when is not None or self._is_integral(decision)):
             return self._note(func, self._by_predicate(func), sized_args, sized_kwargs)
         if decision.kernel is not None and (decision.when is None or self._holds(decision.when, args, kwargs)):
             return self._note(func, decision.kernel, sized_args, sized_kwargs)
@@ -162,7 +162,7 @@ class Recorder(DispatchMode):
         with self:
             return torch.scalar_tensor(value, dtype=dtype)
 
-    def _is_whole(self, decision: Decision) -> bool:
+    def _is_integral(self, decision: Decision) -> bool:
         """Whether a program calls the op as one though it is not supported; one for a hook calls supported ops alone."""
         if decision.kernel is not None or decision.plumbing or self._fused:
             return False

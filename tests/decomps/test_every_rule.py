@@ -20,7 +20,7 @@ from eagerdecomp.eager.compare import Difference, difference, leaf_difference
 from eagerdecomp.eager.observe import Observed, copied, leaves_of, mapped
 from eagerdecomp.eager.tolerance import WIDER, Truth, nudge, tolerance_of, tolerance_of_assert_close
 from eagerdecomp.ops.call_text import parse_call
-from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.ops.schema import facts_of, functional_variant
 
 #: Ops whose kernels on the CPU do not resize ``out=``: of no elements it stays so, or is read before it is written.
 NOT_RESIZED = {"aten.binary_cross_entropy.default", "aten.binary_cross_entropy_backward.default"}
@@ -47,9 +47,9 @@ def out_overloads() -> dict[OpOverload, list[OpOverload]]:
     found: dict[OpOverload, list[OpOverload]] = {}
     for name in op_names():
         op = overload(name)
-        twin = functional_twin(op) if op is not None and facts_of(op).is_out else None
-        if op is not None and twin is not None:
-            found.setdefault(twin, []).append(op)
+        variant = functional_variant(op) if op is not None and facts_of(op).is_out else None
+        if op is not None and variant is not None:
+            found.setdefault(variant, []).append(op)
     return found
 
 

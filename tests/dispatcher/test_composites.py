@@ -59,9 +59,9 @@ def test_the_gradient_of_a_kept_op_can_be_differentiated_again_where_eagers_can(
         return fn(*tensors)
 
     def second(*tensors: torch.Tensor) -> Any:
-        answer = seeded(*tensors)
-        answer = answer[0] if isinstance(answer, tuple) else answer
-        (first,) = torch.autograd.grad(answer.square().sum(), tensors[:1], create_graph=True)
+        result = seeded(*tensors)
+        result = result[0] if isinstance(result, tuple) else result
+        (first,) = torch.autograd.grad(result.square().sum(), tensors[:1], create_graph=True)
         return torch.autograd.grad(first.square().sum(), tensors, allow_unused=True)
 
     try:

@@ -65,8 +65,8 @@ def test_an_in_place_op_writes_its_tensor_counts_the_write_and_refuses_a_leaf() 
         y = x * 2
         before = y._version
         torch.manual_seed(0)
-        answer = torch.dropout_(y, 0.5, True)
-        assert answer is y
+        result = torch.dropout_(y, 0.5, True)
+        assert result is y
         return y, y._version > before, torch.autograd.grad(y.sum(), x)
 
     assert_same(kept(run, aten.dropout_), run())
@@ -138,14 +138,14 @@ def test_no_gradient_comes_of_none_and_of_integers() -> None:
 def test_hooks_retained_graphs_and_accumulation_work() -> None:
     def run() -> Any:
         x, weight = leaves((3, 4), (5, 4))
-        heard: list[torch.Tensor] = []
-        weight.register_hook(lambda g: heard.append(g) or g * 2)
+        observed: list[torch.Tensor] = []
+        weight.register_hook(lambda g: observed.append(g) or g * 2)
         out = F.layer_norm(F.linear(x, weight), [5])
         out.retain_grad()
         loss = out.square().sum()
         loss.backward(retain_graph=True)
         loss.backward()
-        return x.grad, weight.grad, out.grad, heard
+        return x.grad, weight.grad, out.grad, observed
 
     assert_same(kept(run, aten.linear, aten.layer_norm), run())
     loss = kept(lambda: F.rms_norm(leaves((3, 4))[0], [4]).sum(), aten.rms_norm)

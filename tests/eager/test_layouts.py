@@ -12,7 +12,7 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import overload
-from eagerdecomp.eager.layouts import LAYOUTS, iterator_strides, laid_out
+from eagerdecomp.eager.layouts import LAYOUTS, iterator_strides, with_eager_strides
 
 aten = torch.ops.aten
 
@@ -132,7 +132,7 @@ def test_of_contiguous_operands_of_one_shape_only_that_is_read(op: Callable[...,
 
     x, y = torch.rand(3, 4), torch.rand(3, 4)
     watched = [one.as_subclass(Watched) for one in (x, y)]
-    entry = laid_out(lambda *args: args[0], LAYOUTS[str(op)])
+    entry = with_eager_strides(lambda *args: args[0], LAYOUTS[str(op)])
     assert entry(*watched) is watched[0]
     assert set(read) == {"shape"}
 

@@ -170,7 +170,7 @@ def test_an_optimizer_s_step_trains_on_rerun(foreach: bool) -> None:
 def test_adam_s_step_count_is_read_unless_the_update_is_a_kernel(kernel: bool) -> None:
     torch.manual_seed(0)
     model, ops = nn.Linear(4, 3), CORE | (["aten._fused_adamw_"] if kernel else [])
-    twin = copy.deepcopy(model)
+    variant = copy.deepcopy(model)
 
     def trained(model: nn.Module) -> Callable[[Tensor], None]:
         optimizer = torch.optim.AdamW(model.parameters(), fused=kernel)
@@ -183,7 +183,7 @@ def test_adam_s_step_count_is_read_unless_the_update_is_a_kernel(kernel: bool) -
         step(torch.ones(5, 4))  # makes the optimizer's state
         return step
 
-    step, eager, x = trained(model), trained(twin), torch.randn(5, 4)
+    step, eager, x = trained(model), trained(variant), torch.randn(5, 4)
     graph = trace(step, ops)(x)
     eager(x)
     if not kernel:
@@ -193,7 +193,7 @@ def test_adam_s_step_count_is_read_unless_the_update_is_a_kernel(kernel: bool) -
     for _ in range(3):
         graph(x)
         eager(x)
-    assert_same(list(model.parameters()), list(twin.parameters()))
+    assert_same(list(model.parameters()), list(variant.parameters()))
 
 
 def test_writes_reach_the_inputs_and_views_share_their_memory() -> None:
@@ -222,14 +222,14 @@ def test_random_ops_draw_again_from_the_same_generators() -> None:
 
     ops = CORE | ["aten.rand.generator"]
     graph = trace(run, ops)(torch.ones(4, 4))
-    answers = []
+    results = []
     for way in (graph, run):
         torch.manual_seed(3)
         generator.manual_seed(4)
         with ed.EagerDecompMode(ops):
-            answers.append(way(torch.full((4, 4), 3.0)))
-    assert_same(answers[0], answers[1])
-    assert not torch.equal(graph(torch.ones(4, 4))[1], answers[0][1])
+            results.append(way(torch.full((4, 4), 3.0)))
+    assert_same(results[0], results[1])
+    assert not torch.equal(graph(torch.ones(4, 4))[1], results[0][1])
 
 
 def test_arguments_and_results_may_be_nested() -> None:

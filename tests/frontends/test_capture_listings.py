@@ -46,8 +46,8 @@ def compiled(fn: Callable[..., Tensor], *args: Tensor, dynamic: bool = False, **
         return make_boxed_func(graph.forward)
 
     torch._dynamo.reset()
-    answer = torch.compile(fn, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep), dynamic=dynamic)(*args)
-    answer.backward(torch.ones_like(answer))
+    result = torch.compile(fn, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep), dynamic=dynamic)(*args)
+    result.backward(torch.ones_like(result))
     return [call for text in texts for call in listed(text)], texts[0]
 
 
@@ -72,8 +72,8 @@ def test_calls_have_the_types_shapes_and_lines_of_pytorch_s_own_listing(dtype: t
     model, x, tangents = Net(dtype), torch.randn(8, 32).to(dtype), torch.randn(8, 64)
 
     def step(x: Tensor, tangents: Tensor) -> Any:
-        answer = model(x)
-        return answer, torch.autograd.grad(answer, list(model.parameters()), tangents)
+        result = model(x)
+        return result, torch.autograd.grad(result, list(model.parameters()), tangents)
 
     want, head = compiled(model, x, dynamic=dynamic, **how)
     symbolic = {"x": 0, "tangents": 0} if dynamic else None

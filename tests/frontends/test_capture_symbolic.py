@@ -145,8 +145,8 @@ def test_what_is_computed_of_an_open_size_is_computed_again(fn: Callable[[Tensor
 
     def run(x: Tensor) -> list[Tensor]:
         scaled = (x * weight).requires_grad_()
-        answer = fn(scaled)
-        return [answer, *torch.autograd.grad(answer.sum(), scaled)]
+        result = fn(scaled)
+        return [result, *torch.autograd.grad(result.sum(), scaled)]
 
     graph = ed.trace(run, CORE, symbolic={"x": 0})(torch.randn(6, 8))
     for batch in (4, 8, 11):  # one of them the size of another dimension
@@ -213,9 +213,9 @@ def test_a_loss_and_its_gradient_hold_for_the_size_traced_and_for_others(name: s
 
     def step(**inputs: Tensor) -> list[Tensor]:
         leaves = {key: value.detach().requires_grad_(value.is_floating_point()) for key, value in inputs.items()}
-        answer = loss(*leaves.values())
+        result = loss(*leaves.values())
         wanted = [value for value in leaves.values() if value.requires_grad]
-        return [answer, *torch.autograd.grad(answer.square().sum(), wanted)]
+        return [result, *torch.autograd.grad(result.square().sum(), wanted)]
 
     def inputs(size: int) -> dict[str, Tensor]:
         return {key: randoms(shape(size), classes) for key, (shape, classes, _) in zip(names, given, strict=True)}
@@ -254,14 +254,14 @@ def test_a_size_of_one_is_no_symbol_where_it_is_traced_and_fits_where_it_is_run(
 
 def test_what_pytorch_itself_runs_on_plain_sizes_only_is_said_so() -> None:
     lstm = nn.LSTM(8, 5)
-    told = r"PyTorch accepts no symbolic sizes here \(Cannot call .* symbolic sizes/strides\)"
-    with pytest.raises(ed.TraceError, match=told):
+    reported = r"PyTorch accepts no symbolic sizes here \(Cannot call .* symbolic sizes/strides\)"
+    with pytest.raises(ed.TraceError, match=reported):
         ed.trace(lambda x: lstm(x)[0], CORE, symbolic={"x": 1})(torch.randn(4, 3, 8))
 
 
 @pytest.mark.parametrize("fn", [lambda x: x + 1 if x.sum() > 0 else x, lambda x: x * x.max().item()], ids=["branch", "number"])
 def test_what_goes_on_by_values_has_no_symbolic_trace(fn: Callable[[Tensor], Tensor]) -> None:
-    told = r"the values of a tensor, which a symbolic trace cannot record\. Trace (it )?without symbolic=$"
-    with pytest.raises(ed.TraceError, match=told):
+    reported = r"the values of a tensor, which a symbolic trace cannot record\. Trace (it )?without symbolic=$"
+    with pytest.raises(ed.TraceError, match=reported):
         ed.trace(fn, CORE, symbolic={"x": 0})(torch.ones(4))
     assert torch._C._len_torch_dispatch_stack() == 0

@@ -134,17 +134,17 @@ def trained(model: nn.Module, forward: Callable[..., Any], data: list[Tensor]) -
     """Run some steps; return their results and the state after them."""
     torch.manual_seed(5)
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
-    answers: list[Tensor] = []
+    results: list[Tensor] = []
     for x in data:
         optimizer.zero_grad()
-        answer = forward(x)
-        sum(one.float().square().mean() for one in tensors(answer) if one.requires_grad).backward()
+        result = forward(x)
+        sum(one.float().square().mean() for one in tensors(result) if one.requires_grad).backward()
         optimizer.step()
-        answers += [one.detach().clone() for one in tensors(answer)]
+        results += [one.detach().clone() for one in tensors(result)]
     model.eval()
     with torch.no_grad():
-        answers += tensors(forward(data[0]))
-    return answers + [one.detach() for one in (*model.parameters(), *model.buffers())] + [torch.rand(3)]
+        results += tensors(forward(data[0]))
+    return results + [one.detach() for one in (*model.parameters(), *model.buffers())] + [torch.rand(3)]
 
 
 @pytest.mark.full
@@ -433,7 +433,7 @@ def resampled(**options: Any) -> Callable[[Tensor], Tensor]:
     return lambda x: F.interpolate(x, **options)
 
 
-TAKEN_APART_BY_TORCH: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+DECOMPOSED_BY_TORCH: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "nearest": (resampled(scale_factor=1.7), (2, 3, 5, 6)),
     "exact": (resampled(size=(4, 7), mode="nearest-exact"), (2, 3, 5, 6)),
     "bilinear": (resampled(scale_factor=1.7, mode="bilinear"), (2, 3, 5, 6)),
@@ -448,9 +448,9 @@ TAKEN_APART_BY_TORCH: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...
 
 @pytest.mark.full
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("name", TAKEN_APART_BY_TORCH)
+@pytest.mark.parametrize("name", DECOMPOSED_BY_TORCH)
 def test_what_torch_decomposes_while_it_traces_is_what_eager_runs(name: str, dynamic: bool) -> None:
-    fn, shape = TAKEN_APART_BY_TORCH[name]
+    fn, shape = DECOMPOSED_BY_TORCH[name]
     made = ed.dynamo_backend(CORE)
     compiled = torch.compile(fn, backend=made, fullgraph=True, dynamic=dynamic)
     for extra in range(2 if dynamic else 1):

@@ -68,15 +68,15 @@ def broken(x: Tensor, w: Tensor) -> Tensor:
 def test_dynamo_compiles_no_frame_of_ours_and_goes_on_afterwards(way: str) -> None:
     def passes(around: Callable[[], AbstractContextManager[Any]]) -> tuple[Counting, list[int], list[Tensor]]:
         torch._dynamo.reset()
-        counter, runs, answers = Counting(), [], []
+        counter, runs, results = Counting(), [], []
         fn = torch.compile(broken, backend=counter)
         for context in (around, around, nullcontext):
             with context():
                 for _ in range(2):
                     x, w = rows(3, 4).requires_grad_(), rows(4, 4).requires_grad_()
-                    answers += [fn(x, w), x.grad, w.grad]
+                    results += [fn(x, w), x.grad, w.grad]
             runs.append(counter.runs)
-        return counter, runs, answers
+        return counter, runs, results
 
     plain, plain_runs, want = passes(nullcontext)
     ours, runs, got = passes(modes()[way])

@@ -22,7 +22,7 @@ aten = torch.ops.aten
 pytestmark = pytest.mark.usefixtures("dynamo_afresh")
 
 ALL = ed.Verify(every=1)
-TELL = ed.Verify(every=1, on_difference="record")
+RECORD = ed.Verify(every=1, on_difference="record")
 
 
 def rows(*shape: int) -> Tensor:
@@ -119,7 +119,7 @@ def test_right_kernels_alarm_nobody_and_their_checks_change_nothing() -> None:
     )
     ours = ed.Backend("right", CORE, {op: right(op._op) for op in CORE if str(op).startswith(names)})
     model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.SiLU(), torch.nn.Dropout(0.3), torch.nn.Linear(5, 3))
-    answers = []
+    results = []
     for verify in (None, ALL):
         torch._dynamo.reset()
         made = ed.dynamo_backend(ours, verify=verify)
@@ -128,15 +128,15 @@ def test_right_kernels_alarm_nobody_and_their_checks_change_nothing() -> None:
         model.zero_grad()
         out = [fn(rows(4, 6)) for _ in range(2)]
         sum(one.square().sum() for one in out).backward()
-        answers.append([*(one.detach() for one in out), *(parameter.grad for parameter in model.parameters())])
-    assert_same(answers[1], answers[0])
+        results.append([*(one.detach() for one in out), *(parameter.grad for parameter in model.parameters())])
+    assert_same(results[1], results[0])
     assert not made.verified, made.verified
     assert {"aten.addmm.default", "aten.mul.Tensor", "aten.mm.default", "aten.sigmoid.default"} <= set(made.verified.checked)
 
 
 @pytest.mark.full
 def test_a_difference_is_recorded_if_that_is_asked_for() -> None:
-    made = ed.dynamo_backend(WRONG, verify=TELL)
+    made = ed.dynamo_backend(WRONG, verify=RECORD)
     fn = torch.compile(swish, backend=made)
     for _ in range(3):
         assert_same(fn(rows(4)), slightly_off(rows(4)) * rows(4) * 2)
@@ -183,15 +183,15 @@ def test_what_verify_may_be_is_checked() -> None:
 def test_a_mode_around_a_compiled_function_watches_its_graphs() -> None:
     made, x = ed.dynamo_backend(WRONG), rows(4).requires_grad_()
     fn = torch.compile(swish, backend=made)
-    told = ed.EagerDecompMode(WRONG, verify=TELL)
-    with told:
+    reported = ed.EagerDecompMode(WRONG, verify=RECORD)
+    with reported:
         fn(x).sum().backward()
-    assert [one.op for one in told.verified.found] == ["aten.sigmoid.default"] * 2  # forward and backward: two lines
-    assert not told.verified.skipped
+    assert [one.op for one in reported.verified.found] == ["aten.sigmoid.default"] * 2  # forward and backward: two lines
+    assert not reported.verified.skipped
     assert not made.verified.calls
-    before = told.verified.calls
+    before = reported.verified.calls
     fn(rows(4))  # outside nobody watches
-    assert told.verified.calls == before
+    assert reported.verified.calls == before
     with pytest.raises(ed.DifferenceError, match="slightly_off"), ed.EagerDecompMode(WRONG, verify="cpu"):
         fn(rows(4))
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
@@ -200,7 +200,7 @@ def test_a_mode_around_a_compiled_function_watches_its_graphs() -> None:
 @pytest.mark.full
 def test_it_watches_and_does_what_is_left_to_run_time() -> None:
     made = ed.dynamo_backend(WRONG, rules=[at_run_time])
-    fn, mode = torch.compile(swish, backend=made), ed.EagerDecompMode(WRONG, rules=[at_run_time], verify=TELL)
+    fn, mode = torch.compile(swish, backend=made), ed.EagerDecompMode(WRONG, rules=[at_run_time], verify=RECORD)
     x = rows(4)
     with mode:
         fn(x)

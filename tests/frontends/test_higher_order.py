@@ -76,8 +76,8 @@ def test_what_a_body_results_in_is_of_the_set_and_seen_outside(name: str) -> Non
 def test_gradients_through_a_body_are_eagers(name: str) -> None:
     def gradient(x: torch.Tensor) -> torch.Tensor:
         leaf = x.clone().requires_grad_()
-        answer = FUNCTIONS[name](leaf)
-        total = sum(one.square().sum() for one in (answer if isinstance(answer, tuple) else (answer,)))
+        result = FUNCTIONS[name](leaf)
+        total = sum(one.square().sum() for one in (result if isinstance(result, tuple) else (result,)))
         return torch.autograd.grad(total, leaf)[0]
 
     x = rows(4, 8)

@@ -271,8 +271,8 @@ def test_what_a_kept_composite_returns_may_be_written_in_place(keep: str) -> Non
     }
 
     def found() -> tuple[Tensor, Tensor]:
-        answer = calls[keep]().mul_(2).relu_()
-        return answer, torch.autograd.grad(answer.sum(), weight)[0]
+        result = calls[keep]().mul_(2).relu_()
+        return result, torch.autograd.grad(result.sum(), weight)[0]
 
     want = found()
     with ed.install(CORE, "cpu", keep=[keep]):

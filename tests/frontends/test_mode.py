@@ -319,10 +319,10 @@ def test_the_mode_says_why_no_call_of_an_op_was_recorded() -> None:
 
 def test_the_mode_says_that_an_op_ran_natively_or_again_each_time() -> None:
     @ed.register_decomposition(OPAQUE, effects=True)
-    def anew(x: torch.Tensor) -> torch.Tensor:
+    def again(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
-    with ed.EagerDecompMode(CORE, rules=[anew]) as mode:
+    with ed.EagerDecompMode(CORE, rules=[again]) as mode:
         OPAQUE(torch.ones(3))
     assert mode.why_missed(OPAQUE) == f"no call of it was recorded: it runs again each time, {mode.stats()[OPAQUE].why_bypassed}"
     assert mode.stats()[OPAQUE].why_bypassed

@@ -46,9 +46,9 @@ def refused(ops: Any, run: Callable[[], Any], **options: Any) -> ed.UnsupportedG
     with ed.EagerDecompMode(ops, preflight=True, **options), pytest.raises(ed.UnsupportedGradientError) as found:
         run()
     with ed.EagerDecompMode(ops, **options):
-        answer = run().sum()
+        result = run().sum()
         with pytest.raises(ed.UnsupportedOpError) as late:
-            answer.backward()
+            result.backward()
     assert late.value.op in {error.op for error in found.value.gradient}
     return found.value
 
@@ -382,15 +382,15 @@ def test_hooks_on_saved_tensors_are_not_called_for_it() -> None:
     x = leaf(3)
 
     def packed(asked: bool) -> int:
-        met: list[torch.Tensor] = []
+        seen: list[torch.Tensor] = []
 
         def pack(tensor: torch.Tensor) -> torch.Tensor:
-            met.append(tensor)
+            seen.append(tensor)
             return tensor
 
         with ed.EagerDecompMode(CORE, preflight=asked), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             F.gelu(x).mul(x).sum().backward()
-        return len(met)
+        return len(seen)
 
     assert packed(True) == packed(False) > 0
 
@@ -415,14 +415,14 @@ def test_autocast_is_not_asked_a_second_time() -> None:
 
 def test_a_warning_comes_once() -> None:
     x = leaf(1)
-    with warnings.catch_warnings(record=True) as met, ed.EagerDecompMode(CORE, preflight=True):
+    with warnings.catch_warnings(record=True) as seen, ed.EagerDecompMode(CORE, preflight=True):
         warnings.simplefilter("always")
         torch.var(x)
-    told = len(met)
-    with warnings.catch_warnings(record=True) as met, ed.EagerDecompMode(CORE):
+    reported = len(seen)
+    with warnings.catch_warnings(record=True) as seen, ed.EagerDecompMode(CORE):
         warnings.simplefilter("always")
         torch.var(x)
-    assert told == len(met)
+    assert reported == len(seen)
 
 
 def test_a_kind_of_call_is_judged_once_whatever_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -510,7 +510,7 @@ def test_threads_are_judged_at_the_same_time() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    for number, answer in found.items():
+    for number, result in found.items():
         x = torch.full((number + 2,), 0.5)
-        torch.testing.assert_close(answer.detach(), F.mish(F.softplus(torch.sigmoid(F.silu(F.gelu(x))))).sum())
+        torch.testing.assert_close(result.detach(), F.mish(F.softplus(torch.sigmoid(F.silu(F.gelu(x))))).sum())
     assert len(found) == 4

@@ -73,14 +73,14 @@ def hold(infos: list[Any], ops: ed.OpSet, samples: int, seed: int) -> None:
             plain = outcome(case, ops, asked=False)
             if plain == "forward":
                 continue
-            told = outcome(case, ops, asked=True)
+            reported = outcome(case, ops, asked=True)
             if full_name(info) in BY_DATA:
-                assert told in ("refused", plain), full_name(info)
+                assert reported in ("refused", plain), full_name(info)
                 continue
             # Of several results some may come from a call whose gradient the others do without.
-            assert told in {"backward": ("refused",), "some": ("some", "refused")}.get(plain, (plain,)), full_name(info)
-            refusals += told == "refused"
-            agreed += told == "fine"
+            assert reported in {"backward": ("refused",), "some": ("some", "refused")}.get(plain, (plain,)), full_name(info)
+            refusals += reported == "refused"
+            agreed += reported == "fine"
     assert refusals > 3
     assert agreed > 3
 

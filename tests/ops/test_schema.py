@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, functional_twin, is_composite
+from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, functional_variant, is_composite
 
 aten = torch.ops.aten
 
@@ -126,13 +126,13 @@ def test_composite_means_composite_implicit_autograd() -> None:
     ids=str,
 )
 def test_the_functional_variant(op: Any, variant: Any) -> None:
-    assert functional_twin(op) is variant
+    assert functional_variant(op) is variant
 
 
 def test_every_variant_of_aten_matches_by_schema() -> None:
     found = 0
     for op in EVERY_ATEN_OP:
-        variant = functional_twin(op)
+        variant = functional_variant(op)
         if variant is None:
             continue
         found += 1
@@ -159,7 +159,7 @@ def test_every_variant_of_aten_matches_by_schema() -> None:
 
 
 def test_an_op_that_draws_has_a_variant_that_draws() -> None:
-    pairs = [(op, variant) for op in EVERY_ATEN_OP if (variant := functional_twin(op)) is not None]
+    pairs = [(op, variant) for op in EVERY_ATEN_OP if (variant := functional_variant(op)) is not None]
     assert [(str(op), str(variant)) for op, variant in pairs if facts_of(op).is_random is not facts_of(variant).is_random] == []
 
 

@@ -273,17 +273,17 @@ def test_what_a_linked_rule_hands_on_meets_all_other_rules_where_a_prim_is_the_o
 
 
 def test_nobody_observes_that_prims_as_strided_reads_a_typed_storage() -> None:
-    told = vars(torch.storage._warn_typed_storage_removal)
-    before = dict(told)
-    told.clear()
+    reported = vars(torch.storage._warn_typed_storage_removal)
+    before = dict(reported)
+    reported.clear()
     try:
         with warnings.catch_warnings(), ed.EagerDecompMode(ed.prims(), cache=ed.ProgramCache()):
             warnings.simplefilter("error")
             for _ in range(3):
                 assert torch.arange(4.0).as_strided([2], [2]).tolist() == [0, 2]
     finally:
-        told.clear()
-        told.update(before)
+        reported.clear()
+        reported.update(before)
 
 
 def test_a_prim_of_the_set_goes_whole_before_a_rule_that_takes_the_op_apart() -> None:

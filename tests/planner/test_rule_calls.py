@@ -26,7 +26,7 @@ SILU = "aten.silu.default"
 
 
 @pytest.fixture
-def read_anew() -> Iterator[None]:
+def read_again() -> Iterator[None]:
     for cached in (load_calls, nearest_release, shipped_costs):
         cached.cache_clear()
     yield
@@ -91,7 +91,7 @@ def test_two_rules_of_an_op_have_their_own_footprints() -> None:
 
 
 @pytest.mark.full
-def test_a_changed_rule_is_unknown_to_the_planner_and_tried_by_a_plan(monkeypatch: pytest.MonkeyPatch, read_anew: None) -> None:
+def test_a_changed_rule_is_unknown_to_the_planner_and_tried_by_a_plan(monkeypatch: pytest.MonkeyPatch, read_again: None) -> None:
     before = ed.plan(ed.core_aten(), ops=[SILU])[SILU]
     assert shipped_costs(ed.infra()).leads_nowhere(SILU, "own-linked")
     load_calls.cache_clear()
@@ -108,7 +108,7 @@ def test_a_changed_rule_is_unknown_to_the_planner_and_tried_by_a_plan(monkeypatc
     assert [replace(route, ops={}) for route in after.routes] == [replace(route, ops={}) for route in before.routes]
 
 
-def test_a_rule_that_is_gone_is_gone_from_what_was_recorded(monkeypatch: pytest.MonkeyPatch, read_anew: None) -> None:
+def test_a_rule_that_is_gone_is_gone_from_what_was_recorded(monkeypatch: pytest.MonkeyPatch, read_again: None) -> None:
     monkeypatch.setattr(rule_calls, "our_rules", lambda op: ())
     assert not any(key.startswith(("own", "schema")) for call in load_calls()[SILU].calls for key in call.by_rule)
 
@@ -125,7 +125,7 @@ def test_the_file_is_read_an_op_at_a_time() -> None:
 @pytest.mark.parametrize(("release", "nearest"), [("1.0", "oldest"), ("99.0", "newest")])
 @pytest.mark.full
 def test_a_release_without_recorded_calls_goes_by_those_of_the_nearest(
-    release: str, nearest: str, monkeypatch: pytest.MonkeyPatch, read_anew: None
+    release: str, nearest: str, monkeypatch: pytest.MonkeyPatch, read_again: None
 ) -> None:
     monkeypatch.setattr("eagerdecomp.ops.shipped_data.torch_release", lambda: release)
     monkeypatch.setattr("eagerdecomp.coverage.analysis.torch_release", lambda: release)

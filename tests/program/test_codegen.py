@@ -140,9 +140,9 @@ def test_a_literal_arrives_at_its_kernel_as_it_was(literal: Any) -> None:
         return lambda *args, **kwargs: seen.append((args, kwargs))
 
     made = program([S[0]], [call(S[1], aten.silu.default, S[0], literal, [literal], named=literal)], (S[1], literal))
-    answer = generate(made, kernel_of)("x")
+    result = generate(made, kernel_of)("x")
     assert spelling(seen) == spelling([(("x", literal, [literal]), {"named": literal})])
-    assert spelling(answer) == spelling((None, literal))
+    assert spelling(result) == spelling((None, literal))
 
 
 def test_literals_that_print_differently_are_different_names_and_equal_ones_one() -> None:
@@ -196,10 +196,10 @@ class Witness:
     def kernel_of(self, op: Any) -> Callable[..., Any]:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             self.alive.append([number for number, ref in enumerate(self.made) if ref() is not None])
-            answer = native(op)(*args, **kwargs)
-            for value in answer if isinstance(answer, (list, tuple)) else (answer,):
+            result = native(op)(*args, **kwargs)
+            for value in result if isinstance(result, (list, tuple)) else (result,):
                 self.made.append(weakref.ref(value))
-            return answer
+            return result
 
         return kernel
 
@@ -233,11 +233,11 @@ def test_results_that_nobody_reads_die_at_once_and_those_returned_live() -> None
         (S[1], S[4]),
     )
     witness = Witness()
-    answer = generate(several, witness.kernel_of)(torch.ones(3))
+    result = generate(several, witness.kernel_of)(torch.ones(3))
     # max returns two, of which the second is read by nobody; then sin.
     assert witness.alive == [[], [0], [0]]
     assert [ref() is not None for ref in witness.made] == [True, False, False, True]
-    assert len(answer) == 2
+    assert len(result) == 2
 
 
 def test_parameters_and_constants_are_never_deleted() -> None:
@@ -331,8 +331,8 @@ def test_sizes_that_are_equal_to_python_and_not_the_same_stay_apart() -> None:
     whole, real = sized("*", ROWS, 2), sized("*", ROWS, 2.0)
     assert whole == real
     made = program([S[0]], [call(S[1], aten.add.Scalar, S[0], whole), call(S[2], aten.add.Scalar, S[1], real)], [S[2], whole, real])
-    answer = generate(made, native)(torch.ones(3))
-    assert [type(one) for one in answer[1:]] == [int, float]
+    result = generate(made, native)(torch.ones(3))
+    assert [type(one) for one in result[1:]] == [int, float]
 
 
 def test_sizes_that_a_call_changes_are_read_each_time() -> None:

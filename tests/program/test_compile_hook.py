@@ -24,16 +24,16 @@ BEFORE = HITS_BEFORE_FUSING + 1
 class Hook:
     """Runs graphs as they are, and notes what it was given and which of its functions ran."""
 
-    def __init__(self, answer: Callable[[torch.fx.GraphModule], Any] = lambda graph: graph) -> None:
+    def __init__(self, result: Callable[[torch.fx.GraphModule], Any] = lambda graph: graph) -> None:
         self.graphs: list[torch.fx.GraphModule] = []
         self.inputs: list[Sequence[Any]] = []
         self.ran = 0
-        self._answer = answer
+        self._result = result
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         self.graphs.append(graph)
         self.inputs.append(list(inputs))
-        function = self._answer(graph)
+        function = self._result(graph)
         if not callable(function):
             return function
 
@@ -90,9 +90,9 @@ def test_a_graph_calls_ops_of_the_set_alone_and_returns_a_flat_tuple_of_what_is_
 
 def test_an_op_in_place_of_a_linked_rule_is_fused_and_returns_the_callers_own_tensor() -> None:
     hook, x, y = Hook(), torch.ones(3), torch.full((3,), 2.0)
-    answers = often(lambda: x.addcmul_(y, y, value=0.5), hook)
-    assert all(answer is x for answer in answers)
-    assert x.tolist() == [1 + 2.0 * len(answers)] * 3
+    results = often(lambda: x.addcmul_(y, y, value=0.5), hook)
+    assert all(result is x for result in results)
+    assert x.tolist() == [1 + 2.0 * len(results)] * 3
     (graph,) = hook.graphs
     (output,) = [node for node in graph.graph.nodes if node.op == "output"]
     assert output.args == ((),)
@@ -115,8 +115,8 @@ def test_a_large_tensor_is_one_expression_not_blocks(monkeypatch: pytest.MonkeyP
 def test_lists_are_spread_out_for_the_hook() -> None:
     hook = Hook()
     xs, ys = [torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(3)]
-    answers = often(lambda: torch._foreach_addcdiv(xs, ys, ys, value=2.0), hook)
-    assert [one.tolist() for one in answers[-1]] == [[3.0] * 2, [3.0] * 3]
+    results = often(lambda: torch._foreach_addcdiv(xs, ys, ys, value=2.0), hook)
+    assert [one.tolist() for one in results[-1]] == [[3.0] * 2, [3.0] * 3]
     assert hook.ran == 2
     assert len(hook.inputs[0]) == 4
 
@@ -218,9 +218,9 @@ def test_what_it_makes_is_held_to_the_program_once(result: Any, words: str) -> N
 def test_a_hook_is_not_asked_for_calls_whose_written_tensor_shares_memory() -> None:
     hook, base = Hook(), torch.linspace(0, 1, 8)
     theirs = base.clone()
-    answers = often(lambda: base[1:].lerp_(base[1:], 0.5) is not None and base.mul_(base) is base, hook, BEFORE + 3)
-    assert all(answers)
-    for _ in answers:
+    results = often(lambda: base[1:].lerp_(base[1:], 0.5) is not None and base.mul_(base) is base, hook, BEFORE + 3)
+    assert all(results)
+    for _ in results:
         theirs[1:].lerp_(theirs[1:], 0.5)
         theirs.mul_(theirs)
     torch.testing.assert_close(base, theirs)
@@ -290,12 +290,12 @@ def test_threads_that_arrive_together_ask_the_hook_once() -> None:
         release.wait(60)
         return graph
 
-    asked, release, hook, x, answers = threading.Event(), threading.Event(), Hook(slow), torch.randn(3), []
+    asked, release, hook, x, results = threading.Event(), threading.Event(), Hook(slow), torch.randn(3), []
     mode = ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache())
 
     def work() -> None:
         with mode:
-            answers.extend(torch.nn.functional.gelu(x) for _ in range(BEFORE))
+            results.extend(torch.nn.functional.gelu(x) for _ in range(BEFORE))
 
     with mode:
         for _ in range(BEFORE):
@@ -308,12 +308,12 @@ def test_threads_that_arrive_together_ask_the_hook_once() -> None:
         one.start()
     for one in others:
         one.join(60)  # they run the program meanwhile
-    assert len(answers) == 3 * BEFORE
+    assert len(results) == 3 * BEFORE
     release.set()
     first.join(60)
     assert len(hook.graphs) == 1
-    for one in answers:
-        assert_same(one, answers[0])
+    for one in results:
+        assert_same(one, results[0])
 
 
 def test_the_hook_runs_outside_every_mode() -> None:

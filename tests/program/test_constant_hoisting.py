@@ -141,8 +141,8 @@ def test_what_the_caller_gets_or_a_call_writes_is_made_again(name: str) -> None:
     for _ in range(2):  # what the caller does to a result touches no later one
         got = run(x)
         assert_same(got, evaluate(listing, native, [x]))
-        for answer in got if isinstance(got, (list, tuple)) else [got]:
-            answer.zero_()
+        for result in got if isinstance(got, (list, tuple)) else [got]:
+            result.zero_()
 
 
 def test_random_calls_and_those_of_a_predicate_are_never_kept() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, plain, traced_in
 
 
-class Told:
+class Reported:
     """Records the comparisons that it is given."""
 
     def __init__(self) -> None:
@@ -26,9 +26,9 @@ class Told:
     def decided(self, expression: Expression, value: Any) -> None:
         self.notes.append((expression.text(str), value))
 
-    def same_shape(self, one: Any, other: Any, answer: bool) -> bool:
+    def same_shape(self, one: Any, other: Any, result: bool) -> bool:
         if self.knows_shapes:
-            self.notes.append((f"{one} like {other}", answer))
+            self.notes.append((f"{one} like {other}", result))
         return self.knows_shapes
 
 
@@ -37,8 +37,8 @@ Y = torch.zeros(6, 5, 1)
 TENSORS = {"x": X, "y": Y}
 
 
-def sizes(told: Told, name: str = "x") -> Sizes:
-    return Sizes.of(name, tuple(TENSORS[name].shape), told)
+def sizes(reported: Reported, name: str = "x") -> Sizes:
+    return Sizes.of(name, tuple(TENSORS[name].shape), reported)
 
 
 def value_of(expression: Expression) -> Any:
@@ -58,8 +58,8 @@ BINARY: list[Callable[[Any, Any], Any]] = [
 
 @given(st.lists(st.tuples(st.sampled_from(BINARY), st.integers(-3, 7) | st.sampled_from([0.5, 2.0]), st.booleans()), max_size=6))
 def test_arithmetic_is_pythons_and_stays_an_expression(steps: list[tuple[Callable[[Any, Any], Any], Any, bool]]) -> None:
-    told = Told()
-    number, size = X.shape[0], sizes(told)[0]
+    reported = Reported()
+    number, size = X.shape[0], sizes(reported)[0]
     for step, other, reflected in steps:
         pair = (other, number) if reflected else (number, other)
         try:
@@ -73,43 +73,43 @@ def test_arithmetic_is_pythons_and_stays_an_expression(steps: list[tuple[Callabl
     assert (type(size.value), size.value) == (type(number), number)
     assert size.expression.is_integer >= isinstance(number, int)
     assert value_of(size.expression) == number
-    assert told.notes == []
+    assert reported.notes == []
 
 
 def test_products_and_sums_of_shapes_are_expressions() -> None:
-    told = Told()
-    shape = sizes(told)
+    reported = Reported()
+    shape = sizes(reported)
     assert value_of(math.prod(shape).expression) == 24
     assert value_of(sum(shape).expression) == 11
     assert value_of(shape.numel().expression) == 24
     assert value_of((-shape[1]).expression) == -4
-    assert told.notes == []
+    assert reported.notes == []
 
 
 @pytest.mark.parametrize("compare", [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge])
 def test_a_comparison_is_reported_with_its_outcome(compare: Callable[[Any, Any], bool]) -> None:
-    told = Told()
-    assert compare(sizes(told)[0], 4) is compare(6, 4)
-    assert compare(4, sizes(told)[0]) is compare(4, 6)
-    assert compare(sizes(told)[0], sizes(told, "y")[1]) is compare(6, 5)
-    assert len(told.notes) == 3
-    for text, outcome in told.notes:
+    reported = Reported()
+    assert compare(sizes(reported)[0], 4) is compare(6, 4)
+    assert compare(4, sizes(reported)[0]) is compare(4, 6)
+    assert compare(sizes(reported)[0], sizes(reported, "y")[1]) is compare(6, 5)
+    assert len(reported.notes) == 3
+    for text, outcome in reported.notes:
         assert eval(text, dict(TENSORS)) is outcome
 
 
 def test_a_size_is_equal_to_itself_whatever_it_is() -> None:
-    told = Told()
-    shape = sizes(told)
+    reported = Reported()
+    shape = sizes(reported)
     assert shape[0] == shape[0]
-    assert shape[0] <= sizes(told)[0]
-    assert told.notes == []
+    assert shape[0] <= sizes(reported)[0]
+    assert reported.notes == []
 
 
 def test_a_truth_value_is_reported() -> None:
-    told = Told()
-    assert bool(sizes(told)[0])
-    assert (sizes(told)[0] - 6 or 9) == 9
-    assert told.notes == [("(x.shape[0] != 0)", True), ("((x.shape[0] - 6) != 0)", False)]
+    reported = Reported()
+    assert bool(sizes(reported)[0])
+    assert (sizes(reported)[0] - 6 or 9) == 9
+    assert reported.notes == [("(x.shape[0] != 0)", True), ("((x.shape[0] - 6) != 0)", False)]
 
 
 BY_VALUE: dict[str, Callable[[Any], Any]] = {
@@ -133,19 +133,19 @@ BY_VALUE: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", BY_VALUE)
 def test_what_needs_the_number_itself_gets_it_and_is_reported(name: str) -> None:
-    told = Told()
-    assert BY_VALUE[name](sizes(told)[0]) == BY_VALUE[name](6)
-    assert ("x.shape[0]", 6) in told.notes
+    reported = Reported()
+    assert BY_VALUE[name](sizes(reported)[0]) == BY_VALUE[name](6)
+    assert ("x.shape[0]", 6) in reported.notes
 
 
 def test_divmod_is_two_expressions() -> None:
-    told = Told()
-    assert [value_of(part.expression) for part in divmod(sizes(told)[0], 4)] == [1, 2]
-    assert told.notes == []
+    reported = Reported()
+    assert [value_of(part.expression) for part in divmod(sizes(reported)[0], 4)] == [1, 2]
+    assert reported.notes == []
 
 
 def test_a_size_counts_as_an_int_and_a_quotient_as_a_float() -> None:
-    size = sizes(Told())[0]
+    size = sizes(Reported())[0]
     assert isinstance(size, int)
     assert not isinstance(size, float)
     assert isinstance(size / 4, float)
@@ -155,20 +155,20 @@ def test_a_size_counts_as_an_int_and_a_quotient_as_a_float() -> None:
 
 
 def test_shapes_are_compared_as_one_question_where_their_watch_can_return() -> None:
-    told = Told()
-    assert sizes(told) != sizes(told, "y")
-    assert sizes(told) == sizes(told)
-    assert told.notes == [("x like y", False), ("x like x", True)]
-    told.knows_shapes, told.notes = False, []
-    assert sizes(told) != sizes(told, "y")
-    assert ("(x.shape[1] == y.shape[1])", False) in told.notes
+    reported = Reported()
+    assert sizes(reported) != sizes(reported, "y")
+    assert sizes(reported) == sizes(reported)
+    assert reported.notes == [("x like y", False), ("x like x", True)]
+    reported.knows_shapes, reported.notes = False, []
+    assert sizes(reported) != sizes(reported, "y")
+    assert ("(x.shape[1] == y.shape[1])", False) in reported.notes
 
 
 def test_a_shape_and_plain_numbers_are_compared_size_by_size() -> None:
-    told = Told()
-    assert sizes(told) == (6, 4, 1)
-    assert sizes(told)[1:] == (4, 1)
-    assert told.notes == [
+    reported = Reported()
+    assert sizes(reported) == (6, 4, 1)
+    assert sizes(reported)[1:] == (4, 1)
+    assert reported.notes == [
         ("(x.shape[0] == 6)", True),
         ("(x.shape[1] == 4)", True),
         ("(x.shape[2] == 1)", True),
@@ -178,27 +178,27 @@ def test_a_shape_and_plain_numbers_are_compared_size_by_size() -> None:
 
 
 def test_after_the_recording_sizes_are_plain_numbers() -> None:
-    told, later = Told(), Told()
-    old = sizes(told)[0]
-    told.watching = False
+    reported, later = Reported(), Reported()
+    old = sizes(reported)[0]
+    reported.watching = False
     assert type(old + 1) is int
     assert old > 3
     assert {old: 1}[6]
     mixed = sizes(later)[1] * old
     assert mixed.expression == Expression("*", (Expression("size", ("x", 1)), 6))
-    assert told.notes == later.notes == []
+    assert reported.notes == later.notes == []
 
 
 def test_plain_reports_nobody() -> None:
-    told = Told()
-    shape = sizes(told)
+    reported = Reported()
+    shape = sizes(reported)
     assert plain([shape, (shape[0], "a"), 2]) == [(6, 4, 1), (6, "a"), 2]
     assert [size.value for size in traced_in([shape, [shape[0]], 2])] == [6, 4, 1, 6]
-    assert told.notes == []
+    assert reported.notes == []
 
 
 def test_leaves_can_be_replaced() -> None:
-    expression = (sizes(Told())[0] * sizes(Told(), "y")[1]).expression
+    expression = (sizes(Reported())[0] * sizes(Reported(), "y")[1]).expression
     assert list(expression.leaves()) == ["x", "y"]
     renamed = expression.mapped(str.upper)
     assert renamed.text(str) == "(X.shape[0] * Y.shape[1])"

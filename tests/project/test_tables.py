@@ -16,7 +16,7 @@ from eagerdecomp.eager import layouts
 from eagerdecomp.eager.checks import table as refusals
 from eagerdecomp.ops import plumbing
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
-from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.rules import shipped_faults
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
@@ -100,7 +100,7 @@ def test_what_is_unused_is_not_in_place_nor_out_which_are_never_taken_from_a_tab
         facts = facts_of(op)
         assert not facts.is_inplace
         assert not facts.is_out
-        assert functional_twin(op) is None
+        assert functional_variant(op) is None
 
 
 def test_plumbing_namespaces_and_plumbing_ops_do_not_overlap() -> None:

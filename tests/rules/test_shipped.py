@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from eagerdecomp._torch.ops import overload
-from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.rules.shipped import shipped_rules
 
 aten = torch.ops.aten
@@ -60,5 +60,5 @@ print(*({"torch._dynamo", "sympy"} & {*sys.modules}), sep=",")
 def test_what_has_a_functional_variant_gets_no_rule_that_writes_by_itself(name: str) -> None:
     op = op_of(name)
     assert facts_of(op).mutated
-    assert functional_twin(op) is not None
+    assert functional_variant(op) is not None
     assert {rule.source for rule in shipped_rules(op)} <= {"composite"}

@@ -106,7 +106,7 @@ def test_a_cleared_cache_forgets_that_shapes_kept_changing_and_that_recordings_f
     programs.store("a", runs("a"), "a")
     assert not programs.worth_recording("x")
     for _ in range(3):
-        programs.recorded_in_vain()
+        programs.recording_failed()
     cache.clear()
     assert programs.worth_recording("y")
 
@@ -124,7 +124,7 @@ def test_an_op_whose_recordings_never_become_programs_is_recorded_no_more() -> N
     programs = table()
     for _ in range(3):
         assert programs.worth_recording("key")
-        programs.recorded_in_vain()
+        programs.recording_failed()
     assert not programs.worth_recording("key")
 
 
@@ -132,7 +132,7 @@ def test_an_op_with_a_program_is_still_recorded_after_failed_recordings() -> Non
     programs = table()
     programs.store("a", runs("a"), "a")
     for _ in range(5):
-        programs.recorded_in_vain()
+        programs.recording_failed()
     assert programs.worth_recording("b")
 
 

@@ -106,7 +106,7 @@ def test_an_op_that_reads_offsets_gets_a_handler_with_them_in_its_key(monkeypatc
     with mode:
         for offset in (0, 1, 0, 1):
             aten.unfold_copy.default(x[offset : offset + 6], 0, 2, 1)
-    monkeypatch.setattr(mode._runtime, "_cold", lambda *args: pytest.fail("a warm call took the slow path"))
+    monkeypatch.setattr(mode._runtime, "_miss_path", lambda *args: pytest.fail("a warm call took the slow path"))
     with mode:
         got = [aten.unfold_copy.default(x[offset : offset + 6], 0, 2, 1) for offset in (0, 1)]
     torch.testing.assert_close(got, [x[offset : offset + 6].unfold(0, 2, 1) for offset in (0, 1)])

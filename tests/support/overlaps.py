@@ -13,7 +13,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.generic_spec import examples_of
 from eagerdecomp.ops.call_text import parse_call, tensor_like
-from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.ops.schema import facts_of, functional_variant
 
 __all__ = ["SHARINGS", "Sharing", "refusal", "sharings", "writing_ops"]
 
@@ -54,7 +54,7 @@ def writing_ops() -> list[OpOverload]:
     """In-place and ``out=`` overloads of ATen with a functional variant."""
     packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
     ops = (getattr(packet, name) for packet in packets if hasattr(packet, "overloads") for name in packet.overloads())
-    return [op for op in ops if facts_of(op).mutated and functional_twin(op) is not None]
+    return [op for op in ops if facts_of(op).mutated and functional_variant(op) is not None]
 
 
 def sharings(op: OpOverload, calls: int = 2) -> Iterator[Sharing]:
@@ -96,7 +96,7 @@ def refusal(run: Callable[[], Any]) -> tuple[str, str]:
 def _texts(op: OpOverload, calls: int) -> Iterator[tuple[str, bool]]:
     own = examples_of(op)[:calls]
     yield from ((text, False) for text in own)
-    variant = functional_twin(op)
+    variant = functional_variant(op)
     if variant is not None and (facts_of(op).is_out or not own):
         yield from ((text, True) for text in examples_of(variant)[:calls])
 
@@ -108,7 +108,7 @@ def _arguments(op: OpOverload, text: str, of_variant: bool, integers: bool) -> l
         changed = integers and (dtype.is_floating_point or dtype is torch.bool)
         return tensor_like(sizes, strides, torch.int64 if changed else dtype)
 
-    facts, variant = facts_of(op), functional_twin(op)
+    facts, variant = facts_of(op), functional_variant(op)
     args, kwargs = parse_call(text, make)
     names = [facts.arguments[position].name for position in facts.mutated]
     if of_variant and facts.is_out and variant is not None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.eager.layouts import all_row_major, iterator_strides
+from eagerdecomp.eager.layouts import all_contiguous, iterator_strides
 from eagerdecomp.eager.messages import not_held
 from eagerdecomp.eager.promotion import promoted
 from eagerdecomp.eager.strides import in_order, is_dense, memory_order
@@ -220,7 +220,7 @@ def give(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any] = (
     """A new tensor of these values: contiguous, or with the strides of ATen's elementwise op of these operands."""
     values = np.asarray(values)
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
-    if all_row_major(tensors):
+    if all_contiguous(tensors):
         return store(allocate(values.shape, dtype), values)
     return store(_empty(values.shape, dtype, iterator_strides(values.shape, tensors)), values)
 

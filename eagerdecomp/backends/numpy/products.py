@@ -205,7 +205,7 @@ def _convolution_backward(
 _SCALES: tuple[Callable[[int], float], ...] = (lambda length: 1.0, math.sqrt, float)
 
 
-def _laid_by_transform(strides: Sequence[int], over: Sequence[int]) -> list[int]:
+def _strides_of_transform(strides: Sequence[int], over: Sequence[int]) -> list[int]:
     """In which order a transform leaves the dimensions: those it only repeats for by their strides, then its own."""
     batch = sorted((dim for dim in range(len(strides)) if dim not in over), key=lambda dim: -strides[dim])
     return [*batch, *over]
@@ -223,7 +223,7 @@ def _fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) 
     if onesided:
         made = np.take(made, np.arange(x.shape[over[-1]] // 2 + 1), axis=over[-1])
     made = made / _SCALES[normalization](math.prod(x.shape[one] for one in over))
-    order = _laid_by_transform(x.stride(), [*_by_stride(x.stride(), over[:-1]), over[-1]])
+    order = _strides_of_transform(x.stride(), [*_by_stride(x.stride(), over[:-1]), over[-1]])
     return store(allocate(made.shape, x.dtype.to_complex(), order), made)
 
 
@@ -235,9 +235,9 @@ def _fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: i
     scale = _SCALES[normalization](math.prod(x.shape[one] for one in over[:-1]) * last_dim_size)
     if len(over) > 1:
         values = np.fft.ifftn(values, axes=over[:-1], norm="forward")
-        strides = tuple(in_order(x.shape, _laid_by_transform(strides, _by_stride(strides, over[:-1]))))
+        strides = tuple(in_order(x.shape, _strides_of_transform(strides, _by_stride(strides, over[:-1]))))
     made = np.fft.irfft(values, n=last_dim_size, axis=over[-1], norm="forward") / scale
-    return store(allocate(made.shape, x.dtype.to_real(), _laid_by_transform(strides, over[-1:])), made)
+    return store(allocate(made.shape, x.dtype.to_real(), _strides_of_transform(strides, over[-1:])), made)
 
 
 def _norms(apart: Array, p: float) -> Array:

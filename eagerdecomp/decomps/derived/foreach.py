@@ -16,7 +16,7 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.eager.promotion import HALF
-from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.rules.link import Call, Linkable, link
 from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.stacks import Worth, can_stack, joined_value, stack, stack_positions, store
@@ -365,11 +365,11 @@ def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callab
     return _writing_lists(op, one, call, functional if adapt is None else adapt(functional))
 
 
-def _out_rule(op: OpOverload, twin: OpOverload) -> Rule:
+def _out_rule(op: OpOverload, variant: OpOverload) -> Rule:
     """``out=`` a list: the functional op, then each result into its tensor, whose dtype has to be the result's own."""
 
     def run(*args: Any, out: Any, **kwargs: Any) -> None:
-        results = twin(*args, **kwargs)
+        results = variant(*args, **kwargs)
         if len(out) != len(results):
             raise RuntimeError(f"out= has {len(out)} tensors for {len(results)} results")
         for target, result in zip(out, results, strict=True):
@@ -388,9 +388,9 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
         return
     packet = name.removeprefix(_PREFIX)
     if facts_of(op).is_out:
-        twin = functional_twin(op)
-        if twin is not None:
-            yield _out_rule(op, twin)
+        variant = functional_variant(op)
+        if variant is not None:
+            yield _out_rule(op, variant)
     elif packet not in _SKIPPED:
         one = _per_tensor(packet, op._overloadname)
         if one is not None:

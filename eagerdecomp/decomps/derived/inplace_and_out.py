@@ -1,4 +1,4 @@
-"""In-place and ``out=`` ops: the functional twin, then a write-back with ATen's checks. Derived from the schema for every one."""
+"""In-place and ``out=`` ops: the functional variant, then a write-back with ATen's checks. All are derived from schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eagerdecomp.eager.out_quirks import OutQuirks, OutStrides, out_quirks, posi
 from eagerdecomp.eager.promotion import can_cast, computed_in
 from eagerdecomp.eager.strides import lies_in_lines
 from eagerdecomp.host.warn import warn_caller
-from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite, settled_by_out
+from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, settled_by_out
 from eagerdecomp.rules.compute import restrided
 from eagerdecomp.rules.link import Call, Linkable, link_on_call, ops_on_call
 from eagerdecomp.rules.rule import Rule, make_rule
@@ -39,31 +39,31 @@ aten = torch.ops.aten
 def rules_for(op: OpOverload) -> Iterator[Rule]:
     """The derived rule of an in-place or ``out=`` op; nothing for others, and in-place writers of lists (see `foreach`)."""
     facts = facts_of(op)
-    twin = functional_twin(op)
-    if twin is None:
+    variant = functional_variant(op)
+    if variant is None:
         return
     if facts.is_out and is_composite(op) and not out_quirks(op).ignores_out:
         return  # C++ composes it of others, which lay `out` out and refuse it; that comes with torch's other rules
-    if facts.is_out and settled_by_out(op, twin):
-        yield make_rule(op, _factory_rule(op, twin), source="schema")
+    if facts.is_out and settled_by_out(op, variant):
+        yield make_rule(op, _factory_rule(op, variant), source="schema")
     elif facts.is_out and facts.arguments[facts.mutated[0]].is_list:
         if len(facts.mutated) == 1:
-            yield make_rule(op, _list_rule(op, twin), source="schema")
+            yield make_rule(op, _list_rule(op, variant), source="schema")
     elif facts.is_out:
-        yield make_rule(op, _out_rule(op, twin), source="schema")
+        yield make_rule(op, _out_rule(op, variant), source="schema")
     elif facts.is_inplace and len(facts.mutated) == 1 and not facts.arguments[0].is_list:
-        yield make_rule(op, Linkable(_inplace_linker(op, twin)), source="schema")
+        yield make_rule(op, Linkable(_inplace_linker(op, variant)), source="schema")
 
 
-def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     places = [place for place, argument in enumerate(facts_of(op).arguments) if place and argument.holds_tensors]
     operands = len(places) if places in ([], [1]) else 2
     quirks, check, write = out_quirks(op), CHECKS.get(str(op)), _EXPANDED.get(op._schema.name)
     (apart,) = positions_in(op, quirks.no_overlap)
 
     def link(call: Call) -> Callable[..., Any]:
-        expanded = None if write is None else _into_expanded(twin, write)
-        functional = _with_defaults(op, twin, twin)
+        expanded = None if write is None else _into_expanded(variant, write)
+        functional = _with_defaults(op, variant, variant)
         if check is not None:
             functional = _checked(check, functional)
         if quirks.dtype_from_out:
@@ -126,9 +126,9 @@ def _at(positions: Sequence[int], args: Sequence[Any]) -> list[Any]:
     return [args[position] for position in positions if position < len(args)]
 
 
-def _with_defaults(op: OpOverload, twin: OpOverload, functional: Callable[..., Any]) -> Callable[..., Any]:
-    """The twin, given what it has no default for, unlike the op that writes: `p` of `bernoulli_` and `bernoulli.float_out`."""
-    pairs = zip(op._schema.arguments, twin._schema.arguments, strict=False)
+def _with_defaults(op: OpOverload, variant: OpOverload, functional: Callable[..., Any]) -> Callable[..., Any]:
+    """Pass the defaults that only the writing op has to the functional variant: `p` of `bernoulli_` and `bernoulli.float_out`."""
+    pairs = zip(op._schema.arguments, variant._schema.arguments, strict=False)
     lacking = [
         (place, one.default_value)
         for place, (one, other) in enumerate(pairs)
@@ -145,17 +145,17 @@ def _with_defaults(op: OpOverload, twin: OpOverload, functional: Callable[..., A
 
 # -- writes into expanded tensors, which few ops of eager's make ----------------------------------------------------------
 
-#: ``write(twin, memory, self, *args) -> result``: what `memory`, that of an expanded `self` once, is after the op's writes.
+#: ``write(variant, memory, self, *args) -> result``: `memory`, the storage of an expanded `self`, after the op's writes.
 _Write: TypeAlias = Callable[..., Tensor]
 
 
-def _into_expanded(twin: Callable[..., Tensor], write: _Write) -> Callable[..., bool]:
+def _into_expanded(variant: Callable[..., Tensor], write: _Write) -> Callable[..., bool]:
     def expanded(self: Tensor, *args: Any, **kwargs: Any) -> bool:
         dims = [] if self.is_contiguous() else expanded_dims(self)
         if not dims or not self.numel():
             return False
         memory = _memory_once(self, dims)
-        aten.copy_.default(memory, write(twin, memory, self, *args, **kwargs))
+        aten.copy_.default(memory, write(variant, memory, self, *args, **kwargs))
         return True
 
     return expanded
@@ -174,29 +174,29 @@ _mul_scalar, _to = ops_on_call("mul.Scalar", "_to_copy.default")
 _expand, _view = ops_on_call("expand.default", "view.default")
 
 
-def _fill_masked(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, mask: Tensor, value: Any) -> Tensor:
+def _fill_masked(variant: Callable[..., Tensor], memory: Tensor, self: Tensor, mask: Tensor, value: Any) -> Tensor:
     _warn_of_expanded("masked_fill_", "tensor[mask] = scalar")
-    met = _expand(mask, list(self.shape))
+    seen = _expand(mask, list(self.shape))
     for dim in expanded_dims(self):
-        met = _any(met, dim, True)
-    return twin(memory, met, value)
+        seen = _any(seen, dim, True)
+    return variant(memory, seen, value)
 
 
-def _fill_at(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+def _fill_at(variant: Callable[..., Tensor], memory: Tensor, self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     _warn_of_expanded("index_fill_", "tensor[mask] = scalar")
     if dim % self.dim() in expanded_dims(self):
         index = _mul_scalar(index, 0)  # there is no other to go to
-    return twin(memory, dim, index, value)
+    return variant(memory, dim, index, value)
 
 
-def _put_at(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _put_at(variant: Callable[..., Tensor], memory: Tensor, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     _warn_of_expanded("index_put_", "tensor[indices] = tensor")
-    return _put_in_memory(twin, memory, self, *args, **kwargs)
+    return _put_in_memory(variant, memory, self, *args, **kwargs)
 
 
 @link_on_call
 def _put_in_memory(
-    twin: Callable[..., Tensor],
+    variant: Callable[..., Tensor],
     memory: Tensor,
     self: Tensor,
     indices: list[Tensor | None],
@@ -208,26 +208,26 @@ def _put_in_memory(
     places = view(aten.arange.start_step(0, memory.numel(), device=self.device), list(memory.shape))
     picked = aten.index.Tensor(aten.expand.default(places, list(self.shape)), indices)
     flat = view(aten.clone.default(memory, memory_format=torch.contiguous_format), [-1])
-    return view(twin(flat, [picked], values, accumulate), list(memory.shape))  # type: ignore[no-any-return]
+    return view(variant(flat, [picked], values, accumulate), list(memory.shape))  # type: ignore[no-any-return]
 
 
 @link_on_call
-def _triangle(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, diagonal: int = 0) -> Tensor:
+def _triangle(variant: Callable[..., Tensor], memory: Tensor, self: Tensor, diagonal: int = 0) -> Tensor:
     """Memory is lost with the first of its places that is."""
     ones = aten.full.default(list(self.shape[-2:]), True, dtype=torch.bool, device=self.device)
-    lost = aten.logical_not.default(twin(ones, diagonal))
+    lost = aten.logical_not.default(variant(ones, diagonal))
     for dim in expanded_dims(self):
         if dim >= self.dim() - 2:
             lost = _any(lost, dim - self.dim(), True)
     return aten.masked_fill.Scalar(memory, lost, 0)  # type: ignore[no-any-return]
 
 
-def _all_alike(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, *args: Any) -> Tensor:
+def _all_alike(variant: Callable[..., Tensor], memory: Tensor, self: Tensor, *args: Any) -> Tensor:
     """Places that are one memory get one value, however often it is written."""
-    return twin(memory, *args)
+    return variant(memory, *args)
 
 
-def _conjugate(twin: Callable[..., Tensor], memory: Tensor, self: Tensor) -> Tensor:
+def _conjugate(variant: Callable[..., Tensor], memory: Tensor, self: Tensor) -> Tensor:
     """For real dtypes nothing is written."""
     if self.dtype.is_complex:
         check_overlap(self, ())
@@ -235,12 +235,12 @@ def _conjugate(twin: Callable[..., Tensor], memory: Tensor, self: Tensor) -> Ten
 
 
 def _renormed(
-    twin: Callable[..., Tensor], memory: Tensor, self: Tensor, indices: Tensor, max_norm: float, norm_type: float
+    variant: Callable[..., Tensor], memory: Tensor, self: Tensor, indices: Tensor, max_norm: float, norm_type: float
 ) -> Tensor:
     """A row that is seen twice is short enough the second time."""
     if memory.size(1) != self.size(1):
         check_overlap(self, ())
-    return twin(memory, _mul_scalar(indices, 0), max_norm, norm_type)
+    return variant(memory, _mul_scalar(indices, 0), max_norm, norm_type)
 
 
 def _warn_of_expanded(name: str, example: str) -> None:
@@ -262,7 +262,7 @@ _EXPANDED: dict[str, _Write] = {
 }
 
 
-def _out_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
+def _out_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
     facts, quirks, check = facts_of(op), out_quirks(op), CHECKS.get(str(op))
     names = [facts.arguments[position].name for position in facts.mutated]
     several, first, from_out = len(names) > 1, quirks.checks_overlap_first, quirks.dtype_from_out
@@ -271,7 +271,7 @@ def _out_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
     errors = quirks.dtype_errors * (1 if len(quirks.dtype_errors) == len(names) else len(names))
     adjusts = quirks.writes_no_result or quirks.strides_ndim or quirks.lapack_fits_all or (quirks.pointwise and several)
 
-    functional = _with_defaults(op, twin, _summed_in(twin) if from_out == "reduction" else twin)
+    functional = _with_defaults(op, variant, _summed_in(variant) if from_out == "reduction" else variant)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if check is not None:
@@ -286,16 +286,16 @@ def _out_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
         elif from_out and kwargs.get("dtype") is None:
             kwargs["dtype"] = target.dtype
         try:
-            answer = functional(*args, **kwargs)
+            result = functional(*args, **kwargs)
         except NotImplementedError as refused:
             _refuse_dtype_first(quirks, refused, target, args)
             raise
-        results = answer if several else (answer,)
+        results = result if several else (result,)
         if quirks.no_overlap:
             for one, positions in zip(targets, apart, strict=True):
                 check_apart(one, _at(positions, args))
-        if quirks.copies_unless_columns and target.shape == answer.shape and not lies_in_lines(target):
-            return aten.copy_.default(target, answer)
+        if quirks.copies_unless_columns and target.shape == result.shape and not lies_in_lines(target):
+            return aten.copy_.default(target, result)
         if errors:
             for place, one in enumerate(targets):
                 if one.dtype is not (dtype := results[place].dtype) and not (accepts and accepts(one, results[place], args)):
@@ -315,7 +315,7 @@ def _out_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
             wanted = "result"
         if quirks.lapack_fits_all and not (all(map(_fits_lapack, targets, results)) and targets[1].is_contiguous()):
             wanted = "contiguous"
-        return _laid_by_one_iterator(targets, results, args) if quirks.pointwise and several else results, wanted
+        return _with_iterator_strides(targets, results, args) if quirks.pointwise and several else results, wanted
 
     return run
 
@@ -342,7 +342,7 @@ def _fits_lapack(target: Tensor, result: Tensor) -> bool:
 
 
 def _summed_in(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A loss of elements, rounded in its own type, that is summed up in `dtype`."""
+    """A loss of elements, rounded in its own dtype, that is summed up in `dtype`."""
 
     def run(self: Tensor, target: Tensor, reduction: int = 1, *more: Any, dtype: torch.dtype, **others: Any) -> Tensor:
         if reduction not in (1, 2) or dtype is self.dtype or not can_cast(self.dtype, dtype):
@@ -353,7 +353,7 @@ def _summed_in(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
-def _laid_by_one_iterator(targets: Sequence[Tensor], results: Any, args: Any) -> list[Tensor]:
+def _with_iterator_strides(targets: Sequence[Tensor], results: Any, args: Any) -> list[Tensor]:
     """The results, with the iterator's strides for an `out` that is resized; it reads `out` of the right shape first."""
     there = [target for target, result in zip(targets, results, strict=True) if target.shape == result.shape]
     if not there or len(there) == len(targets):
@@ -371,7 +371,7 @@ def _dtype_error(words: str, target: Tensor, wanted: torch.dtype, kind: type[Exc
     return kind(words.format(**names, result_type=type_name(wanted), out_type=type_name(target.dtype)))
 
 
-def _list_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
+def _list_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
     """An op that writes a list of tensors (`split_with_sizes_copy.out`) returns nothing."""
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
@@ -380,7 +380,7 @@ def _list_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> None:
         targets = kwargs.pop(name)
-        results = twin(*args, **kwargs)
+        results = variant(*args, **kwargs)
         if len(targets) != len(results):
             raise RuntimeError(f"{called} expected an out= argument of size {len(results)}, got size {len(targets)}")
         for target, result in zip(targets, results, strict=True):
@@ -389,16 +389,16 @@ def _list_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
     return run
 
 
-def _factory_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
+def _factory_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
     """A factory takes its dtype and device from `out`. One that reads no tensor resizes without a word, as in eager."""
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
-    settled, quirks = settled_by_out(op, twin), out_quirks(op)
-    quiet = quirks.keeps_shape or not any(arg.holds_tensors for arg in facts_of(twin).arguments)
+    settled, quirks = settled_by_out(op, variant), out_quirks(op)
+    quiet = quirks.keeps_shape or not any(arg.holds_tensors for arg in facts_of(variant).arguments)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         target = kwargs.pop(name)
-        result = twin(*args, **kwargs, **{fact: getattr(target, fact) for fact in settled})
+        result = variant(*args, **kwargs, **{fact: getattr(target, fact) for fact in settled})
         if result.shape != target.shape:
             if quirks.keeps_shape and result.numel() == target.numel():
                 result = _view(result, target.shape)

@@ -16,13 +16,13 @@ from torch import Tensor
 from eagerdecomp.decomps.math.pool_windows import (
     adaptive_extents,
     adaptive_places,
+    along_dim,
     check_max_pooled_volumes,
     check_pool,
     check_pool_options,
     check_pooled,
     each_dimension,
     flat_places,
-    laid_along,
     plane_rows,
     sampled_places,
     strided_places,
@@ -442,7 +442,7 @@ def _divided(x: Tensor, dim: int, spans: Sequence[int], tensor: Callable[[], Ten
     """`x` divided along the dimension `dim` of its last three by the spans: known here, so that equal ones need no tensor."""
     if min(spans) == max(spans):
         return x if spans[0] == 1 else by.Scalar(x, spans[0])
-    return by.Tensor(x, laid_along(tensor(), dim, 3))  # type: ignore[no-any-return]
+    return by.Tensor(x, along_dim(tensor(), dim, 3))  # type: ignore[no-any-return]
 
 
 def _adaptive_avg_pool_backward(dims: int, name: str) -> Callable[..., Any]:

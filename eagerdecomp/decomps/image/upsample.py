@@ -243,7 +243,7 @@ def _weighted_gradient(taps_of: TapsOf, *, formed: bool = True) -> Callable[...,
         taps = taps_of(moved, bool(align_corners), grad) if moved else []
         for axis, (index, weights) in reversed(list(zip(moved, taps, strict=True))):
             grad = spread_to_taps(grad, axis.dim, axis.size, index, weights)
-        return _answer(grad, grad_output, formed)
+        return _result(grad, grad_output, formed)
 
     return run
 
@@ -257,12 +257,12 @@ def _nearest_gradient(exact: bool, *, formed: bool = True) -> Callable[..., Any]
         like = aten.empty.memory_format([0], dtype=torch.float32, device=grad.device)
         for axis in reversed(moved):
             grad = spread_to_taps(grad, axis.dim, axis.size, _nearest_index(axis, exact, like), None)
-        return _answer(grad, grad_output, formed)
+        return _result(grad, grad_output, formed)
 
     return run
 
 
-def _answer(grad: Tensor, grad_output: Tensor, formed: bool) -> Tensor:
+def _result(grad: Tensor, grad_output: Tensor, formed: bool) -> Tensor:
     if grad is grad_output:
         form = suggested_memory_format(grad) if formed else torch.contiguous_format
         return aten.clone.default(grad, memory_format=form)  # type: ignore[no-any-return]

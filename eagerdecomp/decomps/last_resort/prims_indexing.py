@@ -58,7 +58,7 @@ def _long(index: Tensor) -> Tensor:
     return index if index.dtype is torch.int64 else aten._to_copy.default(index, dtype=torch.int64)
 
 
-def _laid_out_as(x: Tensor, like: Tensor) -> Tensor:
+def _with_strides_of(x: Tensor, like: Tensor) -> Tensor:
     """Give the result the strides of a copy of `like`, since eager writes into one."""
     return _with_strides(x, in_order(x.shape, memory_order(like)))
 
@@ -70,7 +70,7 @@ def _with_strides(x: Tensor, strides: Sequence[int]) -> Tensor:
     return aten.copy_.default(fresh, x)  # type: ignore[no-any-return]
 
 
-def _row_major(x: Tensor) -> Tensor:
+def _contiguous(x: Tensor) -> Tensor:
     """Allocate the result as eager's scatters do, whatever the input."""
     return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
 
@@ -107,7 +107,7 @@ def _first_wider(index: Tensor, x: Tensor, dim: int) -> int:
 
 def _untouched(self: Tensor, dim: int) -> Tensor:
     _wrapped(dim, self.dim())
-    return _row_major(aten.clone.default(self))
+    return _contiguous(aten.clone.default(self))
 
 
 def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None, name: str) -> tuple[int, Tensor, Tensor, Any]:
@@ -166,7 +166,7 @@ def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
 
 
 def _shaped(result: Tensor, self: Tensor) -> Tensor:
-    return _row_major(result if self.dim() else aten.view.default(result, []))
+    return _contiguous(result if self.dim() else aten.view.default(result, []))
 
 
 def _sum(x: Tensor, dims: list[int]) -> Tensor:
@@ -322,7 +322,7 @@ class _Indexed:
         order = [*range(rank, rank + self.before), *range(rank), *range(rank + self.before, rank + len(rest))]
         return aten.permute.default(shaped, order)  # type: ignore[no-any-return]
 
-    def laid_out(self, found: Tensor, x: Tensor) -> Tensor:
+    def restrided(self, found: Tensor, x: Tensor) -> Tensor:
         """The result as ATen's iterator leaves it, which knows no strides of dimensions that are indexed."""
         rest = [x.stride(dim) for dim in self.others]
         if not self.before and rest == sorted(rest, reverse=True):
@@ -362,7 +362,7 @@ def _picked(self: Tensor, indices: Sequence[Tensor | None], check: bool) -> Any:
         rows = aten.reshape.default(moved, [math.prod(indexed.shape), -1])
     else:
         rows = taken(indexed.rows(self), 0, aten.unsqueeze.default(indexed.linear(), 1))
-    return indexed.laid_out(indexed.from_rows(rows), self)
+    return indexed.restrided(indexed.from_rows(rows), self)
 
 
 @rule("aten.index.Tensor", recorded=True, source="prims")
@@ -407,7 +407,7 @@ def _put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumul
     else:
         writer = writers(place, 0, rows.size(0))
         result = aten.where.self(aten.ge.Scalar(writer, 0), taken(written, 0, aten.clamp.default(writer, 0)), rows)
-    return _laid_out_as(indexed.back(result), self)
+    return _with_strides_of(indexed.back(result), self)
 
 
 @rule("aten.index_put.default", recorded=True, source="prims")
@@ -473,7 +473,7 @@ def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Any:
         return aten.clone.default(target)
     values = taken(aten.reshape.default(source, [-1]), 0, aten.clamp.default(seat, 0))
     result = aten.where.self(aten.view.default(chosen, shape), aten.view.default(values, shape), target)
-    return _laid_out_as(result, target)
+    return _with_strides_of(result, target)
 
 
 _ELEMENTS, _NUMBER, _REDUCE = "scatter_gather_tensor_cpu", "scatter_gather_scalar_cpu", "scatter_gather_tensor_cpu_reduce"

@@ -17,6 +17,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.float64 import (
+    absolute,
     acos,
     acosh,
     acosh_double,
@@ -26,35 +27,34 @@ from eagerdecomp.decomps.math.float64 import (
     asinh,
     atan2,
     atanh,
-    below_other,
-    both,
+    bitwise_and,
+    bitwise_xor,
     cosh,
     cosh_double,
     differs,
     expm1,
     ge,
     in_common,
+    is_integral,
     is_real,
-    is_whole,
     isnan,
     le,
-    less_by,
     log1p,
     log1p_double,
     log_to,
-    magnitude,
-    minus,
+    lt,
+    neg,
     rounded_once,
     sign_of,
     sinh,
     sinh_double,
+    sub,
     tan,
     tanh,
     tanh_double,
-    xor,
 )
 from eagerdecomp.eager.checks.arguments import check_topk
-from eagerdecomp.eager.layouts import all_row_major, as_operands, iterator_strides, laid_out
+from eagerdecomp.eager.layouts import all_contiguous, as_operands, iterator_strides, with_eager_strides
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import HALF, computed_in, floating, in_type
 from eagerdecomp.rules.rule import rule
@@ -64,12 +64,12 @@ aten = torch.ops.aten
 
 def _of_two(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function of two tensors, for calls of numbers too, and with the strides that an elementwise kernel gives its result."""
-    return laid_out(_with_numbers(fn), {0: _as_both})
+    return with_eager_strides(_with_numbers(fn), {0: _as_both})
 
 
 def _as_both(result: Tensor, self: Any, other: Any, **named: Any) -> Sequence[int] | None:
     operands = [one for one in (self, other) if isinstance(one, Tensor)]
-    return None if all_row_major(operands) else iterator_strides(result.shape, operands, computed_in([self, other]))
+    return None if all_contiguous(operands) else iterator_strides(result.shape, operands, computed_in([self, other]))
 
 
 def _with_numbers(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +100,7 @@ def _reciprocal(self: Tensor) -> Any:
 
 
 def _in_wide(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:
-    """A function of real numbers as eager computes it: integers in the default type, 16-bit floats in float32, rounded once."""
+    """A function of real numbers as eager computes it: integers in the default dtype, 16-bit floats in float32, rounded once."""
 
     def run(self: Tensor) -> Any:
         dtype = floating(self.dtype)
@@ -129,7 +129,7 @@ def _cube(x: Tensor) -> Tensor:
 
 def _sigmoid(x: Tensor) -> Tensor:
     one = as_number(1, x)
-    result: Tensor = aten.div.Tensor(one, aten.add.Tensor(aten.exp.default(minus(x)), one))
+    result: Tensor = aten.div.Tensor(one, aten.add.Tensor(aten.exp.default(neg(x)), one))
     return result
 
 
@@ -141,7 +141,7 @@ def _pow_number(self: Any, exponent: Tensor) -> Any:
 @rule("aten.pow.Tensor_Scalar", recorded=True, source="small")
 def _pow_by_number(self: Tensor, exponent: Any) -> Any:
     """Use eager's closed forms for float inputs (exponents 0.5, 2, 3, -0.5, -1)."""
-    if is_whole(self.dtype) and isinstance(exponent, int) and exponent < 0:
+    if is_integral(self.dtype) and isinstance(exponent, int) and exponent < 0:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
     if self.dtype is torch.bool and isinstance(exponent, bool):
         return NotImplemented
@@ -166,14 +166,14 @@ _POWERS: dict[Any, Callable[[Tensor], Any]] = {
 
 @rule("aten.ceil.default", recorded=True, source="small")
 def _ceil(self: Tensor) -> Any:
-    if is_whole(self.dtype):
+    if is_integral(self.dtype):
         return aten.clone.default(self)
-    return minus(aten.floor.default(minus(self))) if is_real(self.dtype) else NotImplemented
+    return neg(aten.floor.default(neg(self))) if is_real(self.dtype) else NotImplemented
 
 
 @rule("aten.trunc.default", recorded=True, source="small")
 def _trunc(self: Tensor) -> Any:
-    if is_whole(self.dtype):
+    if is_integral(self.dtype):
         return aten.clone.default(self)
     if not is_real(self.dtype):
         return NotImplemented
@@ -183,18 +183,18 @@ def _trunc(self: Tensor) -> Any:
 @rule("aten.round.default", recorded=True, source="small")
 def _round(self: Tensor) -> Any:
     """To the nearest, halves to even: of the magnitude, whose fraction is exact; zeros keep their sign by being turned twice."""
-    if is_whole(self.dtype):
+    if is_integral(self.dtype):
         return aten.clone.default(self)
     if not is_real(self.dtype):
         return NotImplemented
     above = aten.gt.Tensor(self, as_number(0, self))
-    size = aten.where.self(above, self, minus(self))
+    size = aten.where.self(above, self, neg(self))
     below = aten.floor.default(size)
-    rest, half, one = less_by(size, below), as_number(0.5, self), as_number(1, self)
+    rest, half, one = sub(size, below), as_number(0.5, self), as_number(1, self)
     odd = aten.gt.Tensor(aten.fmod.Tensor(below, as_number(2, self)), half)
-    up = aten.bitwise_or.Tensor(aten.gt.Tensor(rest, half), both(aten.eq.Tensor(rest, half), odd))
+    up = aten.bitwise_or.Tensor(aten.gt.Tensor(rest, half), bitwise_and(aten.eq.Tensor(rest, half), odd))
     rounded = aten.where.self(up, aten.add.Tensor(below, one), below)
-    return aten.where.self(above, rounded, minus(rounded))
+    return aten.where.self(above, rounded, neg(rounded))
 
 
 def _remainder(self: Tensor, other: Tensor) -> Any:
@@ -208,8 +208,8 @@ def _remainder(self: Tensor, other: Tensor) -> Any:
         left, right = in_type(left, torch.float32), in_type(right, torch.float32)
     rest = aten.fmod.Tensor(left, right)
     zero = as_number(0, rest)
-    apart = xor(aten.gt.Tensor(zero, right), aten.gt.Tensor(zero, rest))
-    moved = both(differs(rest, zero), apart)
+    apart = bitwise_xor(aten.gt.Tensor(zero, right), aten.gt.Tensor(zero, rest))
+    moved = bitwise_and(differs(rest, zero), apart)
     return in_type(aten.where.self(moved, aten.add.Tensor(rest, right), rest), dtype)
 
 
@@ -230,10 +230,10 @@ def _div_mode(self: Tensor, other: Tensor, *, rounding_mode: str | None) -> Any:
         return in_type(_trunc(quotient) if rounding_mode == "trunc" else _floor_of(left, right, quotient), dtype)
     wide, by = in_type(left, torch.int64), in_type(right, torch.int64)
     rest = aten.fmod.Tensor(wide, by) if rounding_mode == "trunc" else _remainder(wide, by)
-    whole = less_by(wide, rest)
+    whole = sub(wide, rest)
     # What is left of it after the first quotient is few divisors, of which float64 is sure.
     first = _quotient(whole, by)
-    return in_type(aten.add.Tensor(first, _quotient(less_by(whole, aten.mul.Tensor(first, by)), by)), dtype)
+    return in_type(aten.add.Tensor(first, _quotient(sub(whole, aten.mul.Tensor(first, by)), by)), dtype)
 
 
 def _quotient(left: Tensor, right: Tensor) -> Tensor:
@@ -244,13 +244,11 @@ def _floor_of(left: Tensor, right: Tensor, quotient: Tensor) -> Tensor:
     """Eager's own steps."""
     zero, one = as_number(0, left), as_number(1, left)
     rest = aten.fmod.Tensor(left, right)
-    divided = aten.div.Tensor(less_by(left, rest), right)
-    apart = both(differs(rest, zero), xor(aten.gt.Tensor(zero, right), aten.gt.Tensor(zero, rest)))
-    divided = aten.where.self(apart, less_by(divided, one), divided)
+    divided = aten.div.Tensor(sub(left, rest), right)
+    apart = bitwise_and(differs(rest, zero), bitwise_xor(aten.gt.Tensor(zero, right), aten.gt.Tensor(zero, rest)))
+    divided = aten.where.self(apart, sub(divided, one), divided)
     floored = aten.floor.default(divided)
-    floored = aten.where.self(
-        aten.gt.Tensor(less_by(divided, floored), as_number(0.5, left)), aten.add.Tensor(floored, one), floored
-    )
+    floored = aten.where.self(aten.gt.Tensor(sub(divided, floored), as_number(0.5, left)), aten.add.Tensor(floored, one), floored)
     floored = aten.where.self(aten.eq.Tensor(divided, zero), aten.mul.Tensor(quotient, zero), floored)
     result: Tensor = aten.where.self(aten.eq.Tensor(right, zero), quotient, floored)
     return result
@@ -279,7 +277,7 @@ def _less(self: Tensor, other: Tensor) -> Any:
 
 def _turned(x: Tensor) -> Tensor:
     """In the opposite order; twice it is what it was."""
-    result: Tensor = aten.bitwise_not.default(x) if is_whole(x.dtype) else minus(x)
+    result: Tensor = aten.bitwise_not.default(x) if is_integral(x.dtype) else neg(x)
     return result
 
 
@@ -292,14 +290,14 @@ def _first_greatest(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tens
     values = aten.amax.default(self, [dim], True)
     if not self.dim():
         return values, as_number(0, self, torch.int64)
-    met, last = aten.eq.Tensor(self, values), self.size(dim) - 1
+    seen, last = aten.eq.Tensor(self, values), self.size(dim) - 1
     if self.dtype.is_floating_point:
-        met = aten.bitwise_or.Tensor(met, isnan(self))
+        seen = aten.bitwise_or.Tensor(seen, isnan(self))
     shape = [1] * self.dim()
     shape[dim] = last + 1
     from_end = aten.view.default(aten.arange.start_step(last, -1, -1, device=self.device), shape)
-    farthest = aten.amax.default(aten.where.self(met, from_end, as_number(-1, from_end)), [dim], True)
-    places = less_by(as_number(last, from_end), farthest)
+    farthest = aten.amax.default(aten.where.self(seen, from_end, as_number(-1, from_end)), [dim], True)
+    places = sub(as_number(last, from_end), farthest)
     if keepdim:
         return values, places
     return aten.squeeze.dim(values, dim), aten.squeeze.dim(places, dim)
@@ -336,7 +334,7 @@ def _arg(extreme: Callable[..., Any]) -> Callable[..., Any]:
 @rule("aten.mean.dim", recorded=True, source="small")
 def _mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     kept = dtype or self.dtype
-    if is_whole(kept):
+    if is_integral(kept):
         return NotImplemented
     dims = list(dim) if dim else list(range(self.dim()))
     count = math.prod(self.size(one) for one in dims) if self.dim() else 1
@@ -349,7 +347,7 @@ def _spread(self: Tensor, dim: Sequence[int] | None, correction: Any, keepdim: b
     count = math.prod(self.size(one) for one in dims) if self.dim() else 1
     wide = in_type(self, torch.float64)
     mean = aten.div.Tensor(aten.sum.dim_IntList(wide, dims, True), as_number(count, wide))
-    apart = less_by(wide, mean)
+    apart = sub(wide, mean)
     squares = aten.sum.dim_IntList(aten.mul.Tensor(apart, apart), dims, keepdim)
     spread = aten.div.Tensor(squares, as_number(max(0, count - (1 if correction is None else correction)), wide))
     middle = mean if keepdim else aten.view.default(mean, list(spread.shape))
@@ -369,7 +367,7 @@ def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any
 @rule("aten.prod.dim_int", recorded=True, source="small")
 def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """Interpolate from the nearer end; float32 in float64 and rounded once, since the rounding differs from eager's."""
-    kept = dtype or (torch.int64 if is_whole(self.dtype) else self.dtype)
+    kept = dtype or (torch.int64 if is_integral(self.dtype) else self.dtype)
     held = in_type(in_type(self, kept), torch.float64 if kept.is_floating_point else kept)
     if not self.dim():
         return aten.clone.default(in_type(held, kept)) if held is self else in_type(held, kept)
@@ -489,23 +487,23 @@ def _constant_pad_nd(self: Tensor, pad: Sequence[int], value: Any = 0) -> Any:
 for name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder"):
     rule(f"aten.{name}.Scalar", recorded=True, source="small")(_by_tensor(op_called(f"aten.{name}.Tensor")))
 rule("aten.ne.Tensor", recorded=True, source="small")(_of_two(differs))
-rule("aten.lt.Tensor", recorded=True, source="small")(_of_two(below_other))
+rule("aten.lt.Tensor", recorded=True, source="small")(_of_two(lt))
 rule("aten.le.Tensor", recorded=True, source="small")(_of_two(le))
 rule("aten.ge.Tensor", recorded=True, source="small")(_of_two(ge))
 rule("aten.isnan.default", recorded=True, source="small")(isnan)
-rule("aten.bitwise_and.Tensor", recorded=True, source="small")(_of_two(both))
-rule("aten.bitwise_xor.Tensor", recorded=True, source="small")(_of_two(xor))
-rule("aten.sub.Tensor", recorded=True, source="small")(_of_two(less_by))
+rule("aten.bitwise_and.Tensor", recorded=True, source="small")(_of_two(bitwise_and))
+rule("aten.bitwise_xor.Tensor", recorded=True, source="small")(_of_two(bitwise_xor))
+rule("aten.sub.Tensor", recorded=True, source="small")(_of_two(sub))
 rule("aten.remainder.Tensor", recorded=True, source="small")(_of_two(_remainder))
 rule("aten.atan2.default", recorded=True, source="small")(_of_two(rounded_once(atan2, atan2)))
-rule("aten.neg.default", recorded=True, source="small")(minus)
-rule("aten.abs.default", recorded=True, source="small")(magnitude)
+rule("aten.neg.default", recorded=True, source="small")(neg)
+rule("aten.abs.default", recorded=True, source="small")(absolute)
 rule("aten.sign.default", recorded=True, source="small")(sign_of)
 rule("aten.rsqrt.default", recorded=True, source="small")(_in_wide(_rsqrt))
 rule("aten.sigmoid.default", recorded=True, source="small")(_in_wide(_sigmoid))
 rule("aten.argmax.default", recorded=True, source="small")(_arg(_max_dim))
 rule("aten.argmin.default", recorded=True, source="small")(_arg(_min_dim))
-rule("aten.flip.default", recorded=True, source="small")(laid_out(_flip, {0: as_operands(1)}))
+rule("aten.flip.default", recorded=True, source="small")(with_eager_strides(_flip, {0: as_operands(1)}))
 for op, *formulas in (
     ("aten.expm1.default", expm1),
     ("aten.log1p.default", log1p, log1p_double),

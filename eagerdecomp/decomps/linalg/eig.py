@@ -391,11 +391,11 @@ def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     places = _Places(size, work)
     work, basis, coupled = _by_blocks(aten.div.Tensor(work, again), vectors, places)
     values, upper, basis = _triangular(work, basis, coupled, places)
-    answer = aten.mul.Tensor(values, aten.squeeze.dim(aten.mul.Tensor(top, again), 2))
+    result = aten.mul.Tensor(values, aten.squeeze.dim(aten.mul.Tensor(top, again), 2))
     if basis is None or upper is None:
-        return answer, None
+        return result, None
     found = aten.bmm.default(basis, _substituted(upper, values, places))
-    return answer, _normalized(aten.mul.Tensor(found, _column(scale)), answer, not matrix.is_complex())
+    return result, _normalized(aten.mul.Tensor(found, _column(scale)), result, not matrix.is_complex())
 
 
 # -- the ops ------------------------------------------------------------------------------------------------------

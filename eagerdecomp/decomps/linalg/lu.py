@@ -267,10 +267,10 @@ def _factor_call(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """LU, pivots and info as eager lays them out, and the order of the rows, folded."""
     batch = batch_shape(A)
     found = _factored(folded(A))
-    return *_laid_out(found, batch), found.order
+    return *_packed_results(found, batch), found.order
 
 
-def _laid_out(found: _Factors, batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+def _packed_results(found: _Factors, batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     info = first_set(aten.eq.Scalar(aten.diagonal.default(found.packed, 0, 1, 2), 0))
     return column_major(transposed(found.packed), batch), unfolded(found.pivots, batch), unfolded(info, batch)
 
@@ -313,10 +313,10 @@ def _triangles(factors: Tensor, batch: Sequence[int]) -> tuple[Tensor, Tensor]:
     steps = min(factors.shape[1:])
     lower = triangle(cut(factors, 2, 0, steps), upper=False, unit=True)
     upper = triangle(cut(factors, 1, 0, steps), upper=True, unit=False)
-    return _row_major(lower, batch), _row_major(upper, batch)
+    return _contiguous(lower, batch), _contiguous(upper, batch)
 
 
-def _row_major(x: Tensor, batch: Sequence[int]) -> Tensor:
+def _contiguous(x: Tensor, batch: Sequence[int]) -> Tensor:
     if not x.is_contiguous():
         x = aten.clone.default(x, memory_format=torch.contiguous_format)
     return unfolded(x, batch)
@@ -406,10 +406,10 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
     rows = LU.size(-1)
     own = batch_shape(LU)
     order = _order_of(aten.reshape.default(pivots, [math.prod(own), rows]), rows)
-    return _answer(LU, unfolded(order, own), B, batch, left=left, adjoint=adjoint)
+    return _result(LU, unfolded(order, own), B, batch, left=left, adjoint=adjoint)
 
 
-def _answer(
+def _result(
     factors: Tensor, order: Tensor, right: Tensor, batch: Sequence[int], *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
     """Give the result eager's strides: column-major, or row by row for an unknown on the left."""
@@ -418,7 +418,7 @@ def _answer(
         factors = conjugate(factors)
     if left:
         return column_major(_solved(factors, order, right, turned=adjoint), batch)
-    return _row_major(transposed(_solved(factors, order, transposed(right), turned=not adjoint)), batch)
+    return _contiguous(transposed(_solved(factors, order, transposed(right), turned=not adjoint)), batch)
 
 
 @rule("aten._linalg_solve_ex.default", recorded=True)
@@ -441,10 +441,10 @@ def _linalg_solve_ex(
     batch = broadcast_shapes(batch_shape(right), own)
     along = left and batch == own == batch_shape(right)  # the elimination takes the right side along
     found = _factored(folded(A), folded(right) if along else None)
-    factors, pivots, info = _laid_out(found, own)
+    factors, pivots, info = _packed_results(found, own)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
-    result = _taken_along(found, own) if along else _answer(factors, unfolded(found.order, own), right, batch, left=left)
+    result = _taken_along(found, own) if along else _result(factors, unfolded(found.order, own), right, batch, left=left)
     if vector:
         result = aten.squeeze.dim(result, -1)
         if result.dim() > 1:  # strides as if the batch of vectors were a matrix
@@ -460,7 +460,7 @@ def _linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Te
     batch = batch_shape(A)
     matrix = folded(A)
     found = _factored(matrix, aten.expand.default(eye(A.size(-1), A), matrix.shape))
-    info = _laid_out(found, batch)[2]
+    info = _packed_results(found, batch)[2]
     if check_errors:
         aten._linalg_check_errors.default(info, "linalg.inv_ex", is_matrix=A.dim() == 2)
     return _taken_along(found, batch), info

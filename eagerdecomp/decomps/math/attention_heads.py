@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eagerdecomp.eager.promotion import HALF
 
-__all__ = ["as_rows", "check_attention", "heads_last", "laid_out_as", "scaling_of", "visible", "widened"]
+__all__ = ["as_rows", "check_attention", "heads_last", "with_strides_of", "scaling_of", "visible", "widened"]
 
 aten = torch.ops.aten
 
@@ -89,7 +89,7 @@ def heads_last(x: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return aten.permute.default(moved, order)  # type: ignore[no-any-return]
 
 
-def laid_out_as(x: Tensor, like: Tensor) -> Tensor:
+def with_strides_of(x: Tensor, like: Tensor) -> Tensor:
     """`x`, contiguous and as it is computed for the dtype of `like`, in that dtype, in memory as ``empty_like(like)``."""
     if not like.is_contiguous():
         return aten.copy_.default(aten.full_like.default(like, 0), x)  # type: ignore[no-any-return]

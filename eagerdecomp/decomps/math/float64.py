@@ -23,8 +23,8 @@ __all__ = [
     "asinh",
     "atan2",
     "atanh",
-    "below_other",
-    "both",
+    "lt",
+    "bitwise_and",
     "cosh",
     "cosh_double",
     "differs",
@@ -32,15 +32,15 @@ __all__ = [
     "ge",
     "in_common",
     "is_real",
-    "is_whole",
+    "is_integral",
     "isnan",
     "le",
-    "less_by",
+    "sub",
     "log1p",
     "log1p_double",
     "log_to",
-    "magnitude",
-    "minus",
+    "absolute",
+    "neg",
     "of_one",
     "rounded_once",
     "sign_of",
@@ -49,7 +49,7 @@ __all__ = [
     "tan",
     "tanh",
     "tanh_double",
-    "xor",
+    "bitwise_xor",
 ]
 
 aten = torch.ops.aten
@@ -85,7 +85,7 @@ def differs(self: Tensor, other: Tensor) -> Any:
     return aten.bitwise_not.default(aten.eq.Tensor(self, other))
 
 
-def below_other(self: Tensor, other: Tensor) -> Any:
+def lt(self: Tensor, other: Tensor) -> Any:
     return aten.gt.Tensor(other, self)
 
 
@@ -101,48 +101,48 @@ def isnan(self: Tensor) -> Any:
     return aten.bitwise_not.default(aten.eq.Tensor(self, self))
 
 
-def is_whole(dtype: torch.dtype) -> bool:
+def is_integral(dtype: torch.dtype) -> bool:
     return not dtype.is_floating_point and not dtype.is_complex
 
 
-def both(self: Tensor, other: Tensor) -> Any:
+def bitwise_and(self: Tensor, other: Tensor) -> Any:
     left, right, dtype = in_common(self, other)
-    if not is_whole(dtype):
+    if not is_integral(dtype):
         raise not_implemented("bitwise_and_cpu", dtype)
     inverted = aten.bitwise_or.Tensor(aten.bitwise_not.default(left), aten.bitwise_not.default(right))
     return aten.bitwise_not.default(inverted)
 
 
-def xor(self: Tensor, other: Tensor) -> Any:
+def bitwise_xor(self: Tensor, other: Tensor) -> Any:
     left, right, dtype = in_common(self, other)
-    if not is_whole(dtype):
+    if not is_integral(dtype):
         raise not_implemented("bitwise_xor_cpu", dtype)
-    return both(aten.bitwise_or.Tensor(left, right), aten.bitwise_not.default(both(left, right)))
+    return bitwise_and(aten.bitwise_or.Tensor(left, right), aten.bitwise_not.default(bitwise_and(left, right)))
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------------------------
 
 
-def less_by(self: Tensor, other: Tensor, *, alpha: Any = 1) -> Any:
+def sub(self: Tensor, other: Tensor, *, alpha: Any = 1) -> Any:
     """In bytes, what is taken away is added from the other side."""
-    minus = -(+alpha)
-    return aten.add.Tensor(self, other, alpha=minus % 256 if computed_in([self, other]) is torch.uint8 else minus)
+    negated = -(+alpha)
+    return aten.add.Tensor(self, other, alpha=negated % 256 if computed_in([self, other]) is torch.uint8 else negated)
 
 
-def minus(self: Tensor) -> Any:
+def neg(self: Tensor) -> Any:
     if self.dtype is torch.bool:
         return NotImplemented
     return aten.mul.Tensor(self, as_number(255 if self.dtype is torch.uint8 else -1, self))
 
 
-def magnitude(self: Tensor) -> Any:
+def absolute(self: Tensor) -> Any:
     """0 less a zero is the positive one."""
     if not is_real(self.dtype) or self.dtype is torch.bool:
         return NotImplemented
     if self.dtype is torch.uint8:
         return aten.clone.default(self)
     zero = as_number(0, self)
-    return aten.where.self(aten.gt.Tensor(self, zero), self, less_by(zero, self))
+    return aten.where.self(aten.gt.Tensor(self, zero), self, sub(zero, self))
 
 
 def sign_of(self: Tensor) -> Any:
@@ -152,7 +152,7 @@ def sign_of(self: Tensor) -> Any:
         return aten.clone.default(self)
     zero = as_number(0, self)
     above, below = (in_type(x, self.dtype) for x in (aten.gt.Tensor(self, zero), aten.gt.Tensor(zero, self)))
-    return less_by(above, below)
+    return sub(above, below)
 
 
 # -- special functions, in float64 and rounded once -------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def rounded_once(compute: Callable[..., Tensor], of_float64: Callable[..., Tenso
 
 def _series(x: Tensor, small: Tensor, large: Tensor) -> Tensor:
     """`small`, right for arguments near 0, in place of a difference that loses what they add to 1."""
-    near = aten.gt.Tensor(as_number(1e-4, x), magnitude(x))
+    near = aten.gt.Tensor(as_number(1e-4, x), absolute(x))
     result: Tensor = aten.where.self(near, small, large)
     return result
 
@@ -209,20 +209,20 @@ def log1p(x: Tensor) -> Tensor:
 
 def tanh(x: Tensor) -> Tensor:
     """Use the exponential of the negative magnitude, which does not overflow."""
-    falling = expm1(_times(magnitude(x), -2))
+    falling = expm1(_times(absolute(x), -2))
     size = aten.div.Tensor(falling, _plus(falling, 2))
-    small = aten.gt.Tensor(as_number(1e-8, x), magnitude(x))
-    return aten.where.self(small, x, _times(sign_of(x), minus(size)))  # type: ignore[no-any-return]
+    small = aten.gt.Tensor(as_number(1e-8, x), absolute(x))
+    return aten.where.self(small, x, _times(sign_of(x), neg(size)))  # type: ignore[no-any-return]
 
 
 def sinh(x: Tensor) -> Tensor:
-    rising, falling = aten.exp.default(x), aten.exp.default(minus(x))
+    rising, falling = aten.exp.default(x), aten.exp.default(neg(x))
     small = _times(x, _plus(_times(_times(x, x), 1 / 6), 1))
-    return _series(x, small, _times(less_by(rising, falling), 0.5))
+    return _series(x, small, _times(sub(rising, falling), 0.5))
 
 
 def cosh(x: Tensor) -> Tensor:
-    return _times(aten.add.Tensor(aten.exp.default(x), aten.exp.default(minus(x))), 0.5)
+    return _times(aten.add.Tensor(aten.exp.default(x), aten.exp.default(neg(x))), 0.5)
 
 
 def tan(x: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ def tan(x: Tensor) -> Tensor:
 
 
 def asinh(x: Tensor) -> Tensor:
-    size = magnitude(x)
+    size = absolute(x)
     root = aten.sqrt.default(_plus(_times(size, size), 1))
     near = aten.gt.Tensor(as_number(1e-4, x), size)
     large = _times(sign_of(x), aten.log.default(_sum(size, root)))
@@ -251,7 +251,7 @@ def acosh(x: Tensor) -> Tensor:
 
 
 def atanh(x: Tensor) -> Tensor:
-    return _times(log1p(_times(aten.div.Tensor(x, less_by(as_number(1, x), x)), 2)), 0.5)
+    return _times(log1p(_times(aten.div.Tensor(x, sub(as_number(1, x), x)), 2)), 0.5)
 
 
 def asin(x: Tensor) -> Tensor:
@@ -260,26 +260,26 @@ def asin(x: Tensor) -> Tensor:
 
 def _beside_circle(x: Tensor) -> Tensor:
     """The other leg of a right triangle of hypotenuse 1."""
-    return aten.sqrt.default(_times(less_by(as_number(1, x), x), _plus(x, 1)))  # type: ignore[no-any-return]
+    return aten.sqrt.default(_times(sub(as_number(1, x), x), _plus(x, 1)))  # type: ignore[no-any-return]
 
 
 def acos(x: Tensor) -> Tensor:
     """Use the half angle."""
-    half = aten.sqrt.default(aten.div.Tensor(less_by(as_number(1, x), x), _plus(x, 1)))
+    half = aten.sqrt.default(aten.div.Tensor(sub(as_number(1, x), x), _plus(x, 1)))
     return _times(aten.atan.default(half), 2)
 
 
 def atan2(y: Tensor, x: Tensor) -> Tensor:
     """Choose by quadrant; two infinities use the diagonal, two zeros the axis. A zero's sign shows in a quotient by it."""
     zero, pi = as_number(0, y), as_number(math.pi, y)
-    infinite = both(aten.eq.Tensor(magnitude(y), as_number(_INF, y)), aten.eq.Tensor(magnitude(x), as_number(_INF, x)))
+    infinite = bitwise_and(aten.eq.Tensor(absolute(y), as_number(_INF, y)), aten.eq.Tensor(absolute(x), as_number(_INF, x)))
     slope = aten.where.self(infinite, _times(sign_of(y), sign_of(x)), aten.div.Tensor(y, x))
     level = aten.eq.Tensor(y, zero)
     slope = aten.where.self(level, y, slope)
     angle = aten.atan.default(slope)
     left = aten.bitwise_or.Tensor(aten.gt.Tensor(zero, x), aten.gt.Tensor(zero, aten.div.Tensor(as_number(1, x), x)))
     below = aten.bitwise_or.Tensor(aten.gt.Tensor(zero, y), aten.gt.Tensor(zero, aten.div.Tensor(as_number(1, y), y)))
-    turned = aten.where.self(below, minus(pi), pi)
+    turned = aten.where.self(below, neg(pi), pi)
     # Along the axis the slope is y itself, whose zero would count from the left as well.
     beside = aten.where.self(level, turned, _sum(angle, turned))
     angle = aten.where.self(left, beside, angle)
@@ -302,26 +302,26 @@ def log1p_double(x: Tensor) -> Tensor:
     total = _plus(x, 1)
     kept = _plus(total, -1)
     logarithm = aten.log.default(total)
-    mended = less_by(logarithm, aten.div.Tensor(less_by(kept, x), total))
-    found = aten.where.self(aten.eq.Tensor(kept, x), logarithm, mended)  # infinities, and -1
+    fixed = sub(logarithm, aten.div.Tensor(sub(kept, x), total))
+    found = aten.where.self(aten.eq.Tensor(kept, x), logarithm, fixed)  # infinities, and -1
     return aten.where.self(aten.eq.Tensor(total, as_number(1, x)), x, found)  # type: ignore[no-any-return]
 
 
 def tanh_double(x: Tensor) -> Tensor:
-    falling = aten.expm1.default(_times(magnitude(x), -2))
-    size = minus(aten.div.Tensor(falling, _plus(falling, 2)))
+    falling = aten.expm1.default(_times(absolute(x), -2))
+    size = neg(aten.div.Tensor(falling, _plus(falling, 2)))
     return _odd(x, size)
 
 
 def sinh_double(x: Tensor) -> Tensor:
-    size = magnitude(x)
+    size = absolute(x)
     rising = aten.expm1.default(size)
     near = _times(_sum(rising, aten.div.Tensor(rising, _plus(rising, 1))), 0.5)
     return _odd(x, _beyond_exponents(size, near))
 
 
 def cosh_double(x: Tensor) -> Tensor:
-    size = magnitude(x)
+    size = absolute(x)
     rising = aten.exp.default(size)
     near = _times(_sum(rising, aten.div.Tensor(as_number(1, x), rising)), 0.5)
     return _beyond_exponents(size, near)
@@ -344,7 +344,7 @@ def _odd(x: Tensor, size: Tensor) -> Tensor:
     """Return the value `size` to the right of zero; where that is a zero or NaN, `x`."""
     zero = as_number(0, x)
     found = aten.where.self(aten.gt.Tensor(size, zero), size, x)
-    return aten.where.self(aten.gt.Tensor(zero, x), minus(size), found)  # type: ignore[no-any-return]
+    return aten.where.self(aten.gt.Tensor(zero, x), neg(size), found)  # type: ignore[no-any-return]
 
 
 def of_one(

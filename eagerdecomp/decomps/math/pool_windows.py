@@ -19,7 +19,7 @@ __all__ = [
     "check_pooled",
     "each_dimension",
     "flat_places",
-    "laid_along",
+    "along_dim",
     "plane_rows",
     "sampled_places",
     "strided_places",
@@ -34,7 +34,7 @@ def plane_rows(x: Tensor, dims: int) -> list[int]:
     return [math.prod(x.shape[:-dims]), math.prod(x.shape[-dims:])]
 
 
-def laid_along(x: Tensor, dim: int, rank: int) -> Tensor:
+def along_dim(x: Tensor, dim: int, rank: int) -> Tensor:
     """A vector laid along one of `rank` dimensions."""
     return aten.view.default(x, [-1 if at == dim else 1 for at in range(rank)])  # type: ignore[no-any-return]
 
@@ -42,8 +42,8 @@ def laid_along(x: Tensor, dim: int, rank: int) -> Tensor:
 def adaptive_places(size: int, count: int, dim: int, dims: int, device: torch.device) -> Tensor:
     """Places of the adaptive windows of dimension `dim`: from floor(o * size / count) to before ceil((o + 1) * size / count)."""
     extents = adaptive_extents(size, count)
-    scaled = laid_along(aten.arange.start_step(0, count * size, size, device=device), dim, 2 * dims)
-    taps = laid_along(aten.arange.start_step(0, max(extents), device=device), dims + dim, 2 * dims)
+    scaled = along_dim(aten.arange.start_step(0, count * size, size, device=device), dim, 2 * dims)
+    taps = along_dim(aten.arange.start_step(0, max(extents), device=device), dims + dim, 2 * dims)
     places: Tensor = aten.add.Tensor(aten.div.Scalar_mode(scaled, count, rounding_mode="floor"), taps)
     if min(extents) == max(extents):
         return places
@@ -58,8 +58,8 @@ def adaptive_extents(size: int, count: int) -> list[int]:
 def strided_places(window: tuple[int, int, int, int], size: int, count: int, dim: int, dims: int, device: torch.device) -> Tensor:
     """Places of windows of fixed stride; `window` is its kernel size, stride, padding and dilation."""
     kernel, stride, padding, dilation = window
-    starts = laid_along(aten.arange.start_step(-padding, count * stride - padding, stride, device=device), dim, 2 * dims)
-    taps = laid_along(aten.arange.start_step(0, kernel, device=device), dims + dim, 2 * dims)
+    starts = along_dim(aten.arange.start_step(-padding, count * stride - padding, stride, device=device), dim, 2 * dims)
+    taps = along_dim(aten.arange.start_step(0, kernel, device=device), dims + dim, 2 * dims)
     if dilation == 1:
         return aten.clamp.default(aten.add.Tensor(starts, taps), 0, size - 1)  # type: ignore[no-any-return]
     before = aten.add.Scalar(aten.neg.default(starts), dilation - 1)
@@ -81,7 +81,7 @@ def sampled_places(samples: Tensor, size: int, count: int, kernel: int, dim: int
         floors = aten._to_copy.default(steps, dtype=torch.int64)
         starts = aten.cat.default([aten.sub.Tensor(floors, aten.slice.Tensor(floors, 1, 0, 1)), starts], 1)
     shape = [rows, *(count if at == dim else 1 for at in range(2 * dims))]
-    taps = laid_along(aten.arange.start_step(0, kernel, device=device), dims + dim, 2 * dims)
+    taps = along_dim(aten.arange.start_step(0, kernel, device=device), dims + dim, 2 * dims)
     return aten.add.Tensor(aten.view.default(starts, shape), taps)  # type: ignore[no-any-return]
 
 

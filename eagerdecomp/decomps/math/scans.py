@@ -93,7 +93,7 @@ def entries_of_blocks(x: Tensor, dim: int, most: int = BLOCK) -> list[Tensor]:
 
 
 def joined(entries: Sequence[Tensor], shape: Sequence[int], dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Return what `entries_of_blocks` took apart; `entries` may be a list, which is emptied to save memory."""
+    """Join the entries that `entries_of_blocks` split; `entries` may be a list, which is emptied to save memory."""
     outer, length, inner = _flat(shape, dim)
     blocks, size = entries[0].size(1), len(entries)
     rows = aten.cat.default([aten.unsqueeze.default(entry, 0) for entry in entries])

@@ -119,7 +119,7 @@ def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: fl
 
 @rule("aten.addr.default")
 def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The shipped entry multiplies in the vectors' own type, and by factors that eager refuses. Eager rounds the factors to the
+    """The shipped entry multiplies in the vectors' own dtype, and by factors that eager refuses. Eager rounds the factors to the
     type, and the first vector's multiples before it takes the second."""
     dtype = self.dtype
     if dtype is not vec1.dtype or dtype is not vec2.dtype:

@@ -11,7 +11,15 @@ import math
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.attention_heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
+from eagerdecomp.decomps.math.attention_heads import (
+    as_rows,
+    check_attention,
+    heads_last,
+    scaling_of,
+    visible,
+    widened,
+    with_strides_of,
+)
 from eagerdecomp.eager.promotion import wide_type
 from eagerdecomp.rules.rule import rule
 
@@ -71,7 +79,7 @@ def _forward(
         lse = aten.add.Tensor(top, aten.log.default(total))
     batch, heads, length, width = query.shape
     out, lse = aten.view.default(out, [batch, heads, length, width]), aten.view.default(lse, [batch, heads, length])
-    return laid_out_as(out, query), heads_last(lse, [batch, heads, length], wide_type(query.dtype))
+    return with_strides_of(out, query), heads_last(lse, [batch, heads, length], wide_type(query.dtype))
 
 
 @rule("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", recorded=True)

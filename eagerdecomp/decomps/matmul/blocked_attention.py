@@ -14,7 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.attention_heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
+from eagerdecomp.decomps.math.attention_heads import (
+    as_rows,
+    check_attention,
+    heads_last,
+    scaling_of,
+    visible,
+    widened,
+    with_strides_of,
+)
 from eagerdecomp.errors import ArgumentError
 from eagerdecomp.rules.rule import Rule, register_decomposition
 
@@ -181,7 +189,7 @@ def _forward(blocks: _Blocks) -> tuple[Tensor, Tensor]:
     out, lse = _finished(state, zero)
     out, lse = _joined([*outs, out]), _joined([*sums, lse])
     query = blocks.query
-    return laid_out_as(out, query), heads_last(aten.squeeze.dim(lse, -1), query.shape[:3], lse.dtype)
+    return with_strides_of(out, query), heads_last(aten.squeeze.dim(lse, -1), query.shape[:3], lse.dtype)
 
 
 def _with_block(state: Sequence[Tensor], scores: Tensor, blocks: _Blocks, values: Tensor, zero: Tensor | None) -> list[Tensor]:

@@ -55,13 +55,13 @@ def convolution_backward(
     grad_input = grad_weight = grad_bias = None
     if output_mask[0]:
         grad_input = _input_gradient(grad_output, input, weight, stride, padding, dilation, transposed, groups)
-        grad_input = _laid_out(grad_input, form)
+        grad_input = _in_format(grad_input, form)
     if output_mask[1] and not (grad_output.numel() and input.numel()):
         grad_weight = aten.zeros_like.default(weight)
     elif output_mask[1]:
         # Transposed, input and output change places.
         sides = (grad_output, input) if transposed else (input, grad_output)
-        grad_weight = _laid_out(_weight_gradient(*sides, weight, stride, padding, dilation, groups), form)
+        grad_weight = _in_format(_weight_gradient(*sides, weight, stride, padding, dilation, groups), form)
     if output_mask[2]:
         grad_bias = _bias_gradient(grad_output) if input.size(1) else aten.new_zeros.default(grad_output, list(bias_sizes or [0]))
     return grad_input, grad_weight, grad_bias
@@ -157,7 +157,7 @@ def _format(input: Tensor, weight: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _laid_out(x: Tensor, form: torch.memory_format) -> Tensor:
+def _in_format(x: Tensor, form: torch.memory_format) -> Tensor:
     return x if x.is_contiguous(memory_format=form) else aten.clone.default(x, memory_format=form)
 
 
@@ -194,7 +194,7 @@ def convolution(
         margins = [(pad, pad) for pad in padding]
     flat = [side for pair in reversed(margins) for side in pair]
     padded = aten.constant_pad_nd.default(input, flat) if any(flat) else aten.clone.default(input)
-    padded = _laid_out(padded, torch.contiguous_format)
+    padded = _in_format(padded, torch.contiguous_format)
     sizes = [(padded.size(2 + d) - spans[d] - 1) // stride[d] + 1 for d in range(dims)]
     batch, channels = input.shape[:2]
     if min(sizes) <= 0 or channels != weight.size(1) * groups:
@@ -212,7 +212,7 @@ def convolution(
     result = aten.view.default(aten.bmm.default(rows, columns), [outputs, batch, *sizes])
     if bias is not None:
         result = in_type(aten.add.Tensor(result, aten.view.default(bias, [outputs, *[1] * (dims + 1)])), input.dtype)
-    return _laid_out(aten.permute.default(result, [1, 0, *range(2, 2 + dims)]), form)
+    return _in_format(aten.permute.default(result, [1, 0, *range(2, 2 + dims)]), form)
 
 
 def _check_geometry(
@@ -478,4 +478,4 @@ def _nnpack(input: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequenc
     if any(one is not None and one.dtype is not torch.float32 for one in (input, weight, bias)):
         raise RuntimeError("Mismatched Tensor types in NNPack convolutionOutput")
     result = aten.convolution.default(input, weight, bias, _per_dim(stride, 2), _per_dim(padding, 2), [1, 1], False, [0, 0], 1)
-    return _laid_out(result, torch.contiguous_format)
+    return _in_format(result, torch.contiguous_format)

@@ -182,13 +182,13 @@ def _check_bias(bias: Tensor | None, right: Tensor, error: type[Exception]) -> N
 
 
 def _invalid(left: Tensor, right: Tensor, *scales: Tensor) -> ValueError:
-    told = [f"{scalar_type_name(scale.dtype)} of {list(scale.shape)}" for scale in scales]
+    shapes = [f"{scalar_type_name(scale.dtype)} of {list(scale.shape)}" for scale in scales]
     return ValueError(
         "Invalid scaling configuration.\n"
         "- For TensorWise scaling, a and b should be float8, scales should be float and singletons.\n"
         "- For RowWise scaling, a and b should be float8, scales should be float, scale_a should be "
         f"({left.size(0)}, 1) and scale_b should be (1, {right.size(-1)}), and both should be contiguous.\n"
-        f"Got matrices of {scalar_type_name(left.dtype)} and {scalar_type_name(right.dtype)}, scales {' and '.join(told)}"
+        f"Got matrices of {scalar_type_name(left.dtype)} and {scalar_type_name(right.dtype)}, scales {' and '.join(shapes)}"
     )
 
 

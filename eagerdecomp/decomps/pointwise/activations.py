@@ -1,6 +1,6 @@
 """Activations and their gradients in fewer kernels than the shipped entries take, 16-bit floats in float32 with one rounding.
 
-Each formula is written for operands of one floating type; any other call is left to the shipped entries.
+Each formula is written for operands of one floating-point dtype; any other call is left to the shipped entries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAN = Constant(math.nan)
 
 
 def _formula(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A plain formula of tensors of one floating type: computed in float32 where they are of float16 or bfloat16, rounded once."""
+    """Wrap a formula of tensors of one floating-point dtype: float16 and bfloat16 are computed in float32 and rounded once."""
 
     @functools.wraps(fn)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -41,8 +41,8 @@ def _formula(fn: Callable[..., Any]) -> Callable[..., Any]:
         if dtype not in HALF:
             return fn(*args, **kwargs)
         wide = [aten._to_copy.default(arg, dtype=torch.float32) if isinstance(arg, Tensor) else arg for arg in args]
-        answer = fn(*wide, **kwargs)
-        return answer if answer is NotImplemented else aten._to_copy.default(answer, dtype=dtype)
+        result = fn(*wide, **kwargs)
+        return result if result is NotImplemented else aten._to_copy.default(result, dtype=dtype)
 
     return run
 
@@ -106,11 +106,11 @@ def _log_sigmoid_forward(self: Tensor) -> Any:
     if dtype in HALF:
         self = aten._to_copy.default(self, dtype=torch.float32)
     buffer = aten.exp.default(aten.neg.default(aten.abs.default(self)))
-    answer = aten.sub.Tensor(aten.clamp.default(self, None, 0), aten.log1p.default(buffer))
+    result = aten.sub.Tensor(aten.clamp.default(self, None, 0), aten.log1p.default(buffer))
     return (
-        (aten._to_copy.default(answer, dtype=dtype), aten._to_copy.default(buffer, dtype=dtype))
+        (aten._to_copy.default(result, dtype=dtype), aten._to_copy.default(buffer, dtype=dtype))
         if dtype in HALF
-        else (answer, buffer)
+        else (result, buffer)
     )
 
 
@@ -256,8 +256,8 @@ def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None)
 @rule("aten.threshold_backward.default", compute="operands", operands=(1, 0))
 def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Any:
     """16-bit floats are compared with the threshold in float32, in which alone 0.3 is 0.3; zero is zero in any."""
-    met = aten._to_copy.default(self, dtype=torch.float32) if threshold and self.dtype in HALF else self
-    return aten.where.self(aten.le.Scalar(met, threshold), _ZERO(grad_output), grad_output)
+    seen = aten._to_copy.default(self, dtype=torch.float32) if threshold and self.dtype in HALF else self
+    return aten.where.self(aten.le.Scalar(seen, threshold), _ZERO(grad_output), grad_output)
 
 
 @rule("aten.leaky_relu_backward.default", compute="float32", operands=(1, 0))
@@ -391,8 +391,8 @@ def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
     if self.dtype.is_floating_point or self.dtype.is_complex:
         return NotImplemented
     least, found = (int(one) % 256 if self.dtype is torch.uint8 else int(one) for one in (threshold, value))
-    met = aten.le.Scalar(self, least)
-    return aten.where.self(met, aten.full.default([], found, dtype=self.dtype, device=self.device), self)
+    seen = aten.le.Scalar(self, least)
+    return aten.where.self(seen, aten.full.default([], found, dtype=self.dtype, device=self.device), self)
 
 
 #: The dtypes of `self` that `_add_relu` takes, whose largest number also bounds the result.

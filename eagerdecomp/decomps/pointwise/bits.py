@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp.eager.layouts import as_operands, laid_out
+from eagerdecomp.eager.layouts import as_operands, with_eager_strides
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted
 from eagerdecomp.eager.strides import is_dense, is_expanded, reach
@@ -99,7 +99,7 @@ def _as_scaled(result: Tensor, self: Tensor, other: Tensor) -> Any:
     return as_operands(count, promotes=False)(result, self, other)
 
 
-_scaled_by_bits = laid_out(_by_bits, {0: _as_scaled})
+_scaled_by_bits = with_eager_strides(_by_bits, {0: _as_scaled})
 
 
 def _power_of_two(exponent: Tensor) -> Tensor:
@@ -221,7 +221,7 @@ def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False
     )
 
 
-rule("aten.gcd.default", recorded=True)(laid_out(_gcd, {0: as_operands()}))
+rule("aten.gcd.default", recorded=True)(with_eager_strides(_gcd, {0: as_operands()}))
 rule("aten.diagonal_scatter.default")(_scatter(op_called("aten.diagonal.default")))
 rule("aten.select_scatter.default")(_scatter(op_called("aten.select.int")))
 rule("aten.slice_scatter.default")(_scatter(op_called("aten.slice.Tensor")))

@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.checks.table import refusing
-from eagerdecomp.eager.layouts import LAYOUTS, as_operands, laid_out
+from eagerdecomp.eager.layouts import LAYOUTS, as_operands, with_eager_strides
 from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.out_quirks import out_quirks
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, number_like, promoted
@@ -27,13 +27,13 @@ aten = torch.ops.aten
 _ZERO = Constant(0.0)
 _ONE = Constant(1.0)
 
-#: The integers of a floating type's size: its bits.
+#: The integers of a floating-point dtype's size: its bits.
 _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 
 
-def _laid_out_by_both(rule: Callable[..., Any]) -> Callable[..., Any]:
+def _with_strides_of_both(rule: Callable[..., Any]) -> Callable[..., Any]:
     """For rules of two operands that meet them in another order than eager's kernel does: by the first, where it decides."""
-    return laid_out(rule, {0: as_operands(2)})
+    return with_eager_strides(rule, {0: as_operands(2)})
 
 
 # -- bits of floats -------------------------------------------------------------------------------------------------------
@@ -272,17 +272,17 @@ def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
         dtype = self.dtype
         if tensor1.dtype is dtype is tensor2.dtype and (dtype is torch.float32 or dtype in _STEPS):
             if value.__class__ is int and value == 1:
-                answer = aten.add.Tensor(self, product(tensor1, tensor2))
+                returned = aten.add.Tensor(self, product(tensor1, tensor2))
             else:
                 value = +held_number(value, dtype)  # of a bool, its number
                 if dtype.is_complex or not abs(value) <= _LARGE:  # there it shows which of both products is made first
                     tensor1, value = aten.mul.Scalar(tensor1, value), 1
-                answer = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
+                returned = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
         else:
-            answer = mixed(self, tensor1, tensor2, value)
-        if self.is_contiguous() and self.shape == answer.shape:  # which settles it
-            return answer
-        return elementwise_strides(answer, self, tensor1, tensor2)
+            returned = mixed(self, tensor1, tensor2, value)
+        if self.is_contiguous() and self.shape == returned.shape:  # which settles it
+            return returned
+        return elementwise_strides(returned, self, tensor1, tensor2)
 
     def mixed(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any) -> Any:
         floats = [x.dtype.is_floating_point or x.dtype.is_complex for x in (tensor1, tensor2)]
@@ -292,14 +292,14 @@ def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
         result = promoted(operands)
         if result is torch.bool:
             raise not_implemented(f"{name}_cpu_out", result)
-        # Every operand in the result's type first, float16 and bfloat16 in float32, rounded once at the end.
+        # Every operand in the result's dtype first, float16 and bfloat16 in float32, rounded once at the end.
         wide = torch.float32 if result in HALF else result
         value = +held_number(value, wide)  # of a bool, its number
         self, tensor1, tensor2 = (x if x.dtype is wide else aten._to_copy.default(x, dtype=wide) for x in operands)
         if value != 1 and (wide is not result or wide.is_complex or not abs(value) <= _LARGE):  # there the rounding shows
             tensor1, value = aten.mul.Scalar(tensor1, value), 1
-        answer = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
-        return answer if result is wide else aten._to_copy.default(answer, dtype=result)
+        returned = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
+        return returned if result is wide else aten._to_copy.default(returned, dtype=result)
 
     return run
 
@@ -321,7 +321,7 @@ _SMALL = 6e4
 
 @rule("aten.fill_.Scalar", "aten.zero_.default")
 def _fill(self: Tensor, value: Any = 0) -> Tensor:
-    """One value for all, written straight into the tensor: the functional twin would make all of them first."""
+    """One value for all, written straight into the tensor: the functional variant would make all of them first."""
     target = self
     if not self.is_contiguous() and 0 in self.stride():
         # Eager fills expanded tensors too, where `copy_` refuses: their memory once.
@@ -354,13 +354,13 @@ def _lerp(self: Tensor, end: Tensor, weight: Any) -> Any:
     way = aten.sub.Tensor(stop, start)
     weight = weight if weight.__class__ is complex else float(weight)
     near = abs(weight) < 0.5
-    answer = aten.add.Tensor(start, way, alpha=weight) if near else aten.sub.Tensor(stop, way, alpha=1 - weight)
+    result = aten.add.Tensor(start, way, alpha=weight) if near else aten.sub.Tensor(stop, way, alpha=1 - weight)
     if dtype in HALF:
-        answer = aten._to_copy.default(answer, dtype=dtype)
+        result = aten._to_copy.default(result, dtype=dtype)
     elif near or self.stride() == end.stride():
-        return answer
+        return result
     # Counted from `end`, the result lies as `end` does first of all; eager's as `self` does.
-    return elementwise_strides(answer, self, end)
+    return elementwise_strides(result, self, end)
 
 
 def _times_log(log: OpOverload) -> Callable[..., Any]:
@@ -522,13 +522,15 @@ rule("aten.xlogy.Tensor", compute="operands", operands=(0, 1), promotes=True)(_t
 rule("aten.special_xlog1py.default", compute="operands", operands=(0, 1), promotes=True)(
     _times_log(op_called("aten.log1p.default"))
 )
-rule("aten.lerp.Tensor", recorded=True)(refusing("aten.lerp.Tensor", laid_out(_lerp_by_tensor, LAYOUTS["aten.lerp.Tensor"])))
-rule("aten.nextafter.default", recorded=True)(_laid_out_by_both(_nextafter))
+rule("aten.lerp.Tensor", recorded=True)(
+    refusing("aten.lerp.Tensor", with_eager_strides(_lerp_by_tensor, LAYOUTS["aten.lerp.Tensor"]))
+)
+rule("aten.nextafter.default", recorded=True)(_with_strides_of_both(_nextafter))
 rule("aten.fmax.default", recorded=True)(_skipping_nan("fmax", op_called("aten.lt.Tensor"), op_called("aten.maximum.default")))
 rule("aten.fmin.default", recorded=True)(_skipping_nan("fmin", op_called("aten.gt.Tensor"), op_called("aten.minimum.default")))
-rule("aten.hypot.default", recorded=True)(_laid_out_by_both(_hypot))
-rule("aten.bitwise_left_shift.Tensor", recorded=True)(_laid_out_by_both(_shift_left))
-rule("aten.bitwise_right_shift.Tensor", recorded=True)(_laid_out_by_both(_shift_right))
+rule("aten.hypot.default", recorded=True)(_with_strides_of_both(_hypot))
+rule("aten.bitwise_left_shift.Tensor", recorded=True)(_with_strides_of_both(_shift_left))
+rule("aten.bitwise_right_shift.Tensor", recorded=True)(_with_strides_of_both(_shift_right))
 
 for name in ("eq", "ne", "lt", "le", "gt", "ge"):
     rule(f"aten.{name}.Scalar", recorded=True)(_compared(op_called(f"aten.{name}.Tensor")))

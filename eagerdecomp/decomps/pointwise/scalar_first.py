@@ -1,4 +1,4 @@
-"""Ops of a number and a tensor, mostly in that order: what Python makes of ``2 % x`` and ``2 & x``, and shifts by a number."""
+"""Ops of a scalar and a tensor, mostly in that order: what Python makes of ``2 % x`` and ``2 & x``, and shifts by a number."""
 
 from __future__ import annotations
 

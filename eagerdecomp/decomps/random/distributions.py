@@ -1,9 +1,9 @@
-"""Random ops by their laws, drawn from `rand`, `randn` and `native_dropout`: the in-place laws, their functional twins, the makers.
+"""Random ops, sampled from `rand`, `randn` and `native_dropout`: in-place ops, their functional variants, factories.
 
 Each distribution draws in the memory order of its result, as eager does. Which calls draw eager's very numbers and leave the
-generator where eager leaves it, by the kernels of Core ATen, is a table: `eagerdecomp.eager.random_numbers`. Others follow the law
-alone: `random_` and `randint` (32 raw bits a number, which `rand` does not show), `exponential_` in float32 (MKL's stream), normal
-numbers in permuted tensors, and most of `log_normal_`.
+generator where eager leaves it, by the kernels of Core ATen, is a table: `eagerdecomp.eager.random_numbers`. Others only sample
+the distribution: `random_` and `randint` (32 raw bits a number, which `rand` does not show), `exponential_` in float32 (MKL's
+stream), normal numbers in permuted tensors, and most of `log_normal_`.
 
 A ``generator=`` is honoured by lending its state to the device's default generator while the kernels draw: such calls have effects
 and are part of no program.
@@ -40,7 +40,7 @@ from eagerdecomp.rules.writeback import check_overlap
 
 aten = torch.ops.aten
 
-#: ``draw(shape, dtype, device, *parameters)``: a contiguous tensor of the law, in any dtype that casts to the asked one.
+#: ``draw(shape, dtype, device, *parameters)``: contiguous samples, in any dtype that casts to the asked one.
 _Draw = Callable[..., Tensor]
 
 
@@ -58,11 +58,11 @@ def _draws_or_warns(*args: Any, **kwargs: Any) -> bool:
     return takes_generator(*args, **kwargs) or may_warn(*args, **kwargs)
 
 
-# -- laws -----------------------------------------------------------------------------------------------------------------
+# -- distributions -------------------------------------------------------------------------------------------------------------
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The type a law is computed in: float16 and bfloat16 round once, at the end."""
+    """Return the dtype to compute samples in: float16 and bfloat16 round once, at the end."""
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
@@ -118,7 +118,7 @@ def _normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float =
 
 
 def _bernoulli(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float = 0.5) -> Tensor:
-    # Eager's own mask. A set without the op compares a `rand` of the input's type instead, which has to resolve `p`.
+    # Eager's own mask. A set without the op compares a `rand` of the input's dtype instead, which has to resolve `p`.
     coarse = p in (0, 1) or _SMALL <= p <= 1 - _SMALL
     ones = aten.full.default(shape, 1, dtype=torch.float32 if coarse else torch.float64, device=device)
     hit: Tensor = aten.native_dropout.default(ones, 1 - p, True)[1]
@@ -184,10 +184,10 @@ def _integers(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | 
     return aten.clamp.default(drawn, first, last) if count % 2**32 and count >= 2**63 else drawn
 
 
-# -- from laws to rules ---------------------------------------------------------------------------------------------------
+# -- from distributions to rules ------------------------------------------------------------------------------------------------
 
 
-def _laid_out(draw: _Draw, like: Tensor, order: Sequence[int], dtype: torch.dtype, device: Any, *parameters: Any) -> Tensor:
+def _in_memory_order(draw: _Draw, like: Tensor, order: Sequence[int], dtype: torch.dtype, device: Any, *parameters: Any) -> Tensor:
     """``run(like, order, dtype, *parameters)``: drawn in memory order, returned in the shape of `like`."""
     if all(position == dim for position, dim in enumerate(order)):
         return draw(list(like.shape), dtype, device, *parameters)
@@ -235,27 +235,27 @@ def _up_to(high: int) -> tuple[Any, ...]:
     return (0, high)
 
 
-def _in_place(law: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable[..., Any]:
+def _in_place(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable[..., Any]:
     def draw_in_place(self: Tensor, *parameters: Any, generator: torch.Generator | None = None) -> Tensor:
         if reorder is not _as_given:
             parameters = reorder(*parameters)
         dtype, count = self.dtype, self.numel()
         check(dtype, not count, *parameters)
         if generator is None and count and self.is_contiguous():
-            aten.copy_.default(self, law(list(self.shape), dtype, self.device, *parameters))
+            aten.copy_.default(self, distribution(list(self.shape), dtype, self.device, *parameters))
             return self
         check_overlap(self, ())
         if count:
             with drawing_from(generator, self.device):
-                drawn = _laid_out(law, self, memory_order(self), dtype, self.device, *parameters)
+                drawn = _in_memory_order(distribution, self, memory_order(self), dtype, self.device, *parameters)
             aten.copy_.default(self, drawn)
         return self
 
     return draw_in_place
 
 
-def _like(law: _Draw, check: _Check, reorder: _Reorder = _as_given, *, contiguous: bool = False) -> Callable[..., Any]:
-    """A new tensor of the law in the shape of the first argument; the options are those of ``*_like``."""
+def _like(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given, *, contiguous: bool = False) -> Callable[..., Any]:
+    """Return a new tensor of samples in the shape of the first argument; the options are those of ``*_like``."""
 
     def draw_like(
         self: Tensor,
@@ -274,7 +274,7 @@ def _like(law: _Draw, check: _Check, reorder: _Reorder = _as_given, *, contiguou
             return aten.full.default(list(self.shape), 0, dtype=dtype, device=device)
         order = list(range(self.dim())) if contiguous else memory_order(self, memory_format)
         with drawing_from(generator, device):
-            drawn = _laid_out(law, self, order, dtype, device, *parameters)
+            drawn = _in_memory_order(distribution, self, order, dtype, device, *parameters)
         drawn = drawn if drawn.dtype is dtype else aten._to_copy.default(drawn, dtype=dtype)
         if not contiguous and memory_format in (None, torch.preserve_format) and drawn.stride() != (want := like_strides(self)):
             return aten.as_strided.default(drawn, list(drawn.shape), list(want))  # other strides of dimensions of size 1
@@ -283,8 +283,8 @@ def _like(law: _Draw, check: _Check, reorder: _Reorder = _as_given, *, contiguou
     return draw_like
 
 
-def _sized(law: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable[..., Any]:
-    """A new tensor of the law: the parameters, then the size, then the options of a maker of tensors."""
+def _sized(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable[..., Any]:
+    """Return a new tensor of samples: the parameters, then the size, then the options of a factory of tensors."""
 
     def draw_sized(
         *given: Any,
@@ -296,12 +296,12 @@ def _sized(law: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable
     ) -> Tensor:
         *first, size = given
         parameters = reorder(*first)
-        # Of the makers only randint has integer parameters, and its own default type.
-        dtype = dtype or (torch.int64 if law is _integers else torch.get_default_dtype())
+        # Of the factories only randint has integer parameters, and its own default dtype.
+        dtype = dtype or (torch.int64 if distribution is _integers else torch.get_default_dtype())
         check(dtype, 0 in size, *parameters)
         with drawing_from(generator, device):
             drawn = (
-                law(size, dtype, device, *parameters)
+                distribution(size, dtype, device, *parameters)
                 if 0 not in size
                 else aten.full.default(list(size), 0, dtype=dtype, device=device)
             )
@@ -313,7 +313,7 @@ def _sized(law: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable
 _bernoulli_in_place = _in_place(_bernoulli, check_bernoulli)
 _normal_in_place = _in_place(_normal, check_normal)
 
-_LAWS: tuple[tuple[str, _Draw, _Check], ...] = (
+_DISTRIBUTIONS: tuple[tuple[str, _Draw, _Check], ...] = (
     ("uniform", _uniform, check_uniform),
     ("normal", _normal, check_normal),
     ("exponential", _exponential, check_exponential),
@@ -323,10 +323,10 @@ _LAWS: tuple[tuple[str, _Draw, _Check], ...] = (
 )
 
 
-for name, law, check in _LAWS:
-    rule(f"aten.{name}_.default", effects=takes_generator)(_normal_ if name == "normal" else _in_place(law, check))
-    twin = "normal_functional" if name == "normal" else name
-    rule(f"aten.{twin}.default", effects=takes_generator)(_like(law, check))
+for name, distribution, check in _DISTRIBUTIONS:
+    rule(f"aten.{name}_.default", effects=takes_generator)(_normal_ if name == "normal" else _in_place(distribution, check))
+    variant = "normal_functional" if name == "normal" else name
+    rule(f"aten.{variant}.default", effects=takes_generator)(_like(distribution, check))
 rule("aten.bernoulli_.float", effects=takes_generator)(_bernoulli_)
 rule("aten.bernoulli.p", effects=takes_generator)(_like(_bernoulli, check_bernoulli, contiguous=True))
 for overload, reorder in (("default", _as_given), ("from", _as_given), ("to", _up_to)):

@@ -1,9 +1,10 @@
-"""Laws that eager draws by rejection, one number at a time: gamma, Dirichlet, Poisson, binomial. The law is followed, no stream.
+"""Gamma, Dirichlet, Poisson and binomial samples, which eager draws by rejection. The distribution is eager's, the stream is not.
 
 Here a fixed number of candidates is drawn for every element at once, and the first that is accepted is taken. Where none is, the
-first candidate stands, which bends the law by at most the stated chance of that: 3e-11 of the elements of a gamma, 2e-10 of those
-of a Poisson or binomial law with a mean of 10 and less for others. Means below 10 are drawn by inversion of the distribution
-function, cut where 4e-18 of the mass is left. Everything is computed in float64 and rounded once, as eager's kernels do.
+first candidate stands, which changes the distribution by at most the chance of that: 3e-11 of the elements of a gamma, 2e-10 of
+those of a Poisson or binomial distribution with a mean of 10, less for others. Means below 10 are drawn by inversion of the
+distribution function, cut where 4e-18 of the mass is left. Everything is computed in float64 and rounded once, as eager's kernels
+do.
 
 Only `poisson` reads its argument, to refuse a rate below 0 as eager does.
 """

@@ -1,6 +1,6 @@
 """Random ops whose parameters are tensors: `bernoulli`, `normal`, `multinomial`, `rrelu`; and `randperm`.
 
-Eager refuses parameters outside the law's domain, so these rules read a reduction of them, as eager does.
+Eager refuses parameters outside the distribution's domain, so these rules read a reduction of them, as eager does.
 """
 
 from __future__ import annotations
@@ -257,8 +257,8 @@ def _expanded(one: Tensor, shape: Sequence[int]) -> Any:
 
 
 @link_on_call
-def _any(truths: Tensor) -> Any:
-    return aten._local_scalar_dense.default(aten.any.default(truths))
+def _any(bools: Tensor) -> Any:
+    return aten._local_scalar_dense.default(aten.any.default(bools))
 
 
 def _rrelu(

@@ -114,7 +114,7 @@ def _two(like: Tensor) -> Tensor:
 
 
 def _flattened(order_statistic: Callable[..., Any]) -> Callable[[Tensor], Any]:
-    """Over all elements; NaN of an empty tensor, as eager returns for floating types."""
+    """Over all elements; NaN of an empty tensor, as eager returns for floating-point dtypes."""
 
     def run(self: Tensor) -> Any:
         if not self.numel():

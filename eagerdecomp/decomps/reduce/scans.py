@@ -88,11 +88,11 @@ _IN_RANGE = {torch.float32: 64, torch.float64: 512, torch.complex128: 512}
 
 
 def _running_product(x: Tensor, dim: int) -> Tensor:
-    """As eager's, one number after the other: a product that has left the range stays 0 or infinite.
+    """Multiply one number after the other, as eager does: a product that has left the range stays 0 or infinite.
 
     In any other order the product of a part may leave the range that those from the beginning keep, or come back to it. So the
     totals of blocks are multiplied as mantissas and exponents (`_mantissas`), which leave no range. From the total before it each
-    block is multiplied as eager does. The first block that so ends beyond the range decides of those behind it.
+    block is multiplied as eager does. The first block that so ends beyond the range decides those after it.
     """
     wide = _ACCUMULATED.get(x.dtype, x.dtype)
     # Of few numbers each is a block of its own: some 60 kernel calls less.
@@ -122,7 +122,7 @@ def _running_product(x: Tensor, dim: int) -> Tensor:
 
 
 def _starts(mantissas: Tensor, exponents: Tensor, entries: list[Tensor], wide: torch.dtype) -> Tensor:
-    """What the product is before each block."""
+    """Return the product before each block."""
     starts = _scaled(mantissas, exponents)
     ends = starts
     for entry in entries:
@@ -132,7 +132,7 @@ def _starts(mantissas: Tensor, exponents: Tensor, entries: list[Tensor], wide: t
     blocks = ends.size(1)
     places = aten.view.default(aten.arange.start_step(0, blocks, 1, device=ends.device), [1, blocks, 1])
     first = aten.amin.default(aten.where.self(beyond, places, number_like(places, blocks)), [1], True)
-    # Its end is 0, infinite or NaN. The mantissas say which sign those behind it have, and where one is 0 times infinity.
+    # Its end is 0, infinite or NaN. The mantissas say which sign later products have, and where one is 0 times infinity.
     end = aten.amax.default(aten.where.self(aten.eq.Tensor(places, first), size, number_like(size, 0.0)), [1], True)
     return aten.where.self(aten.gt.Tensor(places, first), aten.mul.Tensor(mantissas, end), starts)  # type: ignore[no-any-return]
 
@@ -286,7 +286,7 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
 
 
 def _later_first(earlier: Tensor, later: Tensor) -> Any:
-    """Of equal real parts, eager's kernel takes the later one's angle."""
+    """Pass the later operand first: for equal real parts eager's kernel takes the later angle."""
     return aten.logaddexp.default(later, earlier)
 
 
@@ -302,13 +302,13 @@ def _turned(sums: Tensor, given: Tensor, dim: int) -> Tensor:
     )
     larger = aten.ge.Tensor(size, size_before)
     del size, size_before
-    anew, on = (_turns(one, _parts(sums)[1]) for one in (angle, angle_before))
+    again, on = (_turns(one, _parts(sums)[1]) for one in (angle, angle_before))
     on = aten.cumsum.default(aten.where.self(larger, number_like(on, 0.0), on), dim)
     places = aten.arange.start_step(0, length, 1, device=given.device)
     places = aten.view.default(places, [length if at == dim else 1 for at in range(given.dim())])
     last = aten.where.self(larger, places, number_like(places, 0))
-    last = scan(_contiguous(last), dim, aten.maximum.default, torch.int64, None)  # up to each, the last that started anew
-    on = aten.add.Tensor(on, aten.gather.default(aten.sub.Tensor(anew, on), dim, last))
+    last = scan(_contiguous(last), dim, aten.maximum.default, torch.int64, None)  # up to each, the last that started again
+    on = aten.add.Tensor(on, aten.gather.default(aten.sub.Tensor(again, on), dim, last))
     return aten.add.Tensor(sums, aten._to_copy.default(on, dtype=sums.dtype), alpha=2j * math.pi)  # type: ignore[no-any-return]
 
 

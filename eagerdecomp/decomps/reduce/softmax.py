@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.layouts import LAYOUTS, laid_out
+from eagerdecomp.eager.layouts import LAYOUTS, with_eager_strides
 from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.compute import Constant
@@ -50,8 +50,8 @@ def _safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> A
     scores = self if dtype is None or self.dtype is dtype else aten._to_copy.default(self, dtype=dtype)
     if not scores.dtype.is_floating_point:
         return NotImplemented
-    answer = aten._softmax.default(scores, dim, False)
-    return aten.where.self(aten.eq.Scalar(aten.amax.default(self, [dim], True), -math.inf), _ZERO(answer), answer)
+    result = aten._softmax.default(scores, dim, False)
+    return aten.where.self(aten.eq.Scalar(aten.amax.default(self, [dim], True), -math.inf), _ZERO(result), result)
 
 
 def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, dim: int | None = None) -> Any:
@@ -69,7 +69,7 @@ def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, 
 
 
 rule("aten._masked_softmax_backward.default", recorded=True)(
-    laid_out(_masked_softmax_backward, LAYOUTS["aten._softmax_backward_data.default"])
+    with_eager_strides(_masked_softmax_backward, LAYOUTS["aten._softmax_backward_data.default"])
 )
 
 rule("aten._softmax_backward_data.default")(_softmax_backward(_of_softmax))

@@ -278,11 +278,11 @@ def _searchsorted(
     values = aten.reshape.default(self, [-1]) if whole_row else self
     _check_order(sorted_sequence, self)
     if not self.numel() or not length:
-        answer = aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
+        result = aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
     else:
-        answer = _halving(sorted_sequence, values, reached, length)
-    answer = aten.reshape.default(answer, list(self.shape))
-    return aten._to_copy.default(answer, dtype=torch.int32) if out_int32 else answer
+        result = _halving(sorted_sequence, values, reached, length)
+    result = aten.reshape.default(result, list(self.shape))
+    return aten._to_copy.default(result, dtype=torch.int32) if out_int32 else result
 
 
 def _halving(row: Tensor, values: Tensor, reached: Any, length: int) -> Any:
@@ -294,11 +294,11 @@ def _halving(row: Tensor, values: Tensor, reached: Any, length: int) -> Any:
         last = 2 * parts > length
         middle = aten.div.Scalar_mode(aten.add.Tensor(start, end), 2, rounding_mode="trunc")
         place = aten.clamp.default(middle, None, length - 1) if last else middle
-        met = reached(aten.gather.default(row, -1, place), values)
+        seen = reached(aten.gather.default(row, -1, place), values)
         if last:  # the only probe before which some are through
-            met = aten.logical_or.default(met, aten.ge.Tensor(middle, end))
-        start = aten.where.self(met, start, aten.add.Scalar(middle, 1))
-        end = end if last else aten.where.self(met, middle, end)
+            seen = aten.logical_or.default(seen, aten.ge.Tensor(middle, end))
+        start = aten.where.self(seen, start, aten.add.Scalar(middle, 1))
+        end = end if last else aten.where.self(seen, middle, end)
         parts *= 2
     return start
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.decomps.math.pool_windows import laid_along
+from eagerdecomp.decomps.math.pool_windows import along_dim
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.rules.rule import rule
@@ -49,7 +49,7 @@ def _index(self: Tensor, padding: Sequence[int], places: Places) -> list[Tensor 
     vectors = [places(size, *pair, self.device) for size, pair in zip(sizes, pairs, strict=True)]
     rank = len(vectors)
     if rank > 1:
-        vectors = [laid_along(vector, dim, rank) for dim, vector in enumerate(vectors)]
+        vectors = [along_dim(vector, dim, rank) for dim, vector in enumerate(vectors)]
     return [*[None] * (self.dim() - rank), *vectors]
 
 
@@ -79,7 +79,7 @@ def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]
             return in_format_of(zeros, _formed(self, dims))
         summed = aten.index_put.default(zeros, _index(self, padding, places), grad_output, True)
         formed = _formed(self, dims)
-        form = torch.contiguous_format if formed is None or _plainly_row_major(formed) else suggested_memory_format(formed)
+        form = torch.contiguous_format if formed is None or _plainly_contiguous(formed) else suggested_memory_format(formed)
         # The sums are contiguous as the zeros are: to ask them would make one program for each size.
         return summed if form is torch.contiguous_format else aten.clone.default(summed, memory_format=form)
 
@@ -91,7 +91,7 @@ def _formed(self: Tensor, dims: int) -> Tensor | None:
     return self if self.dim() == dims + 2 or dims == 3 else None
 
 
-def _plainly_row_major(x: Tensor) -> bool:
+def _plainly_contiguous(x: Tensor) -> bool:
     """Whether its sizes alone show that a contiguous tensor is not channels last as well: strides differ from size to size."""
     return x.is_contiguous() and (x.size(1) - 1) * (x.size(-1) - 1) > 0
 

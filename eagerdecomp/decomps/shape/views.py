@@ -167,7 +167,7 @@ def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
             return NotImplemented
         if not one.is_contiguous():
             rows = False
-    if not rank or not -rank <= dim + 1 <= rank + 1 or not (rows or rank < 4 or _any_row_major(tensors)):
+    if not rank or not -rank <= dim + 1 <= rank + 1 or not (rows or rank < 4 or _any_contiguous(tensors)):
         return NotImplemented
     if dim < 0:
         dim += rank + 1
@@ -239,7 +239,7 @@ def _inferred(self: Tensor, shape: Sequence[int]) -> Sequence[int]:
     return [self.numel() // others if size == -1 and others > 0 else size for size in shape]
 
 
-def _any_row_major(tensors: Sequence[Tensor]) -> bool:
+def _any_contiguous(tensors: Sequence[Tensor]) -> bool:
     """Whether one of the tensors keeps eager from stacking into channels last."""
     return any(suggested_memory_format(one) is torch.contiguous_format for one in tensors)
 
@@ -286,8 +286,8 @@ def _triangle(kernel: str, op: OpOverload, comparison: OpOverload) -> Callable[.
             self = aten.clone.default(self, memory_format=torch.contiguous_format)
         rows, columns = shape[-2:]
         device = self.device
-        met = aten.unsqueeze.default(aten.arange.start_step(diagonal, diagonal + rows, device=device), 1)
-        return aten.where.self(comparison(aten.arange.start_step(0, columns, device=device), met), self, _ZERO(self))
+        seen = aten.unsqueeze.default(aten.arange.start_step(diagonal, diagonal + rows, device=device), 1)
+        return aten.where.self(comparison(aten.arange.start_step(0, columns, device=device), seen), self, _ZERO(self))
 
     return triangle
 

@@ -100,7 +100,7 @@ def _made_without_size(
     device: Any = None,
     pin_memory: Any = None,
 ) -> Any:
-    """As wide as the last column that holds an element."""
+    """Make the tensor as wide as the last column that holds an element."""
     matrix = layout in (torch.sparse_csr, torch.sparse_csc) and compressed_indices.dim() == values.dim() == 1
     if _checked() or not matrix or pin_memory:
         return NotImplemented

@@ -310,7 +310,7 @@ def gathered(dense: Tensor, indices: Tensor) -> Any:
 
 @rule("aten.sparse_mask.default", takes_sparse=True)
 def _sparse_mask(self: Tensor, mask: Tensor) -> Any:
-    """What a tensor holds at the indices of a sparse one."""
+    """Return a tensor's values at the indices of a sparse one."""
     if is_matrix(mask) and self.layout is torch.strided and self.shape == mask.shape and self.numel():
         ends, places, _ = compressed_parts(mask)
         return make_compressed(ends, places, gathered(self, as_coo(mask)._indices()), mask.shape, mask.layout)

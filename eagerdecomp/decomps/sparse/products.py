@@ -231,10 +231,10 @@ def _sparse_by_sparse(self: Tensor, other: Tensor) -> Any:
     each = aten.repeat_interleave.Tensor(many)
     starts = aten.sub.Tensor(begin, aten.sub.Tensor(aten.cumsum.default(many, 0), many))
     total = aten.arange.start_step(0, each.shape[0], 1, device=each.device)
-    met = aten.add.Tensor(total, aten.index_select.default(starts, 0, each))
+    seen = aten.add.Tensor(total, aten.index_select.default(starts, 0, each))
     row = aten.index_select.default(rows, 0, each)
-    column = aten.index_select.default(aten.select.int(others, 0, 1), 0, met)
-    products = aten.mul.Tensor(aten.index_select.default(values, 0, each), aten.index_select.default(weights, 0, met))
+    column = aten.index_select.default(aten.select.int(others, 0, 1), 0, seen)
+    products = aten.mul.Tensor(aten.index_select.default(values, 0, each), aten.index_select.default(weights, 0, seen))
     return coalesced(make_coo(size, aten.stack.default([row, column], 0), products, False))
 
 
@@ -267,7 +267,7 @@ def _pools(self: Tensor, dim: int) -> tuple[Any, int]:
 
 
 def _softmax(name: str, self: Tensor, dim: int, half_to_float: bool, log: bool) -> Any:
-    """What is not held counts as minus infinity (``softmax_sparse_cpu`` of ``SoftMax.cpp``)."""
+    """Treat elements that are not stored as minus infinity (``softmax_sparse_cpu`` of ``SoftMax.cpp``)."""
     if not is_coo(self):
         return NotImplemented
     floats = self.dtype in (torch.float32, torch.float64)

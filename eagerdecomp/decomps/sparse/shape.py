@@ -336,7 +336,7 @@ def _any(self: Tensor) -> Any:
 
 @rule("aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype", source="sparse")
 def _norm(self: Tensor, p: Any, dim: Sequence[int], keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Of the values once duplicates are summed, all of them."""
+    """Reduce all values, once duplicates are summed."""
     if not is_coo(self):
         return NotImplemented
     floats = self.dtype.is_floating_point or self.dtype.is_complex

@@ -133,7 +133,7 @@ def _per_channel(self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, qua
         level = aten.round.default(aten.add.Tensor(steps_of_x, in_type(zero, x.dtype)))
     level = aten._to_copy.default(level, dtype=torch.int64)
     kept = aten.clamp.default(level, quant_min, quant_max)
-    exact = torch.float32 if whole and x.dtype is torch.float32 else torch.float64  # the kernel's own type is float64
+    exact = torch.float32 if whole and x.dtype is torch.float32 else torch.float64  # the kernel's own dtype is float64
     steps = in_type(aten.sub.Tensor(kept, zero), exact) if whole else aten.sub.Tensor(in_type(kept, exact), zero)
     return in_type(aten.mul.Tensor(steps, step), self.dtype), aten.eq.Tensor(level, kept)
 

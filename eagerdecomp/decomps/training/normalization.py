@@ -74,9 +74,9 @@ def _legit(
     eps: float,
 ) -> Any:
     """One value per channel has no variance by less than one value; the shipped entry divides by that number, eager by a tensor."""
-    answer = _legit_of_two_types(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    if answer is not NotImplemented or not training or input.dim() < 2 or not input.numel() or input.numel() != input.size(1):
-        return answer
+    result = _legit_of_two_types(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    if result is not NotImplemented or not training or input.dim() < 2 or not input.numel() or input.numel() != input.size(1):
+        return result
     results = aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
     mean, kept = widened(aten.reshape.default(input, [-1])), aten.mul.Scalar(widened(running_mean), 1 - momentum)
     aten.copy_.default(running_mean, aten.add.Tensor(kept, aten.mul.Scalar(mean, momentum)))
@@ -141,8 +141,8 @@ def _with_update_functional(
     eps: float,
 ) -> Any:
     _check_dims(input)
-    *answer, mean, var = _legit_functional(input, weight, bias, running_mean, running_var, True, momentum, eps)
-    return (*answer, _reserve(input), mean, var)
+    *result, mean, var = _legit_functional(input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return (*result, _reserve(input), mean, var)
 
 
 @rule("aten._batch_norm_no_update.default")
@@ -156,10 +156,10 @@ def _no_update(
     eps: float,
 ) -> Any:
     _check_dims(input)
-    answer = _batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
-    if answer is NotImplemented:
+    result = _batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+    if result is NotImplemented:
         return NotImplemented
-    return (*answer, _reserve(input))
+    return (*result, _reserve(input))
 
 
 @rule("aten.batch_norm_update_stats.default", recorded=True)
@@ -390,10 +390,10 @@ def _fused_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tens
     wide = widened(input)
     square = aten.mean.dim(aten.mul.Tensor(wide, wide), list(range(-len(shape), 0)), True)
     rstd = aten.rsqrt.default(aten.add.Scalar(square, torch.finfo(wide.dtype).eps if eps is None else eps))
-    answer = aten.mul.Tensor(wide, rstd)
+    result = aten.mul.Tensor(wide, rstd)
     if weight is not None:
-        answer = aten.mul.Tensor(answer, weight)
-    return in_type(answer, input.dtype), rstd
+        result = aten.mul.Tensor(result, weight)
+    return in_type(result, input.dtype), rstd
 
 
 # -- weight norm ------------------------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def _smooth_l1(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float
 @rule("aten.mse_loss_backward.default")
 def _mse_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
     if _whole((grad_output, self, target)):
-        share = int(2.0 * _share(reduction, self))  # eager's kernel casts it to the operands' type
+        share = int(2.0 * _share(reduction, self))  # eager's kernel casts it to the operands' dtype
         return aten.mul.Tensor(aten.mul.Scalar(aten.sub.Tensor(self, target), share), grad_output)
     grad = aten.mul.Tensor(
         aten.mul.Scalar(_subtractor("mse_backward_cpu_out", self, target), 2.0 * _share(reduction, self)), grad_output
@@ -180,7 +180,7 @@ def _written_over(result: Tensor, old: Tensor) -> Any:
 
 @rule("aten.soft_margin_loss.default")
 def _soft_margin(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
-    """In the input's own type, where eager writes each step over the first: when the exponential overflows, the loss does."""
+    """In the input's own dtype, where eager writes each step over the first: when the exponential overflows, the loss does."""
     if not _of_one_float_type(self, target):
         opposite = aten.neg.default(self)
         odds = _written_over(aten.mul.Tensor(opposite, target), opposite)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.attention_heads import as_rows, laid_out_as, scaling_of
+from eagerdecomp.decomps.math.attention_heads import as_rows, scaling_of, with_strides_of
 from eagerdecomp.decomps.math.philox import philox_uniform
 from eagerdecomp.eager.promotion import in_type, wide_type, widened
 from eagerdecomp.rules.rule import rule
@@ -200,10 +200,10 @@ def _seeds(dropout_p: float, like: Tensor) -> tuple[Any, Any]:
     return aten.select.int(drawn, 0, 0), aten.select.int(drawn, 0, 1)
 
 
-def _laid_out_like(x: Tensor, like: Tensor) -> Any:
+def _with_strides_of(x: Tensor, like: Tensor) -> Any:
     """`x` in the dtype of `like`, its dimensions in the order in memory that those of `like` have."""
     if list(x.shape) == list(like.shape):
-        return laid_out_as(x, like)
+        return with_strides_of(x, like)
     order = sorted(range(x.dim()), key=lambda dim: like.stride(dim), reverse=True)
     back = sorted(range(x.dim()), key=order.index)
     turned = aten.permute.default(in_type(x, like.dtype), order)
@@ -255,7 +255,7 @@ def _flash(
     out, logsumexp = _forward(problem)
     state, unused = _flash_state(seed, offset)
     empty = aten.full.default([0], 0, dtype=query.dtype, device=query.device)
-    return laid_out_as(out, query), logsumexp, None, None, query.size(2), key.size(2), state, unused, empty
+    return with_strides_of(out, query), logsumexp, None, None, query.size(2), key.size(2), state, unused, empty
 
 
 @rule("aten._scaled_dot_product_flash_attention.quantized", recorded=True)
@@ -300,7 +300,7 @@ def _flash_backward(
     seen, (seed, offset) = _Seen(is_causal, lower_right=True), _flash_seeds(dropout_p, philox_seed)
     problem = _Problem(query, key, value, scaling_of(query, scale), seen, None, dropout_p, seed, offset)
     grads = _backward(problem, grad_out, out, logsumexp)
-    return tuple(laid_out_as(grad, like) for grad, like in zip(grads, (query, key, value), strict=False))
+    return tuple(with_strides_of(grad, like) for grad, like in zip(grads, (query, key, value), strict=False))
 
 
 # -- flash attention of sequences end to end ----------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ def _unpacked(x: Tensor) -> Any:
 
 def _repacked(x: Tensor, like: Tensor) -> Any:
     turned = aten.clone.default(aten.transpose.int(x, 1, 2), memory_format=torch.contiguous_format)
-    return laid_out_as(aten.view.default(turned, list(like.shape)), like)
+    return with_strides_of(aten.view.default(turned, list(like.shape)), like)
 
 
 @rule("aten._flash_attention_forward.default", recorded=True)
@@ -691,7 +691,7 @@ def _cudnn(
     problem = _Problem(query, key, value, scaling_of(query, scale), _Seen(is_causal), attn_bias, dropout_p, seed, offset)
     out, logsumexp = _forward(problem)
     kept = aten.unsqueeze.default(logsumexp, -1)
-    return _laid_out_like(out, query), kept, None, None, query.size(2), key.size(2), seed, offset, None
+    return _with_strides_of(out, query), kept, None, None, query.size(2), key.size(2), seed, offset, None
 
 
 @rule("aten._scaled_dot_product_cudnn_attention_backward.default", recorded=True)
@@ -720,7 +720,7 @@ def _cudnn_backward(
         query, key, value, scaling_of(query, scale), _Seen(is_causal), attn_bias, dropout_p, philox_seed, philox_offset
     )
     grads = _backward(problem, grad_out, out, aten.squeeze.dim(logsumexp, -1))
-    return tuple(laid_out_as(grad, like) for grad, like in zip(grads, (query, key, value), strict=False))
+    return tuple(with_strides_of(grad, like) for grad, like in zip(grads, (query, key, value), strict=False))
 
 
 @rule("aten._cudnn_attention_forward.default", recorded=True)
@@ -824,7 +824,7 @@ def _overrideable(
     out, logsumexp = _forward(_Problem(*operands, scaling, _Seen(is_causal), attn_bias, dropout_p, seed, offset))
     if query.dim() == 3:
         out = aten.squeeze.dim(out, 0)
-    return _laid_out_like(out, query), logsumexp, None, None, query.size(-2), key.size(-2), seed, offset, None
+    return _with_strides_of(out, query), logsumexp, None, None, query.size(-2), key.size(-2), seed, offset, None
 
 
 @rule("aten._scaled_dot_product_fused_attention_overrideable_backward.default", recorded=True)
@@ -855,7 +855,8 @@ def _overrideable_backward(
     problem = _Problem(*operands, scaling, _Seen(is_causal), attn_bias, dropout_p, philox_seed, philox_offset)
     *grads, scores = _backward(problem, _of_batch(grad_out), _of_batch(out), logsumexp)
     results = (
-        laid_out_as(aten.view.default(grad, list(like.shape)), like) for grad, like in zip(grads, (query, key, value), strict=True)
+        with_strides_of(aten.view.default(grad, list(like.shape)), like)
+        for grad, like in zip(grads, (query, key, value), strict=True)
     )
     return (*results, _bias_gradient(scores, attn_bias) if attn_bias is not None else None)
 

@@ -61,7 +61,7 @@ def _batch_norm(
 
 
 def _wide_product(op: Any, self: Tensor, mat2: Tensor, out_dtype: torch.dtype) -> Any:
-    """A product of float16 and bfloat16 kept in float32, or in their own type, as CUDA has it."""
+    """A product of float16 and bfloat16 kept in float32, or in their own dtype, as CUDA has it."""
     for one in (self, mat2):
         if one.dtype is not out_dtype and not (one.dtype in HALF and out_dtype is torch.float32):
             raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")

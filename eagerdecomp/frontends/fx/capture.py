@@ -120,7 +120,7 @@ class _Capture:
             )
         dims = {placed[name]: (dim,) if isinstance(dim, int) else tuple(dim) for name, dim in symbolic.items()}
         if self._sizes is not None:
-            leaves = [self._open(told, value, dims.get(name, ())) for told, name, value in zip(own, names, leaves, strict=True)]
+            leaves = [self._open(leaf, value, dims.get(name, ())) for leaf, name, value in zip(own, names, leaves, strict=True)]
         for name, value in zip(names, leaves, strict=True):
             self._noter.take(name, value)
         self._asked = [
@@ -143,7 +143,7 @@ class _Capture:
                 f"symbolic names dimension {', '.join(map(str, dims))} of {name}, which is {shown}. Name a dimension that it has"
             ) from None
 
-    def _answer(self) -> Any:
+    def _result(self) -> Any:
         """The results of the function."""
         try:
             return self._fn(*self._args, **self._kwargs)
@@ -163,8 +163,8 @@ class _Capture:
     def run(self, backend: Backend, rules: Iterable[Rule], keep: Iterable[OpLike]) -> Trace:
         """Run the function and close the graph."""
         kernels: dict[OpLike, Any] = {op: functools.partial(self._noter.note, op, kernel) for op, kernel in backend.kernels.items()}
-        heard = Backend(backend.name, backend.ops, kernels, None, backend.device_type, backend.costs)
-        mode = _Attributing(heard, rules=tuple(rules), cache=ProgramCache(), keep=keep)
+        observed = Backend(backend.name, backend.ops, kernels, None, backend.device_type, backend.costs)
+        mode = _Attributing(observed, rules=tuple(rules), cache=ProgramCache(), keep=keep)
         mode.noter = self._noter
         with ExitStack() as stack:
             stack.callback(self._noter.give_back_gradients)
@@ -172,7 +172,7 @@ class _Capture:
                 stack.enter_context(self._sizes.mode)
             stack.enter_context(self._noter)
             stack.enter_context(mode)
-            answer = self._answer()
+            result = self._result()
         if self._sizes is not None:
             for name, dim, size in self._asked:
                 fixed = self._sizes.fixed(size)
@@ -186,9 +186,9 @@ class _Capture:
                         f"dimension {dim} of {name} cannot stay symbolic: the function compares its size, {fixed}, with a "
                         "constant. Remove it from symbolic="
                     )
-        leaves, out_spec = tree_flatten(answer)
+        leaves, out_spec = tree_flatten(result)
         outputs = [self._noter.read(value) for value in leaves]
-        if _plain(answer):
+        if _plain(result):
             self._graph.output(out_spec.unflatten(outputs))
             out_spec = None
         else:

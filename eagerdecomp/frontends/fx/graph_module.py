@@ -84,10 +84,10 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
                 f"the graph was traced for {node.name} of {looks(want)}, and was called with {looks(value)}. Trace the function "
                 "again"
             )
-        twin = node.meta.get("same_as")
-        if twin is not None and value is not given[twin]:
+        variant = node.meta.get("same_as")
+        if variant is not None and value is not given[variant]:
             raise TraceError(
-                f"the graph was traced with one tensor for both {placeholders[twin].name} and {node.name}, and was called with "
+                f"the graph was traced with one tensor for both {placeholders[variant].name} and {node.name}, and was called with "
                 "two. Trace "
                 "the function again"
             )

@@ -146,31 +146,31 @@ class GraphRecorder(DispatchMode):
         self._within = kernel is not op
         try:
             with self._around():
-                answer = kernel(*args, **kwargs)
+                result = kernel(*args, **kwargs)
         finally:
             self._within = False
-        if is_plumbing_name(str(op)) and not any(isinstance(leaf, Tensor) for leaf in tree_flatten(answer)[0]):
-            return answer
+        if is_plumbing_name(str(op)) and not any(isinstance(leaf, Tensor) for leaf in tree_flatten(result)[0]):
+            return result
         name = str(op._schema.name).partition("::")[2]
         node = self._graph.create_node("call_function", op, *given, name=name)
         node.stack_trace = self._line
         if isinstance(self.caller, OpOverload):
             node.meta["original_aten"] = self.caller
-        if isinstance(answer, (list, tuple)):
-            vals = tuple(map(self._picture, answer))
+        if isinstance(result, (list, tuple)):
+            vals = tuple(map(self._picture, result))
             node.meta["val"] = vals
-            for number, (value, val) in enumerate(zip(answer, vals, strict=True)):
+            for number, (value, val) in enumerate(zip(result, vals, strict=True)):
                 if isinstance(value, Tensor):
                     self._know(value, node, val, number)
         else:
-            node.meta["val"] = self._picture(answer)
-            if isinstance(answer, Tensor):
-                self._know(answer, node, node.meta["val"])
+            node.meta["val"] = self._picture(result)
+            if isinstance(result, Tensor):
+                self._know(result, node, node.meta["val"])
         if reads_data(op, args):
-            read = list(answer.shape) if isinstance(answer, Tensor) else answer
-            if not isinstance(answer, FakeTensor) and not isinstance(answer, _SYMBOLIC):
+            read = list(result.shape) if isinstance(result, Tensor) else result
+            if not isinstance(result, FakeTensor) and not isinstance(result, _SYMBOLIC):
                 self._graph.call_function(as_traced, (node, read))
-        return answer
+        return result
 
     def _line_under_way(self) -> str | None:
         """The user's line that a call comes from, in a backward pass the one that it is the gradient of, as listings read it."""

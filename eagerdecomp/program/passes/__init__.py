@@ -1,6 +1,6 @@
 """The passes, in order, each ``Program -> Program``; the reason for each position stands beside it.
 
-`buffer_reuse` comes after all of them, where the compiler knows what it needs: the op set, and how values lie in memory.
+`buffer_reuse` comes after all of them, where the compiler knows what it needs: the op set, and the strides of values.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, packet_overloads
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.strides import is_dense
-from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.program.ir import KernelCall, Program, Slot, evaluate, map_slots, slots_in
 
 __all__ = ["Layout", "has_writers", "layouts_of", "reuse"]
@@ -45,11 +45,11 @@ def layouts_of(
         kernel, call = kernel_of(op), next(calls)
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            answer = kernel(*args, **kwargs)
+            result = kernel(*args, **kwargs)
             (slot, *others) = call.results or (None,)
-            if slot is not None and not others and type(answer) is Tensor and answer.layout is torch.strided and is_dense(answer):
-                layouts[slot] = Layout(answer.dtype, answer.device, tuple(answer.shape), answer.stride())
-            return answer
+            if slot is not None and not others and type(result) is Tensor and result.layout is torch.strided and is_dense(result):
+                layouts[slot] = Layout(result.dtype, result.device, tuple(result.shape), result.stride())
+            return result
 
         return run
 
@@ -58,8 +58,8 @@ def layouts_of(
 
 def has_writers(program: Program, holds: Callable[[OpOverload], bool]) -> bool:
     """Whether the set holds an op that `reuse` could put in the place of a call."""
-    twins = (twin for call in program.calls if _by_elements(call.op) for twin in _variants(call.op)[:2])
-    return any(twin is not None and holds(twin) for twin in twins)
+    variants = (variant for call in program.calls if _by_elements(call.op) for variant in _variants(call.op)[:2])
+    return any(variant is not None and holds(variant) for variant in variants)
 
 
 def reuse(program: Program, layouts: Mapping[Slot, Layout], holds: Callable[[OpOverload], bool]) -> Program:
@@ -120,7 +120,7 @@ def _writing(call: KernelCall, fitting: set[Slot], holds: Callable[[OpOverload],
 def _variants(op: OpOverload) -> tuple[OpOverload | None, OpOverload | None, str]:
     """The in-place and the ``out=`` op of a functional one, and the name of what the latter writes."""
     packet = op._schema.name
-    twins = [other for other in (*packet_overloads(f"{packet}_"), *packet_overloads(packet)) if functional_twin(other) is op]
-    in_place = next((other for other in twins if facts_of(other).is_inplace), None)
-    out = next((other for other in twins if facts_of(other).is_out and len(facts_of(other).mutated) == 1), None)
+    variants = [other for other in (*packet_overloads(f"{packet}_"), *packet_overloads(packet)) if functional_variant(other) is op]
+    in_place = next((other for other in variants if facts_of(other).is_inplace), None)
+    out = next((other for other in variants if facts_of(other).is_out and len(facts_of(other).mutated) == 1), None)
     return in_place, out, facts_of(out).arguments[facts_of(out).mutated[0]].name if out is not None else ""

@@ -36,9 +36,9 @@ def test_each_call_looks_at_its_own_data() -> None:
 
 def test_a_token_goes_on() -> None:
     token = torch.ones(2)
-    answer = on_core(lambda: aten._functional_assert_async.msg(torch.tensor(True), "words", token))
-    assert torch.equal(answer, token)
-    assert answer is not token
+    result = on_core(lambda: aten._functional_assert_async.msg(torch.tensor(True), "words", token))
+    assert torch.equal(result, token)
+    assert result is not token
     made = on_core(lambda: aten._make_dep_token())
     assert (made.shape, made.dtype) == ((), torch.float32)
 
@@ -48,8 +48,8 @@ def test_indices_of_classes_are_looked_at_where_one_hot_is_compiled() -> None:
     compiled = torch.compile(lambda index: torch.nn.functional.one_hot(index, 4), backend=ed.dynamo_backend(ed.core_aten()))
     index = torch.tensor([1, 2])
     with ed.EagerDecompMode(ed.core_aten()):
-        answer = compiled(index)
+        result = compiled(index)
         with pytest.raises(RuntimeError, match="smaller than num_classes"):
             compiled(torch.tensor([1, 4]))
-    assert torch.equal(answer, torch.nn.functional.one_hot(index, 4))
+    assert torch.equal(result, torch.nn.functional.one_hot(index, 4))
     torch._dynamo.reset()

@@ -167,8 +167,8 @@ def test_types_promote_as_in_eager(dtype: torch.dtype, scalar: Any) -> None:
 def test_in_place_writes_the_callers_own_memory_through_views() -> None:
     def step(base: Tensor) -> Any:
         parts = [base[::2], base.t()[1]]
-        answer = torch._foreach_mul_(parts, 3.0)
-        return base, all(mine is given for mine, given in zip(answer, parts, strict=True))
+        result = torch._foreach_mul_(parts, 3.0)
+        return base, all(mine is given for mine, given in zip(result, parts, strict=True))
 
     check(step, of_size(4, 4))
 

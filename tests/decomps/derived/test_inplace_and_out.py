@@ -15,7 +15,7 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.ops.schema import facts_of, functional_twin, settled_by_out
+from eagerdecomp.ops.schema import facts_of, functional_variant, settled_by_out
 from eagerdecomp.rules import writeback
 
 aten = torch.ops.aten
@@ -105,9 +105,9 @@ def test_the_strides_of_out_change_for_some_numbers_of_dimensions_alone(shape: t
 def test_every_strided_out_op_of_the_factories_has_a_variant() -> None:
     ops = [op for op in map(overload, op_names()) if op is not None and op.namespace == "aten" and facts_of(op).is_out]
     factories = [op for op in ops if not any(arg.holds_tensors and not arg.mutated for arg in facts_of(op).arguments)]
-    lost = [str(op) for op in factories if functional_twin(op) is None]
+    lost = [str(op) for op in factories if functional_variant(op) is None]
     assert not lost
-    settled = {op: settled_by_out(op, twin) for op in factories if (twin := functional_twin(op)) is not None}
+    settled = {op: settled_by_out(op, variant) for op in factories if (variant := functional_variant(op)) is not None}
     assert settled[aten.arange.out] == ("dtype", "device")
 
 
@@ -208,10 +208,10 @@ class Largest(DispatchMode):
         self.elements = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        answer = func(*args, **(kwargs or {}))
-        if isinstance(answer, Tensor) and facts_of(func).is_functional:
-            self.elements = max(self.elements, answer.numel())
-        return answer
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and facts_of(func).is_functional:
+            self.elements = max(self.elements, result.numel())
+        return result
 
 
 @pytest.mark.parametrize(
@@ -306,9 +306,9 @@ def test_few_ops_write_into_expanded_tensors(name: str, dtype: torch.dtype) -> N
 
 @pytest.mark.parametrize("write", ["masked_fill_", "index_fill_", "an index"])
 def test_a_write_into_an_expanded_tensor_warns_as_eager_does(write: str) -> None:
-    with pytest.warns(UserWarning, match="on expanded tensors is deprecated. Please clone") as heard:
+    with pytest.warns(UserWarning, match="on expanded tensors is deprecated. Please clone") as observed:
         on_core(lambda: WRITES[write](torch.ones(3, 1).expand(3, 3)))
-    assert heard[0].filename == __file__
+    assert observed[0].filename == __file__
 
 
 EXPANDED = {
@@ -461,8 +461,8 @@ def test_losses_of_elements_are_summed_in_the_type_of_out(op: Callable[..., Any]
 def test_a_triangular_solution_is_copied_to_any_type_where_out_lies_neither_by_rows_nor_by_columns() -> None:
     a, b = torch.rand(2, 3, 3) + torch.eye(3), torch.rand(2, 3, 4)
     for target in (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64):
-        row_major = torch.zeros(2, 3, 4, dtype=target)
-        for out in (torch.zeros(2, 3, 8, dtype=target)[..., ::2], row_major, row_major.mT.contiguous().mT, row_major[0]):
+        contiguous = torch.zeros(2, 3, 4, dtype=target)
+        for out in (torch.zeros(2, 3, 8, dtype=target)[..., ::2], contiguous, contiguous.mT.contiguous().mT, contiguous[0]):
             check(lambda a, b, out: torch.linalg.solve_triangular(a, b, upper=True, out=out), a, b, out)
 
 

@@ -312,7 +312,7 @@ def test_pivots_among_equals_are_lapacks(kind: str) -> None:
     [(1, torch.float32), (1, torch.complex64), (4, torch.float32), (5, torch.complex128), (12, torch.float64)],
 )
 def test_a_zero_pivot_leaves_infinities_and_nan_where_lapack_does(size: int, dtype: torch.dtype) -> None:
-    def told(op: Callable[..., Any]) -> Callable[..., Any]:
+    def reported(op: Callable[..., Any]) -> Callable[..., Any]:
         """Whether a complex number divided by zero is infinite or NaN goes by the processor; that it is not finite does not."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -327,12 +327,12 @@ def test_a_zero_pivot_leaves_infinities_and_nan_where_lapack_does(size: int, dty
         system = mild(2, size, size, dtype=dtype)
         system[..., column] = 0
         for upper in (True, False):
-            check(told(solve_triangular), system, other, upper=upper)
-            check(told(solve_triangular), system, other.mT, upper=upper, left=False)
+            check(reported(solve_triangular), system, other, upper=upper)
+            check(reported(solve_triangular), system, other.mT, upper=upper, left=False)
             for transpose in (False, True):
-                check(told(aten.triangular_solve.default), other, system, upper, transpose)
-        check(told(torch.linalg.inv_ex), system)
-        check(told(torch.linalg.solve_ex), system, other)
-        check(told(torch.linalg.solve_ex), system, other.mT, left=False)
-        check(told(torch.linalg.solve_ex), torch.zeros_like(system), other)
-        check(told(torch.linalg.inv_ex), torch.zeros_like(system))
+                check(reported(aten.triangular_solve.default), other, system, upper, transpose)
+        check(reported(torch.linalg.inv_ex), system)
+        check(reported(torch.linalg.solve_ex), system, other)
+        check(reported(torch.linalg.solve_ex), system, other.mT, left=False)
+        check(reported(torch.linalg.solve_ex), torch.zeros_like(system), other)
+        check(reported(torch.linalg.inv_ex), torch.zeros_like(system))

@@ -111,8 +111,8 @@ def test_narrow_types_are_as_near_the_truth_as_eager(dtype: torch.dtype, call: s
     eager_grads = backward(grad, *narrow, eager_out, eager_lse, 0.0, causal, **narrow_named)
     our_grads = on_core(lambda: backward(grad, *narrow, our_out, our_lse, 0.0, causal, **narrow_named))
     resolution = torch.finfo(dtype).eps
-    answers = (our_out, our_lse, *our_grads), (eager_out, eager_lse, *eager_grads), (true_out, true_lse, *true_grads)
-    for ours, eager, true in zip(*answers, strict=True):
+    results = (our_out, our_lse, *our_grads), (eager_out, eager_lse, *eager_grads), (true_out, true_lse, *true_grads)
+    for ours, eager, true in zip(*results, strict=True):
         assert ours.dtype is eager.dtype
         assert ours.stride() == eager.stride()
         unit = resolution if ours.dtype is dtype else torch.finfo(torch.float32).eps

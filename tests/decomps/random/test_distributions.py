@@ -173,7 +173,7 @@ def test_a_training_run_with_dropout_has_eagers_losses() -> None:
 
 
 CONSTANT = {"bernoulli_ always", "bernoulli_ never", "bernoulli_ rare"}
-MAKERS: dict[str, Callable[[Any], Tensor]] = {
+FACTORIES: dict[str, Callable[[Any], Tensor]] = {
     **{name: lambda g, run=run: run(torch.float32, 9, g) for name, run in STREAMS.items() if name not in CONSTANT},
     "exponential_": lambda g: torch.zeros(9).exponential_(2.0, generator=g),
     "log_normal_": lambda g: torch.zeros(9).log_normal_(generator=g),
@@ -190,9 +190,9 @@ MAKERS: dict[str, Callable[[Any], Tensor]] = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", FACTORIES)
 def test_a_generator_is_the_only_one_drawn_from(name: str) -> None:
-    run = MAKERS[name]
+    run = FACTORIES[name]
     generator = torch.Generator().manual_seed(7)
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -206,9 +206,9 @@ def test_a_generator_is_the_only_one_drawn_from(name: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", FACTORIES)
 def test_repeats_under_a_seed_and_moves_on_within_it(name: str) -> None:
-    run = MAKERS[name]
+    run = FACTORIES[name]
     torch.manual_seed(3)
     first = [on_core(lambda: run(None)) for _ in range(4)]
     assert not torch.equal(first[2], first[3]), "the same draw twice"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.program.ir import Program, check, evaluate
 from eagerdecomp.program.passes.buffer_reuse import layouts_of, reuse
 
@@ -129,7 +129,7 @@ def _writers(ops: list[OpOverload]) -> list[OpOverload]:
     for op in ops:
         for packet in (op.overloadpacket, getattr(aten, f"{op.overloadpacket.__name__}_", None)):
             overloads = [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
-            found += [other for other in overloads if facts_of(other).mutated and functional_twin(other) is op]
+            found += [other for other in overloads if facts_of(other).mutated and functional_variant(other) is op]
     return found  # type: ignore[return-value]
 
 

@@ -334,7 +334,7 @@ def _rounded(x: Tensor) -> Tensor:
 
 
 class _Spans(NamedTuple):
-    """First pixel and pixel past the last of each bin along one dimension, [K, P] each, as whole numbers."""
+    """First pixel and pixel past the last of each bin along one dimension, [K, P] each, as integers."""
 
     first: Tensor
     past: Tensor
@@ -382,7 +382,7 @@ def _select(spans: _Spans, which: Tensor) -> _Spans:
 
 
 class _Window(NamedTuple):
-    """What the bins of a group of boxes read.
+    """The pixels and weights that the bins of a group of boxes read.
 
     Attributes:
         row: of the table, [K * PH * PW, taps]; the row past it where a bin has fewer pixels than the largest one.
