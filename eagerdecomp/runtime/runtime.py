@@ -174,7 +174,7 @@ class Runtime:
         return self.planner.sparse_rule(op) is not None or (decision.kernel is not None and takes_sparse(op))
 
     def _dense(self, op: OpOverload, entry: Entry) -> Handler:
-        """What a rule for sparse tensors calls, which hands on dense ones; to its own op it may hand on any."""
+        """Return the kernel that a rule for sparse tensors calls: with dense ones, or any for its own op."""
         run = self._link(op, entry, kernel)
         if op is entry.op and not self._is_kernel(op):
             run = by_layout(op, run, functools.partial(self._cold.run_composed, op, self.planner.decide(op).rules, entry))

@@ -2,7 +2,7 @@
 
 Newton and Schulz's iteration ``X <- X p(X^H X)`` keeps singular vectors and moves singular values towards 1 (Higham, Functions of
 Matrices, section 8.3). Its quintic form, ``p = (15 - 10 t + 3 t^2) / 8``, is of order 3, but lets small values grow by no more than
-1.9 a step. While there are small ones, a quintic serves by which they grow by 3.4 and all come to lie between 0.68 and 1.14
+1.9 a step. While there are small ones, a quintic serves by which they grow by 3.4 and all end between 0.68 and 1.14
 (Jordan et al., Muon, 2024, https://kellerjordan.github.io/posts/muon). It maps no large value to a small one, so rounding errors of
 large singular values do not spoil small ones (Nakatsukasa and Higham, "Backward stability of iterations for computing the polar
 decomposition", SIAM J. Matrix Anal. Appl. 33, 2012).
