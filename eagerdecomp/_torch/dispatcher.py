@@ -51,7 +51,7 @@ without_autocast = private("torch._C._DisableAutocast", "autocast")
 
 
 def views_unknown_to_autograd() -> Any:
-    """While it is held, views that are made are plain results for autograd: ``with views_unknown_to_autograd():``."""
+    """Return a guard: views that are made while it is held are plain results for autograd."""
     return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView))
 
 

@@ -59,7 +59,7 @@ def install(
     keep: Iterable[OpLike] = (),
     verify: Verify | Literal["cpu"] | None = None,
 ) -> Installation:
-    """Register kernels for what a device lacks: ``handle = install(backend, "npu")``, undone by ``handle.remove()``.
+    """Register kernels for the ops that a device lacks; ``handle.remove()`` of the result undoes it.
 
     From then on every op on tensors of that device, in any thread and without a ``with``, runs a kernel of the set. Ops of the set
     stay what they are and cost nothing more; a Python kernel that the `Backend` brings is registered as the device's. Every other

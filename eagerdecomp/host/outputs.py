@@ -45,10 +45,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Outputs:
-    """A script's stdout in two runs, under the mode and in plain eager.
+    r"""A script's stdout in two runs, under the mode and in plain eager.
 
     Examples:
-        >>> outputs = Outputs("loss 2\\ndone\\n", "loss 1\\ndone\\n")
+        >>> outputs = Outputs("loss 2\ndone\n", "loss 1\ndone\n")
         >>> outputs.same, outputs.summary()
         (False, '1 line differs')
     """

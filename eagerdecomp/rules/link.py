@@ -43,7 +43,7 @@ def link_on_call(fn: _F) -> _F:
 
 
 def ops_on_call(*names: str) -> Iterator[Callable[..., Any]]:
-    """The same of ops of ATen: ``_any, _view = ops_on_call("any.dim", "view.default")``."""
+    """Yield `link_on_call` of ops of ATen, named without the namespace, such as ``any.dim``."""
     return (link_on_call(op_called(f"aten.{name}")) for name in names)
 
 

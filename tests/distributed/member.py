@@ -1,4 +1,7 @@
-"""One process of a group: runs every scenario in each form and writes what it saw. ``member.py RANK WORLD FOLDER [SCENARIO...]``"""
+"""One process of a group: runs every scenario in each form and writes what it saw.
+
+Run ``member.py RANK WORLD FOLDER [SCENARIO...]``.
+"""
 
 from __future__ import annotations
 

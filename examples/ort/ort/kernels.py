@@ -112,7 +112,7 @@ def _relu(x: Value) -> Value:
     return _larger(O.Max)(x, 0)
 
 
-def _truths(function: Build) -> Build:
+def _bools(function: Build) -> Build:
     return lambda *operands: function(*[one.to(torch.bool) if isinstance(one, Value) else one for one in operands])
 
 
@@ -138,7 +138,7 @@ ELEMENTWISE: dict[str, Build] = {
     "maximum": _binary(_larger(O.Max)),
     "minimum": _binary(_larger(O.Min)),
     "where.self": _where,
-    **{f"logical_{name.lower()}": _truths(getattr(O, name)) for name in ("And", "Not", "Or")},
+    **{f"logical_{name.lower()}": _bools(getattr(O, name)) for name in ("And", "Not", "Or")},
     "bitwise_and.Tensor": _bits(O.BitwiseAnd, O.And),
     "bitwise_not": _bits(O.BitwiseNot, O.Not),
     "bitwise_or.Tensor": _bits(O.BitwiseOr, O.Or),
