@@ -22,7 +22,7 @@ from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.compile_hook import meet
 from eagerdecomp.rules.blocks import BLOCK_OPS, run_in_blocks
-from eagerdecomp.rules.compute import told
+from eagerdecomp.rules.compute import reporting
 from eagerdecomp.rules.link import link
 from eagerdecomp.rules.result_checks import checked_kernel
 from eagerdecomp.rules.rule import Call, NoRoute, Rule
@@ -31,7 +31,7 @@ from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.collectives import Callbacks
 from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.handlers import InBlocks, cached_program, guarded_kernel, kernel, linked_rule, unroutable
-from eagerdecomp.runtime.record_call import ColdPath, any_tensor, judging_errors
+from eagerdecomp.runtime.record_call import MissPath, any_tensor, judging_errors
 from eagerdecomp.runtime.sparse_calls import by_layout, sparse_handler, takes_sparse
 
 __all__ = ["Runtime", "Watch"]
@@ -86,7 +86,7 @@ class Runtime:
         self._space = cache.space(owner)
         self._lock = free_in_child(threading.RLock())
         self._linking, self.callbacks = _Linking(), Callbacks()
-        self._cold = ColdPath(planner, self.nested)
+        self._miss_path = MissPath(planner, self.nested)
         self._blocks: InBlocks | None = None
 
     # -- op -> entry ----------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Runtime:
         else:
             if entry.direct:
                 yield lambda run: judging_errors(op, run)
-            yield lambda run: self._cold.noting_writes(op, run)
+            yield lambda run: self._miss_path.noting_writes(op, run)
         if of_user and self._host_random and facts_of(op).is_random and not entry.direct:
             yield lambda run: _natively_in_data_loading(entry, run)
         if device is not None and (self.guarded or not of_user):
@@ -177,8 +177,8 @@ class Runtime:
         """Return the kernel that a rule for sparse tensors calls: with dense ones, or any for its own op."""
         run = self._link(op, entry, kernel)
         if op is entry.op and not self._is_kernel(op):
-            run = by_layout(op, run, functools.partial(self._cold.run_composed, op, self.planner.decide(op).rules, entry))
-        return told(run, entry.count_bypass) if op is READ else run
+            run = by_layout(op, run, functools.partial(self._miss_path.run_composed, op, self.planner.decide(op).rules, entry))
+        return reporting(run, entry.count_bypass) if op is READ else run
 
     def _scalar_tensor(self, value: Any, *, dtype: torch.dtype) -> Any:
         return self.nested(_SCALAR_TENSOR).run(value, dtype=dtype)
@@ -258,7 +258,7 @@ class Runtime:
             return next_rules
         with self._lock:  # a rule may ask for a kernel while it runs, in any thread
             run = self._link(op, entry, kernel_of)
-        return told(run, entry.count_bypass) if op is READ else run
+        return reporting(run, entry.count_bypass) if op is READ else run
 
     def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
         attempts: list[tuple[Rule, str, NoRoute | None]] = []
@@ -277,13 +277,13 @@ class Runtime:
                 entry.fallback_rules = rules[number + 1 :]
             if self.planner.backend.compile is not None and self._may_fuse(rule, used - {op}):
                 return self._recorded(op, rules[number:], entry, bound.run)
-            on_error = functools.partial(self._cold.on_error, entry) if op is entry.op else None
-            with_bits = self._cold.run_with_bits(op, rule, entry)
+            on_error = functools.partial(self._miss_path.on_error, entry) if op is entry.op else None
+            with_bits = self._miss_path.run_with_bits(op, rule, entry)
             run = linked_rule(op, rule, bound, with_bits, next_rules, on_error, self._in_blocks, used)
             if op is not entry.op or rule.takes_sparse or rule.source == "user" or op.namespace != "aten" or self._meets_sparse(op):
                 return run
             # A rule's kernels would run natively: what eager has no kernel for it refuses, and composes all else itself.
-            return by_layout(op, run, functools.partial(self._cold.run_composed, op, rules, entry))
+            return by_layout(op, run, functools.partial(self._miss_path.run_composed, op, rules, entry))
         raise NoRoute(op, tuple(attempts))
 
     def _next_rules(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
@@ -324,8 +324,8 @@ class Runtime:
         """Recorded programs. With a hook, calls whose written arguments share memory with others run unfused: a program of a linked
         rule has not its checks, and a fused kernel may write before all is read."""
         table = self.cache.of(self._space, op)
-        on_error = functools.partial(self._cold.on_error, entry) if op is entry.op else None
-        on_miss = lambda *values: self._cold.record(op, rules, entry, table, values)  # noqa: E731
+        on_error = functools.partial(self._miss_path.on_error, entry) if op is entry.op else None
+        on_miss = lambda *values: self._miss_path.record(op, rules, entry, table, values)  # noqa: E731
         recorded = cached_program(op, entry, table, on_miss, on_error, self._in_blocks)
         facts = facts_of(op)
         if self.planner.backend.compile is None or not facts.mutated:
@@ -343,7 +343,9 @@ class Runtime:
                 return recorded(*args, **kwargs)
             if linked is not None:
                 return linked(*args, **kwargs)
-            return self._cold.run_unrecorded(op, rules, entry, args, kwargs, "a tensor that it writes shares memory with another")
+            return self._miss_path.run_unrecorded(
+                op, rules, entry, args, kwargs, "a tensor that it writes shares memory with another"
+            )
 
         return handler
 
