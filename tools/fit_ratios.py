@@ -97,7 +97,7 @@ def _erfinv_tail(inverse: Any) -> Any:
 
 
 def _erfinv_short(logarithm: Any) -> Any:
-    """What it is over `y`, of ``log(1 - y^2)``."""
+    """Return it over `y`, as a function of ``log(1 - y^2)``."""
     left = mp.exp(logarithm)
     y = mp.sqrt(-mp.expm1(logarithm))
     return -ndtri(left / (1 + y) / 2) / mp.sqrt(2) / y if y > mp.mpf("1e-25") else mp.sqrt(mp.pi) / 2

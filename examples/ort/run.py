@@ -1,4 +1,4 @@
-"""Nets in inference on ONNX Runtime, beside eager: the difference of the results, and the time of each way to run.
+"""Nets in inference on ONNX Runtime, against eager: the difference of the results, and the time of each way to run.
 
 python examples/ort/run.py            # --runs N
 """

@@ -99,7 +99,7 @@ def _diagonal(matrix: Tensor, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
 def _first_basis(matrix: Tensor) -> Tensor | None:
     """The basis that makes logarithms of absolute eigenvalues, with their signs, diagonal; None where rotations need none.
 
-    The square of the matrix tells whether sizes are spread, as far as its rounding errors allow. The absolute value and the signs
+    The square of the matrix shows whether sizes are spread, as far as its rounding errors allow. The absolute value and the signs
     are the polar factors.
     """
     if matrix.size(1) <= _FEW or logarithm_of(aten.bmm.default(matrix, matrix), (7, 9), 0.03) is None:

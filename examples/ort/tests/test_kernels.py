@@ -1,4 +1,4 @@
-"""Kernels beside eager, by torch's own samples and by the conformance suite; what they refuse; how calls are kept."""
+"""Kernels against eager, by torch's own samples and by the conformance suite; what they refuse; how calls are kept."""
 
 from __future__ import annotations
 
