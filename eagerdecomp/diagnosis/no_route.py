@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import keyword
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
@@ -27,6 +28,14 @@ __all__ = ["attempts", "ends", "failed_ops", "openers", "path", "unsupported_err
 
 # A circle of more rules than this is one that meets its op on other arguments each time.
 _A_CIRCLE = 8
+
+# A route that one more kernel opens asks for tens of ops. A search that asks for so many runs in circles: where ops of a small set
+# lead to one another on other arguments each time, the number of ways grows with the power of their length.
+_LONG_SEARCH = 300
+
+
+class _SearchTooLong(BaseException):
+    """Raised to end a search; no rule may catch it."""
 
 
 def path(failure: NoRoute) -> list[OpOverload]:
@@ -92,7 +101,11 @@ def openers(
 
 
 def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    asked_so_far = itertools.count()
+
     def decide(asked: OpOverload) -> Decision:
+        if next(asked_so_far) == _LONG_SEARCH:
+            raise _SearchTooLong
         if asked is added:
             return planner.decide(asked)._replace(kernel=builtin(asked), when=None)
         return planner.decide_natively(asked)
@@ -104,8 +117,8 @@ def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[A
         recorder = Recorder(decide, op, program_arguments(op, arguments_of(op, values, named)))
         try:
             recorder.run(planner.decide(op).rules, values, named)
-        except (NoRoute, RuntimeError, NotImplementedError, MakesSparse):
-            return False  # no route yet, or not to be known without data or in a recording: nothing is claimed
+        except (NoRoute, RuntimeError, NotImplementedError, MakesSparse, _SearchTooLong):
+            return False  # no route yet, or not to be known without data, in a recording, or in reasonable time: nothing is claimed
     return True
 
 

@@ -85,12 +85,14 @@ def mentions_ops(fn: Callable[..., Any]) -> bool:
 
 
 def may_decline(fn: Callable[..., Any]) -> bool:
-    """Whether a function, or a plain function that it calls, reads ``NotImplemented``."""
+    """Whether a function or a `Linkable`, or a plain function that it calls, reads ``NotImplemented``."""
     return any(("NotImplemented",) in _chains(one.__code__) for one in _functions(fn, set()))
 
 
 def _functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
     """A function and the plain functions that it reads from global names, its closure and its defaults."""
+    if isinstance(value, Linkable):
+        value = value.bind
     if not isinstance(value, FunctionType) or id(value) in seen:
         return
     seen.add(id(value))

@@ -92,7 +92,7 @@ def test_tables_are_interpolated() -> None:
 
 @pytest.mark.parametrize("costs", [3, {}, {MUL: {}}, {MUL: 1.0}, {MUL: {"many": 1.0}}, {MUL: {0: 1.0}}])
 def test_costs_that_are_none_are_refused(costs: Any) -> None:
-    with pytest.raises(ed.OpSetError, match="costs"):
+    with pytest.raises(ed.ArgumentError, match="costs"):
         ed.Backend("toy", [MUL], costs=costs)
 
 

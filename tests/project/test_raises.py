@@ -53,6 +53,7 @@ def _own(function: ast.AST) -> Iterator[ast.AST]:
             yield from _own(node)
 
 
+@pytest.mark.full
 def test_outside_the_code_that_imitates_eager_no_builtin_error_is_raised() -> None:
     found = {
         f"{name}:{function}"

@@ -141,9 +141,10 @@ def _gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> 
         # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``. ``1 - s`` is a sigmoid of its
         # own: the error of a difference would be multiplied by a large number.
         # Few names, since each holds its memory.
+        linear = _C_TANH_SLOPE(self)
         slope = aten.mul.Tensor(self, self)
-        gate = aten.mul.Tensor(self, aten.add.Tensor(_C_TANH_SLOPE(self), slope, alpha=_TANH_SLOPE * _TANH_CUBIC))
-        slope = aten.add.Tensor(_C_TANH_SLOPE(self), slope, alpha=3 * _TANH_SLOPE * _TANH_CUBIC)
+        gate = aten.mul.Tensor(self, aten.add.Tensor(linear, slope, alpha=_TANH_SLOPE * _TANH_CUBIC))
+        slope = aten.add.Tensor(linear, slope, alpha=3 * _TANH_SLOPE * _TANH_CUBIC)
         left = aten.sigmoid.default(aten.neg.default(gate))
         gate = aten.sigmoid.default(gate)
         left = aten.mul.Tensor(aten.mul.Tensor(left, gate), self)

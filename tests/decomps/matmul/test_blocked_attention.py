@@ -136,5 +136,5 @@ def test_gradients_agree_with_finite_differences(causal: bool) -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None])
 def test_a_block_size_is_a_positive_integer(size: Any) -> None:
-    with pytest.raises(ed.RuleError, match="a number of keys from 1 on"):
+    with pytest.raises(ed.ArgumentError, match="a number of keys from 1 up"):
         ed.blocked_attention(size)
