@@ -149,10 +149,10 @@ Limits:
   `make_fx` alone keeps them. Trace `torch.func.functionalize(f)` there.
 - A rule that reads a tensor's data does not run: the op's next rule does, or the op stays (`histc`, `multinomial`, `bincount`).
   Checks that read data and return nothing (`_linalg_check_errors`) stay too.
-- An op stays whole if no rule leads to the set without writes. AOTAutograd takes `prims.as_strided` for a write, so that on a set
-  of prims slices and what needs them (`sort`, `median`) stay.
-- With symbolic sizes, rules that hold for every size come first. A rule whose number of calls depends on a size (scans, matrix
-  factorizations) fixes it by a guard where it is the only one.
+- An op is not decomposed if all its rules write to a tensor. AOTAutograd treats `prims.as_strided` as a write, so on a set of prims
+  slices, and the ops that need them (`sort`, `median`), are not decomposed.
+- With symbolic sizes, rules that hold for every size come first. If an op has only a rule whose number of calls depends on a
+  size (scans, matrix factorizations), the graph is specialized to that size by a guard.
 """
 
 
