@@ -83,7 +83,7 @@ def summary_table(facts: RunFacts, width: int | None = None) -> str:
     Args:
         width: of the terminal; None to ask for it.
     """
-    rows = [*facts.rows, *_op_rows(facts), *_random_rows(facts), _cache_row(facts), _time_row(facts), *_output_rows(facts)]
+    rows = [*facts.rows, *_op_rows(facts), *_random_rows(facts), *_decomposed_rows(facts), _time_row(facts), *_output_rows(facts)]
     label_width = max(len(label) for label, _ in rows)
     lines = [f"{label.ljust(label_width)}  {value}" for label, value in rows]
     rule = "-" * max(map(len, lines))
@@ -145,10 +145,12 @@ def _output_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
         yield "output, against plain eager", facts.outputs.summary()
 
 
-def _cache_row(facts: RunFacts) -> tuple[str, str]:
+def _decomposed_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
     total = facts.total
-    bypassed = f" / {total.bypassed} bypassed" if total.bypassed else ""
-    return "cache", f"{total.hits} hits / {total.misses} misses{bypassed} / {facts.programs} programs"
+    bypassed = f", {total.bypassed} bypassed the cache" if total.bypassed else ""
+    how = f"{total.hits} by linked rules or cached programs, {total.misses} recorded (cache misses){bypassed}"
+    yield "calls decomposed", f"{total.decomposed} of {total.calls}: {how}"
+    yield "programs in the cache", str(facts.programs)
 
 
 def _time_row(facts: RunFacts) -> tuple[str, str]:

@@ -168,13 +168,13 @@ def _explain(
         verdict = "decomposed by a linked rule at every call" if linked else f"decomposed again at every call: {recording.why_not}"
         return Explanation(verdict=verdict, **fields)
     if linked:
-        verdict = "decomposed by a linked rule, its kernels bound once: it runs at every call, and no program is kept"
+        verdict = "decomposed by a linked rule, its kernels bound once: the rule runs at every call, and no program is cached"
         return Explanation(verdict=verdict, before=str(recording.program), **fields)
     everything = recording.guards is None or recording.reads_offsets
     guards = exact_guards(op, offsets=recording.reads_offsets) if everything else tuple(recording.guards or ())
     why = recorder.why_everything if recording.guards is None else "it reads storage offsets" if everything else ""
     return Explanation(
-        verdict="decomposed once, and kept as a program",
+        verdict="decomposed once, and cached as a program",
         guards=conditions(op, every, {one: (recording.guards or known).get(one, known.get(one)) for one in guards}),
         why_everything=why,
         **_program(recording.program),

@@ -72,7 +72,7 @@ class Explanation:
         >>> import eagerdecomp as ed
         >>> explanation = ed.explain("aten.silu_backward", torch.ones(2), torch.ones(2))
         >>> explanation.verdict
-        'decomposed by a linked rule, its kernels bound once: it runs at every call, and no program is kept'
+        'decomposed by a linked rule, its kernels bound once: the rule runs at every call, and no program is cached'
         >>> sorted(explanation.kernels)
         ['aten.add.Tensor', 'aten.mul.Tensor', 'aten.sigmoid.default', 'aten.sub.Tensor']
     """
@@ -130,7 +130,8 @@ def _text(explanation: Explanation) -> Iterator[str]:
     if explanation.before and explanation.before == explanation.after:
         yield from ("", "the program, which the passes leave as it is", *_indented(explanation.before))
     elif explanation.before:
-        yield from ("", "the program" + (", as recorded" if explanation.after else " of this call"), *_indented(explanation.before))
+        title = "the program, as recorded" if explanation.after else "the kernel calls of this call, in order"
+        yield from ("", title, *_indented(explanation.before))
         if explanation.after:
             left = ", ".join(f"{name} leaves {calls}" for name, calls in explanation.passes.items())
             yield from ("", f"after the passes ({left})", *_indented(explanation.after))

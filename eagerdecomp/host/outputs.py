@@ -77,6 +77,8 @@ class Outputs:
 
     def summary(self) -> str:
         """Return "same output", or how many lines differ."""
+        if not self.ours and not self.plain:
+            return "nothing to compare: the script printed nothing"
         if self.same:
             return "same output"
         count = sum(max(len(one.ours), len(one.plain)) for one in self.differences())

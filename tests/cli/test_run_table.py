@@ -55,9 +55,11 @@ def test_what_was_not_recorded_is_said_and_not_shown_as_nought() -> None:
     assert summary_json(facts)["ops_outside"] is None
 
 
-def test_the_table_says_of_the_cache_and_of_bypasses_only_where_there_are_any() -> None:
-    assert line(FACTS, "cache") == "2 hits / 1 misses / 5 programs"
-    assert "4 bypassed" in line(replace(FACTS, total=replace(FACTS.total, bypassed=4)), "cache")
+def test_the_table_counts_decomposed_calls_and_bypasses_where_there_are_any() -> None:
+    label = "calls decomposed"
+    assert line(FACTS, label) == "3 of 4: 2 by linked rules or cached programs, 1 recorded (cache misses)"
+    assert "4 bypassed" in line(replace(FACTS, total=replace(FACTS.total, bypassed=4)), label)
+    assert line(FACTS, "programs in the cache") == "5"
 
 
 def test_every_gap_is_listed_with_a_line_that_opens_them_all() -> None:

@@ -69,7 +69,7 @@ def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold()
     assert "not tried (closes" in linked.rules[1].verdict
     assert not linked.code
     recorded = ed.explain(OPAQUE, torch.ones(2, 3), rules=[by_shape])
-    assert recorded.verdict == "decomposed once, and kept as a program"
+    assert recorded.verdict == "decomposed once, and cached as a program"
     assert "x.dtype == torch.float32" in recorded.guards
     assert "x.shape == (2, 3)" in recorded.guards
     assert recorded.code.startswith("def program(a0):")

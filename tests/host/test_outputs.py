@@ -22,6 +22,7 @@ PLAIN = "step 1\nloss 1.0\ndone\n"
 def test_equal_outputs_are_called_the_same() -> None:
     both = Outputs(PLAIN, PLAIN)
     assert (both.same, both.summary(), both.listing(100)) == (True, "same output", [])
+    assert (Outputs("", "").same, Outputs("", "").summary()) == (True, "nothing to compare: the script printed nothing")
 
 
 def test_differences_have_the_numbers_of_their_lines() -> None:

@@ -70,7 +70,7 @@ def test_a_few_lines_report_the_most_of_it() -> None:
     assert text[1:4] == [
         "  4 ops called in 18 calls, 3 reached the backend in 31 kernel calls",
         "  outside the set: 1 op in 1 call: aten.linalg_eig.default",
-        "  cache: 5 hits, 1 miss, 0 bypassed, 2 programs",
+        "  decomposed: 5 by linked rules or cached programs, 1 recorded (cache misses), 0 bypassed; 2 programs in the cache",
     ]
     assert "longest line: train.py:7, 1.10 s" in text[5]
 
@@ -87,7 +87,7 @@ def test_an_empty_record_has_facts_too() -> None:
     assert text.splitlines()[1:] == [
         "  0 ops called in 0 calls, 0 reached the backend in 0 kernel calls",
         "  outside the set: nothing",
-        "  cache: 0 hits, 0 misses, 0 bypassed, 0 programs",
+        "  decomposed: 0 by linked rules or cached programs, 0 recorded (cache misses), 0 bypassed; 0 programs in the cache",
     ]
 
 

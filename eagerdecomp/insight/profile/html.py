@@ -101,7 +101,7 @@ def _tiles(digest: Digest) -> list[tuple[str, str, str]]:
         ("calls", f"{count_text(total.calls)} \u2192 {count_text(digest.kernel_calls)}", "of ops \u2192 of kernels"),
         ("outside the set", count_text(outside), "ops that ran natively" if outside else "all that ran is of the set"),
         ("time in calls", duration_text(total.seconds), _of_the_run(total, metadata.seconds, metadata.recorder_seconds)),
-        ("cache hits", hits, f"of {counted(decomposed, 'call')} decomposed" if decomposed else "no call was decomposed"),
+        ("linked or cached", hits, f"of {counted(decomposed, 'call')} decomposed" if decomposed else "no call was decomposed"),
         ("misses", count_text(total.misses), f"{count_text(total.bypassed)} bypassed, {counted(digest.programs, 'program')} held"),
     ]
 

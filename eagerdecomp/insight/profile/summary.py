@@ -184,8 +184,8 @@ class Digest:
             f"  {counted(len(self.op_names), 'op')} called in {counted(total.calls, 'call')},"
             f" {len(self.reached) + len(self.outside)} reached the backend in {counted(self.kernel_calls, 'kernel call')}",
             f"  outside the set: {_outside(self.outside)}",
-            f"  cache: {counted(total.hits, 'hit')}, {counted(total.misses, 'miss', 'misses')},"
-            f" {count_text(total.bypassed)} bypassed, {counted(self.programs, 'program')}",
+            f"  decomposed: {count_text(total.hits)} by linked rules or cached programs, {count_text(total.misses)} recorded"
+            f" (cache misses), {count_text(total.bypassed)} bypassed; {counted(self.programs, 'program')} in the cache",
         ]
         if self.ops and total.seconds > 0:
             op, line = self.ops[0], self.lines[0]
