@@ -232,7 +232,7 @@ class InstallError(EagerDecompError, ValueError):
         ...     ed.install(ed.core_aten(), "cpu")
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.InstallError: Installation(...) is installed for 'cpu' already. Call remove() on its handle first
+        eagerdecomp.errors.InstallError: a backend is already installed for 'cpu'. Call remove() on the handle of install()
     """
 
 

@@ -107,7 +107,7 @@ def write_project(name: str, folder: Path, device: str | None = None) -> list[Pa
 def _check_name(name: str) -> None:
     if not re.fullmatch("[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?", name) or keyword.iskeyword(name):
         raise ScaffoldError(
-            f"{name!r} cannot name a Python package. Use letters, digits and _, starting with a letter, and no keyword"
+            f"{name!r} cannot name a Python package. Use letters, digits and _, starting with a letter, and no Python keyword"
         )
     if len(name) > _LONGEST:
         raise ScaffoldError(f"the name {name!r} is longer than {_LONGEST} letters. Choose a shorter one")
@@ -120,7 +120,7 @@ def _check_name(name: str) -> None:
 
 def _check_device(device: str) -> None:
     if not re.fullmatch("[a-z]([a-z_]*[a-z])?", device) or keyword.iskeyword(device):
-        raise ScaffoldError(f"{device!r} cannot name a device. Use lowercase letters, with _ between them, and no keyword")
+        raise ScaffoldError(f"{device!r} cannot name a device. Use lowercase letters, with _ between them, and no Python keyword")
     if len(device) > _LONGEST:
         raise ScaffoldError(f"the name {device!r} is longer than {_LONGEST} letters. Choose a shorter one")
     if device == "privateuseone" or _is_device(device):

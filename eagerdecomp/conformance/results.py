@@ -25,7 +25,8 @@ State = Literal["right", "wrong", "absent", "not exercised"]
 #: The states, what matters most first.
 STATES: tuple[State, ...] = ("wrong", "right", "not exercised", "absent")
 
-_WRITE_ONE = "Write one with: eagerdecomp conformance MODULE:BACKEND --json FILE"
+_COMMAND = "eagerdecomp conformance MODULE:BACKEND --json FILE"
+_WRITE_ONE = f"Write one with: {_COMMAND}"
 
 #: Raised when a field changes its meaning; reports of other versions are refused.
 FORMAT = 1
@@ -211,7 +212,8 @@ class Report:
                 raise ConformanceError(f"this is not a conformance report (it has no results). {_WRITE_ONE}")
             if data.get("format") != FORMAT:
                 raise ConformanceError(
-                    f"this conformance report has format {data.get('format')}, and this version reads format {FORMAT}. {_WRITE_ONE}"
+                    f"this conformance report has format {data.get('format')}, and this version reads format {FORMAT}. Write it "
+                    f"again with: {_COMMAND}"
                 )
             return _report(data)
         except ConformanceError:
@@ -261,4 +263,6 @@ def _state(text: str) -> State:
     for state in STATES:
         if state == text:
             return state
-    raise ConformanceError(f"this conformance report holds an unknown state, {text!r}. {_WRITE_ONE}")
+    raise ConformanceError(
+        f"this conformance report is damaged: it has the unknown state {text!r}. Write it again with: {_COMMAND}"
+    )

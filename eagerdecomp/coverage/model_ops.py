@@ -130,7 +130,7 @@ def model_calls(
     if isinstance(factory, torch.nn.Module):
         raise PlanError(
             f"model must be a function that returns a module and its inputs, not a {type(factory).__name__}. Write "
-            "model=lambda: (module, (x,)). A module made inside the function takes no memory for its weights"
+            "model=lambda: (module, (x,)). A module created inside the function has fake weights, which need no memory"
         )
     found = ModelCalls()
     kept = kept_of(planner.backend)

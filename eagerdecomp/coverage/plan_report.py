@@ -95,7 +95,7 @@ class Plan:
         """The plan of one op, by its name or overload."""
         found = next((one for one in self.ops if one.op == str(op)), None)
         if found is None:
-            raise OpLookupError(f"{op} is not in the plan of {self.subject}: `[one.op for one in plan.ops]` lists its ops")
+            raise OpLookupError(f"{op} is not in the plan of {self.subject}. List the plan's ops: [one.op for one in plan.ops]")
         return found
 
     def with_status(self, *statuses: str) -> tuple[OpPlan, ...]:

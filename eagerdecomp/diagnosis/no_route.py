@@ -162,22 +162,19 @@ def unsupported_error(
         tried=list(dict.fromkeys(attempts(failure))),
         openers=ways,
         op_set=repr(planner.backend.ops),
-        hint=outside_layouts(op, args, kwargs) or _hint(planner, failure) or _rule_to_add(failure),
+        hint=outside_layouts(op, args, kwargs) or _hint(failure) or _rule_to_add(failure),
         may_fall_back=may_fall_back,
         gaps=list(dict.fromkeys(gap.op for gap in gaps)),
         additions=list(dict.fromkeys(kernel for kernels, _ in choose_openers(gaps) for kernel in kernels)),
     )
 
 
-def _hint(planner: Planner, failure: NoRoute) -> str:
+def _hint(failure: NoRoute) -> str:
     plumbing = [str(op) for op in dict.fromkeys(failed_ops(failure)) if op in infra()]
     if not plumbing:
         return ""
-    lacks = "lacks a part of" if any(op in planner.backend.ops for op in infra()) else "lacks"
-    return (
-        f"the op set {lacks} eagerdecomp.infra(), storage plumbing that every eager backend needs, here {', '.join(plumbing)}: "
-        "`| eagerdecomp.infra()` adds it all"
-    )
+    verb = "is" if len(plumbing) == 1 else "are"
+    return f"{', '.join(plumbing)} {verb} missing from the op set. Add the memory ops first: `ops | eagerdecomp.infra()`"
 
 
 def _rule_to_add(failure: NoRoute) -> str:
@@ -192,7 +189,7 @@ def _rule_to_add(failure: NoRoute) -> str:
     if any(keyword.iskeyword(one.name) for one in arguments):
         parameters = "*args, **kwargs"
     return (
-        f"{op} is no op of torch's, and nothing says what it is made of. Two lines give it a rule, for rules=[rule]:\n"
+        f"{op} is not a PyTorch op, and it has no rule. Two lines give it one, for rules=[rule]:\n"
         f'  @eagerdecomp.register_decomposition("{op}")\n'
         f"  def rule({parameters}): return ...  # by other ops"
     )

@@ -1,4 +1,4 @@
-"""Layouts that are outside: sparse, nested, quantised and MKLDNN tensors, which no op of Core ATen takes or gives."""
+"""Unsupported layouts: sparse, nested, quantised and MKLDNN tensors, which no op of Core ATen takes or returns."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _found(op: OpOverload, values: Any) -> Iterator[str]:
 
 
 def outside_layouts(op: OpOverload, args: Any, kwargs: Any) -> str:
-    """The part of a call's error about layouts that are outside; "" where there are none."""
+    """The part of a call's error about unsupported layouts; "" where there are none."""
     kinds = list(dict.fromkeys(_found(op, (args, kwargs))))
     if not kinds:
         return ""
     return (
-        f"{' and '.join(kinds)} tensors are outside: their layouts are none that an op of Core ATen takes or gives, and no rule is "
-        "for this call; a set that holds the op runs it as it is"
+        f"this call takes or returns {' and '.join(kinds)} tensors, and no rule decomposes it. To run PyTorch's kernel, add the op "
+        "to the op set"
     )
 
 

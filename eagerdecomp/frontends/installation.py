@@ -116,7 +116,7 @@ def install(
         )
     with _lock:
         if device in _installed:
-            raise InstallError(f"{_installed[device]!r} is installed for {device!r} already. Call remove() on its handle first")
+            raise InstallError(f"a backend is already installed for {device!r}. Call remove() on the handle of install()")
         made = _installed[device] = Installation(given, device, key, rules, cache, keep, as_verify(verify))
     return made
 

@@ -136,8 +136,8 @@ class Comparing(CompositeMode):
         for backend in self._made:
             if backend is not None and backend.device_type not in (None, "cpu"):
                 raise ArgumentError(
-                    f"compare runs both sides on the CPU, and {backend!r} is for {backend.device_type!r}. To check calls on a "
-                    'device, pass verify="cpu" to its mode or to install()'
+                    f"backend {backend.name!r} is for {backend.device_type!r}, but compare runs both sides on the CPU. To check "
+                    'calls on a device, pass verify="cpu" to EagerDecompMode or install()'
                 )
         self._modes = [
             None if one is None else EagerDecompMode(one, cache=ProgramCache(), rules=rules, on_unsupported=on_unsupported)

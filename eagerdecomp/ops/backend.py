@@ -157,7 +157,7 @@ def _misfit(ops: OpSet, op: OpOverload, kernel: Kernel) -> str:
             f"the kernel for {op} cannot take its arguments: {error}\n"
             f"  the op is {op._schema}\n"
             f"  the kernel is {getattr(kernel, '__qualname__', repr(kernel))}{signature}\n"
-            "  torch calls a kernel without the arguments that have their defaults"
+            "  torch leaves arguments at their defaults out of the call"
         )
     return ""
 

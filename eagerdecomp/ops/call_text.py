@@ -103,6 +103,8 @@ class _Reader:
         if not self._text.strip():
             return [], {}
         self._match_brackets()
+        if "\0" in self._text:
+            raise self._fault_in_text(self._text.index("\0"), "remove the NUL character")
         source = "f(" + _EMPTY_SIZES.sub(self._filled, " ".join(self._text.splitlines())) + ")"
         try:
             self._bytes = source.encode()
@@ -117,14 +119,14 @@ class _Reader:
             raise self._fault((error.offset or 1) - 1, why) from None
         except (ValueError, MemoryError, RecursionError):
             raise CallTextError(
-                "the text is too long, too deeply nested, or holds characters that Python does not read: shorten it"
+                "the text is too long, too deeply nested, or holds characters that Python cannot read: shorten it"
             ) from None
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.end_col_offset != len(self._bytes):
             raise CallTextError("the text is not the arguments of one call: write them like f32[8, 64], 2, dim=1")
         named: dict[str, Any] = {}
         for keyword in tree.keywords:
             if keyword.arg is None:
-                raise self._fault_at(keyword.value.col_offset, "** is not read: write each argument by position or by name")
+                raise self._fault_at(keyword.value.col_offset, "** is not supported: write each argument by position or by name")
             if keyword.arg in named:
                 raise self._fault_at(keyword.col_offset, f"the argument {keyword.arg} is given twice: remove one")
             named[keyword.arg] = self._value(keyword.value)
@@ -137,7 +139,7 @@ class _Reader:
             if match[0] in _CLOSING:
                 opened.append(match.start())
             elif match[0] == "#":
-                raise self._fault_in_text(match.start(), "comments are not read: remove the # and what follows")
+                raise self._fault_in_text(match.start(), "comments are not supported: remove the # and the text after it")
             elif match[0] in "])}":
                 if not opened:
                     raise self._fault_in_text(match.start(), f"this {match[0]!r} closes no bracket: remove it, or open one before")
@@ -187,7 +189,9 @@ class _Reader:
         name = self._name(node)
         if name in _NAMES:
             return _NAMES[name]
-        raise self._fault_at(node.col_offset, "only tensors such as f32[8, 64], literals, and names such as torch.float16 are read")
+        raise self._fault_at(
+            node.col_offset, "only tensors such as f32[8, 64], literals, and names such as torch.float16 are accepted"
+        )
 
     def _name(self, node: ast.expr) -> str:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
@@ -201,7 +205,7 @@ class _Reader:
         dtype = _DTYPES.get(self._name(inner.value))
         if dtype is None:
             shown = ", ".join(SHORT_DTYPES.values())
-            raise self._fault_at(inner.value.col_offset, f"this is no dtype. Use one of {shown}, or a name such as float32")
+            raise self._fault_at(inner.value.col_offset, f"this is not a dtype. Use one of {shown}, or a name such as float32")
         sizes = self._sizes(inner.slice)
         if strides is not None and len(strides) != len(sizes):
             raise self._fault_at(node.slice.col_offset, f"{len(sizes)} sizes need {len(sizes)} strides, not {len(strides)}")

@@ -57,7 +57,9 @@ def cost_function(costs: Costs) -> CostOf:
     """
     if not isinstance(costs, Mapping):
         if not callable(costs):
-            raise ArgumentTypeError(f"costs must be a function of an op's name and a size, or a table, not {costs!r}")
+            raise ArgumentTypeError(
+                f"costs must be a function of an op's name and a size, or {{op: {{elements: seconds}}}}, not {costs!r}"
+            )
         return costs
     measured = {}
     for op, by_size in costs.items():
@@ -68,7 +70,5 @@ def cost_function(costs: Costs) -> CostOf:
         if points:
             measured[str(op)] = points
     if not measured or any(size < 1 for points in measured.values() for size, _ in points):
-        raise ArgumentError(
-            "costs holds no measurement, or one of a size below 1: give {op: {elements: seconds}} with elements from 1 up"
-        )
+        raise ArgumentError("costs is empty, or has a size below 1: pass {op: {elements: seconds}} with elements from 1 up")
     return CostTable(measured)

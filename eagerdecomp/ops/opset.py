@@ -212,7 +212,7 @@ def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
         return ops
     if isinstance(ops, str) and ops in NAMED_SETS:
         raise OpSetError(
-            f"{ops!r} is no operator. It is the command line's name of an op set: in Python, call "
+            f"{ops!r} is not an operator. It is the command line's name of an op set: in Python, call "
             f"eagerdecomp.{NAMED_SETS[ops].__name__}()"
         )
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):

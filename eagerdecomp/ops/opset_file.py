@@ -57,7 +57,7 @@ def parse_ops(lines: Iterable[str], *, source: str, label: str = "") -> OpSet:
         raise OpSetError("\n".join(wrong))
     if not len(found):
         raise OpSetError(
-            f"{source}: the file names no operator. Write one a line, such as aten.add.Tensor, or @core for a whole set"
+            f"{source}: the file lists no operator. Write one per line, such as aten.add.Tensor, or @core for a whole set"
         )
     return OpSet(found, label=label)
 

@@ -185,16 +185,16 @@ class _Linker:
                 )
             if tree and isinstance(value, OpOverload):
                 raise RuleError(
-                    f"a rule reads {next(iter(tree))!r} of {path}, which a kernel in its place may lack. Mark the rule "
-                    "@rule(..., recorded=True)"
+                    f"a rule reads {path}.{next(iter(tree))}. In a linked rule the backend's kernel replaces the op, and it may "
+                    "lack this attribute. Mark the rule @rule(..., recorded=True)"
                 )
             return self.value(value)
         if isinstance(value, OpOverloadPacket) and not tree:
             raise RuleError(f"a rule calls {path}, which has several overloads. Call one of them, such as {path}.default")
         if isinstance(value, OpNamespace) and not tree:
             raise RuleError(
-                f"a rule looks ops up in {path} while it runs, so they cannot be linked. Write the ops out, or mark the rule "
-                "@rule(..., recorded=True)"
+                f"a rule uses {path} itself, as in getattr({path}, name), so its ops cannot be linked. Write each overload, such "
+                f"as {path}.exp.default, or mark the rule @rule(..., recorded=True)"
             )
         if isinstance(value, ModuleType) and not isinstance(value, OpNamespace) and not _module_concerns(value, tree, {}):
             return value

@@ -38,7 +38,7 @@ def test_a_report_of_another_format_is_refused_as_that() -> None:
 
 
 def test_a_state_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ConformanceError, match="unknown state, 'fine'"):
+    with pytest.raises(ConformanceError, match="unknown state 'fine'"):
         Report.from_json(a_report().to_json().replace('"state": "right"', '"state": "fine"'))
 
 

@@ -80,9 +80,9 @@ def test_arguments_come_by_position_and_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "where", "why"),
     [
-        ("f33[2]", "column 1, 'f33[2]'", "this is no dtype"),
-        ("f32[3], f99[]", "column 9, 'f99[]'", "this is no dtype"),
-        ("f32[][], f99[]", "column 10, 'f99[]'", "this is no dtype"),
+        ("f33[2]", "column 1, 'f33[2]'", "this is not a dtype"),
+        ("f32[3], f99[]", "column 9, 'f99[]'", "this is not a dtype"),
+        ("f32[][], f99[]", "column 10, 'f99[]'", "this is not a dtype"),
         ("f32[2], ,", "column 9, ','", "invalid syntax"),
         ("f32[8,64], f32[8,64", "column 15, '[8,64'", "this '[' is not closed"),
         ("f32[2)]", "column 6, ')]'", "expected ']', which closes the '[' at column 4"),
@@ -91,7 +91,7 @@ def test_arguments_come_by_position_and_by_name() -> None:
         ("f32[4,4](1,4), f32[4]", "column 9, '(1,4)", "strides go in brackets: write f32[4, 4][1, 4]"),
         ("f32[2] f32[3]", "column 1", "a comma is missing"),
         ("f32[2]=3", "column 1", "expression cannot contain assignment"),
-        ("'é', f33[2]", "column 6, 'f33[2]'", "this is no dtype"),
+        ("'é', f33[2]", "column 6, 'f33[2]'", "this is not a dtype"),
         ("a=1, 2", "at its end", "positional argument follows keyword argument"),
         ("'\udc80'", "", "too long, too deeply nested"),
         ("f32[a]", "column 5", "integers"),
@@ -107,11 +107,11 @@ def test_arguments_come_by_position_and_by_name() -> None:
         ("torch.ones", "column 1", "only tensors"),
         ("x.float16", "column 1", "only tensors"),
         ("*[1]", "column 1", "only tensors"),
-        ("**{'a': 1}", "column 3", "** is not read"),
+        ("**{'a': 1}", "column 3", "** is not supported"),
         ("a=1, a=2", "column 6", "a"),
         (") + f(", "column 1, ')", "this ')' closes no bracket"),
         ("1)(2", "column 2, ')(2'", "this ')' closes no bracket"),
-        ("1 #", "column 3, '#'", "comments are not read"),
+        ("1 #", "column 3, '#'", "comments are not supported"),
     ],
 )
 def test_a_wrong_text_is_reported_by_its_place(text: str, where: str, why: str) -> None:

@@ -64,7 +64,7 @@ def test_an_unknown_set_is_reported_with_its_line_and_the_sets_there_are() -> No
 
 
 def test_a_file_without_ops_is_an_error() -> None:
-    with pytest.raises(ed.OpSetError, match="names no operator"):
+    with pytest.raises(ed.OpSetError, match="lists no operator"):
         parse_ops(["# nothing"], source="ops.txt")
 
 

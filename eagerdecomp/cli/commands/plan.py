@@ -141,7 +141,7 @@ def _matching(expression: str | None) -> list[Any] | None:
     try:
         pattern = re.compile(expression)
     except re.error as error:
-        raise PlanError(f"--match {expression}: this is no regular expression: {error}") from None
+        raise PlanError(f"--match {expression}: this is not a valid regular expression: {error}") from None
     except (RecursionError, OverflowError):
         raise PlanError("--match: this regular expression is too long or too deeply nested for Python") from None
     known = aten_ops()

@@ -17,7 +17,9 @@ __all__ = ["Line", "Record"]
 
 FORMAT = "eagerdecomp record"
 VERSION = 1
-_WRITE_ONE = "Write one with: eagerdecomp run --record FILE SCRIPT"
+_COMMAND = "eagerdecomp run --record FILE SCRIPT"
+_WRITE_ONE = f"Write one with: {_COMMAND}"
+_WRITE_AGAIN = f"Write it again with: {_COMMAND}"
 
 _Row = TypeVar("_Row")
 
@@ -108,7 +110,7 @@ class Record:
             raise RecordError(f'this is not a record of a run (it has no "format": "{FORMAT}"). {_WRITE_ONE}')
         if data.get("version") != VERSION:
             raise RecordError(
-                f"this record has version {data.get('version')!r}, and this eagerdecomp reads version {VERSION}. {_WRITE_ONE}"
+                f"this record has version {data.get('version')!r}, and this eagerdecomp reads version {VERSION}. {_WRITE_AGAIN}"
             )
         try:
             whole = cls(
@@ -128,13 +130,13 @@ class Record:
             )
             made = _checked(whole)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise RecordError(f"this record is incomplete ({type(error).__name__}: {error}). {_WRITE_ONE}") from None
+            raise RecordError(f"this record is damaged ({type(error).__name__}: {error}). {_WRITE_AGAIN}") from None
         placed: tuple[Site | Miss | Bypass | Unsupported | Event, ...]
         placed = (*made.sites, *made.misses, *made.bypasses, *made.unsupported, *made.events)
         for one in placed:
             if not 0 <= one.line < len(made.lines):
                 words = f"{one.op} refers to line {one.line} of {len(made.lines)}"
-                raise RecordError(f"this record is incomplete ({words}). {_WRITE_ONE}")
+                raise RecordError(f"this record is damaged ({words}). {_WRITE_AGAIN}")
         return made
 
 
