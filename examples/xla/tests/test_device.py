@@ -214,3 +214,14 @@ def test_the_demos_transformer_trains_to_the_cpus_losses() -> None:
     expected, _ = train("cpu", 3)
     losses, _ = train("jax", 3)
     assert losses == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_eigenvectors_solve_their_equation(dtype: torch.dtype) -> None:
+    """Their signs and phases are free, so eager's vectors are no oracle."""
+    torch.manual_seed(0)
+    general = torch.randn(6, 6, dtype=dtype)
+    for matrix, decompose in ((general + general.mH, torch.linalg.eigh), (general, torch.linalg.eig)):
+        values, vectors = (part.cpu() for part in decompose(matrix.to("jax")))
+        torch.testing.assert_close(matrix.to(vectors.dtype) @ vectors, vectors * values, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(torch.linalg.vector_norm(vectors, dim=0), torch.ones(6), rtol=1e-5, atol=1e-5)
