@@ -1,6 +1,8 @@
-"""torch, imported while nothing of ours is half made: it imports the packages of devices (entry points), which may import ours.
+"""Import torch before this package.
 
-Where there is no NumPy, torch says so while it is imported; code that needs it gets an error then."""
+Device entry points may import eagerdecomp during `import torch`; keep the copy that they imported. Without NumPy, `import torch`
+warns; the warning is suppressed, because code that needs NumPy raises an error anyway.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ import sys
 import warnings
 
 if "torch" not in sys.modules:
-    # What `import eagerdecomp` finds in the meantime is a whole one of its own, of the same modules, and it is that one that stays.
-    _half = sys.modules.pop("eagerdecomp")
+    # Hide this partial module, so that a device entry point that imports eagerdecomp gets a complete copy. Keep that copy.
+    _partial_module = sys.modules.pop("eagerdecomp")
     warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)
-    _quiet = warnings.filters[0]
+    _numpy_filter = warnings.filters[0]
     try:
         import torch  # noqa: F401
     finally:
-        if _quiet in warnings.filters:  # not `catch_warnings`, which would undo what torch itself has filtered from now on
-            warnings.filters.remove(_quiet)  # type: ignore[attr-defined]  # a list it is
-        sys.modules.setdefault("eagerdecomp", _half)
+        if _numpy_filter in warnings.filters:  # not `catch_warnings`, which would also undo filters that torch adds
+            warnings.filters.remove(_numpy_filter)  # type: ignore[attr-defined]  # it is a list
+        sys.modules.setdefault("eagerdecomp", _partial_module)

@@ -1,4 +1,4 @@
-"""A project for a new backend, with a device of its own or without, written from templates: package, kernels, tests, CI."""
+"""Write the project of a new backend from templates: package, kernels, tests, CI. The backend may define its own device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eagerdecomp.host.atomic_file import write_text
 
 __all__ = ["DEVICE_FILES", "FILES", "ScaffoldError", "requirement", "write_project"]
 
-#: What a project holds, and the template that each file is made of. ``${name}`` stands for the backend's name in both.
+#: Files of every project, each with its template. ``${name}`` is replaced by the backend's name in paths and in contents.
 COMMON: Mapping[str, str] = {
     "pyproject.toml": "pyproject.toml.txt",
     ".gitignore": "gitignore.txt",
@@ -30,7 +30,7 @@ COMMON: Mapping[str, str] = {
     "${name}/py.typed": "",
 }
 
-#: That of a backend whose tensors are the CPU's.
+#: Files of a project that uses CPU tensors.
 FILES: Mapping[str, str] = {
     **COMMON,
     "README.md": "readme.md.txt",
@@ -42,7 +42,7 @@ FILES: Mapping[str, str] = {
     "tests/test_${name}.py": "test.py.txt",
 }
 
-#: The files of a backend with a device of its own, called ``${device}``. Seven of them are also files of `examples/npu`, five of
+#: Files of a project that defines its own device, ``${device}``. Seven of them also exist in `examples/npu` and five in
 #: `examples/xla`, under other names.
 DEVICE_FILES: Mapping[str, str] = {
     **COMMON,
@@ -62,10 +62,10 @@ DEVICE_FILES: Mapping[str, str] = {
     "tests/test_${name}.py": "device_test.py.txt",
 }
 
-#: Longer ones would break the lines of the templates.
+#: Maximum length of a name. Longer names would make template lines too long.
 _LONGEST = 24
 
-#: By it torch itself imports a device's package and installs what its set lacks, when it is imported.
+#: With this entry point, `import torch` loads the device package, which registers the decompositions.
 _ENTRY_POINT = """
 [project.entry-points."torch.backends"]
 ${name} = "${name}:install"
@@ -73,14 +73,19 @@ ${name} = "${name}:install"
 
 
 class ScaffoldError(ArgumentError):
-    """A project that cannot be written: its name will not do, or something is in its place."""
+    """Invalid name, or the folder is not empty."""
 
 
 def write_project(name: str, folder: Path, device: str | None = None) -> list[Path]:
-    """Write the project of a backend, with a device of its own if one is named, into a new or empty folder; the files, in order.
+    """Write the project of a backend into a new or empty folder, and return the paths written.
+
+    Args:
+        name: the name of the backend and of its package.
+        folder: where to write the project.
+        device: the name of the backend's own device; None if the backend uses CPU tensors.
 
     Raises:
-        ScaffoldError: for a name that no package or no device can have, or a folder that holds something or cannot be written.
+        ScaffoldError: if a name is invalid for a package or a device, the folder is not empty, or a file cannot be written.
     """
     _check_name(name)
     values = {"name": name, "requirement": requirement(), "requirement_to_test": requirement("[conformance]")}
@@ -113,9 +118,9 @@ def _check_name(name: str) -> None:
         raise ScaffoldError(f"the name {name!r} is longer than {_LONGEST} letters. Choose a shorter one")
     if name in ("tests", "build", "dist") or name in sys.stdlib_module_names:
         raise ScaffoldError(f"the name {name!r} is taken by the standard library or by project tools. Choose another")
-    found = importlib.util.find_spec(name)
-    if found is not None and found.origin is not None:
-        raise ScaffoldError(f"a module {name!r} is installed already: {found.origin}. Choose another name")
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.origin is not None:
+        raise ScaffoldError(f"a module {name!r} is installed already: {spec.origin}. Choose another name")
 
 
 def _check_device(device: str) -> None:
@@ -125,7 +130,7 @@ def _check_device(device: str) -> None:
         raise ScaffoldError(f"the name {device!r} is longer than {_LONGEST} letters. Choose a shorter one")
     if device == "privateuseone" or _is_device(device):
         raise ScaffoldError(f"torch has a device {device!r} already. Choose another name")
-    # torch makes `torch.NAME`, `Tensor.NAME()`, `Tensor.is_NAME` and `Module.NAME()` for a device, over nothing that is there.
+    # For a device, torch defines `torch.NAME`, `Tensor.NAME()`, `Tensor.is_NAME` and `Module.NAME()`; none of these may exist yet.
     for owner, taken in ((torch, device), (Tensor, device), (Tensor, f"is_{device}"), (torch.nn.Module, device)):
         if hasattr(owner, taken):
             raise ScaffoldError(f"{device!r} cannot name a device: {owner.__name__}.{taken} exists already. Choose another name")
@@ -134,7 +139,7 @@ def _check_device(device: str) -> None:
 def _is_device(name: str) -> bool:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of names that torch has given up
+            warnings.simplefilter("ignore")  # deprecated device names warn
             torch.device(name)
     except RuntimeError:
         return False
@@ -142,8 +147,10 @@ def _is_device(name: str) -> bool:
 
 
 def requirement(extra: str = "") -> str:
-    """How a project asks pip for this library, with an extra: as it was installed here, where that is from version control, else
-    by name."""
+    """Return the pip requirement for this library, with an extra if given.
+
+    It names the installed commit if the library was installed from version control, else only the package.
+    """
     try:
         recorded = importlib.metadata.distribution("eagerdecomp").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

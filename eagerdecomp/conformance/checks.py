@@ -19,7 +19,7 @@ from eagerdecomp.conformance.memory import Given, given, home
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec
 from eagerdecomp.eager.compare import alias_text, error_text, input_names, written_inputs
 from eagerdecomp.eager.observe import Observed, observe, significant_strides
-from eagerdecomp.eager.owed_strides import owes_strides
+from eagerdecomp.eager.stride_requirements import must_match_eager_strides
 from eagerdecomp.eager.tolerance import same_number
 from eagerdecomp.ops.call_text import tensor_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
@@ -142,7 +142,7 @@ def _metadata(
         return fault("aliasing", f"{what} has another negative bit", want.is_neg(), have.is_neg())
     if want.layout is not torch.strided or not want.numel():
         return None
-    strict = shared or owes_strides(op, call.args, call.kwargs)
+    strict = shared or must_match_eager_strides(op, call.args, call.kwargs)
     if strict and significant_strides(want) != significant_strides(have):
         return fault("strides", f"{what} has other strides, for shape {list(want.shape)}", list(want.stride()), list(have.stride()))
     if not strict and torch._debug_has_internal_overlap(have) == 1:

@@ -1,8 +1,7 @@
 """Results of a conformance run, stored as JSON: a verdict for each kernel, and a report of all.
 
-A kernel is never called right that was not run: what no case reached is ``not exercised``, with the reason in `Verdict.note`.
-`Report.from_json` reads what `Report.to_json` wrote, also where it was written with another torch: ops that this one lacks are
-named in `Report.left_out`.
+A kernel that was not run is ``not exercised``, never ``right``; `Verdict.note` holds the reason. `Report.from_json` reads what
+`Report.to_json` wrote, even with another version of torch: `Report.left_out` names the ops that this version lacks.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from eagerdecomp.ops.opset import resolve_ops
 __all__ = ["STATES", "Consequence", "Failure", "Opening", "Report", "State", "Verdict"]
 
 State = Literal["right", "wrong", "absent", "not exercised"]
-#: The states, what matters most first.
+#: The states, the most important first.
 STATES: tuple[State, ...] = ("wrong", "right", "not exercised", "absent")
 
 _COMMAND = "eagerdecomp conformance MODULE:BACKEND --json FILE"
 _WRITE_ONE = f"Write one with: {_COMMAND}"
 
-#: Raised when a field changes its meaning; reports of other versions are refused.
+#: Incremented when a field changes its meaning; reports of other formats are refused.
 FORMAT = 1
 
 
@@ -41,11 +40,11 @@ class Failure:
         property: which property it broke: ``values``, ``dtype``, ``shape``, ``strides``, ``aliasing``, ``memory``, ``errors``,
             ``state``, ``threads``, ``random``, ``crash``, ``hang``, ``program``, ...
         message: what is wrong, in a sentence or two.
-        example: the smallest call found that shows it, as text: ``aten.add.Tensor(f32[2, 3], f32[3], alpha=2)`` and its values.
-        expected: eager's, in words.
-        got: the kernel's, in words.
-        reproducer: a script that runs on its own and ends with exit code 1 while the kernel is wrong; empty where there is none.
-        seed: with which the example was drawn.
+        example: the smallest failing call found, as text: ``aten.add.Tensor(f32[2, 3], f32[3], alpha=2)`` and its values.
+        expected: eager's result, as text.
+        got: the kernel's result, as text.
+        reproducer: a standalone script that exits with code 1 while the kernel is wrong; empty if there is none.
+        seed: the seed with which the example was drawn.
     """
 
     op: OpOverload
@@ -60,12 +59,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Consequence:
-    """A decomposed op that goes wrong by a kernel's fault.
+    """A decomposed op whose result is wrong because of a wrong kernel.
 
     Attributes:
         op: the decomposed op.
-        call: the smallest call found that goes wrong, as text.
-        blamed: the first kernel in its program whose output is wrong.
+        call: the smallest failing call found, as text.
+        blamed: the first kernel in the program of the call whose output is wrong.
         message: what is wrong with the op's own result.
     """
 
@@ -80,17 +79,18 @@ class Verdict:
     """The verdict on one kernel.
 
     Attributes:
-        op: its overload.
+        op: the overload.
         state: ``right`` (exercised, nothing found), ``wrong``, ``absent`` (the backend has no such kernel), ``not exercised``.
         cases: how many calls were compared.
-        checked: which properties were asked, each with the number of cases.
-        failures: one for each property that it broke.
-        seconds: what it took.
-        note: why it was not exercised, or what was left out.
+        checked: the properties that were tested, each with its number of cases.
+        failures: one for each property that the kernel broke.
+        seconds: wall time of the test.
+        note: why the kernel was not exercised, or which cases were skipped.
         varied: which arguments of the schema were given more than one value.
 
     Raises:
-        ValueError: for a state that the rest belies: ``right`` without a case, ``wrong`` without a failure, a failure of another.
+        ValueError: for a state that contradicts the other fields: ``right`` without a case, ``wrong`` without a failure, or a
+            failure in another state.
     """
 
     op: OpOverload
@@ -108,13 +108,13 @@ class Verdict:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The properties that it broke."""
+        """The properties that the kernel broke."""
         return tuple(dict.fromkeys(failure.property for failure in self.failures))
 
 
 @dataclass(frozen=True)
 class Opening:
-    """A missing kernel and how many of ATen's ops it opens: alone, and after those ranked before it."""
+    """A missing kernel, and how many ATen ops it opens: alone, and together with the kernels ranked before it."""
 
     op: OpOverload
     alone: int
@@ -128,18 +128,18 @@ class Report:
     Attributes:
         backend: the backend's name.
         profile: ``quick``, ``standard`` or ``thorough``.
-        seed: of all that was drawn.
-        results: a verdict for each kernel of the backend, and for each op of Core ATen and infra that it lacks.
-        consequences: decomposed ops that go wrong, under the kernel that is to blame.
-        openings: the missing kernels that open most, the best next first.
-        seconds: of wall time.
-        interrupted: whether it was cut short; what had not been reached by then is ``not exercised``.
-        stale: absences that were declared and are none.
-        undeclared: absences that no manifest declares; empty where no manifest was given.
+        seed: the seed of all random choices.
+        results: a verdict for each kernel of the backend, and for each op of Core ATen and infra that the backend lacks.
+        consequences: decomposed ops whose results are wrong, each with the kernel to blame.
+        openings: the missing kernels that open the most ops, the best first.
+        seconds: wall time of the run.
+        interrupted: whether the run was cut short; kernels not reached by then are ``not exercised``.
+        stale: ops listed as missing that do have a kernel.
+        undeclared: ops without a kernel that the manifest does not list as missing; empty without a manifest.
         calls: how many calls of decomposed ops were compared.
-        torch: its version.
-        limited: whether only some ops were asked for; then results lack the others.
-        left_out: ops of a report of another torch, or of a library that is not loaded, which are unknown here; never written.
+        torch: the version of torch.
+        limited: whether the run tested only some ops; then `results` lacks the others.
+        left_out: ops of a loaded report that are unknown here (another torch, or a library that is not loaded); not saved.
     """
 
     backend: str
@@ -159,7 +159,7 @@ class Report:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """Every property broken, by kernel."""
+        """All failures, in the order of the kernels."""
         return tuple(failure for verdict in self.results for failure in verdict.failures)
 
     @property
@@ -170,23 +170,23 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing wrong was found, nothing was cut short and the manifest holds."""
+        """Whether no failure was found, the run was not cut short, and the manifest is true."""
         return not (self.failures or self.interrupted or self.stale or self.undeclared)
 
     def with_state(self, *states: State) -> tuple[Verdict, ...]:
-        """The verdicts of these states."""
+        """Return the verdicts that have one of these states."""
         return tuple(verdict for verdict in self.results if verdict.state in states)
 
     def verdict(self, op: OpOverload | str) -> Verdict:
-        """The verdict on one op.
+        """Return the verdict on one op.
 
         Raises:
-            OpLookupError: where the run has none.
+            OpLookupError: if the run did not test this op.
         """
         name = str(op)
-        for one in self.results:
-            if str(one.op) == name:
-                return one
+        for verdict in self.results:
+            if str(verdict.op) == name:
+                return verdict
         raise OpLookupError(f"the report has no verdict on {name}: it was not among the ops of that run")
 
     def __str__(self) -> str:
@@ -194,17 +194,17 @@ class Report:
         return f"conformance of {self.backend} ({self.profile}, seed {self.seed}): {counts or 'no kernels'}"
 
     def to_json(self) -> str:
-        """The report as JSON, ops by name; `from_json` reads it."""
+        """Return the report as JSON, with names for ops; `from_json` reads it."""
         data = asdict(self)
         del data["left_out"]
         return json.dumps({"format": FORMAT, **data}, indent=1, default=str) + "\n"
 
     @staticmethod
     def from_json(text: str) -> Report:
-        """The report that `to_json` wrote.
+        """Return the report that `to_json` wrote.
 
         Raises:
-            ConformanceError: where the text is none, or of another format.
+            ConformanceError: if the text is not a report, or has another format.
         """
         try:
             data = json.loads(text)
@@ -228,19 +228,19 @@ def _report(data: Mapping[str, Any]) -> Report:
     results = tuple(
         Verdict(
             **{
-                **one,
-                "state": _state(one["state"]),
-                "failures": tuple(Failure(**failure) for failure in _known(one["failures"], unknown)),
-                "varied": tuple(one["varied"]),
+                **row,
+                "state": _state(row["state"]),
+                "failures": tuple(Failure(**failure) for failure in _known(row["failures"], unknown)),
+                "varied": tuple(row["varied"]),
             }
         )
-        for one in _known(data["results"], unknown)
+        for row in _known(data["results"], unknown)
     )
     values: dict[str, Any] = {
         **data,
         "results": results,
-        "consequences": tuple(Consequence(**one) for one in _known(data["consequences"], unknown)),
-        "openings": tuple(Opening(**one) for one in _known(data["openings"], unknown)),
+        "consequences": tuple(Consequence(**row) for row in _known(data["consequences"], unknown)),
+        "openings": tuple(Opening(**row) for row in _known(data["openings"], unknown)),
         "stale": tuple(data["stale"]),
         "undeclared": tuple(data["undeclared"]),
     }
@@ -249,7 +249,7 @@ def _report(data: Mapping[str, Any]) -> Report:
 
 
 def _known(rows: list[dict[str, Any]], unknown: dict[str, None]) -> Iterator[dict[str, Any]]:
-    """The rows whose ops this torch knows, with the ops for their names; the names of others go into `unknown`."""
+    """Yield the rows whose ops this torch has, with overloads in place of names; add the names of other ops to `unknown`."""
     for row in rows:
         try:
             ops: dict[str, Any] = {name: resolve_ops([row[name]])[0] for name in ("op", "blamed") if name in row}

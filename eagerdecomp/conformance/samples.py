@@ -1,7 +1,7 @@
-"""Samples: tensors with values, sizes and layouts that kernels go wrong on, drawn choice by choice.
+"""Samples: random tensors with values, sizes and strides for which kernels are often wrong.
 
-The storage is larger than the tensor: cells before, between and behind its elements are guards, which hold values
-that show in a result when they are read, and which no kernel may write.
+The storage is larger than the tensor. Cells before, between and after the elements hold guard values: they change a result if a
+kernel reads them, and no kernel may write them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 COMPLEX = (torch.complex64, torch.complex128)
 INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.int16, torch.int8)
-#: What arithmetic takes, simplest first.
+#: Dtypes for arithmetic, the simplest first.
 NUMBERS = (
     torch.float32,
     torch.int64,
@@ -52,22 +52,22 @@ NUMBERS = (
     torch.int16,
     torch.int8,
 )
-#: What bitwise operations take.
+#: Dtypes for bitwise ops.
 BITS = (*INTEGERS, torch.bool)
 ALL = (*NUMBERS, torch.bool, *COMPLEX)
 
-#: Sizes of a dimension at which tiles, vectors and tails of kernels begin and end.
+#: Sizes of a dimension at or next to boundaries of tiles and SIMD vectors.
 SIZES = (2, 3, 1, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 257, 1023, 1024, 1025, 1031, 2049, 4099)
 _SMALL = (2, 3, 1, 4, 5)
 
-#: Sizes a little beyond so many vectors, of each width that machines have: what is left over is computed by other code.
+#: SIMD width times n, plus 1, for common widths: scalar code computes the remainder.
 TAILS = (17, 33, 65, 129, 257)
 
-#: Possible strides of a tensor. Those that do not fit a shape stand for the first that does.
+#: Names of strides. If a name does not apply to a shape, the tensor is as for a simpler name.
 LAYOUTS = ("contiguous", "guarded", "transposed", "strided", "channels_last", "permuted", "expanded", "gapped", "column")
 
-#: Layouts that keep every value of a tensor: whose elements do not overlap, so that they can be written.
-FAITHFUL = tuple(one for one in LAYOUTS if one != "expanded")
+#: Layouts in which elements do not overlap, so that a kernel can write them.
+FAITHFUL = tuple(layout for layout in LAYOUTS if layout != "expanded")
 
 # -- shapes ------------------------------------------------------------------------------------------------------------------
 
@@ -82,13 +82,16 @@ def shape(
     empty: bool = True,
     sizes: Sequence[int] = SIZES,
 ) -> list[int]:
-    """Sizes of a tensor.
+    """Draw the sizes of a tensor.
 
     Args:
-        least, most: the number of dimensions.
-        elements: how many elements it holds at most.
+        draw: makes the random choices.
+        name: a prefix for the names of the choices.
+        least: minimum number of dimensions.
+        most: maximum number of dimensions.
+        elements: maximum number of elements.
         empty: whether a dimension may have size 0.
-        sizes: that one long dimension may have.
+        sizes: possible sizes of the long dimension, if there is one.
     """
     ranks = sorted(range(least, most + 1), key=lambda rank: (abs(rank - 2), rank))
     rank = draw.pick(f"{name}.rank", ranks)
@@ -98,22 +101,22 @@ def shape(
     kind = draw.pick(f"{name}.kind", kinds)
     if kind == "ones":
         return [draw.pick(f"{name}.one", (1, 3)) for _ in range(rank)]
-    found = [draw.pick(f"{name}.size", _SMALL) for _ in range(rank)]
+    drawn = [draw.pick(f"{name}.size", _SMALL) for _ in range(rank)]
     if kind == "empty":
-        found[draw.any(rank)] = 0
+        drawn[draw.any(rank)] = 0
     elif kind == "long":
-        place = draw.any(rank)
-        size = draw.pick(f"{name}.long", sizes)
-        others = math.prod(found) // found[place]
-        if size * others > elements:
-            found = [1 if dim and size * dim > elements // 4 else found[dim] for dim in range(rank)]
-        found[place] = size
-        while math.prod(found) > elements and any(one > 1 for dim, one in enumerate(found) if dim != place):
-            largest = max((dim for dim in range(rank) if dim != place), key=lambda dim: found[dim])
-            found[largest] -= 1
-    while math.prod(found) > max(elements, 5**5):
-        found[found.index(max(found))] -= 1
-    return found
+        long_dim = draw.any(rank)
+        long_size = draw.pick(f"{name}.long", sizes)
+        others = math.prod(drawn) // drawn[long_dim]
+        if long_size * others > elements:
+            drawn = [1 if dim and long_size * dim > elements // 4 else drawn[dim] for dim in range(rank)]
+        drawn[long_dim] = long_size
+        while math.prod(drawn) > elements and any(size > 1 for dim, size in enumerate(drawn) if dim != long_dim):
+            largest = max((dim for dim in range(rank) if dim != long_dim), key=lambda dim: drawn[dim])
+            drawn[largest] -= 1
+    while math.prod(drawn) > max(elements, 5**5):
+        drawn[drawn.index(max(drawn))] -= 1
+    return drawn
 
 
 # -- values ------------------------------------------------------------------------------------------------------------------
@@ -168,7 +171,7 @@ def _rare(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
 
 
 def _units(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
-    chance = min(1 / 12, 4.0 / max(count, 1))  # so that no product of some of them leaves float16
+    chance = min(1 / 12, 4.0 / max(count, 1))  # so that products of elements stay in the range of float16
     fate = torch.rand(count, generator=draws)
     powers = (fate < chance).float() - (fate > 1 - chance).float()
     signs = torch.randint(2, (count,), generator=draws) * 2 - 1
@@ -206,11 +209,11 @@ def _whole(low: int, high: int, divisor: float = 1.0) -> Callable[[int, torch.dt
     return lambda count, dtype, draws: (torch.randint(low, high + 1, (count,), generator=draws) / divisor).to(dtype)
 
 
-#: Values of float tensors by name; each is a function of count, dtype and generator.
+#: Name -> function that generates values of a float dtype, from count, dtype and generator.
 FILLS: Mapping[str, Callable[[int, torch.dtype, torch.Generator], Tensor]] = {
     "ones": lambda count, dtype, draws: torch.ones(count, dtype=dtype),
     "zeros": lambda count, dtype, draws: torch.zeros(count, dtype=dtype),
-    "lattice": _whole(-4, 4),  # sums and products of these are exact
+    "lattice": _whole(-4, 4),  # sums and products are exact
     "positive_lattice": _whole(1, 5),
     "normal": _randn(1.0),
     "uniform": _uniform(0.0, 1.0),
@@ -219,16 +222,16 @@ FILLS: Mapping[str, Callable[[int, torch.dtype, torch.Generator], Tensor]] = {
     "tens": _randn(12.0),
     "hundreds": _randn(150.0),
     "thousands": _randn(5000.0),
-    "offset": _randn(1.0, 1000.0),  # a mean far from zero, which sums of squares lose
+    "offset": _randn(1.0, 1000.0),  # a mean far from zero: cancellation in sums of squares
     "about_one": _randn(0.02, 1.0),
-    "units": _units,  # products of these are exact
-    "rare": _rare,  # zeros, and few others
-    "last": _last,  # zeros, and a few others behind all of them
-    "signed_zeros": _zeros,  # zeros of both signs, and what is above or below them
-    "limits": _limits,  # zeros, infinities, NaN and signs: sums and products of these are exact
+    "units": _units,  # products are exact
+    "rare": _rare,  # zeros, and a few other values
+    "last": _last,  # zeros, then a few other values at the end
+    "signed_zeros": _zeros,  # zeros of both signs, and 1 or -1
+    "limits": _limits,  # 1, -1, zeros, infinities, NaN: sums and products are exact
     "small": _small,
     "wide": _wide,
-    "halves": _whole(-9, 9, 2.0),  # ties of rounding
+    "halves": _whole(-9, 9, 2.0),  # rounding ties
     "quarters": _whole(-20, 20, 4.0),
     "ties": _whole(0, 3),
     "special": _special,
@@ -238,10 +241,14 @@ FILLS: Mapping[str, Callable[[int, torch.dtype, torch.Generator], Tensor]] = {
 
 
 def filled(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
-    """So many values of a kind, in memory of their own.
+    """Return a new 1-d tensor of random values.
 
     Args:
-        kind: a name of `FILLS`, which for integers stands for the nearest; for those also ``"digits"`` and ``"extremes"``.
+        kind: a name of `FILLS`; for integer dtypes the closest integer fill is used. Integer dtypes also have ``"digits"`` and
+            ``"extremes"``.
+        count: the number of values.
+        dtype: the dtype of the values.
+        draws: the generator.
     """
     if dtype is torch.bool:
         if kind == "rare":
@@ -296,7 +303,7 @@ def _integers(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator)
     if kind in ("extremes", "special", "nonfinite", "infinite"):
         known = [0, 1, -1, 2, -2, 3, 7, -7, info.max, info.min, info.max - 1, info.min + 1, info.max // 2, 100, 2**24 + 1]
         known += [2**53 + 1]
-        table = torch.tensor([(one - info.min) % (info.max - info.min + 1) + info.min for one in known], dtype=dtype)
+        table = torch.tensor([(value - info.min) % (info.max - info.min + 1) + info.min for value in known], dtype=dtype)
         return table[torch.randint(len(known), (count,), generator=draws)]
     if info.min == 0 and low < 0:
         low, high = 0, high - low
@@ -304,14 +311,14 @@ def _integers(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator)
 
 
 def every_half(dtype: torch.dtype) -> Tensor:
-    """All 65,536 values of float16 or bfloat16, NaNs of every kind among them."""
+    """Return all 65,536 values of float16 or bfloat16, including every NaN."""
     return torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
 
 
 def sweep(dtype: torch.dtype, draws: torch.Generator) -> Tensor:
-    """Values all over a dtype in one dimension: all of them where they are few, else where functions turn, and many others.
+    """Return 1-d test values: every value of a small dtype; else values near function boundaries, plus random ones.
 
-    Complex ones are moderate, on a grid: functions of other right kernels differ in what they make of infinities.
+    Complex values form a grid of moderate values, because correct kernels may differ in results for infinities.
     """
     if dtype in HALVES:
         return every_half(dtype)
@@ -323,12 +330,12 @@ def sweep(dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     if dtype.is_floating_point:
         near = [_uniform(-far, far)(600, torch.float64, draws) for far in (1.0, 10.0, 100.0)]
         size = [torch.exp2((torch.rand(900, generator=draws, dtype=torch.float64) * 2 - 1) * span) for span in (16.0, 120.0)]
-        return torch.cat([_turns(dtype), *(one.to(dtype) for one in (*near, size[0], -size[0], size[1], -size[1]))])
+        return torch.cat([_boundaries(dtype), *(values.to(dtype) for values in (*near, size[0], -size[0], size[1], -size[1]))])
     info = torch.iinfo(dtype)
     if info.bits <= 16:
         return torch.arange(info.min, info.max + 1, dtype=torch.int32).to(dtype)
     powers = [2**bit + step for bit in range(info.bits - 1) for step in (-1, 0, 1)]
-    known = torch.tensor([sign * one for one in powers for sign in (1, -1)] + [info.max, info.min], dtype=dtype)
+    known = torch.tensor([sign * power for power in powers for sign in (1, -1)] + [info.max, info.min], dtype=dtype)
     return torch.cat([known, torch.randint(info.min, info.max, (1000,), generator=draws, dtype=dtype)])
 
 
@@ -336,8 +343,8 @@ _MODERATE = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0, 0.25, -0.125, 1e-3, -1e-5, ma
 
 
 @functools.cache
-def _turns(dtype: torch.dtype) -> Tensor:
-    """Where functions turn, overflow, change their formula, with the numbers next to each, of both signs."""
+def _boundaries(dtype: torch.dtype) -> Tensor:
+    """Return points where functions overflow, change sign or slope, or switch formulas, with neighbours, in both signs."""
     info = torch.finfo(dtype)
     ends = [
         math.log(info.max),
@@ -354,16 +361,18 @@ def _turns(dtype: torch.dtype) -> Tensor:
     known += [1e5, 1e10]
     known += [2.0**power for power in range(8, 66)] + [2.0**power + 0.5 for power in (10, 20, 21, 22, 23, 30, 50, 51, 52)]
     known += [2.0**power for power in range(-140, -1, 3)]
-    one = torch.tensor(known, dtype=torch.float64).to(dtype)
-    all_of_it = torch.cat([one, torch.nextafter(one, torch.zeros_like(one)), torch.nextafter(one, torch.full_like(one, math.inf))])
-    return torch.cat([all_of_it, -all_of_it])
+    points = torch.tensor(known, dtype=torch.float64).to(dtype)
+    below = torch.nextafter(points, torch.zeros_like(points))
+    above = torch.nextafter(points, torch.full_like(points, math.inf))
+    positive = torch.cat([points, below, above])
+    return torch.cat([positive, -positive])
 
 
 # -- layouts -----------------------------------------------------------------------------------------------------------------
 
 
 def _order(layout: str, rank: int) -> list[int]:
-    """Dimensions from the outermost in memory to the innermost."""
+    """Return the dimensions in memory order, the outermost first."""
     order = list(range(rank))
     if layout in ("transposed", "column") and rank >= 2:
         order = order[::-1] if layout == "column" else [*order[:-2], order[-1], order[-2]]
@@ -375,7 +384,7 @@ def _order(layout: str, rank: int) -> list[int]:
 
 
 def in_layout(values: Tensor, sizes: Sequence[int], layout: str) -> Tensor:
-    """Values as a tensor of these sizes with the strides that `layout` says, guards around it."""
+    """Return values as a tensor of these sizes, with the strides that `layout` names, and guard values around it."""
     values = values.reshape(list(sizes))
     rank = len(sizes)
     if layout == "contiguous" or not values.numel():
@@ -387,15 +396,15 @@ def in_layout(values: Tensor, sizes: Sequence[int], layout: str) -> Tensor:
         dim = wide[len(wide) // 2]
         return values.narrow(dim, 0, 1).contiguous().expand(list(sizes))
     strides, step = [0] * rank, 1
-    for place in reversed(_order(layout, rank)):
-        strides[place] = step * (2 if layout == "strided" and place == rank - 1 else 1)
-        step = strides[place] * sizes[place] + (3 if layout == "gapped" and place == rank - 1 else 0)
+    for dim in reversed(_order(layout, rank)):
+        strides[dim] = step * (2 if layout == "strided" and dim == rank - 1 else 1)
+        step = strides[dim] * sizes[dim] + (3 if layout == "gapped" and dim == rank - 1 else 0)
     span = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
     before, after = (0, 0) if layout in ("transposed", "channels_last") else (3, 5)
     memory = _guards(before + span + after, values.dtype)
-    made = memory.as_strided(list(sizes), strides, before)
-    made.copy_(values)
-    return made
+    result = memory.as_strided(list(sizes), strides, before)
+    result.copy_(values)
+    return result
 
 
 def _guards(count: int, dtype: torch.dtype) -> Tensor:
@@ -414,7 +423,7 @@ def tensor(
     fills: Sequence[str] = ("normal", "lattice", "special", "wide"),
     layouts: Sequence[str] = LAYOUTS,
 ) -> Tensor:
-    """A tensor of a dtype and sizes, its values of one of the kinds of `FILLS`, with one of `LAYOUTS`."""
+    """Draw a tensor of a dtype and sizes; `fills` and `layouts` are the possible fills and strides."""
     kind = draw.pick(f"{name}.values", fills)
     layout = draw.pick(f"{name}.layout", layouts)
     draws = draw.generator()

@@ -21,7 +21,7 @@ from eagerdecomp.conformance.reports.words import printable
 from eagerdecomp.conformance.results import Consequence, Failure, Report, State, Verdict
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec
 from eagerdecomp.conformance.specs import SPECS
-from eagerdecomp.conformance.trial import Effort, Found, Trial, exercised, found_again, hash_of, is_random, properties_of, shown
+from eagerdecomp.conformance.trial import Effort, Found, Trial, found_again, hash_of, is_random, properties_of, shown, try_kernel
 from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_processes, survives
 from eagerdecomp.errors import ArgumentError, OpSetError
 from eagerdecomp.ops.backend import Backend, as_backend
@@ -261,7 +261,7 @@ class _Run:
             return {"note": "nothing is known to try it with"}
         kernel = kernel_of(self._backend, op)
         effort = self._profile.own if self._own(op) else self._profile.native
-        trial = exercised(
+        trial = try_kernel(
             kernel,
             spec,
             effort,

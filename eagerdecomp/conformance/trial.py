@@ -1,4 +1,4 @@
-"""Try one kernel with the calls that its spec draws, and find the smallest call that shows each property it breaks."""
+"""Test one kernel with random calls from its spec, and find the smallest failing call for each property that it breaks."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from eagerdecomp.eager.observe import Caught
 from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
-__all__ = ["Effort", "Found", "Trial", "exercised", "found_again", "hash_of", "is_random", "properties_of", "shown"]
+__all__ = ["Effort", "Found", "Trial", "try_kernel", "found_again", "hash_of", "is_random", "properties_of", "shown"]
 
-#: What is asked of every kernel.
+#: Properties that every kernel must have.
 EVERY_KERNEL = (LIKE_EAGER, REFUSES, PARAMETERS, REPEATS, THREADS)
 
 _SHRINKS = 150
 
-# How many times the seconds of an effort a kernel may take by the clock, since it may wait, or others use the machine.
+# Maximum wall time, as a multiple of `Effort.seconds`: a kernel may wait, and other processes may use the machine.
 _PATIENCE = 5.0
 
-# Values of an argument that are noted.
+# Number of distinct values of an argument to record.
 _ENOUGH = 2
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a kernel is tried.
+    """How much to test a kernel.
 
     Attributes:
-        cases: how many calls are compared with eager; other properties get their share of that.
-        seconds: of the process's own time, after which no more are drawn, once `least` are.
-        least: cases of each property that are drawn whatever it takes, and when a fault is known.
-        faults: after how many faults of different kinds a kernel has been tried enough.
+        cases: number of calls to compare with eager; each other property gets `Property.share` times as many.
+        seconds: CPU seconds after which testing stops.
+        least: minimum cases per property, even past the time limit, and even after a fault.
+        faults: number of different kinds of faults after which testing stops.
     """
 
     cases: int
@@ -54,7 +54,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Found:
-    """A fault, and the choices that draw it."""
+    """A fault, and the choices that reproduce its case."""
 
     property: Property
     fault: Fault
@@ -63,7 +63,7 @@ class Found:
 
 @dataclass
 class Trial:
-    """The trials of a kernel so far."""
+    """Results of the test of a kernel so far."""
 
     cases: int = 0
     skipped: int = 0
@@ -75,7 +75,7 @@ class Trial:
     default_dtype: torch.dtype = field(default_factory=torch.get_default_dtype)
 
     def note(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Note what each argument was given, as long as that says whether it was varied."""
+        """Record the value of each argument, until two different values are known."""
         for argument, value in zip(facts_of(kernel.op).arguments, arguments_of(kernel.op, args, kwargs), strict=False):
             seen = self.given.setdefault(argument.name, set())
             if len(seen) < _ENOUGH:
@@ -83,30 +83,35 @@ class Trial:
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """Arguments that were given more than one value, or kind of tensor."""
+        """Arguments that had more than one value, or more than one kind of tensor."""
         return tuple(name for name, seen in self.given.items() if len(seen) > 1)
 
 
 def properties_of(spec: Spec) -> tuple[Property, ...]:
-    """All that is asked of a kernel with this spec."""
+    """Return all properties that a kernel with this spec must have."""
     return (*EVERY_KERNEL, *spec.properties)
 
 
-def exercised(
+def try_kernel(
     kernel: Kernel,
     spec: Spec,
     effort: Effort,
     seed: int,
-    beat: Callable[[Property, Sequence[int]], None] = lambda prop, choices: None,
-    tick: Callable[[], None] = lambda: None,
+    on_case: Callable[[Property, Sequence[int]], None] = lambda prop, choices: None,
+    on_kernel_call: Callable[[], None] = lambda: None,
 ) -> Trial:
-    """Try a kernel.
+    """Test a kernel.
 
     Args:
-        beat: called with each case before a kernel is called, eager's or this one, so that a case that ends the process is known.
-        tick: called with each call of the kernel, which may be many in a case.
+        kernel: the kernel.
+        spec: the random calls and the tolerances of the op.
+        effort: how much to test.
+        seed: the seed of the random choices.
+        on_case: called with each case before it first calls eager's kernel or this one, so that a case that kills the process is
+            known.
+        on_kernel_call: called at each call of the kernel; a case may make many.
     """
-    kernel = _ticking(kernel, tick)
+    kernel = _with_callback(kernel, on_kernel_call)
     trial, started, begun = Trial(), time.monotonic(), time.process_time()
     properties = properties_of(spec)
     coverages = {prop.name: Coverage(hash_of(seed, str(kernel.op), prop.name)) for prop in properties}
@@ -115,23 +120,23 @@ def exercised(
     kinds: set[str] = set()
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         while len(kinds) < effort.faults:
-            open_ones = [prop for prop in properties if done[prop.name] < wanted[prop.name]]
-            if "values" in kinds:  # in several calls the same would show again
-                open_ones = [prop for prop in open_ones if prop not in (REPEATS, THREADS)]
+            pending = [prop for prop in properties if done[prop.name] < wanted[prop.name]]
+            if "values" in kinds:  # repeated calls would show the same fault
+                pending = [prop for prop in pending if prop not in (REPEATS, THREADS)]
             waited = time.monotonic() - started > _PATIENCE * effort.seconds
             late = bool(kinds) or waited or time.process_time() - begun > effort.seconds
             if late:
-                open_ones = [prop for prop in open_ones if done[prop.name] < min(effort.least, wanted[prop.name])]
-            if not open_ones:
+                pending = [prop for prop in pending if done[prop.name] < min(effort.least, wanted[prop.name])]
+            if not pending:
                 break
-            # The first calls of all are plain ones, made several times: what is wrong with a kernel's second call shows there.
+            # Start with the simplest call, repeated several times, to find faults in a kernel's second call.
             first = not sum(done.values())
-            prop = REPEATS if first else min(open_ones, key=lambda one: done[one.name] / wanted[one.name])
+            prop = REPEATS if first else min(pending, key=lambda prop: done[prop.name] / wanted[prop.name])
             done[prop.name] += 1
             draw = Draw((0,), None) if first else Draw(coverage=coverages[prop.name])
-            fault = _tried(kernel, spec, prop, draw, trial, beat)
+            fault = _run_case(kernel, spec, prop, draw, trial, on_case)
             if fault is not None and fault.kind not in kinds:
-                found = _smallest(kernel, spec, prop, fault, draw.choices, beat)
+                found = _smallest(kernel, spec, prop, fault, draw.choices, on_case)
                 if found.fault.kind not in kinds:
                     trial.found.append(found)
                 kinds.update((fault.kind, found.fault.kind))
@@ -139,11 +144,11 @@ def exercised(
     return trial
 
 
-def _tried(
-    kernel: Kernel, spec: Spec, prop: Property, draw: Draw, trial: Trial, beat: Callable[[Property, Sequence[int]], None]
+def _run_case(
+    kernel: Kernel, spec: Spec, prop: Property, draw: Draw, trial: Trial, on_case: Callable[[Property, Sequence[int]], None]
 ) -> Fault | None:
-    reported = _Reporting(lambda: beat(prop, draw.choices), draw, trial)
-    torch.set_grad_enabled(False)  # whatever an earlier call did to it
+    reported = _Reporting(lambda: on_case(prop, draw.choices), draw, trial)
+    torch.set_grad_enabled(False)  # an earlier call may have changed it
     torch.manual_seed(hash_of(trial.cases, trial.skipped, prop.name) % INPUT_SEEDS)
     torch.set_default_dtype(trial.default_dtype)
     try:
@@ -157,16 +162,16 @@ def _tried(
     return fault
 
 
-def _ticking(kernel: Kernel, tick: Callable[[], None]) -> Kernel:
+def _with_callback(kernel: Kernel, on_kernel_call: Callable[[], None]) -> Kernel:
     def run(*args: Any, **kwargs: Any) -> Any:
-        tick()
+        on_kernel_call()
         return kernel.run(*args, **kwargs)
 
     return replace(kernel, run=run)
 
 
 class _Reporting:
-    """Reports a case when a kernel is first called, eager's or this one: all that is drawn is drawn by then. Notes with what."""
+    """Reports a case before its first call of eager's kernel or this one, when all choices are made; records the arguments."""
 
     def __init__(self, progress: Callable[[], None], draw: Draw, trial: Trial) -> None:
         self._report: Callable[[], None] | None = progress
@@ -175,7 +180,7 @@ class _Reporting:
         self._noted = False
 
     def kernel(self, kernel: Kernel) -> Kernel:
-        """The kernel, reported before it runs."""
+        """Return the kernel, changed to report the case before it runs."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
             if not self._noted:
@@ -185,7 +190,7 @@ class _Reporting:
             return kernel.run(*args, **kwargs)
 
         def native(*args: Any, **kwargs: Any) -> Any:
-            if self._report is not None:  # where eager's comes first no seed is asked about: the same when the case is drawn again
+            if self._report is not None:  # if eager runs first, set a seed from the choices so that the case repeats
                 torch.manual_seed(hash_of(*self._draw.choices) % INPUT_SEEDS)
             self._first()
             return kernel.native(*args, **kwargs)
@@ -199,7 +204,7 @@ class _Reporting:
 
 
 def shown(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Fault | None:
-    """The fault that a case shows, drawn again; None where it shows none."""
+    """Run a case again and return its fault, or None."""
     draw = Draw(choices)
     reported = _Reporting(lambda: None, draw, Trial())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -210,7 +215,7 @@ def shown(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) ->
 
 
 def found_again(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Found | None:
-    """Run a case again, shrink it, and return its failure, or None."""
+    """Run a case again, shrink it, and return its fault, or None."""
     fault = shown(kernel, spec, prop, choices)
     with torch.no_grad():
         return None if fault is None else _smallest(kernel, spec, prop, fault, choices, lambda prop, choices: None)
@@ -222,17 +227,17 @@ def _smallest(
     prop: Property,
     fault: Fault,
     choices: Sequence[int],
-    beat: Callable[[Property, Sequence[int]], None],
+    on_case: Callable[[Property, Sequence[int]], None],
 ) -> Found:
-    if prop is PARAMETERS:  # which may have nothing to do with it
+    if prop is PARAMETERS:  # parameters may have nothing to do with the fault
         alone = shown(kernel, spec, LIKE_EAGER, choices)
         if alone is not None:
-            return _smallest(kernel, spec, LIKE_EAGER, alone, choices, beat)
+            return _smallest(kernel, spec, LIKE_EAGER, alone, choices, on_case)
     best = fault
 
     def fails(attempt: Sequence[int]) -> bool:
         nonlocal best
-        beat(prop, attempt)
+        on_case(prop, attempt)
         found = shown(kernel, spec, prop, attempt)
         if found is None or found.kind != fault.kind:
             return False
@@ -251,7 +256,7 @@ def _with_fewer_elements(kernel: Kernel, spec: Spec, fault: Fault, call: Call) -
     def fails(attempt: Call) -> bool:
         nonlocal best
         found = None
-        with Caught():  # the spec judges calls here that it does not draw
+        with Caught():  # the spec may raise for calls that it does not generate
             found = compared(kernel, spec, attempt)
         if found is None or found.kind != fault.kind:
             return False
@@ -263,10 +268,10 @@ def _with_fewer_elements(kernel: Kernel, spec: Spec, fault: Fault, call: Call) -
 
 
 def is_random(op: OpOverload) -> bool:
-    """Whether an op draws numbers, so that a call of it is known only with where the generator is, as a case is."""
+    """Return whether an op uses the random generator, so that only the seed of a case reproduces its call."""
     return torch.Tag.nondeterministic_seeded in op.tags
 
 
 def hash_of(*parts: object) -> int:
-    """A seed that depends on all parts, the same in every process."""
+    """Return a seed that depends on all parts and is the same in every process."""
     return zlib.crc32(repr(parts).encode())

@@ -1,4 +1,4 @@
-"""Explaining: finding out what happens to a call of an op on a backend, rule by rule, and what its program is."""
+"""Explain what happens to a call of an op on a backend: its rules, its program, its code and its guards."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def explain(
     rules: Iterable[Rule] = (),
     **kwargs: Any,
 ) -> Explanation:
-    """Return what `EagerDecompMode` does with a call: its rules and why each was taken or not, its program, its code, its key.
+    """Return what `EagerDecompMode` does with a call: why each rule was taken or not, the program, its code and its guards.
 
-    The call is made for real, on copies of the tensors that it writes, as the mode records it the first time. Without arguments the
-    op's rules are listed in the order in which they are tried.
+    The call is executed, on copies of the tensors that it writes, as the mode does when it records a call. Without arguments, list
+    the op's rules in the order in which they are tried.
 
     Args:
-        op: an overload, a packet or a name; of a packet the overload that the arguments choose.
-        *args: the op's own arguments.
-        supported_ops: as for `EagerDecompMode`; Core ATen unless given.
+        op: an overload, a packet or a name. The arguments choose the overload of a packet.
+        *args: positional arguments of the call.
+        supported_ops: as for `EagerDecompMode`; the default is Core ATen.
         rules: as for `EagerDecompMode`.
-        **kwargs: those that it takes by name.
+        **kwargs: keyword arguments of the call.
 
     Returns:
         The explanation. It prints as text; `Explanation.as_dict` gives plain values.
@@ -72,34 +72,34 @@ def explain(
 
 
 def one_overload(op: OpLike, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> OpOverload:
-    """The overload that an op and the arguments of a call stand for.
+    """Return the overload that an op and the arguments of a call select.
 
     Raises:
-        OpSetError: if they do not determine one.
+        OpSetError: if the arguments do not select an overload.
     """
-    found = resolve_ops([op])
-    if len(found) == 1:
-        return found[0]
+    overloads = resolve_ops([op])
+    if len(overloads) == 1:
+        return overloads[0]
     if args or kwargs:
-        packet = found[0]._schema.name
+        packet = overloads[0]._schema.name
         try:
             name = resolve_packet(packet, args, kwargs or {}) or "default"
         except (RuntimeError, OverflowError):
-            raise OpSetError(f"no overload of {_op_name(op)} takes these arguments. {_schemas(found)}") from None
-        found = [one for one in found if one._overloadname == name] or found
+            raise OpSetError(f"no overload of {_op_name(op)} takes these arguments. {_schemas(overloads)}") from None
+        overloads = [overload for overload in overloads if overload._overloadname == name] or overloads
     else:
-        found = [one for one in found if one._overloadname == "default"] or found
-    if len(found) > 1 and not isinstance(op, OpOverload):
-        raise OpSetError(f"{_op_name(op)} has several overloads. Name one of {', '.join(map(str, found))}")
-    return found[0]
+        overloads = [overload for overload in overloads if overload._overloadname == "default"] or overloads
+    if len(overloads) > 1 and not isinstance(op, OpOverload):
+        raise OpSetError(f"{_op_name(op)} has several overloads. Name one of {', '.join(map(str, overloads))}")
+    return overloads[0]
 
 
 def _schemas(overloads: Sequence[OpOverload]) -> str:
-    """The schemas of overloads in words, a line each where there are several; those that write to `out` are counted."""
-    fields = [one for one in overloads if not any(argument.is_out for argument in one._schema.arguments)]
-    others = [f"{len(overloads) - len(fields)} more with out="] if len(fields) < len(overloads) else []
-    between = "\n  " if len(fields) > 1 else " "
-    shown = f"The overload{'s are' if len(fields) > 1 else ' is'}" + "".join(between + _signature(one) for one in fields)
+    """Return the schemas of overloads as text, one line each if there are several; `out=` overloads are only counted."""
+    listed = [overload for overload in overloads if not any(argument.is_out for argument in overload._schema.arguments)]
+    others = [f"{len(overloads) - len(listed)} more with out="] if len(listed) < len(overloads) else []
+    between = "\n  " if len(listed) > 1 else " "
+    shown = f"The overload{'s are' if len(listed) > 1 else ' is'}" + "".join(between + _signature(overload) for overload in listed)
     return "; ".join([shown, *others])
 
 
@@ -119,7 +119,16 @@ def explain_on(
     last: tuple[_Programs, Any] | None = None,
     **live: Any,
 ) -> Explanation:
-    """`explain` for a planner at hand; `last`, the table and key of the last recorded call, and `live` are what a mode knows."""
+    """Explain a call on an existing planner; see `explain`.
+
+    Args:
+        planner: the planner of the backend.
+        op: the overload.
+        args: positional arguments of the call; empty to explain the op.
+        kwargs: keyword arguments of the call.
+        last: the programs of the op in a mode's cache, and the key of the last recorded call; None without a mode.
+        **live: fields of `Explanation` that only a mode can fill, such as `counts`.
+    """
     with no_current_modes():
         return _explain(planner, op, args, kwargs, last, live)
 
@@ -132,14 +141,14 @@ def _explain(
     last: tuple[_Programs, Any] | None,
     live: Mapping[str, Any],
 ) -> Explanation:
-    asked = bool(args or kwargs) or not any(not argument.has_default for argument in facts_of(op).arguments)
+    has_call = bool(args or kwargs) or all(argument.has_default for argument in facts_of(op).arguments)
     fields = {"op": str(op), "op_set": repr(planner.backend.ops), "notes": _notes(planner, op), **live}
-    if not asked:
+    if not has_call:
         fields.update(_last_program(*last) if last is not None else {})
-        return Explanation(call="", verdict=_verdict_of_op(planner, op), rules=_ways(planner, op, ()), **fields)
-    fault = _misfit(op, args, kwargs)
-    if fault:
-        raise OpSetError(f"{op} does not take these arguments: {fault}. Its schema is {op._schema}")
+        return Explanation(call="", verdict=_verdict_of_op(planner, op), rules=_rule_verdicts(planner, op, ()), **fields)
+    mismatch = _argument_error(op, args, kwargs)
+    if mismatch:
+        raise OpSetError(f"{op} does not take these arguments: {mismatch}. Its schema is {op._schema}")
     values, named = copied(op, args, kwargs)  # not every write is in the schema (running statistics of batch norm)
     every = arguments_of(op, values, named)
     fields["call"] = describe_call(op, args, dict(kwargs))
@@ -148,20 +157,20 @@ def _explain(
         return Explanation(verdict="passes: it computes nothing that a backend's kernels could run", **fields)
     if decision.kernel is not None and (decision.when is None or decision.when(*values, **named)):
         with torch.random.fork_rng(devices=[]):
-            _as_handled(functools.partial(decision.kernel, *values, **named))  # as eager would, it may refuse the call
+            _run_in_handler(functools.partial(decision.kernel, *values, **named))  # like eager, the kernel may refuse the call
         return Explanation(verdict="in the set: goes to the backend's kernel", kernels={str(op): 1}, **fields)
     known = guard_values(op, every, ())
     recorder = _TreeRecorder(planner.decide, op, program_arguments(op, every), call=every)
     with torch.random.fork_rng(devices=[]):
         try:
-            result = _as_handled(lambda: recorder.run(decision.rules, values, named))
+            result = _run_in_handler(lambda: recorder.run(decision.rules, values, named))
         except NoRoute as failure:
             words = str(unsupported_error(planner, op, values, named, failure))
             return Explanation(
-                verdict=f"no route: {words}", rules=_ways(planner, op, recorder.tree.ways), tree=recorder.tree, **fields
+                verdict=f"no route: {words}", rules=_rule_verdicts(planner, op, recorder.tree.ways), tree=recorder.tree, **fields
             )
         recording = recorder.recording(result)
-    fields.update(tree=recorder.tree, rules=_ways(planner, op, recorder.tree.ways))
+    fields.update(tree=recorder.tree, rules=_rule_verdicts(planner, op, recorder.tree.ways))
     fields["kernels"] = dict(Counter(step.op for step in _leaves(recorder.tree)).most_common())
     linked = recorder.tree.ways[-1].kind == "linked" and planner.backend.compile is None
     if recording.program is None:
@@ -175,7 +184,7 @@ def _explain(
     why = recorder.why_everything if recording.guards is None else "it reads storage offsets" if everything else ""
     return Explanation(
         verdict="decomposed once, and cached as a program",
-        guards=conditions(op, every, {one: (recording.guards or known).get(one, known.get(one)) for one in guards}),
+        guards=conditions(op, every, {guard: (recording.guards or known).get(guard, known.get(guard)) for guard in guards}),
         why_everything=why,
         **_program(recording.program),
         **fields,
@@ -183,7 +192,7 @@ def _explain(
 
 
 def _program(program: Program) -> dict[str, Any]:
-    """The report on a program."""
+    """Return the fields of `Explanation` that describe a program."""
     passes: dict[str, int] = {}
     before = str(program)
     for name, apply in PIPELINE:
@@ -194,7 +203,7 @@ def _program(program: Program) -> dict[str, Any]:
 
 
 class _Programs(Protocol):
-    """The programs of one op, as a cache keeps them."""
+    """The programs of one op in a mode's cache."""
 
     @property
     def listings(self) -> Mapping[Any, Program]: ...
@@ -204,7 +213,7 @@ class _Programs(Protocol):
 
 
 def _last_program(table: _Programs, key: Any) -> dict[str, Any]:
-    """The program of the last recorded call, if it is still kept, and what its key holds."""
+    """Return the fields that describe the program of the last recorded call and its key; empty if it is no longer cached."""
     program = table.listings.get(key)
     if not isinstance(program, Program):
         return {}
@@ -233,77 +242,77 @@ def _notes(planner: Planner, op: OpOverload) -> list[str]:
     return notes
 
 
-def _ways(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> list[Way]:
-    """All rules of an op: those that were tried, and what is known of the others."""
+def _rule_verdicts(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> list[Way]:
+    """Return a verdict for each rule of an op: the result if the rule was tried, else the recorded data about it."""
     costs = shipped_costs(planner.backend.ops)
     verdicts = {way.rule: way for way in tried}
-    found = []
+    shown = []
     for rule in planner.decide(op).rules:
         closed, kernels = costs.of_rule(str(op), rule.key)
         known = ("closes", "not measured", "closes for some calls", "leaves the set")[closed]
         about = f"{known}, {count_text(int(kernels))}" if closed in (0, 2) else known
-        found.append(verdicts.get(str(rule)) or Way(str(rule), _kind(rule), f"not tried ({about})" if tried else about))
-    return found
+        shown.append(verdicts.get(str(rule)) or Way(str(rule), _kind(rule), f"not tried ({about})" if tried else about))
+    return shown
 
 
 def _kind(rule: Rule) -> str:
     return "linked" if rule.linked else "recorded"
 
 
-def _misfit(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Why an op does not take these arguments; "" where it may."""
+def _argument_error(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return why an op does not accept these arguments; "" if it may accept them."""
     arguments = facts_of(op).arguments
-    by_position = [one for one in arguments if not one.kwarg_only]
+    by_position = [argument for argument in arguments if not argument.kwarg_only]
     if len(args) > len(by_position):
         return f"{len(args)} are given by position, of at most {len(by_position)}"
-    given = {one.name: value for one, value in zip(by_position, args, strict=False)}
+    given = {argument.name: value for argument, value in zip(by_position, args, strict=False)}
     for name in kwargs:
-        if name in given or name not in {one.name for one in arguments}:
+        if name in given or name not in {argument.name for argument in arguments}:
             return f"{name} is given twice" if name in given else f"it has no argument {name}"
     given.update(kwargs)
-    for one in arguments:
-        if one.name not in given:
-            if not one.has_default:
-                return f"{one.name} is missing"
+    for argument in arguments:
+        if argument.name not in given:
+            if not argument.has_default:
+                return f"{argument.name} is missing"
             continue
-        value = given[one.name]
-        kinds = (list, tuple) if one.is_list else (Tensor, int, float, complex)
-        if one.holds_tensors and not isinstance(value, kinds) and not (value is None and one.optional):
-            return f"{one.name} is {'a list of tensors' if one.is_list else 'a tensor'}, not {value!r}"
+        value = given[argument.name]
+        kinds = (list, tuple) if argument.is_list else (Tensor, int, float, complex)
+        if argument.holds_tensors and not isinstance(value, kinds) and not (value is None and argument.optional):
+            return f"{argument.name} is {'a list of tensors' if argument.is_list else 'a tensor'}, not {value!r}"
     return ""
 
 
 def conditions(op: OpOverload, values: Sequence[Any], guards: Mapping[Guard, Any]) -> list[str]:
-    """The guards of a later call, as Python conditions."""
-    found: list[str] = []
+    """Return what a later call must satisfy to run the same program, as Python conditions."""
+    texts: list[str] = []
     for argument, value in zip(facts_of(op).arguments, values, strict=True):
         name = parameter_name(argument)
         if argument.kind == "Generator":
-            found.extend(() if value is None else [f"{name} is given"])
+            texts.extend(() if value is None else [f"{name} is given"])
         elif value is None:
-            found.append(f"{name} is None")
+            texts.append(f"{name} is None")
         elif not argument.holds_tensors or not isinstance(value, (Tensor, list, tuple)):
-            found.append(f"{name} == {value!r}")
+            texts.append(f"{name} == {value!r}")
         elif argument.is_list:
-            found.append(f"every tensor of {name} has the shape, strides, dtype and device that it has here")
-    for one, fact in guards.items():
+            texts.append(f"every tensor of {name} has the shape, strides, dtype and device that it has here")
+    for guard, fact in guards.items():
         if fact is True or fact is False:
-            found.append(one.text.removeprefix("(").removesuffix(")") if one.text[0] == "(" else one.text)
-            found[-1] = found[-1] if fact else f"not ({found[-1]})"
+            text = guard.text.removeprefix("(").removesuffix(")") if guard.text[0] == "(" else guard.text
+            texts.append(text if fact else f"not ({text})")
         elif fact is not None:
-            found.append(f"{one.text} == {tuple(fact) if isinstance(fact, torch.Size) else fact!r}")
-    return found
+            texts.append(f"{guard.text} == {tuple(fact) if isinstance(fact, torch.Size) else fact!r}")
+    return texts
 
 
-def _as_handled(run: Callable[[], Any]) -> Any:
-    """Run a function as a mode's handler runs: below autograd, and with what else the dispatcher has passed by then."""
+def _run_in_handler(run: Callable[[], Any]) -> Any:
+    """Run a function in the dispatcher state of a `__torch_dispatch__` handler."""
     with without_torch_function(), _Handler(run) as handler:
         torch.ones((), requires_grad=True).abs()
     return handler.result
 
 
 class _Handler(DispatchMode):
-    """Runs a function in place of handling the call of `abs`."""
+    """Runs a function when it handles a call of `abs`."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
         super().__init__()
@@ -320,7 +329,7 @@ class _Handler(DispatchMode):
 
 
 class _TreeRecorder(Recorder):
-    """A recorder that keeps which rule took which call further."""
+    """A recorder that also builds the tree of calls, with the rules tried for each."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -329,7 +338,7 @@ class _TreeRecorder(Recorder):
 
     @property
     def why_everything(self) -> str:
-        """Why every fact of the arguments counts as read; "" where not."""
+        """Why all facts of the arguments are guards; "" if they are not."""
         return self._reads.why_everything if self._reads is not None else ""
 
     def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -377,7 +386,7 @@ def _step(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Step:
 
 
 def _reason(rule: Rule, failure: NoRoute) -> str:
-    """Why a rule led nowhere."""
+    """Return why a rule found no route."""
     own = [reason for tried, reason, _ in failure.attempts if tried is rule and reason]
     return own[0] if own else f"needs {failure.op}, which has no route here"
 

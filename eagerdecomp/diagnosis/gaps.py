@@ -1,4 +1,4 @@
-"""Gaps: ops without a route, and the kernels that together open them."""
+"""Ops without a route, and the kernels that together give each of them one."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ class _Openable(Protocol):
 
 
 class Gap(NamedTuple):
-    """An op without a route, and the kernels that would open it, each entry one alternative."""
+    """An op without a route, and its alternatives: each entry of `openers` is a set of kernels that gives the op a route."""
 
     op: str
     openers: tuple[tuple[str, ...], ...]
 
 
-_Some = TypeVar("_Some", bound=_Openable)
+_GapT = TypeVar("_GapT", bound=_Openable)
 
 
-def choose_openers(gaps: Sequence[_Some]) -> Iterator[tuple[tuple[str, ...], list[_Some]]]:
-    """Yield kernels that together open all gaps, each with the gaps it opens, by a greedy choice: the most ops first.
+def choose_openers(gaps: Sequence[_GapT]) -> Iterator[tuple[tuple[str, ...], list[_GapT]]]:
+    """Yield sets of kernels that together open all gaps, each set with the gaps that it opens.
 
-    Among equals come ops of Core ATen, and of those ops that are no gaps themselves: other calls end in them too.
+    The choice is greedy: the set that opens the most ops per kernel comes first. Ties: prefer Core ATen ops, then ops that are not
+    themselves missing, because other ops also decompose to them.
     """
-    left = [one for one in gaps if one.openers]
+    unopened = [gap for gap in gaps if gap.openers]
     chosen: set[str] = set()
     core = {str(op) for op in core_aten()}
 
     def rank(kernels: tuple[str, ...]) -> tuple[float, int, int]:
         opened = choices[kernels]
-        ops = {one.op for one in opened}
+        ops = {gap.op for gap in opened}
         return len(ops) / (len(kernels) or 1), core.issuperset(kernels), ops.isdisjoint(kernels)
 
-    while left:
-        choices = {kernels: _opened(left, chosen | {*kernels}) for one in left for kernels in one.openers}
+    while unopened:
+        choices = {kernels: _opened(unopened, chosen | {*kernels}) for gap in unopened for kernels in gap.openers}
         kernels = max(choices, key=rank)
         opened = choices[kernels]
         yield kernels, opened
         chosen |= {*kernels}
-        left = [one for one in left if one not in opened]
+        unopened = [gap for gap in unopened if gap not in opened]
 
 
-def _opened(gaps: Sequence[_Some], kernels: set[str]) -> list[_Some]:
-    return [one for one in gaps if any(kernels.issuperset(way) for way in one.openers)]
+def _opened(gaps: Sequence[_GapT], kernels: set[str]) -> list[_GapT]:
+    return [gap for gap in gaps if any(kernels.issuperset(alternative) for alternative in gap.openers)]

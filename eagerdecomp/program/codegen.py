@@ -1,7 +1,7 @@
-"""Codegen: a program as plain Python, one line per kernel call, temporaries dropped as soon as they are dead.
+"""Codegen: compile a program to Python, with one line per kernel call, and ``del`` for each temporary after its last use.
 
-Where a kernel is torch's own, the call goes by its direct function (see `direct`) if that is proven for its arguments. Kernels
-bound as defaults, calls nested in calls, and names used again in place of ``del`` were measured: none makes a program quicker.
+A call of torch's own kernel uses a direct function (see `ops.fast_calls`) if one is known to accept its arguments. Three other
+forms were measured and are not faster: kernels as default arguments, nested calls, and reused names in place of ``del``.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = ["Hoisted", "generate", "source_of"]
 
 
 def source_of(program: Program) -> str:
-    """The Python source a program compiles to, for people."""
+    """Return the Python source to which a program compiles, for display."""
     return _Writer(program, builtin).source
 
 
 class Hoisted(NamedTuple):
-    """Values that a program finds when it starts, in place of calls that would make them (see `constant_hoisting`).
+    """Values that a program takes from a cache when it starts, in place of calls that compute them (see `constant_hoisting`).
 
     Attributes:
-        slots: what they would make.
-        sizes: what it depends on.
+        slots: the slots of these values.
+        sizes: the tensor sizes on which the values depend; the cache key.
         tensors: the parameters that must not be fake.
-        find: sizes -> the values of the slots, or None.
-        make: sizes and arguments -> the values.
-        whole: the program without any of this.
+        find: sizes -> the cached values, or None.
+        make: sizes and arguments -> the values, computed.
+        whole: the program without hoisting.
     """
 
     slots: tuple[Slot, ...]
@@ -52,7 +52,7 @@ class Hoisted(NamedTuple):
 def generate(
     program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], kept: Hoisted | None = None
 ) -> Callable[..., Any]:
-    """Compile a program: a function of its parameters, kernels and constants bound as globals of that function alone."""
+    """Compile a program to a function of its parameters; kernels and constants are globals of that function only."""
     writer = _Writer(program, kernel_of, kept)
     namespace = {**writer.values, **writer.kernels}
     exec(compile(writer.source, f"<program of {program.op}>", "exec"), namespace)
@@ -61,7 +61,7 @@ def generate(
 
 
 class _Writer:
-    """Builds the source of one program, and the table of what its names stand for."""
+    """Builds the source of one program, and the values of the global names in it."""
 
     def __init__(
         self, program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], kept: Hoisted | None = None
@@ -71,7 +71,7 @@ class _Writer:
         self.values: dict[str, Any] = {}
         self._names: dict[Slot, str] = {}
         self._literals: dict[str, str] = {}
-        self._uses: Counter[str] = Counter()  # how often each size, and each shape, is read
+        self._uses: Counter[str] = Counter()  # number of reads of each size and each shape
         self._sizes: dict[str, str] = {}
         self._assigned: list[str] = []
         self.source = "\n".join(self._lines(program, kept)) + "\n"
@@ -107,7 +107,7 @@ class _Writer:
 
     def _unpack(self, name: str, parameter: list[Slot]) -> str:
         for number, slot in enumerate(parameter):
-            # The same tensor twice in a list has one slot: its first place names it.
+            # A tensor that is in a list twice has one slot: the first position names it.
             self._names.setdefault(slot, f"{name}_{number}")
         return ", ".join(f"{name}_{number}" for number in range(len(parameter))) + ","
 
@@ -143,7 +143,7 @@ class _Writer:
             kernel = _direct(call) or kernel
         name = str(call.op).replace(".", "_")
         while self.kernels.setdefault(name, kernel) is not kernel:
-            name += "_"  # one op by way of several functions
+            name += "_"  # one op, called by several functions
         return name
 
     def _text(self, value: Any) -> str:
@@ -161,7 +161,7 @@ class _Writer:
         return self._literal(value)
 
     def _size(self, size: Expression) -> str:
-        """A size as Python; by a name that is assigned before, where it is used again."""
+        """Return a size as Python source; a size that is read more than once is assigned to a name first."""
         known = size.text(repr)
         if known in self._sizes:
             return self._sizes[known]
@@ -180,12 +180,12 @@ class _Writer:
         return self._sizes[known]
 
     def _computed(self) -> Iterator[str]:
-        """The lines that assign what the next line reads."""
+        """Yield the assignments of names that the next line reads."""
         yield from self._assigned
         self._assigned.clear()
 
     def _literal(self, value: Any) -> str:
-        """A name for a value that has no spelling in plain Python: a dtype, a device, an infinity, a complex number."""
+        """Return a name for a value that is not a Python literal: a dtype, a device, an infinity, a complex number."""
         if isinstance(value, torch.dtype):
             name = str(value).replace(".", "_")
         else:
@@ -195,7 +195,7 @@ class _Writer:
 
 
 def _uses(value: Any) -> Counter[str]:
-    """How often each size of a nested value is read, once for all places that read it as part of the same size."""
+    """Count the reads of each size in a nested value; reads within one larger size count once."""
     found: Counter[str] = Counter()
 
     def visit(value: Any) -> None:
@@ -216,7 +216,7 @@ def _uses(value: Any) -> Counter[str]:
 
 
 def _direct(call: KernelCall) -> Callable[..., Any] | None:
-    """The direct function for a call of torch's own kernel; None where none is proven for its arguments."""
+    """Return the direct function for a call of torch's own kernel; None if none is known to accept its arguments."""
     arguments = facts_of(call.op).arguments
     named = dict(call.kwargs)
     kinds = [_kind(argument, value) for argument, value in zip(arguments, call.args, strict=False)]
@@ -225,7 +225,7 @@ def _direct(call: KernelCall) -> Callable[..., Any] | None:
 
 
 def _kind(argument: Argument, value: Any) -> str:
-    """The kind of an argument of a recorded call, where a slot stands for a tensor or a generator."""
+    """Return the kind of an argument of a recorded call; a slot is a tensor or a generator."""
     if isinstance(value, Slot):
         return "g" if argument.kind == "Generator" else "t"
     if argument.holds_tensors and isinstance(value, (list, tuple)) and value:
@@ -234,14 +234,14 @@ def _kind(argument: Argument, value: Any) -> str:
 
 
 def _numbers(value: Any) -> Any:
-    """The nested value with some number of the same type for each size."""
+    """Return the nested value with each size replaced by a sample scalar of the same type."""
     if isinstance(value, Expression):
         return 2 if value.is_integer else 2.0
     return [_numbers(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _last_reads(program: Program) -> dict[Slot, int]:
-    """For each slot the index of the call that reads it last; slots of the result are never dead."""
+    """Return slot -> index of the call that reads it last; without slots of the result, which stay alive."""
     last: dict[Slot, int] = {}
     for index, call in enumerate(program.calls):
         for slot in (*call.results, *call.reads()):

@@ -13,7 +13,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.eager.compare import Difference, difference
 from eagerdecomp.eager.observe import Caught, Observed, copied, is_plain, leaves_of, observe, observed
-from eagerdecomp.eager.owed_strides import owes_strides
+from eagerdecomp.eager.stride_requirements import must_match_eager_strides
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
@@ -150,7 +150,7 @@ def free_strides(planner: Planner, call: Call) -> bool:
     args, kwargs = call.kept()
     kernel = kernel_for(planner, call.op, args, kwargs)
     if kernel is not None:
-        return kernel is not builtin(call.op) and not owes_strides(call.op, args, kwargs)
+        return kernel is not builtin(call.op) and not must_match_eager_strides(call.op, args, kwargs)
     draws = Draws(call.op, args, kwargs)
     checking = _replay(planner, call)
     draws.restore()
@@ -316,7 +316,9 @@ class _Checking(Recorder):
         with no_current_modes():
             call = Call(op, args, kwargs)
         kernel = kernel_for(self._planner, op, args, kwargs) is not None
-        made = compared(call, args, kwargs, run, lambda: not owes_strides(op, *call.kept()) if kernel else self.other_strides)
+        made = compared(
+            call, args, kwargs, run, lambda: not must_match_eager_strides(op, *call.kept()) if kernel else self.other_strides
+        )
         self.other_strides = self.other_strides or made.other_strides
         if made.difference is not None:
             rule, name = who()

@@ -24,7 +24,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import has_values, lazy_bits_visible
 from eagerdecomp.eager.compare import Difference, difference
 from eagerdecomp.eager.observe import Caught, Observed, copied, leaves_of, observed
-from eagerdecomp.eager.owed_strides import owes_strides
+from eagerdecomp.eager.stride_requirements import must_match_eager_strides
 from eagerdecomp.errors import DifferenceError, UnsupportedOpError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines, places_in_words
@@ -191,7 +191,7 @@ class Verifying:
                 have = observed(result, plain_args, plain_kwargs, caught.error)
                 drew = drew or draws.moved()
                 # A kernel that owes no strides may have others, and so may what is made of it.
-                free = not owes_strides(op, *call.kept()) if kernel else here.other_strides > other_strides
+                free = not must_match_eager_strides(op, *call.kept()) if kernel else here.other_strides > other_strides
                 found = self._difference(call, want, have, drew, free_strides=free)
             why = self._not_verified(want, have)
             with self._lock:

@@ -15,7 +15,7 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import shape, tensor
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Spec
 from eagerdecomp.conformance.state import THREADS
-from eagerdecomp.conformance.trial import Effort, Trial, exercised, shown
+from eagerdecomp.conformance.trial import Effort, Trial, shown, try_kernel
 
 aten = torch.ops.aten
 EFFORT = Effort(150, 60.0, 30)
@@ -31,7 +31,7 @@ SPEC = Spec(call, Near(4))
 
 
 def trial(run: Callable[..., Any], op: Any = aten.exp.default, spec: Spec = SPEC, seed: int = 0) -> Trial:
-    return exercised(Kernel(op, run, op), spec, EFFORT, seed)
+    return try_kernel(Kernel(op, run, op), spec, EFFORT, seed)
 
 
 def kinds(found: Trial) -> set[str]:
@@ -166,7 +166,7 @@ def test_the_call_reported_is_the_smallest() -> None:
 @pytest.mark.full
 def test_what_was_found_is_shown_again_by_its_choices() -> None:
     kernel = Kernel(aten.exp.default, lambda one: aten.exp(one) + 1, aten.exp.default)
-    only = next(one for one in exercised(kernel, SPEC, EFFORT, 0).found if one.fault.kind == "values")
+    only = next(one for one in try_kernel(kernel, SPEC, EFFORT, 0).found if one.fault.kind == "values")
     assert shown(kernel, SPEC, only.property, only.choices).kind == only.fault.kind
     assert shown(Kernel(aten.exp.default, aten.exp.default, aten.exp.default), SPEC, only.property, only.choices) is None
 
@@ -190,7 +190,7 @@ def test_each_case_is_reported_before_the_kernel_runs() -> None:
         running.append(reported[-1])
         return aten.exp(one)
 
-    exercised(
+    try_kernel(
         Kernel(aten.exp.default, run, aten.exp.default), SPEC, EFFORT, 0, lambda prop, choices: reported.append(list(choices))
     )
     assert running
@@ -216,7 +216,7 @@ def test_a_call_of_many_elements_is_cut_to_those_that_show_the_fault() -> None:
     def add(one: Tensor, other: Tensor) -> Tensor:
         return torch.where(one == 3777, 0.0, one + other)
 
-    (only,) = exercised(Kernel(aten.add.Tensor, add, aten.add.Tensor), Spec(call, Near(1)), EFFORT, 0).found
+    (only,) = try_kernel(Kernel(aten.add.Tensor, add, aten.add.Tensor), Spec(call, Near(1)), EFFORT, 0).found
     one, other = only.fault.call.args
     assert one.tolist() == [3777.0]
     assert other.tolist() == [0.0]

@@ -9,7 +9,7 @@ import torch
 
 from eagerdecomp.conformance.spec import Kernel
 from eagerdecomp.conformance.specs import SPECS
-from eagerdecomp.conformance.trial import Effort, Trial, exercised
+from eagerdecomp.conformance.trial import Effort, Trial, try_kernel
 from eagerdecomp.ops.opset import resolve_ops
 
 
@@ -20,7 +20,7 @@ def native(name: str) -> Any:
 def tried(name: str, run: Callable[..., Any] | None = None, cases: int = 400, seed: int = 0) -> Trial:
     """A kernel of the op of that name, eager's own where none is given, tried with the op's spec up to a first fault."""
     op = native(name)
-    return exercised(Kernel(op, run or op, op), SPECS[name], Effort(cases, 60.0, 1, faults=1), seed)
+    return try_kernel(Kernel(op, run or op, op), SPECS[name], Effort(cases, 60.0, 1, faults=1), seed)
 
 
 def reported(name: str, run: Callable[..., Any] | None = None, cases: int = 400, seed: int = 0) -> list[str]:

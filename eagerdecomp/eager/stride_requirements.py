@@ -1,0 +1,119 @@
+"""Which ops must return results with eager's strides, and which may return the strides that their kernel chooses.
+
+PyTorch specifies the strides of these results:
+
+- views, and tensors that the op writes in place
+- results whose call passes ``memory_format`` or ``stride``
+- pointwise ops whose inputs have the same strides; pooling ops, convolutions and norms whose inputs have the same memory format
+
+Matrix products, reductions and other ops specify none: a kernel may return a column-major product. The conformance suite, `blame`
+and ``verify=`` compare strides by these rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.observe import leaves_of, significant_strides
+from eagerdecomp.eager.strides import is_dense
+from eagerdecomp.ops.schema import facts_of
+
+__all__ = ["is_dense_alike", "must_match_eager_strides"]
+
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def must_match_eager_strides(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether the results of a call must have eager's strides."""
+    facts = facts_of(op)
+    if facts.returns_alias or facts.mutated:
+        return True
+    rule = _RULES.get(str(op))
+    if rule is not None:
+        return rule(args, kwargs)
+    return torch.Tag.pointwise in op.tags and is_dense_alike(_tensors(args, kwargs))
+
+
+def is_dense_alike(tensors: Sequence[Tensor]) -> bool:
+    """Return whether all tensors are contiguous, or all are dense with the same shape and strides (0-dim tensors are ignored)."""
+    if all(tensor.is_contiguous() for tensor in tensors):
+        return True
+    layouts = set()
+    largest = max((tensor.dim() for tensor in tensors), default=0)
+    for tensor in tensors:
+        if tensor.dim() == 0:
+            continue
+        if not is_dense(tensor) or tensor.dim() != largest:
+            return False
+        layouts.add((tuple(tensor.shape), significant_strides(tensor)))
+    return len(layouts) <= 1
+
+
+def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    return [leaf for leaf in leaves_of([*args, *kwargs.values()]) if isinstance(leaf, Tensor)]
+
+
+def _explicit_or_dense(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Must match if the call passes a memory format, or if the input is dense."""
+    explicit = kwargs.get("memory_format") not in (None, torch.preserve_format)
+    return explicit or is_dense_alike(_tensors(args, kwargs)[:1])
+
+
+def _memory_format_of(*indices: int) -> Callable[[Sequence[Any], Mapping[str, Any]], bool]:
+    """Return a rule: must match if the inputs at `indices` are all contiguous or all channels_last, and none is both.
+
+    Pooling ops, convolutions and norms return results with the memory format of their inputs.
+    """
+
+    def rule(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        formats = set()
+        for tensor in [leaf for index in indices for leaf in leaves_of([args[index]])]:
+            tensor = tensor.unsqueeze(2) if tensor.dim() == 3 else tensor  # eager computes 1-d pooling and convolutions as 2-d
+            last = tensor.dim() in _FORMATS and tensor.is_contiguous(memory_format=_FORMATS[tensor.dim()])
+            formats.add((tensor.is_contiguous(), last))
+        return formats in ({(True, False)}, {(False, True)})
+
+    return rule
+
+
+def _always(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return True
+
+
+def _dense_self(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Must match the strides of a dense `self`, because view decompositions rely on them."""
+    return is_dense(args[0])
+
+
+_RULES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], bool]] = {
+    **{
+        f"aten.{name}": rule
+        for rule, names in (
+            (_explicit_or_dense, "_to_copy.default clone.default copy.default fill.Scalar"),
+            (
+                _always,
+                "arange.start_step full.default full_like.default scalar_tensor.default empty.memory_format empty_strided.default "
+                "rand.default randn.default randperm.default",
+            ),
+            (_dense_self, "select_scatter.default slice_scatter.default"),
+            (
+                _memory_format_of(0),
+                "cat.default _native_batch_norm_legit.default _native_batch_norm_legit.no_stats native_group_norm.default "
+                "_native_batch_norm_legit_no_training.default avg_pool2d.default max_pool2d_with_indices.default "
+                "max_pool3d_with_indices.default _adaptive_avg_pool2d.default upsample_nearest2d.vec upsample_bilinear2d.vec",
+            ),
+            (
+                _memory_format_of(0, 1),
+                "native_group_norm_backward.default avg_pool2d_backward.default max_pool2d_with_indices_backward.default "
+                "_adaptive_avg_pool2d_backward.default convolution.default",
+            ),
+            (_memory_format_of(0, 1, 2), "convolution_backward.default"),
+        )
+        for name in names.split()
+    }
+}
