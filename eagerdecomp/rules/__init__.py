@@ -1,6 +1,8 @@
-"""One way to express an op by others: the user's, ours, and torch's.
+"""Rules: a rule expresses one op by other ops. Rules come from the user, from this library and from torch.
 
-`rule` is the value and its table, `link` binds kernels once, `writeback` makes in-place and `out=` forms, `shipped` takes
-torch's tables as rules and `shipped_faults` says where they are wrong, `failed_routes` decides whether an error of a rule is
-eager's. The rules themselves belong to `decomps`.
+- `rule`: the `Rule` class, and the table of the library's rules. The rules themselves are in `decomps`.
+- `link`: bind the ops of a rule to kernels once.
+- `writeback`: make in-place and `out=` forms from functional ops.
+- `shipped`, `shipped_faults`: torch's decompositions as rules, and the ones that are wrong.
+- `failed_routes`: decide whether eager raises the same error as a rule.
 """

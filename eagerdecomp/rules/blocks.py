@@ -1,5 +1,8 @@
-"""Elementwise ops on large tensors, block by block: what their formulas hold in between is as large as a block, which stays in the
-processor's cache, instead of fresh pages of the system as large as the result."""
+"""Run elementwise ops on large tensors block by block.
+
+Intermediate results of a formula are then as large as a block and stay in the CPU cache. Without blocks they are as large as the
+result, and the system must allocate new pages for them.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,27 @@ __all__ = ["BLOCK_OPS", "large_from", "run_in_blocks"]
 
 aten = torch.ops.aten
 
-#: Elements of a block for each thread: blocks of vectors alone, so that each element is computed as it is in the whole tensor.
+#: Elements of a block per thread. A multiple of the SIMD width, so that each element is computed as in the whole tensor.
 _BLOCK = 1 << 15
 
-#: Tensors of fewer elements lose more by more calls and by the copy of the result than they gain.
+#: Minimum number of elements. For smaller tensors, more calls and the copy of the result cost more than blocks save.
 _LARGE = 1 << 19
 
-#: The same for formulas of two ops, which hold one tensor beside the result.
+#: The same minimum for formulas of two ops, which have only one intermediate tensor.
 _LARGE_FOR_TWO = 1 << 22
 
-#: The ops that `run_in_blocks` calls beside the op itself.
+#: The ops that `run_in_blocks` calls in addition to the op itself.
 BLOCK_OPS = (aten.empty.memory_format, aten.view.default, aten.split_with_sizes.default, aten.copy_.default)
 
 _PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
 
 
 def large_from(op: OpOverload, used: Set[OpOverload] | None = None) -> int:
-    """Return the number of elements from which on a call of an op is to run in blocks; 0 for an op that is not elementwise.
+    """Return the minimum number of elements for a call to run in blocks; 0 if the op is not elementwise.
 
     Args:
-        used: the ops that its formula calls, if that is known.
+        op: the overload.
+        used: the ops that its formula calls, if they are known.
     """
     if not facts_of(op).is_elementwise:
         return 0
@@ -43,19 +47,19 @@ def large_from(op: OpOverload, used: Set[OpOverload] | None = None) -> int:
 
 
 def run_in_blocks(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
-    """Run an elementwise op on contiguous tensors of one shape, and on tensors without dimensions, block by block.
+    """Run an elementwise op block by block, on contiguous tensors of one shape and on 0-dim tensors.
 
     Returns:
-        The result; None for other calls, which are to run as they are.
+        The result; None for other calls, which must run without blocks.
     """
     tensors = [arg for arg in args if isinstance(arg, Tensor) and arg.dim()]
     if not tensors or not _PLAIN_TENSORS.issuperset(map(type, tensors)):
         return None
     shape = tensors[0].shape
-    for one in tensors:
-        if not one.is_cpu or one.layout is not torch.strided or one.shape != shape:
+    for tensor in tensors:
+        if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.shape != shape:
             return None
-        if not one.is_contiguous() or one.is_neg() or one.is_conj():
+        if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
             return None
     block = _BLOCK * torch.get_num_threads()
     whole, rest = divmod(tensors[0].numel(), block)

@@ -1,4 +1,4 @@
-"""A hash of the code of a rule, by which data that was recorded of it is known to be of the rule as it is now."""
+"""A hash of the code of a rule. Recorded data stores it, so that data of an older version of the rule is detected."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ from eagerdecomp.rules.rule import Rule
 __all__ = ["code_hash"]
 
 _PACKAGE = __name__.partition(".")[0]
-#: Where rules and their helpers are written. What other packages do for rules (recording, linking) does not choose what they call.
+#: Packages with rules and their helpers. Code elsewhere (recording, linking) does not affect which ops a rule calls.
 _FOLDERS = tuple(f"{_PACKAGE}.{folder}" for folder in ("decomps", "eager", "rules.compute", "rules.writeback"))
 
 
 def code_hash(rule: Rule) -> str:
-    """Return a hash of a rule's source text and of all that it is computed from: its options, the functions and constants that it
-    reads from global names, its closure and its defaults, and what those read.
+    """Return a hash of a rule's source text and of everything that the text depends on.
 
-    It is the same on every Python release. Functions of torch count by their names alone: data is recorded for each torch release.
-    The hash has 12 hexadecimal digits. It costs about 20 us a rule, since helpers are hashed once.
+    These are the rule's options, its closure, its defaults, and the functions and constants that it reads from global names; and
+    recursively the same of those functions. The hash is the same on every Python release. For functions of torch only the name
+    counts, because data is recorded for each torch release. The hash has 12 hexadecimal digits. It takes about 20 us per rule,
+    because each helper is hashed once.
     """
     options = f"{rule.linked} {rule.keeps_lazy_bits} {rule.whole}"
     return _digest(options, (_hashed(part, {}) for part in (rule.fn, rule.around, rule.compute)))
 
 
-#: The hashes of functions and classes, by their ids, with what they are of: nothing else may get the id.
+#: Id of a function or class -> its hash, and the object itself, so that no other object gets the id.
 _known: dict[int, tuple[str, Any]] = {}
 
 
 def _hashed(value: Any, under_way: dict[int, bool]) -> str:
-    """The hash of a value and of all that it leads to. Within a circle, the value that it began with counts by its name.
+    """Return the hash of a value and of all values that it refers to. In a reference cycle, the first value counts by its name.
 
     Args:
-        under_way: the values that led here, by id, and whether they are in a circle: the hash of such a value depends on where the
-            circle was entered, so it is not kept.
+        value: the value.
+        under_way: the ids of values whose hash is being computed -> whether they are in a cycle. The hash of such a value depends
+            on where the cycle was entered, so it is not cached.
     """
     known = _known.get(id(value))
     if known is not None:
@@ -59,7 +61,7 @@ def _hashed(value: Any, under_way: dict[int, bool]) -> str:
         return text
     under_way[id(value)] = False
     parts = [_hashed(one, under_way) for one in leads_to]
-    # The order of a set is not the same in each process, nor is that of a dict, or of a tuple of dtypes, that is made of one.
+    # Sets have a different order in each process, and so do dicts and tuples of dtypes that are made from sets.
     unordered = isinstance(value, (set, frozenset, Mapping)) or all(isinstance(one, torch.dtype) for one in leads_to)
     found = _digest(text, sorted(parts) if unordered else parts)
     if not under_way.pop(id(value)) and isinstance(value, (FunctionType, type)):
@@ -72,7 +74,7 @@ def _digest(text: str, parts: Iterable[str]) -> str:
 
 
 def _described(value: Any) -> tuple[str, list[Any]]:
-    """The text of a value, and the values that it leads to."""
+    """Return the text of a value, and the values that it refers to."""
     if isinstance(value, FunctionType):
         return _described_function(value) if _is_ours(value.__module__) else (_name(value), [])
     if isinstance(value, type):
@@ -96,7 +98,7 @@ def _described(value: Any) -> tuple[str, list[Any]]:
         return _name(type(value)), [type(value), *(getattr(value, field.name) for field in dataclasses.fields(value))]
     if _is_ours(type(value).__module__):
         return _name(type(value)), [type(value), *getattr(value, "__dict__", {}).values()]
-    # Of numbers, strings and dtypes the text is the value. Others are named by their types: their texts may hold addresses.
+    # Use `repr` only for numbers, strings, dtypes and the like. Other objects may have addresses in their `repr`: use their types.
     plain = value is None or isinstance(value, (str, bytes, int, float, complex, torch.dtype, torch.layout, torch.memory_format))
     return (repr(value) if plain else _name(type(value))), []
 
@@ -108,7 +110,7 @@ def _described_function(fn: FunctionType) -> tuple[str, list[Any]]:
 
 
 def _globals(fn: FunctionType) -> Iterator[Any]:
-    """The values of the global names that a function reads, and of the attributes that it may read of a module of ours."""
+    """Yield the values of global names that a function reads, and attributes that it may read of modules of this package."""
     names = _names(fn.__code__)
     for name in names:
         value = fn.__globals__.get(name)
@@ -121,14 +123,14 @@ def _globals(fn: FunctionType) -> Iterator[Any]:
 @functools.cache
 def _names(code: CodeType) -> tuple[str, ...]:
     inner = (_names(one) for one in code.co_consts if isinstance(one, CodeType))
-    # pytest compiles the assertions of a package that holds a plugin of it in its own way, with names that begin with "@".
+    # pytest rewrites assertions in packages with a pytest plugin, and adds names that begin with "@".
     own = (name for name in code.co_names if not name.startswith("@"))
     return tuple(sorted({*own, *(name for names in inner for name in names)}))
 
 
 @functools.cache
 def _text(code: CodeType) -> str:
-    """The source of a function without decorators, comments and docstring: its lines, to the next that is indented as it."""
+    """Return the source of a function without decorators, comment lines and docstring."""
     lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
     indent = _indent(lines[0]) if lines else 0
     text: list[str] = []
@@ -143,7 +145,7 @@ def _text(code: CodeType) -> str:
             if begun and _indent(line) <= indent and not bare.startswith(")"):
                 break
             begun = begun or code.co_name == "<lambda>" or bare.startswith(("def ", "async def "))
-            if begun:  # behind the decorators: what they made of it is another function, or an option of its rule
+            if begun:  # skip decorators: their effect is in another function, or an option of the rule
                 text.append(bare)
     return "\n".join(text)
 

@@ -1,4 +1,4 @@
-"""Shared parts of linked rules: the dtype in which a formula of floats is computed, and constants that are made once."""
+"""Helpers of linked rules: choose the dtype in which a float formula is computed, and cache constant tensors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KEPT = 64
 
 
 def reporting(read: Callable[..., Any], report: Callable[[str], None]) -> Callable[..., Any]:
-    """`READ`, which first records why no program serves the call that reads."""
+    """Return `READ`, wrapped to first report that the call reads data, so that no program can be cached for it."""
     why = f"reads the data of a tensor ({READ})"
 
     def run(tensor: Tensor) -> Any:
@@ -45,8 +45,10 @@ def reporting(read: Callable[..., Any], report: Callable[[str], None]) -> Callab
 
 
 def kept_number(value: Any, full: Callable[..., Any] = _FULL) -> Callable[[Tensor], Tensor]:
-    """``number(like)``: `value` as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing. It
-    is made once for each and kept: nobody may write to it or hand it out."""
+    """Return ``number(like)``, which returns `value` as a 0-dim tensor of the dtype and device of `like`, so that nothing promotes.
+
+    The tensor is cached for each dtype and device: do not write to it and do not return it to the user.
+    """
     kept: dict[torch.dtype | tuple[torch.dtype, torch.device], Tensor] = {}
 
     def number(like: Tensor) -> Tensor:
@@ -63,7 +65,7 @@ def kept_number(value: Any, full: Callable[..., Any] = _FULL) -> Callable[[Tenso
 
 
 def kept_numbers(full: Callable[..., Any] = _FULL) -> Callable[[Tensor, Any], Tensor]:
-    """``number(like, value)``: the same for values that callers give, of which the first ones are kept."""
+    """Return ``number(like, value)``: as `kept_number`, for values of callers; only the first 64 tensors are cached."""
     kept: dict[Any, Tensor] = {}
 
     def number(like: Tensor, value: Any) -> Tensor:
@@ -82,15 +84,15 @@ def kept_numbers(full: Callable[..., Any] = _FULL) -> Callable[[Tensor, Any], Te
 class Constant(Linkable):
     """``ZERO = Constant(0.0)``, then ``ZERO(like)`` in a rule: a 0-dim tensor of the dtype and on the device of `like`.
 
-    It is made once per handler, dtype and device: a rule may neither write to it nor return it. Unlike a wrapped number it has
-    its operand's dtype, so that it promotes nothing.
+    The tensor is created once per handler, dtype and device: a rule may neither write to it nor return it. It has the operand's
+    dtype, so it does not take part in type promotion as a wrapped number would.
     """
 
     def __init__(self, value: Any) -> None:
         super().__init__(lambda call: kept_number(value, call(_FULL)))
 
 
-#: ``constant(like, value)``: as `Constant`, for a value that the caller of an op gives.
+#: ``constant(like, value)``: as `Constant`, for a value that the caller of an op passes.
 constant = Linkable(lambda call: kept_numbers(call(_FULL)))
 
 
@@ -113,15 +115,16 @@ def restrided(result: Tensor, strides: Sequence[int]) -> Tensor:
 
 @dataclass(frozen=True)
 class Compute:
-    """How a formula of floats is computed. It takes calls whose operands are of one floating dtype; others go to the next rule.
+    """How to compute a float formula. It covers calls whose operands have one floating dtype; others go to the next rule.
 
-    The result gets the strides that an elementwise kernel gives it: a formula of contiguous operands, or of one, has them already.
+    The result gets the strides that an elementwise kernel would return. With one operand, or contiguous operands, the formula
+    already returns those.
 
     Attributes:
         dtype: ``"float32"`` computes float16 and bfloat16 in float32 and rounds once; ``"operands"`` computes in the dtype of the
             operands and rounds at every step, as some of eager's kernels do.
-        operands: the positions of the op's tensors, in the order in which eager's kernel meets them.
-        promotes: operands of several real dtypes are first converted to the one that they promote to, integers to the default one.
+        operands: the positions of the op's tensors, in the order of the operands of eager's kernel.
+        promotes: first convert operands of different real dtypes to their common dtype, and integers to the default dtype.
     """
 
     dtype: Literal["float32", "operands"]
@@ -130,7 +133,7 @@ class Compute:
 
 
 def computed(how: Compute, formula: Callable[..., Any], next_rules: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of the op's arguments that runs `formula` as `how` says; `next_rules` take the other calls."""
+    """Return a function of the op's arguments that runs `formula` as `how` says, and `next_rules` for calls it does not cover."""
     operands, stepwise, promotes = how.operands, how.dtype == "operands", how.promotes
     to, strided = aten._to_copy.default, elementwise_strides  # held here, so that linking copies no globals: all rules share them
 

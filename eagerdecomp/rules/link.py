@@ -1,8 +1,8 @@
-"""Linking: rebinding the overloads that a rule mentions to a backend's kernels, once, before the rule is first called.
+"""Linking: replace the overloads that a rule reads with a backend's kernels, once, before the first call of the rule.
 
 A rule is a plain function that calls overloads: ``aten.mul.Tensor(self, aten.sigmoid.default(self))``. `link` returns a copy of the
-function whose globals, closure and defaults lead to kernels instead. Helpers that the rule calls are copied in the same way. The
-copy runs the very same code: an overload is still found by two attribute lookups, in a module that holds the kernels, which costs
+function whose globals, closure and defaults hold kernels instead. Helpers that the rule calls are copied in the same way. The copy
+has the same bytecode: ``aten.mul.Tensor`` is still two attribute lookups, in a module object that holds the kernels, and takes
 about 10 ns more than a local variable.
 """
 
@@ -22,10 +22,10 @@ from eagerdecomp.errors import RuleError
 
 __all__ = ["Call", "Linkable", "is_filled", "link", "link_on_call", "may_decline", "mentions_ops", "ops_on_call"]
 
-#: Returns what runs an op: the kernel or handler when a rule is linked, the op itself when its calls are recorded.
+#: Returns the function that runs an op: a kernel or handler while a rule is linked, the op itself while calls are recorded.
 Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
 
-#: A name, and the attributes that are read of it one after the other: ``aten.mul.Tensor`` is ``("aten", "mul", "Tensor")``.
+#: A global name followed by attributes: ``aten.mul.Tensor`` is ``("aten", "mul", "Tensor")``.
 _Chain: TypeAlias = tuple[str, ...]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -35,8 +35,10 @@ _ON_CALL = "__link_on_call__"
 
 
 def link_on_call(fn: _F) -> _F:
-    """Decorator for a helper of rules that few calls reach: its overloads are linked when it is first called, so that a set without
-    them can still use the rule. Of an overload it makes such a helper."""
+    """Link a helper of rules when it is first called, so that a set that lacks its ops can use the rule for other calls.
+
+    Use it as a decorator of a helper, or call it with an overload to make a helper that calls the overload.
+    """
     run: Any = fn if isinstance(fn, FunctionType) else lambda *args, **kwargs: fn(*args, **kwargs)
     setattr(run, _ON_CALL, fn)
     return run  # type: ignore[no-any-return]
@@ -48,7 +50,7 @@ def ops_on_call(*names: str) -> Iterator[Callable[..., Any]]:
 
 
 class Linkable:
-    """A helper of rules that is made for each handler: ``bind(call)`` returns the function. Called as it is, it calls overloads."""
+    """A helper of rules that is built for each handler by ``bind(call)``. Called without linking, it calls overloads."""
 
     def __init__(self, bind: Callable[[Call], Callable[..., Any]]) -> None:
         self.bind = self.__wrapped__ = bind
@@ -65,32 +67,31 @@ def _itself(op: OpOverload) -> Callable[..., Any]:
 
 
 def link(fn: _T, call: Call) -> _T:
-    """Return `fn`, a function or a tuple of some, with each overload that it mentions replaced by ``call(overload)``; `fn` itself
-    where it mentions none.
+    """Return a copy of `fn` with each overload that it reads replaced by ``call(overload)``; `fn` itself if it reads none.
 
-    An overload is found where the function, or a function that it calls, reads it from a global name (``aten.mul.Tensor``), a
-    closure, a default, or a tuple, list or dict that one of these holds. An object with a method ``__link__(call)`` is replaced by
-    what that returns.
+    `fn` is a function or a tuple of functions. Linking finds overloads that the function, or a function that it calls, reads from a
+    global name (``aten.mul.Tensor``), a closure, a default, or a tuple, list or dict in one of these. An object with a method
+    ``__link__(call)`` is replaced by the return value of that method.
 
     Raises:
-        RuleError: where an overload would stay as it is: a packet that is called, or a helper that is no plain function.
-        Exception: what `call` raises, such as `NoRoute` for an overload without a route.
+        RuleError: if an overload cannot be replaced: the rule calls a packet, or a helper that is not a plain function.
+        Exception: any exception of `call`, such as `NoRoute` for an overload without a route.
     """
     return fn if call is _itself else _Linker(call).value(fn)
 
 
 def mentions_ops(fn: Callable[..., Any]) -> bool:
-    """Whether a function calls overloads that `link` would replace."""
+    """Return whether a function reads overloads that `link` would replace."""
     return _concerns(fn, {})
 
 
 def may_decline(fn: Callable[..., Any]) -> bool:
-    """Whether a function or a `Linkable`, or a plain function that it calls, reads ``NotImplemented``."""
+    """Return whether a function or a `Linkable`, or a plain function that it calls, reads ``NotImplemented``."""
     return any(("NotImplemented",) in _chains(one.__code__) for one in _functions(fn, set()))
 
 
 def _functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
-    """A function and the plain functions that it reads from global names, its closure and its defaults."""
+    """Yield a function and, recursively, the plain functions that it reads from globals, its closure and its defaults."""
     if isinstance(value, Linkable):
         value = value.bind
     if not isinstance(value, FunctionType) or id(value) in seen:
@@ -105,19 +106,19 @@ def _functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
 
 
 class _Linker:
-    """One linking: each function, namespace and module is copied once, so that helpers which call each other stay tied."""
+    """Links one rule. Each function, namespace and module is copied once, so that helpers that call each other call the copies."""
 
     def __init__(self, call: Call, kernels: dict[int, Any] | None = None) -> None:
         self._call = call
         self._kernels = {} if kernels is None else kernels  # `call` may link rules of its own each time
         self._linked: dict[int, Any] = {}
-        self._alive: list[Any] = []  # what the ids above are of
+        self._alive: list[Any] = []  # keeps the objects of these ids alive
 
     def value(self, value: Any) -> Any:
         if isinstance(value, (OpOverload, AbsentOp)):
             kernel = self._kernels.get(id(value))
             if kernel is None:
-                kernel = self._kernels[id(value)] = self._call(value)  # type: ignore[arg-type]  # an absent op stands for one
+                kernel = self._kernels[id(value)] = self._call(value)  # type: ignore[arg-type]  # an absent op is used like an overload
                 self._alive.append(value)
             return kernel
         if not _concerns(value, {}):
@@ -151,7 +152,7 @@ class _Linker:
         def run(*args: Any, **kwargs: Any) -> Any:
             nonlocal made
             if made is None:
-                # Linked apart: where an overload has no route, no helper stays behind half linked.
+                # A separate linker: if an overload has no route, no partly linked helper remains.
                 linker, helper = _Linker(self._call, self._kernels), getattr(fn, _ON_CALL)
                 made = linker._function(fn) if helper is fn else linker.value(helper)
             return made(*args, **kwargs)
@@ -166,7 +167,7 @@ class _Linker:
         made = FunctionType(fn.__code__, named, fn.__name__, None, cells or None)
         made.__qualname__, made.__module__, made.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
         self._linked[id(fn)] = made  # before its helpers, which may call it
-        # The closure first: a derived rule holds the op that it is derived from there, which an error should name before others.
+        # Link the closure first. It holds the op from which a derived rule is derived; errors should name that op first.
         for mine, theirs in zip(cells, fn.__closure__ or (), strict=True):
             if is_filled(theirs):
                 mine.cell_contents = self.value(theirs.cell_contents)
@@ -177,7 +178,7 @@ class _Linker:
         return made
 
     def _named(self, value: Any, tree: _Tree, path: str) -> Any:
-        """The value of a global name, or of its attributes; `tree` holds the attributes that are read."""
+        """Return the linked value of a global name; `tree` holds the attributes that the rule reads of it."""
         if not isinstance(value, (OpNamespace, OpOverloadPacket, ModuleType)):
             if tree and is_absent(value):  # a packet
                 return SimpleNamespace(
@@ -198,7 +199,7 @@ class _Linker:
             )
         if isinstance(value, ModuleType) and not isinstance(value, OpNamespace) and not _module_concerns(value, tree, {}):
             return value
-        # An exact module: Python reads its attributes faster than those of other objects.
+        # Exactly `ModuleType`: attribute lookup is faster than for other objects.
         made = ModuleType(path)
         if isinstance(value, ModuleType) and not isinstance(value, OpNamespace):
             made.__dict__.update(value.__dict__)
@@ -208,20 +209,20 @@ class _Linker:
 
 
 def _attribute(value: OpNamespace | OpOverloadPacket | ModuleType, name: str) -> Any:
-    """An attribute that a rule reads; for a packet or an overload that this torch lacks, what stands for it."""
+    """Return an attribute that a rule reads; an `AbsentOp` for a packet or an overload that this torch lacks."""
     if isinstance(value, (OpNamespace, OpOverloadPacket)) and not hasattr(value, name):
         return AbsentOp(f"{path_of(value)}.{name}")
     return getattr(value, name)
 
 
-#: The attributes that code reads of a name, each with those that it reads of that.
+#: Attribute that code reads of a name -> the attributes that it reads of that attribute.
 _Tree: TypeAlias = dict[str, "_Tree"]
 
 _trees: dict[CodeType, _Tree] = {}
 
 
 def _names(fn: FunctionType) -> _Tree:
-    """The global names that a function reads and that concern overloads, with the attributes read of them."""
+    """Return the global names through which a function reads overloads, with the attributes that it reads of them."""
     known = _trees.get(fn.__code__)
     if known is not None:
         return known
@@ -235,8 +236,8 @@ def _names(fn: FunctionType) -> _Tree:
     return tree
 
 
-def _classes() -> bytes:
-    """Opcode -> a letter for `_CHAIN`: ``.`` for an instruction that may stand between a name and its attribute."""
+def _opcode_letters() -> bytes:
+    """Return a table opcode -> letter for `_CHAIN`; ``.`` is an instruction that may stand between a name and its attribute."""
     letters = {
         "G": ("LOAD_GLOBAL",),
         "N": ("LOAD_NAME",),
@@ -253,36 +254,38 @@ def _classes() -> bytes:
     return bytes(found)
 
 
-_CLASSES = _classes()
-#: A global name, and the attributes that are read of it.
+_OPCODE_LETTERS = _opcode_letters()
+#: Matches the load of a global name and of attributes of it.
 _CHAIN = re.compile(rb"[GN](?:[.E]*[AM])*")
-#: By how many bits the argument of an instruction is shifted, to keep a flag beside the index of the name.
+#: Number of flag bits below the name index in the argument of an instruction.
 _SHIFTS = {ord("G"): int(sys.version_info >= (3, 11)), ord("A"): int(sys.version_info >= (3, 12)), ord("N"): 0, ord("M"): 0}
 _EXTENDED = ord("E")
 
 
 @functools.cache
-def _places(classes: bytes) -> tuple[tuple[int, int, bool], ...]:
-    """Where the instructions of a chain name something, after the one before the chain: at which place, by how much their argument
-    is shifted, and whether it is extended."""
+def _name_loads(classes: bytes) -> tuple[tuple[int, int, bool], ...]:
+    """Return the instructions of a chain that load a name: index, number of flag bits, whether the argument is extended.
+
+    The first byte of `classes` is the instruction before the chain.
+    """
     return tuple((at, _SHIFTS[one], classes[at - 1] == _EXTENDED) for at, one in enumerate(classes) if at and one in _SHIFTS)
 
 
 @functools.cache
 def _chains(code: CodeType) -> tuple[_Chain, ...]:
-    """The global names that code reads, inner functions included, with the attributes that it reads of each.
+    """Return the global names that code reads, including inner functions, each with the attributes that it reads of the name.
 
-    Read off the bytecode by a regular expression: this is on the way of an op's first call, and a loop over instructions takes
+    A regular expression searches the bytecode, because this runs at the first call of each op, and a loop over instructions takes
     several times as long.
     """
     found: dict[_Chain, None] = {}
     names, text = code.co_names, code.co_code
-    classes, arguments = b"-" + text[::2].translate(_CLASSES), b"-" + text[1::2]
+    classes, arguments = b"-" + text[::2].translate(_OPCODE_LETTERS), b"-" + text[1::2]
     for match in _CHAIN.finditer(classes):
         start, end = match.span()
         start -= 1
         chain = []
-        for at, shift, extended in _places(classes[start:end]):
+        for at, shift, extended in _name_loads(classes[start:end]):
             argument = arguments[start + at] | (arguments[start + at - 1] << 8 if extended else 0)
             chain.append(names[argument >> shift])
         found[tuple(chain)] = None
@@ -293,10 +296,12 @@ def _chains(code: CodeType) -> tuple[_Chain, ...]:
 
 
 def _concerns(value: Any, under_way: dict[int, Any]) -> bool:
-    """Whether a value is an overload, or leads to one that linking must replace.
+    """Return whether a value is an overload, or refers to an overload that linking must replace.
 
     Args:
-        under_way: results of the search so far, by identity. Where it finds nothing, none of it leads anywhere.
+        value: the value.
+        under_way: id -> value, for all values that this search has visited. If the search finds no overload, none of them refers
+            to one.
     """
     kind = value.__class__
     if kind in _PLAIN:
@@ -332,15 +337,15 @@ def _concerns(value: Any, under_way: dict[int, Any]) -> bool:
     return wrapped is not None and _concerns(wrapped, under_way)
 
 
-#: Types whose values lead to no overload.
+#: Types whose values refer to no overload.
 _PLAIN = frozenset({BuiltinFunctionType, str, bytes, bool, int, float, complex, type(None)})
 
-#: Function or class -> whether it leads to overloads, once that is known for good.
+#: Function or class -> whether it refers to overloads, once the search has finished.
 _known: WeakKeyDictionary[FunctionType | type, bool] = WeakKeyDictionary()
 
 
 def _is_standard(fn: FunctionType) -> bool:
-    """Whether a function is of Python's standard library and holds nothing of its caller's."""
+    """Return whether a function belongs to Python's standard library and has no closure."""
     return not fn.__closure__ and fn.__globals__.get("__name__", "").partition(".")[0] in sys.stdlib_module_names
 
 
@@ -373,7 +378,7 @@ def _paths(tree: Mapping[str, Any]) -> Iterator[_Chain]:
 
 
 def _class_concerns(value: type, under_way: dict[int, Any]) -> bool:
-    """Whether methods of a class of this library call overloads."""
+    """Return whether methods of a class call overloads; False for classes of other packages."""
     if value.__module__.partition(".")[0] != __name__.partition(".")[0]:
         return False
     return any(_concerns(one, under_way) for one in vars(value).values() if isinstance(one, FunctionType))

@@ -1,5 +1,8 @@
-"""Check the results and effects of a user's rule or kernel against its op's: how many results, of which kind, shape,
-dtype and device, in whose memory, and what was written."""
+"""Check that results and effects of a user's rule or kernel match its op.
+
+Checked are the number of results, their types, shapes, dtypes and devices, which of them alias arguments, and which arguments were
+written.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,17 @@ from eagerdecomp.rules.rule import Rule, place_of
 
 __all__ = ["checked_kernel", "expected_of", "held"]
 
-# torch notes in flags of the whole process whether a mode is entered; threads that take turns leave them right.
+# torch stores in process-wide flags whether a mode is entered. A lock keeps the flags right.
 _one_at_a_time = free_in_child(threading.RLock())
 
-#: The result facts of a call: of each result its shape, dtype and device, and whether it shares memory with an argument; None
-#: for one that is no plain tensor.
+#: Expected results of a call: for each result its shape, dtype and device, and whether it aliases an argument; None for a result
+#: that is not a plain tensor.
 Expected = Sequence[tuple[tuple[torch.Size, torch.dtype, torch.device], bool] | None]
 
 
 def expected_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expected | None:
-    """The result facts of a call by the op's kernels for fake tensors; None where they do not know."""
-    if facts_of(op).mutated:  # what is written has its shape and dtype
+    """Return the expected results of a call, from the op's meta kernel; None if it cannot run."""
+    if facts_of(op).mutated:  # a written argument keeps its shape and dtype
         return None
     fakes = FakeTensorMode()
 
@@ -42,7 +45,7 @@ def expected_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
             return value
         if not _is_plain(value) or type(value) not in _PLAIN:
             return fakes.from_tensor(value.detach(), static_shapes=True)
-        with fakes:  # which keeps nothing of the tensor alive
+        with fakes:  # keeps no reference to the tensor
             return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
     def run(*given: Any, **named: Any) -> Any:
@@ -54,7 +57,7 @@ def expected_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _on_cpu(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expected | None:
-    """The result facts of a call by eager's CPU kernel; None where it rejects the call."""
+    """Return the expected results of a call, from eager's CPU kernel; None if it rejects the call."""
 
     def home(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -68,12 +71,12 @@ def _on_cpu(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
 def _made(
     run: Callable[..., Any], convert: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Expected | None:
-    """The result facts of a call with its tensors converted; None where it raises."""
+    """Return the expected results of a call with converted tensors; None if the call raises."""
     with Caught() as caught, no_current_modes(), without_torch_function():
         given, named = mapped(list(args), convert), {name: mapped(value, convert) for name, value in kwargs.items()}
         result, inputs = run(*given, **named), [*given, *named.values()]
         return [(_facts(one), _is_among(one, inputs)) if isinstance(one, Tensor) else None for one in leaves_of(result)]
-    caught.error = None  # its frames keep tensors alive, this one among them
+    caught.error = None  # its traceback keeps tensors alive
     return None
 
 
@@ -85,13 +88,18 @@ def held(
     result: Any,
     written: Sequence[Tensor] = (),
 ) -> Any:
-    """The result of a rule, where its op could have returned it; rules of the library are not asked.
+    """Return the result of a user's rule after checking it; results of library rules are not checked.
 
     Args:
+        rule: the rule.
+        expected: the expected results; None if they are unknown.
+        args: positional arguments of the call.
+        kwargs: keyword arguments of the call.
+        result: the result of the rule.
         written: tensors whose memory the rule wrote.
 
     Raises:
-        RuleError: with the rule, the op, and what is wrong.
+        RuleError: if the op could not have returned this result or written these tensors.
     """
     if rule.source != "user" or result is NotImplemented:
         return result
@@ -108,24 +116,22 @@ def held(
 
 
 def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A backend's kernel, held to what its op returns: how many results, of which kind, shape and dtype. torch's own kernel comes
-    back as it is.
+    """Wrap a backend's kernel to check the number of results, their types, shapes and dtypes at each call.
 
-    Raises:
-        KernelError: when it is called and returns what eager does not.
+    torch's own kernel is returned unchanged. The wrapped kernel raises `KernelError` if its results differ from eager's.
     """
     if kernel is op or kernel is builtin(op):
         return kernel
 
     @functools.wraps(kernel)
     def run(*args: Any, **kwargs: Any) -> Any:
-        tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
-        plain = all(type(one) in _PLAIN and _is_plain(one) for one in tensors)
+        tensors = [leaf for leaf in leaves_of([*args, *kwargs.values()]) if isinstance(leaf, Tensor)]
+        plain = all(type(tensor) in _PLAIN and _is_plain(tensor) for tensor in tensors)
         expected = expected_of(op, args, kwargs) if plain else None
         result = kernel(*args, **kwargs)
         fault = _kind_fault(op, args, result)
         if not fault and _looks_fault(expected, result, device=False):
-            # Kernels for fake tensors are wrong about some calls: eager's own has the last word.
+            # Meta kernels are wrong for some calls, so check with eager's kernel too.
             fault = _looks_fault(_on_cpu(op, args, kwargs), result, device=False)
         if fault:
             raise KernelError(str(op), place_of(kernel), fault, describe_call(op, args, kwargs))
@@ -138,7 +144,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def _kind_fault(op: OpOverload, args: Sequence[Any], result: Any) -> str:
-    """Return what is wrong with the number or the kinds of results, or ""."""
+    """Return what is wrong with the number or the types of results, or ""."""
     returns = op._schema.returns
     if not returns:
         return ""
@@ -149,7 +155,7 @@ def _kind_fault(op: OpOverload, args: Sequence[Any], result: Any) -> str:
     for number, (returned, one) in enumerate(zip(returns, results, strict=True)):
         place = f" as result {number}" if len(returns) > 1 else ""
         wanted = str(returned.type)
-        absent = one is None and len(returns) > 1  # a gradient that is not asked for
+        absent = one is None and len(returns) > 1  # a gradient that is not required
         if wanted == "Tensor" and not absent and not isinstance(one, Tensor):
             return f"{_kind(one)}{place} where its op returns a tensor"
         if wanted == "List[Tensor]" and not (isinstance(one, (tuple, list)) and all(isinstance(each, Tensor) for each in one)):
@@ -160,7 +166,7 @@ def _kind_fault(op: OpOverload, args: Sequence[Any], result: Any) -> str:
 
 
 def _looks_fault(expected: Expected | None, result: Any, *, device: bool = True) -> str:
-    """Return what is wrong with the shapes, dtypes and devices of results; "" if nothing is, or nothing is known."""
+    """Return what is wrong with the shapes, dtypes and devices of results; "" if they match or are unknown."""
     results = list(leaves_of(result))
     if expected is None or not all(map(_is_plain, results)):
         return ""
@@ -176,7 +182,7 @@ def _looks_fault(expected: Expected | None, result: Any, *, device: bool = True)
 
 
 def _memory_fault(expected: Expected | None, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> str:
-    """The result that shares memory with an argument, or does not, unlike its op's; "" for none, or where nothing is known."""
+    """Return which result aliases an argument and should not, or should and does not; "" if none, or if unknown."""
     results = list(leaves_of(result))
     if expected is None or not all(map(_is_plain, results)):
         return ""
@@ -188,7 +194,7 @@ def _memory_fault(expected: Expected | None, args: Sequence[Any], kwargs: Mappin
 
 
 def _is_among(one: Tensor, values: Any) -> bool:
-    """Whether a tensor shares memory with one of the values."""
+    """Return whether a tensor shares memory with one of the values."""
     return any(_is_plain(other) and same_storage(one, other) for other in leaves_of(values) if isinstance(other, Tensor))
 
 

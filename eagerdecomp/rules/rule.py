@@ -1,4 +1,4 @@
-"""Rules: one way each to express an op by other ops. Values only; choosing among them is the planner's work."""
+"""The `Rule` class: a rule expresses one op by other ops. The planner chooses between the rules of an op."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ class Bound(NamedTuple):
     """A rule whose ops are bound.
 
     Attributes:
-        formula: the rule's function itself; for a rule with `Rule.compute`, only for calls that need no conversion.
-        run: for every call.
+        formula: the rule's function with its ops bound. If the rule has `Rule.compute`, it is valid only for calls that need no
+            dtype conversion.
+        run: the function for all calls.
     """
 
     formula: Callable[..., Any]
@@ -57,26 +58,26 @@ class Bound(NamedTuple):
 class Rule:
     """One way to express `op` by other ops.
 
-    `fn` takes the op's own arguments and returns its result, or ``NotImplemented`` for a call that it leaves to the next rule. A
-    linked rule's overloads are bound to kernels once (`link`); the calls of any other are recorded as it runs. Where a linked rule
-    calls its own op, that call goes to the next rules.
+    `fn` takes the op's arguments and returns the result, or ``NotImplemented`` to leave the call to the next rule. The overloads of
+    a linked rule are bound to kernels once (`link`). The calls of other rules are recorded as they run. If a linked rule calls its
+    own op, the next rules handle that call.
 
     Attributes:
         op: the overload the rule expresses.
         fn: the rule's function, as above.
         source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit``, ``small``, ``prims``,
             ``sparse``, or ``cost`` for a choice among others by the size of a call.
-        where: for people: module and line of the function.
-        linked: its overloads are bound to kernels once, and it runs at every call, without a key.
-        effects: it does more than its calls show (exchanges generator state, warns), so that no program can hold it: always, or for
-            the calls of which this function of the op's arguments says so.
-        keeps_lazy_bits: made of calls that hand conj and neg bits through untouched, so it needs no guard for them.
-        whole: a linked rule that goes by facts which other rules can't be asked for without losing programs for all sizes (how what
-            a kernel made has strides), or reports a kernel's error in eager's words: a program calls its op as one, and the rule
-            decides at each call.
-        takes_sparse: it is for sparse tensors too; any other linked rule gets none.
-        compute: the dtype that a floating-point formula is computed in; None for a rule that chooses it itself.
-        around: wraps a linked rule once its kernels are bound, such as checks of its scalars.
+        where: module, name and line of the function, for messages.
+        linked: overloads are bound to kernels once, and the rule runs at every call, without a program or a key.
+        effects: whether the rule has effects besides its calls (changes generator state, warns), so that no program can replace it;
+            or a function of the op's arguments that returns this for a call.
+        keeps_lazy_bits: whether all ops that the rule calls keep conj and neg bits, so that it needs no guard for them.
+        whole: whether programs contain this op as one call, and the linked rule runs at each call. Use it for a rule that reads the
+            strides of a kernel's result, since a guard for these would end programs for all sizes, or that replaces a kernel's
+            error message with eager's.
+        takes_sparse: whether the rule accepts sparse tensors; other linked rules get none.
+        compute: the dtype in which a float formula is computed; None if the rule chooses it itself.
+        around: a function that wraps a linked rule after its kernels are bound, for example to check scalars.
 
     Examples:
         >>> import torch
@@ -102,23 +103,23 @@ class Rule:
 
     @property
     def key(self) -> str:
-        """The identity of the rule among the op's rules: an op has one linked and one recorded rule of each source."""
+        """The name of the rule among the op's rules: an op has at most one linked and one recorded rule of each source."""
         return f"{self.source}-linked" if self.linked else self.source
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Apply the rule to the op's arguments, each op it uses called through the dispatcher."""
+        """Apply the rule to the op's arguments; each op that it uses is called through the dispatcher."""
         return self.apply(args, kwargs)
 
     def apply(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, fused: bool = False) -> Any:
-        """Return the result of the rule's function on a call, or ``NotImplemented`` where the next rule is to be tried.
+        """Return the result of the rule's function for a call, or ``NotImplemented`` to try the next rule.
 
         Args:
             args: the op's positional arguments.
             kwargs: the op's keyword arguments.
-            fused: the calls are recorded for a backend's `compile` hook (see `to_be_fused`).
+            fused: whether the calls are recorded for a backend's `compile` hook (see `to_be_fused`).
 
         Raises:
-            RuleError: where a user's function does not take the arguments, or returns None for an op that has a result.
+            RuleError: if a user's function does not accept the arguments, or returns None for an op that has a result.
         """
         run = self._dispatched(fused)
         try:
@@ -157,14 +158,14 @@ class Rule:
         return Bound(self._around(formula), self._around(run))
 
     def _dispatched(self, fused: bool) -> Callable[..., Any]:
-        """The rule with each op called through the dispatcher; rebound at each call where constants would be kept in between."""
+        """Return the rule with each op called through the dispatcher; rebound at each call if binding would cache constants."""
         if self.linked and self.source != "sparse" and (fused or self._calls_next_rules):
             return self.bind(_Dispatched(self.op, fused)).run
         return self._plain
 
     @functools.cached_property
     def _calls_next_rules(self) -> bool:
-        """Whether the rule calls its own op, or was bound by hand: its function cannot be called as it is."""
+        """Whether the rule calls its own op or is a `Linkable`, so that its function must be bound before a call."""
         if isinstance(self.fn, Linkable):
             return True
         used: set[OpOverload] = set()
@@ -202,7 +203,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class _Dispatched:
-    """The `Call` of a rule that is applied: each op is itself, but for the rule's own."""
+    """The `Call` of a rule that is applied: returns each op itself, and for the rule's own op a function that declines."""
 
     own: OpOverload
     fused: bool
@@ -212,19 +213,21 @@ class _Dispatched:
 
 
 def to_be_fused(call: Call) -> bool:
-    """Whether a linked rule runs to be recorded for a backend's hook, which wants one expression of whole tensors: blocks that fit
-    a cache gain nothing there, and what reads a number cannot be recorded."""
+    """Return whether a linked rule is being recorded for a backend's compile hook.
+
+    Rules then use whole tensors: blocks that fit a cache save nothing in a fused kernel, and reads of a scalar cannot be recorded.
+    """
     return isinstance(call, _Dispatched) and call.fused
 
 
 def has_kernels(call: Call, *ops: OpOverload) -> bool:
-    """Whether a rule is linked for a set that has kernels for all these ops; not while it is recorded, or asked for no set."""
+    """Return whether a rule is linked for a set that has kernels for all these ops; False while the rule is recorded."""
     is_kernel = getattr(call, "is_kernel", None)
     return is_kernel is not None and all(map(is_kernel, ops))
 
 
 class NoRoute(Exception):
-    """Raised inside the library when a call cannot be brought to the op set; the way in turns it into `UnsupportedOpError`."""
+    """Raised inside the library if a call has no route to the op set; the mode raises `UnsupportedOpError` instead."""
 
     def __init__(self, op: OpOverload, attempts: tuple[tuple[Rule, str, NoRoute | None], ...] = ()) -> None:
         super().__init__(op)
@@ -232,13 +235,13 @@ class NoRoute(Exception):
         self.attempts = attempts
 
     def without_frames(self) -> NoRoute:
-        """Itself, without the frames it passed: whoever keeps it would keep every local of the user's program alive."""
+        """Return this error without its traceback, which would keep all locals of the user's program alive."""
         self.__traceback__ = self.__context__ = None
         return self
 
 
 class IfRouted(Linkable):
-    """``HELPER = IfRouted(helper)``: None in a rule that is linked where an overload of the helper has no route."""
+    """``HELPER = IfRouted(helper)``: in a linked rule, the linked helper, or None if an overload of the helper has no route."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         super().__init__(lambda call: link(fn, call))
@@ -257,13 +260,17 @@ def first_applicable(
     undo: Callable[[], None] | None = None,
     failed: Callable[[Rule, Exception], str] | None = None,
 ) -> Any:
-    """Return the result of the first rule that covers the call; after one that does not, `undo` is called.
+    """Return the result of the first rule that covers the call.
 
     Args:
-        failed: why an exception of a rule is a failed route, so that the next rule is tried; "" for one that propagates.
+        op: the overload.
+        rules: the rules, in the order in which to try them.
+        apply: runs a rule on the call.
+        undo: called after each rule that does not cover the call.
+        failed: returns why an exception of a rule is a failed route, so that the next rule is tried; "" if it must propagate.
 
     Raises:
-        NoRoute: when no rule covers the call. Other exceptions of a rule are the user's errors and propagate.
+        NoRoute: if no rule covers the call. Other exceptions of a rule are the user's errors and propagate.
     """
     attempts: list[tuple[Rule, str, NoRoute | None]] = []
     for rule in rules:
@@ -272,7 +279,7 @@ def first_applicable(
         except NoRoute as failure:
             attempts.append((rule, "", failure.without_frames()))
         except Exception as error:
-            lacking = None  # of a rule of the user's, it may be a slip of the pen
+            lacking = None  # in a user's rule, it may be a typo
             if isinstance(error, AttributeError) and rule.source != "user":
                 lacking = lacking_op(error)
             reason = failed(rule, error) if lacking is None and failed is not None else ""
@@ -293,7 +300,7 @@ def _left_to_the_next(*args: Any, **kwargs: Any) -> Any:
 
 
 def place_of(fn: Callable[..., Any]) -> str:
-    """Where a function stands, for people: module, name and line."""
+    """Return where a function is defined, as text: module, name and line."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     code = getattr(inspect.unwrap(fn), "__code__", None)
@@ -304,10 +311,10 @@ def place_of(fn: Callable[..., Any]) -> str:
 #: Module -> the rules that it defines, in order.
 _rules: dict[str, list[Rule]] = {}
 
-#: Ops that rules were written for and that this torch lacks.
+#: Ops that have a rule here but do not exist in this version of torch.
 _dropped: list[str] = []
 
-#: The name of an op of a library beside torch -> the function of its rule, with its options.
+#: Name of an op of another library (such as torchvision) -> the function of its rule, with options.
 _of_libraries: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {}
 
 
@@ -325,38 +332,38 @@ def make_rule(
     takes_sparse: bool = False,
     source: str = "own",
 ) -> Rule:
-    """A rule of the library, in no table: see `rule` for the arguments."""
+    """Return a rule of this library without adding it to a table; see `rule` for the arguments."""
     how = Compute(compute, operands, promotes) if compute is not None else None
     return Rule(op, fn, source, place_of(fn), not recorded, effects, keeps_lazy_bits, whole, takes_sparse, how)
 
 
 def rule(*ops: OpOverload | str, **options: Any) -> Callable[[_F], _F]:
-    """Make the decorated function the rule of these ops, in the table of its module (`rules_of`); it stays the function that it is.
+    """Add a rule of these ops to the table of the module (`rules_of`); the decorated function itself is unchanged.
 
         @rule("aten.silu.default", compute="float32")
         def silu(self):
             return aten.mul.Tensor(self, aten.sigmoid.default(self))
 
-    The function takes the op's own arguments, calls overloads, and returns the op's result, or ``NotImplemented`` for a call that
-    it leaves to the op's next rule. A call of its own op goes there too. A linked and a recorded rule may share an op: the linked
-    one is tried first.
+    The function takes the op's arguments, calls overloads, and returns the op's result, or ``NotImplemented`` to leave the call to
+    the op's next rule. If it calls its own op, the next rules handle that call too. An op may have a linked and a recorded rule:
+    the linked rule is tried first.
 
     Args:
-        ops: the ops, by name, so that a torch which lacks one drops its rule (`dropped_rules`), or themselves.
+        ops: the overloads or their names. For a name that this version of torch lacks, the rule is dropped (`dropped_rules`).
         options: of `make_rule`:
 
-            - ``compute``, for a formula of floats: see `Compute.dtype`; with it ``operands`` and ``promotes``, see `Compute`.
-            - ``recorded=True``: the function does more than call overloads (operators of tensors, functions of `torch`), or is
-              long: its calls are recorded as a program, once per kind of call. Any other function is linked: its overloads are
+            - ``compute``, for a float formula: see `Compute.dtype`; with it ``operands`` and ``promotes``, see `Compute`.
+            - ``recorded=True``: for a function that does more than call overloads (tensor operators, functions of `torch`), or
+              that is long. Its calls are recorded as a program, once per key. Without it the function is linked: its overloads are
               bound to kernels once.
             - ``effects``, ``keeps_lazy_bits``, ``whole``, ``takes_sparse``: see `Rule`.
-            - ``source``: ``"own"``; ``"prims"`` for sets that hold prims, behind all others; ``"small"`` for sets that lack ops of
-              Core ATen; ``"sparse"`` for the calls of the op in which a tensor is sparse, and for no others.
+            - ``source``: ``"own"`` (default); ``"prims"`` for sets that contain prims, tried last; ``"small"`` for sets that lack
+              ops of Core ATen; ``"sparse"`` for calls with a sparse tensor only.
 
     Raises:
-        RuleError: for a second rule of its kind for one op in the module, with both places.
+        RuleError: if the module already has a rule of this kind for an op.
     """
-    module = sys._getframe(1).f_globals["__name__"]  # not the function's, which another module may have wrapped
+    module = sys._getframe(1).f_globals["__name__"]  # not `fn.__module__`: another module may have wrapped the function
 
     def decorate(fn: _F) -> _F:
         for one in ops:
@@ -380,12 +387,12 @@ def _add(module: str, made: Rule) -> None:
 
 
 def rules_of(module: str) -> tuple[Rule, ...]:
-    """The rules that a module defines, in order, by the module's name."""
+    """Return the rules that a module defines, in order."""
     return tuple(_rules.get(module, ()))
 
 
 def library_rule(*names: str, **options: Any) -> Callable[[_F], _F]:
-    """The same for ops of a library beside torch, by name: the library may register them later, or never (`library_rules`).
+    """Add a rule, as `rule` does, for ops of another library, by name: the library may register them later, or never.
 
         @library_rule("torchvision.nms.default")
         def nms(dets, scores, iou_threshold): ...
@@ -395,7 +402,7 @@ def library_rule(*names: str, **options: Any) -> Callable[[_F], _F]:
         options: of `make_rule`.
 
     Raises:
-        RuleError: for a second rule of an op.
+        RuleError: if an op already has such a rule.
     """
 
     def decorate(fn: _F) -> _F:
@@ -411,13 +418,13 @@ def library_rule(*names: str, **options: Any) -> Callable[[_F], _F]:
 
 @functools.cache
 def library_rules(op: OpOverload) -> tuple[Rule, ...]:
-    """The library's rules for an op of another library, of those whose modules are imported."""
+    """Return the rules for an op of another library that were added by `library_rule`."""
     found = _of_libraries.get(str(op))
     return () if found is None else (make_rule(op, found[0], **found[1]),)
 
 
 def dropped_rules() -> tuple[str, ...]:
-    """The names of the ops that rules of the library are written for and that this torch lacks."""
+    """Return the names of ops that have a rule here but do not exist in this version of torch."""
     return tuple(sorted(set(_dropped)))
 
 
@@ -471,7 +478,7 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature of a function; None for a builtin that has none."""
+    """Return the signature of a function; None for a builtin without one."""
     try:
         return inspect.signature(fn)
     except (TypeError, ValueError):
@@ -490,8 +497,10 @@ def _misfit(signature: inspect.Signature | None, args: Sequence[Any], kwargs: Ma
 
 
 def _wrong_default(op: OpOverload, signature: inspect.Signature) -> str:
-    """Return the first default of a function that is not its op's, or "". torch leaves out an argument that has its default, so
-    that a call would compute with the function's. None may stand for any default."""
+    """Return the first default of a function that differs from the op's default, or "".
+
+    torch omits arguments that have their default value, so a call would use the function's default. None is always allowed.
+    """
     parameters = list(signature.parameters.values())
     for number, argument in enumerate(facts_of(op).arguments):
         one = signature.parameters.get(argument.name)
@@ -509,7 +518,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
-    """Check that the function takes what every call of the op gives, and has the op's defaults; it may lack optional arguments."""
+    """Check that a function accepts all required arguments of the op and has the op's defaults."""
     signature = _signature(fn)
     if signature is None:
         return
@@ -528,7 +537,12 @@ def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
 
 
 def index_rules(rules: Iterable[Rule]) -> Mapping[OpOverload, Rule]:
-    """The rules by op. A second rule for one overload is an error that names both places."""
+    """Return the rules by op.
+
+    Raises:
+        ArgumentTypeError: if `rules` is not a list of rules.
+        RuleError: if two rules are for one overload.
+    """
     found: dict[OpOverload, Rule] = {}
     if not isinstance(rules, Iterable):
         raise ArgumentTypeError(f"rules must be a list of rules, not {rules!r}")

@@ -1,4 +1,4 @@
-"""Torch's own decompositions as rules: its two decomposition tables, its composite kernels, its composite-explicit kernels."""
+"""Make rules of torch's own decompositions: two decomposition tables, composite kernels and composite-explicit kernels."""
 
 from __future__ import annotations
 
@@ -26,14 +26,19 @@ aten = torch.ops.aten
 
 
 def _fill(self: torch.Tensor, value: Any) -> Any:
-    """Use torch's reference: no table holds it, and it rejects scalars that eager casts to the tensor's dtype. Without it a set of
-    prims, which holds `prims.fill`, could make no tensor of zeros."""
+    """Use torch's reference, which is in no table: only it decomposes `fill` to `prims.fill`.
+
+    Convert the value for bool tensors, because the reference rejects scalars that eager casts to the tensor's dtype.
+    """
     return torch.ops.prims.fill.default(self, bool(value) if self.dtype is torch.bool else value)
 
 
 def _as_batch_norm(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A norm of layers by one of batches, in which eager takes the inverse of a deviation of 0 for 0, makes statistics of no
-    rows in float32, rounds float16 and bfloat16 before it scales them, and lets the parameters' strides decide the layout."""
+    """Restrict torch's decomposition of layer norm, which calls batch norm, to calls for which both have the same result.
+
+    Eager's batch norm differs as follows: with `eps` 0 the inverse of a standard deviation of 0 is 0; statistics of no rows are
+    float32; float16 and bfloat16 are rounded before scaling; the strides of the parameters decide the memory format.
+    """
 
     def run(input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> Any:
         params = [one for one in (weight, bias) if one is not None]
@@ -46,14 +51,14 @@ def _as_batch_norm(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def shipped_rules(op: OpOverload) -> Iterator[Rule]:
-    """torch's own rules for an op, most trusted first.
+    """Yield torch's own rules for an op, the most reliable first.
 
-    A composite kernel is what eager itself runs, so it comes first; the tables follow, then the composite-explicit kernels, which
-    are written for any backend but often in more steps. In-place and ``out=`` ops have no rule here but composite ones where
-    `decomps.mutation` derives one from the functional variant: the tables' accept what eager rejects, and some composite-explicit
-    kernels (`mode.values`) write to `out` by no operator.
+    Composite kernels come first, because eager runs them too. Then follow the tables, then composite-explicit kernels, which work
+    on any backend but often take more steps. In-place and ``out=`` ops get only composite kernels here if `decomps.mutation`
+    derives a rule from the functional variant: table entries accept calls that eager rejects, and some composite-explicit kernels
+    (`mode.values`) write to `out` without calling an op.
     """
-    # The body of another library's op may read memory, globals or a clock by no operator: it runs at each call.
+    # The body of another library's op may read memory, globals or a clock without calling an op, so it runs at each call.
     of_others = op.namespace not in TORCH_NAMESPACES
     if is_composite(op):
         kernel = call_at_key(op, "CompositeImplicitAutograd")
@@ -78,7 +83,7 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
 
 
 def _with_alpha(entry: Callable[..., Any]) -> Callable[..., Any]:
-    """torch's references take by name alone what operators of a number take by place."""
+    """Accept `alpha` as a positional argument, as the op does; torch's reference takes it only by keyword."""
 
     @functools.wraps(entry)
     def run(self: Any, other: Any, alpha: Any = 1) -> Any:

@@ -1,8 +1,12 @@
-"""Faults of the decompositions that torch ships: where an entry of its tables is not what the operator is.
+"""Faults of the decompositions that torch ships: entries of its tables whose results differ from the op.
 
-``tests/rules/test_shipped_faults.py`` shows each in torch by a call, and that this library gives eager's result for that call. It
-does so by a rule of its own that comes first, by laying the entry's result out again (`eager.layouts`), by a check before the entry
-runs (`eager.checks`), or by leaving the entry unused.
+``tests/rules/test_shipped_faults.py`` shows each fault with a call, and that this library returns eager's result for that call. The
+library does one of the following:
+
+- has a rule of its own that is tried first
+- restrides the result of the entry (`eager.layouts`)
+- checks the arguments before the entry runs (`eager.checks`)
+- does not use the entry
 """
 
 from __future__ import annotations
@@ -15,14 +19,15 @@ __all__ = ["FAULTS", "Fault", "unused_entries"]
 
 @dataclass(frozen=True)
 class Fault:
-    """One way in which a shipped entry is not its operator.
+    """One difference between an entry of torch's tables and the op.
 
     Attributes:
         op: the overload's name.
         kind: ``value``, ``shape``, ``type``, ``strides``, ``aliasing``, ``writes`` (an argument), ``raises`` (where the operator
-            returns), ``accepts`` (what the operator rejects), ``error`` (of another type) or ``declines`` (``NotImplemented``).
-        what: for people: what the entry does.
-        unused: the entry is wrong for so many calls that no route takes it.
+            returns), ``accepts`` (calls that the operator rejects), ``error`` (another type of error) or ``declines``
+            (``NotImplemented``).
+        what: a description of the fault.
+        unused: the entry is wrong for so many calls that the library does not use it.
     """
 
     op: str
@@ -108,5 +113,5 @@ FAULTS: tuple[Fault, ...] = (
 
 @functools.cache
 def unused_entries() -> frozenset[str]:
-    """The ops whose table entries no route takes."""
+    """Return the ops whose table entries the library does not use."""
     return frozenset(fault.op for fault in FAULTS if fault.unused)

@@ -1,8 +1,8 @@
-"""Many small tensors computed by one kernel: joined along their first dimension, and written from the pieces of the result.
+"""Compute many small tensors with one kernel: concatenate them along the first dimension, and split the result.
 
-Only tensors whose memory is apart are joined, so that the order of writes does not show. Each tensor is still written by a `copy_`
-of its own: no kernel of Core ATen writes several tensors, and the memory of a result cannot take the place of a tensor's. A NumPy
-array of the tensor would see that, and read freed memory.
+Only tensors that share no memory are concatenated, so that the order of writes does not matter. Each tensor is still written by its
+own `copy_`, because no Core ATen kernel writes several tensors. Replacing the storage of a tensor instead is not possible: a NumPy
+array that shares the storage would read freed memory.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ __all__ = ["Stack", "Worth", "can_stack", "joined_value", "stack", "stack_positi
 
 aten = torch.ops.aten
 
-#: The most bytes of a stack: larger results come as fresh pages of the system, which cost more than the calls that are saved.
+#: Maximum bytes of a stack. For larger results the system allocates new pages, which cost more than the saved calls.
 _STACK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Worth:
-    """When a stack takes less time than its tensors one by one."""
+    """The limits within which one stack is faster than one call per tensor."""
 
-    tensors: int  # at least so many
-    nbytes: int  # of so many bytes at most: of larger ones the elements cost more than the calls
+    tensors: int  # minimum number of tensors
+    nbytes: int  # maximum bytes of one tensor: for larger tensors the elements cost more than the calls
 
     def holds(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether there are enough small tensors, before anything else is asked of them."""
+        """Return whether there are enough small tensors; the first and cheapest check."""
         return len(tensors) >= self.tensors and sum(tensor.nbytes <= self.nbytes for tensor in tensors) >= self.tensors
 
 
@@ -44,26 +44,26 @@ _cat, _split = ops_on_call("cat.default", "split_with_sizes.default")
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Tensors of the same trailing sizes, joined along their first dimension, so that one kernel computes all."""
+    """Tensors with the same trailing sizes, concatenated along the first dimension, so that one kernel computes all."""
 
     tensors: Sequence[Tensor]
     joined: Tensor
 
 
-#: ``can_stack()``: whether the set has the kernels that join and split. Where either takes several, stacks save nothing; and a
-#: backend's hook fuses what it is given.
+#: ``can_stack()``: whether the set has kernels for `cat` and `split_with_sizes`. If these are decomposed, stacks save nothing.
+#: False also while calls are recorded for a backend's compile hook, which fuses them itself.
 can_stack = Linkable(
     lambda call: functools.partial(has_kernels, call, aten.cat.default, aten.split_with_sizes.default),
 )
 
 
 def joined_value(target: Any) -> Any:
-    """The tensor that a kernel reads: a stack's joined one, any other value itself."""
+    """Return the concatenated tensor of a stack; any other value itself."""
     return target.joined if target.__class__ is Stack else target
 
 
 def store(target: Any, value: Tensor) -> None:
-    """Write to a tensor, or to each tensor of a stack its part."""
+    """Write a value to a tensor, or split it and write each part to its tensor of a stack."""
     if target.__class__ is not Stack:
         aten.copy_.default(target, value)
         return
@@ -73,7 +73,7 @@ def store(target: Any, value: Tensor) -> None:
 
 
 def stack(tensors: Sequence[Tensor], positions: Sequence[int]) -> Stack | None:
-    """Join the tensors at these positions; None for an empty list."""
+    """Concatenate the tensors at these positions; None for an empty list."""
     if not tensors:
         return None
     chosen = tensors if len(positions) == len(tensors) else [tensors[at] for at in positions]
@@ -83,11 +83,11 @@ def stack(tensors: Sequence[Tensor], positions: Sequence[int]) -> Stack | None:
 def stack_positions(
     worth: Worth, lists: Sequence[Sequence[Tensor]], numbers: Sequence[Sequence[Any]]
 ) -> tuple[list[list[int]], list[int]]:
-    """Return the positions of tensors that are computed together, and of those that are not. Together are small ones of the same
-    trailing sizes that have their numbers in common, and all of whose tensors are contiguous.
+    """Return the positions of tensors for each stack, and the positions of the other tensors.
 
-    The tensors at one position have one dtype. Nothing is joined unless the memory of all tensors is apart; but at one position
-    several lists may hold the same tensor, which is read before it is written.
+    A stack holds small contiguous tensors with the same trailing sizes and the same `numbers`. The tensors at one position of all
+    lists have one dtype. There are no stacks if any two tensors share memory, except that several lists may hold the same tensor
+    at the same position, because it is read before it is written.
     """
     targets, count = lists[0], len(lists[0])
     nothing: tuple[list[list[int]], list[int]] = [], list(range(count))
@@ -112,13 +112,13 @@ _PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
 
 
 def _are_plain(tensors: Sequence[Tensor]) -> bool:
-    """Whether all are plain tensors in memory of the process, whose addresses say what they share."""
+    """Return whether all are plain CPU tensors, so that their addresses show which memory they share."""
     return _PLAIN_TENSORS.issuperset(map(type, tensors)) and all(tensor.is_cpu for tensor in tensors)
 
 
 def _are_apart(addresses: Iterable[int], sizes: Sequence[int], count: int) -> bool:
-    """Whether tensors of different positions share no memory, of lists of `count` tensors one behind the other."""
-    end, last, seen = 1, 0, -1  # a tensor without memory begins at 0
+    """Return whether tensors at different positions share no memory. The arguments are lists of `count` tensors, concatenated."""
+    end, last, seen = 1, 0, -1  # the address of a tensor without memory is 0
     for begin, at in sorted(zip(addresses, range(len(sizes)), strict=True)):
         size = sizes[at]
         if size:
@@ -131,7 +131,7 @@ def _are_apart(addresses: Iterable[int], sizes: Sequence[int], count: int) -> bo
 def _kinds(
     targets: Sequence[Tensor], shapes: Sequence[torch.Size], numbers: Sequence[Sequence[Any]], strided: set[int]
 ) -> Iterable[list[int]]:
-    """The positions of contiguous tensors that have dtype, trailing sizes and numbers in common."""
+    """Group the positions of contiguous tensors by dtype, trailing sizes and numbers."""
     kinds: dict[Any, list[int]] = {}
     keys = [
         [tensor.dtype for tensor in targets],
@@ -148,12 +148,12 @@ def _kinds(
 
 
 def _identity(number: Any) -> Any:
-    """Return what two numbers have in common that serve as one: a float's value if no other float equals it, else the object."""
+    """Return a key that is equal for scalars that can share a kernel call: a float's value (not for zeros and NaN), else the id."""
     return number if number.__class__ is float and number and number == number else id(number)
 
 
 def _parts(worth: Worth, alike: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Positions of small tensors in parts that are worth a stack and not too large for one."""
+    """Split positions of small tensors into parts that are large enough, but not too large, for a stack."""
     part: list[int] = []
     total = 0
     for at in alike:

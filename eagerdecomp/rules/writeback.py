@@ -1,4 +1,4 @@
-"""Writing a functional result into a caller's tensor, with the checks that ATen makes, and returning the caller's own object."""
+"""Write a functional result into the caller's tensor (in-place and `out=` ops), with ATen's checks, and return that tensor."""
 
 from __future__ import annotations
 
@@ -50,13 +50,15 @@ def _check_cast(result: Tensor, target: Tensor) -> None:
 
 
 def by_a_kernel(refused: NotImplementedError) -> bool:
-    """Whether a kernel refused, before which eager asks for types of results, and none of the checks that come ahead of that."""
+    """Return whether a kernel raised this error, rather than a check that runs before eager checks the result dtype."""
     return '" not implemented for' in str(refused) and '_check" not' not in str(refused)
 
 
 def refuse_cast_first(refused: NotImplementedError, target: Tensor, operands: Iterable[Any]) -> None:
-    """For a pointwise op that refused its operands: eager asks first whether the target could hold what they promote to, but after
-    the checks that come ahead of a kernel."""
+    """Raise eager's cast error instead, if a kernel of a pointwise op rejected its operands and `target` cannot hold the result.
+
+    Eager checks the cast to the dtype of the target before it runs the kernel, but after the op's other checks.
+    """
     if not by_a_kernel(refused):
         return
     dtype = computed_in(operands)
@@ -65,12 +67,12 @@ def refuse_cast_first(refused: NotImplementedError, target: Tensor, operands: It
 
 
 def expanded_dims(tensor: Tensor) -> list[int]:
-    """The dimensions whose places are all the same memory."""
+    """Return the dimensions of size over 1 and stride 0, whose elements are all at one address."""
     return [dim for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)) if size > 1 and stride == 0]
 
 
 def _overlap_status(left: Tensor, right: Tensor) -> Literal["no", "partial", "full"]:
-    """ATen's `get_overlap_status`, for two tensors of one storage; "no" where that is too hard to compute."""
+    """Return ATen's `get_overlap_status` for two tensors of one storage; "no" also if it is too hard to compute."""
     if not left.numel() or not right.numel() or not (is_dense(left) and is_dense(right)):
         return "no"
     begin_left, begin_right = (one.storage_offset() * one.element_size() for one in (left, right))
@@ -81,7 +83,7 @@ def _overlap_status(left: Tensor, right: Tensor) -> Literal["no", "partial", "fu
 
 
 def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
-    """Reject a write that eager rejects: into an expanded tensor, or into memory that an input shares in part."""
+    """Reject writes that eager rejects: into an expanded tensor, or into memory that partly overlaps an input."""
     if not target.is_contiguous() and expanded_dims(target):  # ATen's `has_internal_overlap`, its certain case
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -98,7 +100,7 @@ def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
 
 
 def check_apart(target: Tensor, inputs: Iterable[Any]) -> None:
-    """Reject an `out` that shares memory with an input, the very same tensor included: ATen's `assert_no_overlap`."""
+    """Reject an `out` that shares memory with an input or is one: ATen's `assert_no_overlap`."""
     for given in inputs:
         if isinstance(given, (list, tuple)):
             check_apart(target, given)
@@ -109,7 +111,7 @@ def check_apart(target: Tensor, inputs: Iterable[Any]) -> None:
 
 
 def check_result(result: Tensor, target: Tensor) -> None:
-    """Reject a result that eager's in-place op would not write: of another shape, or of a type that the target cannot take."""
+    """Reject a result that eager's in-place op cannot write: its shape differs, or its dtype cannot be cast to the target's."""
     if result.shape != target.shape:
         raise RuntimeError(
             f"output with shape {shape_text(target.shape)} doesn't match the broadcast shape {shape_text(result.shape)}"
@@ -117,17 +119,17 @@ def check_result(result: Tensor, target: Tensor) -> None:
     _check_cast(result, target)
 
 
-#: Elements of a block for each thread. A result is written while it is in the processor's cache, its memory serves the next one,
-#: and it is all that is held beside the target; whole results of large tensors come as fresh pages of the system, at up to ten
-#: times the price of the kernel. Fewer elements than `_LARGE` lose more by more calls than they gain.
+#: Elements of a block per thread. The result of a block is copied while it is in the CPU cache, and its memory is reused for the
+#: next block. A whole result of a large tensor needs new pages of the system, which can take ten times as long as the kernel. Below
+#: `_LARGE` elements, more calls cost more than blocks save.
 _BLOCK = 1 << 15
 _LARGE = 1 << 18
 
-#: Elements of a tensor that is cut for the sake of memory alone, and of the least block then.
+#: Minimum elements of a tensor that is cut only to save memory, and minimum elements of its blocks.
 _HEAVY = 1 << 13
 _LEAST_BLOCK = 1 << 12
 
-#: A row of arguments: a target, and what is computed with it.
+#: The arguments of one op call: the target first.
 Row: TypeAlias = "Sequence[Any]"
 
 
@@ -171,16 +173,16 @@ def _cutter(call: Call) -> Callable[..., Sequence[Row]]:
     return cut
 
 
-#: ``cut_row(row, least=1)``: the rows of at least so many blocks of a pointwise op's arguments, the target first; the row alone
-#: where the target is small, where a tensor would be read after it has been written in part, where the set cannot split, or where
-#: a hook makes one kernel of it all.
+#: ``cut_row(row, least=1)``: cut the arguments of a pointwise op into at least `least` rows of blocks. Returns only the row itself
+#: if the target is small, if a tensor would be read after a part of it is written, if the set cannot split, or if calls are
+#: recorded for a compile hook.
 #:
-#: On CPUs alone: another device wants few large kernels, and its allocator has memory at hand.
+#: CPU only: other devices are faster with few large kernels, and their allocators cache memory.
 cut_row = Linkable(_cutter)
 
 
 def _cut_alike(target: Tensor, other: Any) -> bool:
-    """Whether each block of the target is computed with a block of the other, or with all of it, which no other block writes."""
+    """Return whether `other` can be cut like the target, or be used whole for each block because no block writes it."""
     if not isinstance(other, Tensor):
         return not isinstance(other, (list, tuple))
     return other is target or ((other.shape == target.shape or not other.dim()) and not same_storage(target, other))
@@ -189,10 +191,10 @@ def _cut_alike(target: Tensor, other: Any) -> bool:
 def columns_in_blocks(
     cut: Callable[..., Sequence[Row]], columns: Sequence[Sequence[Any]], *, share: int = 0
 ) -> Sequence[Sequence[Any]]:
-    """Lists side by side, the targets first, each large tensor as its blocks.
+    """Return lists of arguments (the targets first) with each large tensor replaced by its blocks.
 
-    With `share` a tensor that is not large is cut too, into blocks of that share of all elements of its list: a result as large as
-    most of the list would set the peak of memory.
+    With `share`, also cut smaller tensors into blocks of at most ``1 / share`` of all elements of the list, because a result that
+    is as large as most of the list would determine peak memory.
     """
     sizes = [target.numel() for target in columns[0]]
     most = max(sum(sizes) // share, _LEAST_BLOCK) if share else _LARGE
@@ -213,15 +215,21 @@ def inplace_by(
     operands: int,
     expanded: Callable[..., bool] | None = None,
 ) -> Callable[..., Tensor]:
-    """An in-place op, linked by `call`: `functional`, ATen's checks, a copy into `self`, which is returned; large tensors in blocks
-    if the op is pointwise. One frame, since every step of every optimizer runs it.
+    """Return a linked in-place op: it runs `functional`, makes ATen's checks, copies the result into `self` and returns `self`.
 
-    `operands` is how many of the arguments behind `self` may be tensors: none, the first alone (1), or any (more). Where eager
-    writes into expanded tensors, `expanded` takes the op's arguments, does so, and says whether `self` was one.
+    Large tensors are computed in blocks if the op is pointwise. All runs in one frame, because every optimizer step calls it.
+
+    Args:
+        functional: the functional variant of the op.
+        call: links the op.
+        quirks: how eager's in-place op differs from others.
+        operands: which arguments after `self` may be tensors: none (0), only the first (1), or any (more).
+        expanded: for an op that eager runs on expanded tensors: takes the op's arguments; if `self` is expanded, writes it and
+            returns True.
     """
     shares, casts = not quirks.checks_overlap_first, quirks.pointwise and not quirks.writes_any_dtype
     first = not shares and expanded is None
-    # Held here, so that linking copies no globals: all in-place ops share them.
+    # Local names, so that linking does not copy globals for each in-place op.
     copy_: Any = aten.copy_.default
     cut = cut_row if quirks.pointwise else None
 
@@ -276,13 +284,15 @@ def inplace_by(
 
 
 def functional_of(handler: Callable[..., Any]) -> Callable[..., Tensor] | None:
-    """The functional op behind a handler made by `inplace_by`; None for any other: an in-place kernel, a rule written by hand."""
+    """Return the functional op of a handler that `inplace_by` made; None for other handlers."""
     return getattr(handler, "functional", None)
 
 
 def write_list(targets: Sequence[Tensor], operands: Sequence[Sequence[Any]], results: Iterator[Tensor]) -> None:
-    """Run an in-place op on lists, `operands` holding for each other argument a tensor for each target, or one for all. A
-    result is made when its turn comes, and dropped once written: one lives at a time."""
+    """Write results into a list of targets one by one, so that only one result is in memory at a time.
+
+    `operands` has a list for each other argument: one tensor per target, or one tensor for all targets.
+    """
     if not _all_apart(targets, operands):
         for position, target in enumerate(targets):
             result = next(results)
@@ -300,7 +310,7 @@ def write_list(targets: Sequence[Tensor], operands: Sequence[Sequence[Any]], res
 
 
 def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) -> bool:
-    """Whether each target has plain strides and no operand shares the memory of any: then no write can overlap."""
+    """Return whether all targets are contiguous and no operand shares memory with a target, so that no write can overlap."""
     owners = {target.untyped_storage()._cdata for target in targets}
     for operand in operands:
         for tensor in operand:
@@ -310,7 +320,7 @@ def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) 
 
 
 def write_out(target: Tensor, result: Tensor, inputs: Iterable[Any], strides: OutStrides = "result") -> Tensor:
-    """Write a result into `out`: cast check, resize with eager's warning, copy; returns `out` itself."""
+    """Write a result into `out` and return `out`: check the cast, resize with eager's warning, copy."""
     _check_cast(result, target)
     if result.device != target.device:
         raise RuntimeError(
@@ -357,11 +367,16 @@ def _warn_resize(target: Tensor, result: Tensor) -> None:
 
 
 def bump_versions(op: OpOverload, run: Callable[..., Any], *, direct: bool) -> Callable[..., Any]:
-    """`run`, which counts what an op wrote where nobody above does: autograd counts the writes of most ops before a mode sees them,
-    but those of others, made of several, by their parts, which here run below it.
+    """Wrap `run` to bump the version counter of tensors that the op writes, for ops for which autograd does not.
+
+    Autograd does this for most ops before a mode sees them. For composite and `_foreach_` ops it does so only when their inner ops
+    run, and these run below autograd here.
 
     Args:
-        direct: `run` is a kernel of the backend. A composite one is then counted above, but in inference mode.
+        op: the overload.
+        run: runs the op.
+        direct: whether `run` is a kernel of the backend. Autograd then bumps the version for composite ops, except in inference
+            mode.
     """
     facts = facts_of(op)
     if not facts.mutated or has_kernel(op, "ADInplaceOrView"):
