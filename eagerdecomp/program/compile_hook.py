@@ -1,4 +1,4 @@
-"""Fusing: a program that is run often goes to the backend's `compile` hook, and what that returns takes its place."""
+"""Pass programs that run often to the backend's `compile` hook, and run the compiled function instead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eagerdecomp.program.ir import KernelCall, Program, Slot, evaluate, slots_in
 
 __all__ = ["HITS_BEFORE_FUSING", "meet", "until_fused"]
 
-#: A hook may take seconds: what is called less often than this does not pay for it.
+#: Number of hits after which a program is compiled. A hook may take seconds, so rare programs are not worth it.
 HITS_BEFORE_FUSING = 16
 
 
@@ -32,10 +32,18 @@ def until_fused(
     kernel_of: Callable[[Any], Callable[..., Any]],
     put: Callable[[Callable[..., Any]], None],
 ) -> Callable[..., Any]:
-    """`compiled`, the program as Python, with its calls counted; a call raises `HookError` where the hook fails.
+    """Return a function that counts its calls of `compiled`, and calls the hook after `HITS_BEFORE_FUSING` calls.
 
-    The last call before fusing runs the program call by call, to see what it makes. The next asks the hook, and `put` is given what
-    takes this function's place: the fused program, or `compiled` where the hook declined.
+    The last call before that runs the program call by call, to record the shapes and strides of its values. Then `put` receives the
+    replacement of this function: the fused program, or `compiled` if the hook declined. The function raises `HookError` if the hook
+    fails.
+
+    Args:
+        program: the program.
+        compiled: the program, compiled to Python.
+        backend: the backend with the hook.
+        kernel_of: returns the kernel of an op.
+        put: stores the replacement of the returned function.
     """
     if not _worth_fusing(program, backend):
         return compiled
@@ -65,7 +73,7 @@ def until_fused(
 
 
 def _worth_fusing(program: Program, backend: Backend) -> bool:
-    """Whether two of its calls or more compute something, and none waits for a predicate that is asked at each call."""
+    """Return whether at least two calls compute (are no views), and no op has a predicate, which must run at each call."""
     if any(backend.ops.predicate(call.op) is not None for call in program.calls):
         return False
     return sum(not facts_of(call.op).returns_alias for call in program.calls) > 1
@@ -74,7 +82,7 @@ def _worth_fusing(program: Program, backend: Backend) -> bool:
 def _fused(
     program: Program, compiled: Callable[..., Any], backend: Backend, made: dict[Slot, Any], arguments: Sequence[Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the function that runs the program from now on, and one that runs it once and checks its result."""
+    """Return the function that runs the fused program, and one that also checks its results, for the first call."""
     assert backend.compile is not None
     inputs = inputs_of(program)
     outputs = tuple(slot for slot in dict.fromkeys(slots_in(program.result)) if slot not in inputs)
@@ -100,7 +108,7 @@ def _fused(
         return result
 
     def unpacked(run: Callable[..., Any]) -> Callable[..., Any]:
-        # As a program of one call, codegen decomposes lists, and returns the caller's own object where the op does.
+        # Use codegen for a program of one call: it unpacks lists, and returns the caller's own tensor if the op does.
         call = KernelCall(program.op, inputs, (), outputs, packed=True)
         return _where_apart(program, generate(replace(program, constants=(), calls=(call,)), lambda _: run), compiled)
 
@@ -108,8 +116,11 @@ def _fused(
 
 
 def _where_apart(program: Program, fused: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """`fused` for calls whose written inputs share memory with no other, where the schema does not say that they are written (else
-    the runtime has asked before): a fused kernel may write before all is read."""
+    """Return a function that runs `compiled` if a written input shares memory with another input, else `fused`.
+
+    A fused kernel may write to an input before it has read all others. For inputs that the schema declares as written, the runtime
+    makes this check.
+    """
     facts = facts_of(program.op)
     taken = [number for number, one in enumerate(facts.arguments) if one.holds_tensors or one.kind == "Generator"]
     named = zip(taken, program.parameters, strict=True)
@@ -129,7 +140,7 @@ def _where_apart(program: Program, fused: Callable[..., Any], compiled: Callable
 
 
 def _written_inputs(program: Program) -> set[Slot]:
-    """The parameters that the program writes, itself or through a view."""
+    """Return the parameters that the program writes, directly or through a view."""
     whose = {slot: slot for slot in slots_in(program.parameters)}
     written: set[Slot] = set()
     for call in program.calls:
@@ -141,15 +152,17 @@ def _written_inputs(program: Program) -> set[Slot]:
 
 
 def meet(written: Sequence[Any], read: Sequence[Any]) -> bool:
-    """Whether memory of a written tensor is that of another tensor too, the very same tensor included. What is no tensor is not."""
-    written = [one for one in written if isinstance(one, Tensor)]
-    read = [one for one in read if isinstance(one, Tensor)]
-    owners = {one.untyped_storage()._cdata for one in written}
-    if len(owners) == len(written) and not any(one.untyped_storage()._cdata in owners for one in read):
+    """Return whether a written tensor shares memory with another tensor, or is passed twice; other values are ignored."""
+    written = [value for value in written if isinstance(value, Tensor)]
+    read = [value for value in read if isinstance(value, Tensor)]
+    owners = {tensor.untyped_storage()._cdata for tensor in written}
+    if len(owners) == len(written) and not any(tensor.untyped_storage()._cdata in owners for tensor in read):
         return False
-    # Slices of one buffer, as optimizers keep parameters: their spans decide.
+    # Tensors may be slices of one buffer, as in optimizers: compare address ranges.
     end = end_written = 0
-    for start, stop, is_written in sorted([*(_span(one, True) for one in written), *(_span(one, False) for one in read)]):
+    for start, stop, is_written in sorted(
+        [*(_span(tensor, True) for tensor in written), *(_span(tensor, False) for tensor in read)]
+    ):
         if start < (end if is_written else end_written):
             return True
         end = max(end, stop)
@@ -164,7 +177,7 @@ def _span(tensor: Tensor, is_written: bool) -> tuple[int, int, bool]:
 
 
 def _flat(parameters: Any, arguments: Any) -> Iterator[Any]:
-    """The arguments, one for each slot of the parameters."""
+    """Yield the arguments, one for each slot of the parameters."""
     for parameter, argument in zip(parameters, arguments, strict=True):
         if isinstance(parameter, Slot):
             yield argument
@@ -179,7 +192,7 @@ def _looks(value: Any) -> Any:
 
 
 class _HookErrors:
-    """Report errors of a hook with the op and the program: ``with reporting: hook(...)``."""
+    """Context that turns errors of a hook into `HookError`, which names the op and the program."""
 
     def __init__(self, program: Program, backend: Backend) -> None:
         self._program = program

@@ -1,4 +1,4 @@
-"""Graphs: a program as a `torch.fx.GraphModule`, for whoever compiles, prints or serves it."""
+"""Convert a program to a `torch.fx.GraphModule`, to compile, print or serve it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,26 @@ __all__ = ["fake_like", "graph_of", "inputs_of"]
 
 
 def inputs_of(program: Program) -> tuple[Slot, ...]:
-    """The inputs of a program's graph, in order: the parameters that something reads, lists spread out, each once."""
+    """Return the inputs of a program's graph, in order: each parameter that is read, once; lists are flattened."""
     read = {slot for call in program.calls for slot in call.reads()} | set(slots_in(program.result))
     return tuple(slot for slot in dict.fromkeys(slots_in(program.parameters)) if slot in read)
 
 
 def graph_of(program: Program, fakes: Mapping[Slot, Any] | None = None) -> torch.fx.GraphModule:
-    """The program as a graph, which run on its inputs returns what the program does.
+    """Return the program as a graph with the same result.
 
-    A placeholder stands for each slot of `inputs_of`, named after the op's argument (``weight``, ``self_0`` of a list); a
-    ``call_function`` node for each kernel call, its target the overload, with a ``getitem`` for each value read of one that returns
-    several; a ``get_attr`` for each constant. The output is the program's result, nested as it is there.
+    The nodes are:
+
+    - a placeholder for each slot of `inputs_of`, named after the op's argument (``weight``; ``self_0`` for an item of a list)
+    - a ``call_function`` node for each kernel call, with the overload as target; a ``getitem`` node for each result that is read,
+      if the kernel returns several
+    - a ``get_attr`` node for each constant
+
+    The output is the program's result, with the same nesting.
 
     Args:
         program: a well-formed program.
-        fakes: a fake tensor for slots, as `fake_like` makes them of one run: the ``meta["val"]`` of their nodes.
+        fakes: slot -> fake tensor, from `fake_like`; stored as ``meta["val"]`` of the node.
     """
     root, graph = torch.nn.Module(), torch.fx.Graph()
     nodes: dict[Slot, Any] = {}
@@ -76,7 +81,7 @@ def graph_of(program: Program, fakes: Mapping[Slot, Any] | None = None) -> torch
 
 
 def fake_like(values: Mapping[Slot, Any]) -> dict[Slot, Any]:
-    """A fake tensor for each tensor, of its shape, strides, offset and dtype; those of one storage share one here too."""
+    """Return a fake tensor for each tensor, with its shape, strides, offset and dtype; shared storages stay shared."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     return {
         slot: mode.from_tensor(value.detach(), static_shapes=True) for slot, value in values.items() if isinstance(value, Tensor)
@@ -88,7 +93,7 @@ def _short(op: Any) -> str:
 
 
 def _names(program: Program) -> dict[Slot, str]:
-    """A name for each parameter: that of the op's argument."""
+    """Return a name for each parameter, from the name of the op's argument."""
     names: dict[Slot, str] = {}
     for argument, parameter in zip(_taken(program), program.parameters, strict=True):
         if isinstance(parameter, Slot):
@@ -96,7 +101,7 @@ def _names(program: Program) -> dict[Slot, str]:
         else:
             for number, slot in enumerate(parameter):
                 names.setdefault(slot, f"{argument.name}_{number}")
-    # fx takes a placeholder called "self" for the module, and gives one named like a builtin or a keyword two names.
+    # In fx, a placeholder named "self" is confused with the module, and names of builtins or keywords are changed.
     return {
         slot: f"{name}_" if name == "self" or hasattr(builtins, name) or keyword.iskeyword(name) else name
         for slot, name in names.items()
@@ -104,5 +109,5 @@ def _names(program: Program) -> dict[Slot, str]:
 
 
 def _taken(program: Program) -> Sequence[Argument]:
-    """The arguments of the op that a program of it takes."""
+    """Return the arguments of the op that its programs take."""
     return [argument for argument in facts_of(program.op).arguments if argument.holds_tensors or argument.kind == "Generator"]

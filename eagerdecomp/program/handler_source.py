@@ -1,4 +1,4 @@
-"""The generated source of handlers: of recorded programs, and around linked rules."""
+"""Generate the source of handlers that look up recorded programs, and of handlers that call linked rules."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ MakeHandler: TypeAlias = Callable[..., Callable[..., Any]]
 def make_handler(op: OpOverload, guards: tuple[Guard, ...], large: int = 0) -> MakeHandler:
     """Compile the hot path of a recorded op: ``make(programs, on_miss, on_error, in_blocks) -> handler``.
 
-    ``handler`` has the op's own signature. It reads the key, finds the program in `programs`, and calls it: one key, one lookup,
-    one call. Where there is no program, or no key (a symbolic size; a conj, neg or zero-tensor bit, if the op's kernels see them),
-    it calls ``on_miss`` with all arguments in schema order. For an error of a program it returns
-    ``on_error(error, args, kwargs)``, unless `on_error` is None.
+    ``handler`` has the op's signature. It evaluates the key, looks up the program in `programs`, and calls it. If there is no
+    program, or no key (a symbolic size; a conj, neg or zero-tensor bit that the op's kernels see), it calls ``on_miss`` with all
+    arguments in schema order. If a program raises, it returns ``on_error(error, args, kwargs)``, unless `on_error` is None.
 
-    With `large`, ``in_blocks(handler, args, kwargs)`` is asked for the result first where the first tensor has so many elements; it
-    may return None.
+    If `large` is not 0 and the first tensor has at least that many elements, the handler first calls
+    ``in_blocks(handler, args, kwargs)``, and returns its result unless that is None.
     """
     facts = facts_of(op)
     namespace = dict(NAMES)
@@ -38,7 +37,7 @@ def make_handler(op: OpOverload, guards: tuple[Guard, ...], large: int = 0) -> M
         namespace[f"_ambient{number}"] = read
     may_be_numbers = [parameter_name(argument) for argument in facts.arguments if may_be_number(op, argument)]
     found = f"_program = _programs[{key_source(op, guards, no_numbers=True)}]"
-    if may_be_numbers:  # tensors in the usual case: asked once, not for each fact
+    if may_be_numbers:  # usually tensors: check once, not for each fact
         tensors = " and ".join(f"_isinstance({name}, _Tensor)" for name in may_be_numbers)
         found = f"{found} if {tensors} else _programs[{key_source(op, guards, no_numbers=False)}]"
     bits = _bits_source(op)
@@ -54,7 +53,7 @@ def make_handler(op: OpOverload, guards: tuple[Guard, ...], large: int = 0) -> M
         f"{checked}"
         f"            {found}\n"
         f"        except (KeyError, TypeError, AttributeError, RuntimeError, ZeroDivisionError):\n"
-        f"            _program = None\n"  # not from here: an error of the rule would carry this one as its context
+        f"            _program = None\n"  # do not call it here: errors of the rule would have this error as context
         f"        if _program is None:\n"
         f"            return _on_miss({everything})\n"
         f"        try:\n"
@@ -78,15 +77,16 @@ def make_linked_handler(
 ) -> Callable[..., Callable[..., Any]]:
     """Compile the frame around a linked rule: ``make(run, rest, with_bits, next_rules, on_error, in_blocks) -> handler``.
 
-    ``handler`` has the op's own signature and calls ``run`` as it was called itself.
+    ``handler`` has the op's signature and passes its arguments to ``run`` as it got them.
 
     Args:
-        bits: for an op whose kernels see conj, neg or zero-tensor bits: ``with_bits`` runs a call where a tensor has one.
-        usual: the positions of tensors that must be contiguous, of one shape and all of float32 or all of float64: ``rest`` runs
-            any other call.
-        declines: ``run`` may return NotImplemented: then ``next_rules`` run the call.
-        errors: for an error of all this, ``on_error(error, args, kwargs)`` gives the result.
-        large: see `make_handler`; asked where `usual` is.
+        op: the overload.
+        bits: whether the op's kernels see conj, neg or zero-tensor bits; then ``with_bits`` runs calls with a tensor that has one.
+        usual: positions of tensors. If they are contiguous, have one shape, and are all float32 or all float64, ``run`` runs the
+            call, else ``rest``.
+        declines: whether ``run`` may return NotImplemented; then ``next_rules`` run the call.
+        errors: whether to catch errors and return ``on_error(error, args, kwargs)`` instead.
+        large: see `make_handler`; used only together with `usual`.
     """
     arguments = facts_of(op).arguments
     by_position = [argument for argument in arguments if not argument.kwarg_only]
@@ -112,7 +112,7 @@ def make_linked_handler(
         tests = ["(_dtype is _single or _dtype is _double)", *(f"{name}.dtype is _dtype" for name in more)]
         if more:
             tests += [f"{name}.is_contiguous()" for name in (first, *more)]
-            tests += [f"{name}.shape == {first}.shape" for name in more]  # else strides of dimensions of one element count
+            tests += [f"{name}.shape == {first}.shape" for name in more]  # else the strides of dimensions of size 1 would matter
         if large:
             body += _blocks_source(op, f"*_split_call({passed})", large)
         body += [f"_dtype = {first}.dtype"]
@@ -136,8 +136,10 @@ def make_linked_handler(
 
 
 def _blocks_source(op: OpOverload, passed: str, large: int) -> list[str]:
-    """Python source that asks whether the first tensor is large, and returns what is computed in blocks then. A symbolic size is
-    not compared: that would be a guard."""
+    """Return Python source that runs the call in blocks if the first tensor is large.
+
+    Symbolic sizes are not compared, because that would add a guard.
+    """
     if not large:
         return []
     first = facts_of(op).arguments[0]
@@ -154,7 +156,7 @@ def _split_call(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, A
 
 
 def _bits_source(op: OpOverload) -> str:
-    """Python source that asks whether a tensor argument has a lazy bit that the op's kernels see; "" where they see none."""
+    """Return Python source that tests whether a tensor argument has a lazy bit that the op's kernels see; "" if they see none."""
     bits = lazy_bits_seen_by_kernels(op)
     return " or ".join(_bits_of_one(op, a, bits) for a in facts_of(op).arguments if a.holds_tensors) if bits else ""
 
@@ -170,7 +172,7 @@ def _bits_of_one(op: OpOverload, argument: Argument, bits: Sequence[str]) -> str
 
 
 def _renaming(make: MakeHandler, renamed: dict[str, str]) -> MakeHandler:
-    """For an op with a keyword-only argument that Python cannot spell (``from``): such arguments come by ``**`` alone."""
+    """Support an op with a keyword-only argument that is a Python keyword (``from``): callers pass it only by ``**``."""
 
     def make_renamed(programs: dict[Any, Callable[..., Any]], *when_not: Any) -> Callable[..., Any]:
         handler = make(programs, *when_not)
@@ -191,7 +193,7 @@ def _signature(arguments: Sequence[Argument], namespace: dict[str, Any]) -> str:
         if argument.kwarg_only and not starred:
             parts.append("*")
             starred = True
-        # A required argument after a defaulted one is legal in a schema and not in Python; torch always passes it.
+        # A schema may have a required argument after one with a default; Python may not. torch always passes it.
         defaulted = defaulted or argument.has_default
         if argument.has_default or (defaulted and not argument.kwarg_only):
             namespace[f"_default_{argument.name}"] = argument.default

@@ -1,4 +1,4 @@
-"""Programs: a decomposition as a short SSA list of kernel calls, with its printer, evaluator and checker."""
+"""Programs: a recorded decomposition as an SSA list of kernel calls; printing, evaluation and checks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ __all__ = [
 
 
 class Slot:
-    """A value of a program, by number: inputs first, then results in the order they are made. One object for each number: recording
-    hashes and compares slots all the time."""
+    """A value of a program, identified by a number: inputs first, then results in order.
+
+    There is one object per number, which makes hashing and comparison fast.
+    """
 
     __slots__ = ("number",)
     _made: ClassVar[dict[int, Slot]] = {}
@@ -40,7 +42,7 @@ class Slot:
         if found is None:
             found = super().__new__(cls)
             found.number = number
-            found = cls._made.setdefault(number, found)  # another thread may have been first
+            found = cls._made.setdefault(number, found)  # another thread may have added it first
         return found
 
     def __reduce__(self) -> tuple[type[Slot], tuple[int]]:
@@ -52,14 +54,17 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One call of a kernel: arguments are literals, slots, sizes (`Expression` over slots), or lists of these; `results` has a slot
-    (or None) per value returned."""
+    """One call of a kernel.
+
+    Arguments are literals, slots, sizes (`Expression` over slots), or lists of these. `results` has a slot for each returned value,
+    or None if the value is not used.
+    """
 
     op: OpOverload
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...]
     results: tuple[Slot | None, ...]
-    #: the kernel returns a list or tuple, even of one
+    #: whether the kernel returns a list or tuple, even of one value
     packed: bool
 
     def reads(self) -> Iterator[Slot]:
@@ -68,7 +73,7 @@ class KernelCall:
             yield from slots_in(value)
 
     def writes(self) -> Iterator[Slot]:
-        """The slots among the arguments that the op's schema says it writes."""
+        """Yield the slots of the arguments that the op's schema declares as written."""
         facts = facts_of(self.op)
         named = dict(self.kwargs)
         for position in facts.mutated:
@@ -85,14 +90,14 @@ class KernelCall:
 
 @dataclass(frozen=True)
 class Program:
-    """A decomposition of one call: what it takes, the kernel calls in order, and what it returns.
+    """A decomposition of one call: parameters, kernel calls in order, and result.
 
     Attributes:
-        op: the op the program computes.
+        op: the op that the program computes.
         parameters: one entry per tensor or generator argument of the op, in schema order: a slot, or a list of slots.
-        constants: tensors made by the rule outside any recorded call, each with the slot that stands for it.
-        calls: the kernel calls in order; each slot is made before it is read.
-        result: the value returned: a slot, a literal, or lists and tuples of both.
+        constants: tensors that the rule created outside recorded calls, each with its slot.
+        calls: the kernel calls in order; each slot is assigned before it is read.
+        result: the returned value: a slot, a literal, or lists and tuples of both.
     """
 
     op: OpOverload
@@ -110,7 +115,7 @@ class Program:
 
 
 def slots_in(value: Any) -> Iterator[Slot]:
-    """Every slot in a nested argument, in order."""
+    """Yield every slot in a nested argument, in order."""
     if type(value) is Slot:
         yield value
     elif type(value) is Expression:
@@ -124,7 +129,7 @@ def slots_in(value: Any) -> Iterator[Slot]:
 
 
 def map_slots(value: Any, replace: Callable[[Slot], Any]) -> Any:
-    """The nested argument with each slot replaced, those within sizes by other slots."""
+    """Return the nested argument with each slot replaced, including slots in sizes."""
     if isinstance(value, Slot):
         return replace(value)
     if type(value) is Expression:
@@ -137,7 +142,7 @@ def map_slots(value: Any, replace: Callable[[Slot], Any]) -> Any:
 
 
 def computed(value: Any, values: Mapping[Slot, Any]) -> Any:
-    """The nested argument with what each slot and each size stands for."""
+    """Return the nested argument with each slot and each size replaced by its value."""
     if isinstance(value, Slot):
         return values[value]
     if type(value) is Expression:
@@ -155,7 +160,7 @@ def evaluate(
     arguments: Sequence[Any],
     values: dict[Slot, Any] | None = None,
 ) -> Any:
-    """Run a program call by call: the meaning of a program, which compiled code must equal; `values` is filled with its values."""
+    """Run a program call by call, and store the value of each slot in `values`. Compiled code must have the same result."""
     values = {} if values is None else values
     values.update(program.constants)
     bind(program.parameters, arguments, values)
@@ -170,7 +175,7 @@ def evaluate(
 
 
 def bind(parameters: Sequence[Any], arguments: Sequence[Any], values: dict[Slot, Any]) -> None:
-    """Put the arguments of a call under the slots of a program's parameters."""
+    """Store the arguments of a call in `values`, under the slots of a program's parameters."""
     for parameter, argument in zip(parameters, arguments, strict=True):
         if isinstance(parameter, Slot):
             values.setdefault(parameter, argument)
@@ -179,7 +184,7 @@ def bind(parameters: Sequence[Any], arguments: Sequence[Any], values: dict[Slot,
 
 
 def exposed(program: Program) -> set[Slot]:
-    """Slots that the caller gets or a call writes to, and those they may be views of."""
+    """Return the slots that are returned to the caller or written by a call, and the slots of which those may be views."""
     found = set(slots_in(program.result))
     for call in reversed(program.calls):
         found.update(call.writes())
@@ -189,7 +194,7 @@ def exposed(program: Program) -> set[Slot]:
 
 
 def changes_sizes(call: KernelCall) -> bool:
-    """Whether a call may change the sizes of a tensor that it is given."""
+    """Return whether a call may resize an argument."""
     facts = facts_of(call.op)
     return facts.changes_metadata or facts.is_out
 
@@ -200,10 +205,10 @@ def _may_alias(op: OpOverload) -> bool:
 
 
 def check(program: Program) -> Program:
-    """The program itself when it is well formed.
+    """Return the program if it is well formed.
 
     Raises:
-        ProgramError: with the lines around the faulty one: a slot read before it is made, made twice, or missing at the end.
+        ProgramError: if a slot is read before it is assigned, assigned twice, or never assigned but returned.
     """
     made = set(slots_in(program.parameters)) | {slot for slot, _ in program.constants}
     for index, call in enumerate(program.calls):

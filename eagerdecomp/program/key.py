@@ -1,10 +1,16 @@
-"""Keys: the facts of one call that a recorded program may depend on, and the function that reads them for one op.
+"""Keys: the cache key of a call holds all facts of the call on which a recorded program may depend.
 
-A key has two parts. The fixed part holds what is no tensor (each scalar by type and value, distinct where Python's equality does
-not: ``True == 1 == 1.0``, ``-0.0 == 0.0``, NaN), which arguments are absent, which are the same tensor, layouts, and the ambient
-switches a rule may read. The other part is the op's *guards*: Python expressions over its arguments, such as ``self.dtype`` or
-``self.shape[0] > 1``, one for each fact that some rule of the op was seen to read. Where that is not known it is every
-fact of every tensor (`exact_guards`). conj and neg bits are in no key: calls that bring one are not recorded (see `runtime`).
+A key has two parts. The fixed part holds:
+
+- scalars, by type and value, so that equal but different values are distinct (``True == 1 == 1.0``, ``-0.0 == 0.0``), and NaN
+  equals NaN
+- which arguments are None, and which are the same tensor
+- layouts (strided, sparse)
+- global switches that a rule may read
+
+The other part holds the op's *guards*: Python expressions over its arguments, such as ``self.dtype`` or ``self.shape[0] > 1``, one
+for each fact that a rule of the op has read. If these are not known, the guards are all facts of all tensors (`exact_guards`). conj
+and neg bits are in no key: calls with such tensors are not recorded (see `runtime`).
 """
 
 from __future__ import annotations
@@ -41,15 +47,15 @@ __all__ = [
 ]
 
 
-#: What a rule may read of a tensor; a guard's text is the template with the argument's name.
+#: Facts of a tensor that a rule may read, as templates for guards; ``{}`` is the name of the argument.
 _FACTS = ("{}.shape", "{}.stride()", "{}.dtype", "{}.device")
 _OFFSET = "{}.storage_offset()"
 
 
 def _scalar_fact(value: Any) -> tuple[Any, ...]:
-    """A scalar by type and value; by text where equal values differ (zeros by sign) or equal ones compare unequal (NaN).
+    """Return the type and value of a scalar; for zeros and NaN the type and text, because their equality is not identity.
 
-    A symbolic number is asked nothing: to hash or compare one would fix its value. It stands in a list, so that it has no key.
+    To hash or compare a symbolic scalar would add a guard, so it is put in a list, which makes the key unhashable.
     """
     kind = value.__class__
     if kind is float:
@@ -60,7 +66,7 @@ def _scalar_fact(value: Any) -> tuple[Any, ...]:
 
 
 def _tensor_fact(value: Any) -> Any:
-    """All facts of one item of a list of tensors."""
+    """Return all facts of one item of a list of tensors."""
     if value is None:
         return None
     return (value.shape, value.stride(), value.dtype, value.device, value.layout)
@@ -69,11 +75,11 @@ def _tensor_fact(value: Any) -> Any:
 def _layout_fact(value: Any) -> Any:
     if value is None:
         return None
-    return value.layout if isinstance(value, Tensor) else _scalar_fact(value)  # a wrapped number: it stands in a tensor's place
+    return value.layout if isinstance(value, Tensor) else _scalar_fact(value)  # a Python scalar in place of a tensor
 
 
 def _same_tensors(values: Sequence[Any]) -> tuple[int, ...]:
-    """For each tensor the position of its first occurrence: which arguments are one object."""
+    """Return the position of the first occurrence of each tensor, which shows which arguments are the same object."""
     first: dict[int, int] = {}
     return tuple([first.setdefault(id(value), position) for position, value in enumerate(values)])
 
@@ -82,7 +88,7 @@ def _offsets(values: Sequence[Any] | None) -> tuple[Any, ...]:
     return tuple([value.storage_offset() if isinstance(value, Tensor) else None for value in values or ()])
 
 
-# What a key's source calls. Our own names start with an underscore: a custom op may call its arguments `id`, `program` or `cold`.
+# Global names in the source of a key. They start with an underscore, because ops may have arguments named `id` or `program`.
 NAMES: dict[str, Any] = {
     "_isinstance": isinstance,
     "_Tensor": Tensor,
@@ -96,12 +102,12 @@ NAMES: dict[str, Any] = {
 
 
 def parameter_name(argument: Argument) -> str:
-    """The name of an argument in a key's source."""
+    """Return the name of an argument in the source of a key."""
     return argument.name + "_" if keyword.iskeyword(argument.name) else argument.name
 
 
 def whole_facts(op: OpOverload) -> bool:
-    """Whether keys of the op hold every fact of its tensors in their fixed part: those that take lists of tensors."""
+    """Return whether the fixed part of the op's keys holds all facts of its tensors; True for ops with lists of tensors."""
     return _has_tensor_list(op)
 
 
@@ -110,12 +116,12 @@ def whole_facts(op: OpOverload) -> bool:
 
 @dataclass(frozen=True)
 class Guard:
-    """An expression over an op's arguments that its keys hold; None where it has no meaning for a call.
+    """An expression over an op's arguments whose value is part of its keys; None if it cannot be evaluated for a call.
 
     Attributes:
         text: Python source over `parameter_name`s.
-        numbers: of the arguments in it, those in whose place a number may stand.
-        conditions: what must hold besides: an argument is there, and of enough dimensions.
+        numbers: arguments in the expression that may be a Python scalar instead of a tensor.
+        conditions: conditions for evaluation: an argument is not None, or has enough dimensions.
     """
 
     text: str
@@ -123,20 +129,26 @@ class Guard:
     conditions: tuple[str, ...] = ()
 
     def source(self, *, no_numbers: bool = False) -> str:
-        """The expression with its conditions; without those on numbers where it is known that there are none."""
+        """Return the expression with its conditions; with `no_numbers`, without the checks for Python scalars."""
         numbers = () if no_numbers else tuple(f"_isinstance({name}, _Tensor)" for name in self.numbers)
         conditions = " and ".join((*numbers, *self.conditions))
         return f"({self.text} if {conditions} else None)" if conditions else self.text
 
 
 def reading(op: OpOverload, position: int, template: str) -> Guard:
-    """The guard that reads a fact of the tensor argument at a position; `template` holds ``{}`` for its name."""
+    """Return the guard for a fact of the tensor argument at a position; `template` has ``{}`` for its name."""
     return guard(op, (position,), template.format(parameter_name(facts_of(op).arguments[position])))
 
 
 def guard(op: OpOverload, positions: Sequence[int], text: str, *, ranks: Sequence[tuple[int, int]] = ()) -> Guard:
-    """A guard over the tensor arguments at these positions, for calls in which the first of each pair of `ranks` has more
-    dimensions than the second says."""
+    """Return a guard over the tensor arguments at these positions.
+
+    Args:
+        op: the overload.
+        positions: positions of the arguments that the expression reads.
+        text: the expression.
+        ranks: pairs of a position and a dimension that this argument must have for the guard to be evaluated.
+    """
     arguments = facts_of(op).arguments
     used = [arguments[position] for position in dict.fromkeys(positions)]
     numbers = tuple(parameter_name(argument) for argument in used if may_be_number(op, argument))
@@ -147,7 +159,7 @@ def guard(op: OpOverload, positions: Sequence[int], text: str, *, ranks: Sequenc
 
 @functools.cache
 def exact_guards(op: OpOverload, *, offsets: bool = False) -> tuple[Guard, ...]:
-    """The guards that hold every fact of every tensor that a rule may read; storage offsets where asked for."""
+    """Return guards for all facts of all tensors, with storage offsets if `offsets`."""
     found: list[Guard] = []
     for position, argument in enumerate(facts_of(op).arguments):
         if not argument.holds_tensors:
@@ -171,7 +183,7 @@ def _compiled(text: str) -> CodeType:
 
 
 def _fact_source(op: OpOverload, argument: Argument, no_numbers: bool) -> str:
-    """Python source that reads one argument's part of a key. Its value equals `_fact` of the same argument."""
+    """Return Python source of one argument's part of a key. Its value equals `_fact` of the same argument."""
     name = parameter_name(argument)
     if argument.is_list:
         if argument.kind == "Tensor":
@@ -209,7 +221,7 @@ def _fact(op: OpOverload, argument: Argument, value: Any) -> Any:
 
 
 def may_be_number(op: OpOverload, argument: Argument) -> bool:
-    """Only in a pointwise op of several tensors does a Python number come in a tensor's place."""
+    """Return whether an argument may be a Python scalar instead of a tensor: only in pointwise ops with several tensors."""
     if torch.Tag.pointwise not in op.tags or argument.kind != "Tensor" or argument.is_list:
         return False
     return sum(other.holds_tensors for other in facts_of(op).arguments) > 1
@@ -221,7 +233,7 @@ def ambient_of(op: OpOverload) -> tuple[Callable[[], Any], ...]:
 
 
 def _tensor_values(op: OpOverload, values: Sequence[Any]) -> list[Any]:
-    """Every tensor-typed argument, lists spread out, in schema order."""
+    """Return all tensor arguments in schema order, with lists flattened."""
     flat: list[Any] = []
     for argument, value in zip(facts_of(op).arguments, values, strict=True):
         if argument.holds_tensors:
@@ -232,8 +244,13 @@ def _tensor_values(op: OpOverload, values: Sequence[Any]) -> list[Any]:
 def key_of(
     op: OpOverload, values: Sequence[Any], guards: Sequence[Guard] | None = None, known: Mapping[Guard, Any] | None = None
 ) -> Any:
-    """The key of a call, given all the op's arguments in schema order; by default with `exact_guards`. Values of guards that are
-    known already are not read again. Unhashable where a symbolic size is among them.
+    """Return the key of a call. It is unhashable if the call has a symbolic size.
+
+    Args:
+        op: the overload.
+        values: all arguments in schema order.
+        guards: the guards; by default `exact_guards`.
+        known: values of guards that need not be evaluated again.
 
     Raises:
         TypeError: for a sparse tensor, which has no strides.
@@ -249,7 +266,7 @@ def key_of(
     else:
         parts.extend(left is right for left, right in itertools.combinations(tensors, 2))
     parts.extend(read() for read in ambient_of(op))
-    if guards is None:  # as `exact_guards`, whose text need not be compiled for this
+    if guards is None:  # same as `exact_guards`, without compiling their text
         if not whole_facts(op):
             parts.extend(fact for tensor in tensors for fact in _facts_of_one(tensor))
         return tuple(parts)
@@ -260,7 +277,7 @@ def key_of(
 
 
 def key_labels(op: OpOverload, guards: Sequence[Guard]) -> tuple[str, ...]:
-    """A description of each part of a key with these guards."""
+    """Return a description of each part of a key with these guards."""
     arguments = facts_of(op).arguments
     labels = [
         f"{parameter_name(one)}.layout" if one.holds_tensors and not whole_facts(op) else parameter_name(one) for one in arguments
@@ -275,7 +292,7 @@ def key_labels(op: OpOverload, guards: Sequence[Guard]) -> tuple[str, ...]:
 
 
 def guard_values(op: OpOverload, values: Sequence[Any], guards: Iterable[Guard]) -> dict[Guard, Any]:
-    """Evaluate the given guards, and the full guard set, for one call. Read before a rule runs: it may resize arguments."""
+    """Evaluate the given guards and `exact_guards` for a call. Do this before a rule runs, because it may resize arguments."""
     arguments = facts_of(op).arguments
     facts: list[Any] = []
     for argument, value in zip(arguments, values, strict=True):
@@ -291,7 +308,7 @@ def guard_values(op: OpOverload, values: Sequence[Any], guards: Iterable[Guard])
 
 
 def _read(one: Guard, named: dict[str, Any]) -> Any:
-    """A guard's value; None where it has none: for a number in a tensor's place, which the fixed part holds, or ``n % 0``."""
+    """Return the value of a guard; None if it cannot be evaluated (a Python scalar in place of a tensor, or ``n % 0``)."""
     try:
         return eval(_compiled(one.source()), NAMES, named)
     except (AttributeError, ZeroDivisionError):
@@ -307,7 +324,7 @@ def _facts_of_one(value: Any) -> tuple[Any, ...]:
 def key_or_none(
     op: OpOverload, values: Sequence[Any], guards: Sequence[Guard] | None = None, known: Mapping[Guard, Any] | None = None
 ) -> Any:
-    """`key_of` where the call has a key; None where it holds a symbolic size, which has no hash, or a sparse tensor."""
+    """Return `key_of` the call; None if the call has a symbolic size, which cannot be hashed, or a sparse tensor."""
     try:
         key = key_of(op, values, guards, known)
         hash(key)
@@ -321,13 +338,13 @@ def _has_tensor_list(op: OpOverload) -> bool:
 
 
 def program_arguments(op: OpOverload, values: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments a program takes: the op's tensors and generators; everything else is part of its key."""
+    """Return the arguments that a program takes: tensors and generators. All others are part of the key."""
     arguments = facts_of(op).arguments
     return tuple(v for a, v in zip(arguments, values, strict=True) if a.holds_tensors or a.kind == "Generator")
 
 
 def key_source(op: OpOverload, guards: Sequence[Guard], *, no_numbers: bool) -> str:
-    """Python source of the inside of a key, in the order of `key_of`."""
+    """Return Python source of the items of a key, in the order of `key_of`."""
     facts = facts_of(op)
     tensors = [argument for argument in facts.arguments if argument.holds_tensors]
     parts = [_fact_source(op, argument, no_numbers) for argument in facts.arguments]
@@ -342,7 +359,7 @@ def key_source(op: OpOverload, guards: Sequence[Guard], *, no_numbers: bool) -> 
 
 
 def has_lazy_bits(values: Iterable[Any]) -> bool:
-    """Whether a tensor among the arguments, or in a list of them, has a conj, neg or zero-tensor bit."""
+    """Return whether a tensor among the arguments, or in a list of them, has a conj, neg or zero-tensor bit."""
     for value in values:
         if isinstance(value, Tensor):
             if value.is_conj() or value.is_neg() or value._is_zerotensor():
@@ -353,7 +370,7 @@ def has_lazy_bits(values: Iterable[Any]) -> bool:
 
 
 def shown_fact(fact: Any) -> str:
-    """A fact of a key for people: a scalar without its type, and one that is kept by its text as that."""
+    """Return a fact of a key as text for display; scalars are shown without their type."""
     if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[0], type):
         return fact[1] if isinstance(fact[1], str) else repr(fact[1])
     return repr(fact)

@@ -1,8 +1,8 @@
-"""Sizes that remember where they came from: integers of a recording that stay expressions of the tensors they were read from.
+"""Symbolic sizes: sizes that a rule reads during recording, with an expression of the tensors from which they come.
 
-A rule under recording gets them in the place of plain integers. What it computes from them by ``+ - * // % /`` goes into the
-program as an `Expression`, computed again at each call; what it decides by them (a comparison, a truth value) or needs as a plain
-number (``range(n)``) is reported to a `Watch`, and becomes part of the call's key.
+A rule gets them in place of plain integers. Results of ``+ - * // % /`` become an `Expression` in the program, evaluated at each
+call. If the rule compares a size, uses it as a bool, or needs a plain integer (``range(n)``), this is reported to a `Watch`, and
+becomes a guard.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 __all__ = ["Expression", "Sizes", "TrackedInt", "Watch", "plain", "traced_in"]
 
-#: operator -> (how Python spells it, what computes it)
+#: operator -> (its Python source, the function that computes it)
 _OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
     "size": ("{}.shape[{}]", lambda tensor, dim: tensor.shape[dim]),
     "numel": ("{}.numel()", lambda tensor: tensor.numel()),
@@ -37,21 +37,21 @@ _OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """An operator of `_OPERATORS` over numbers, expressions, and leaves: whatever stands for a tensor where it is used."""
+    """An operator of `_OPERATORS` over scalars, expressions and leaves. A leaf is any object that identifies a tensor."""
 
     operator: str
     operands: tuple[Any, ...]
 
     def text(self, name_of: Callable[[Any], str]) -> str:
-        """The expression as Python source; `name_of` gives the name of a leaf."""
+        """Return the expression as Python source; `name_of` returns the name of a leaf."""
         return self.spelled([_text(operand, name_of) for operand in self.operands])
 
     def spelled(self, operands: Sequence[str]) -> str:
-        """The operator as Python source, over operands in Python source."""
+        """Return the operator as Python source, over operands in Python source."""
         return _OPERATORS[self.operator][0].format(*operands)
 
     def value(self, value_of: Callable[[Any], Any]) -> Any:
-        """The value of the expression; `value_of` gives the tensor of a leaf."""
+        """Return the value of the expression; `value_of` returns the tensor of a leaf."""
         _, compute = _OPERATORS[self.operator]
         return compute(*(_value(operand, value_of) for operand in self.operands))
 
@@ -63,7 +63,7 @@ class Expression:
         )
 
     def leaves(self) -> Iterator[Any]:
-        """Every leaf, in order."""
+        """Yield every leaf, in order."""
         for operand in self.operands:
             if isinstance(operand, Expression):
                 yield from operand.leaves()
@@ -71,7 +71,7 @@ class Expression:
                 yield operand
 
     def mapped(self, replace: Callable[[Any], Any]) -> Expression:
-        """The expression with each leaf replaced."""
+        """Return the expression with each leaf replaced."""
 
         def one(operand: Any) -> Any:
             if isinstance(operand, Expression):
@@ -97,21 +97,21 @@ def _value(operand: Any, value_of: Callable[[Any], Any]) -> Any:
 
 
 class Watch(Protocol):
-    """Observer of what a rule found out about a size."""
+    """Receives the facts about sizes on which a rule depends."""
 
     @property
     def watching(self) -> bool:
-        """Whether the recording still goes on; afterwards its sizes are plain numbers."""
+        """Whether the recording is still active; afterwards its sizes behave like plain numbers."""
 
     def decided(self, expression: Expression, value: Any) -> None:
-        """The rule continued knowing that the expression has this value."""
+        """Report that the rule depends on this value of the expression."""
 
     def same_shape(self, one: Any, other: Any, result: bool) -> bool:
-        """The rule went on knowing whether two leaves have one shape; False where that can't be said of leaves."""
+        """Report that the rule depends on whether two leaves have one shape; return False if no guard can express that."""
 
 
 class TrackedInt:
-    """A number with the expression it came from. To Python it is an int or float, except that it is no instance of theirs."""
+    """A scalar with its expression. It behaves like an int or float, but its type is not a subclass of these."""
 
     __slots__ = ("expression", "value", "watch")
 
@@ -120,7 +120,7 @@ class TrackedInt:
         self.value = value
         self.watch = watch
 
-    @property  # isinstance(size, int) asks this after the type
+    @property  # `isinstance(size, int)` reads this after `type(size)`
     def __class__(self) -> Any:
         return type(self.value)
 
@@ -231,7 +231,7 @@ def _by_value(compute: Callable[..., Any], *, reflected: bool = False) -> Callab
     return method
 
 
-# Operators that are rare on sizes, and not worth an expression.
+# Operators that are rare on sizes: they use the plain value.
 _BINARY: dict[str, Callable[..., Any]] = {
     "pow": pow,
     "and": operator.and_,
@@ -258,14 +258,14 @@ _NEUTRAL = {"+": 0, "*": 1}
 
 
 def _sides(left: Any, right: Any) -> tuple[Watch | None, Any, Any, Any, Any] | None:
-    """The watch of a live side, both values, and both as operands; None where one is no number."""
+    """Return the watch of an active recording, both values, and both operands; None if a side is not a number."""
     watch: Watch | None = None
     values: list[Any] = []
     operands: list[Any] = []
     for side in (left, right):
         if type(side) is TrackedInt:
             values.append(side.value)
-            # One of a recording that is over is a plain number.
+            # A size of a finished recording is a plain number.
             operands.append(side.expression if side.watch.watching else side.value)
             watch = side.watch if side.watch.watching else watch
         elif isinstance(side, (int, float)):
@@ -284,7 +284,7 @@ def _computed(sign: str, left: Any, right: Any) -> Any:
     value = _OPERATORS[sign][1](*values)
     if watch is None:
         return value
-    if sign in _NEUTRAL:  # math.prod and sum start with them
+    if sign in _NEUTRAL:  # `math.prod` and `sum` start with 1 and 0
         if type(one) is int and one == _NEUTRAL[sign]:
             return right
         if type(other) is int and other == _NEUTRAL[sign]:
@@ -304,14 +304,14 @@ def _compared(sign: str, left: Any, right: Any) -> Any:
 
 
 class Sizes(tuple[Any, ...]):
-    """A tensor's shape, each size `TrackedInt`; `leaf` stands for the tensor."""
+    """The shape of a tensor, with a `TrackedInt` for each size; `leaf` identifies the tensor."""
 
     leaf: Any
     watch: Watch
 
     @classmethod
     def of(cls, leaf: Any, shape: tuple[int, ...], watch: Watch) -> Sizes:
-        """The shape of the tensor that `leaf` stands for."""
+        """Return the shape of the tensor that `leaf` identifies."""
         made = cls(TrackedInt(Expression("size", (leaf, dim)), size, watch) for dim, size in enumerate(shape))
         made.leaf, made.watch = leaf, watch
         return made
@@ -338,7 +338,7 @@ class Sizes(tuple[Any, ...]):
 
 
 def plain(value: Any) -> Any:
-    """The nested value with plain numbers, unreported."""
+    """Return the nested value with plain numbers, without reporting that to the watch."""
     if type(value) is TrackedInt:
         return value.value
     if type(value) is list:
@@ -349,7 +349,7 @@ def plain(value: Any) -> Any:
 
 
 def traced_in(value: Any) -> Iterator[TrackedInt]:
-    """Every traced number of a nested value, in order."""
+    """Yield every `TrackedInt` of a nested value, in order."""
     if type(value) is TrackedInt:
         yield value
     elif isinstance(value, (list, tuple)):
