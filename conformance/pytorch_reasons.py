@@ -29,7 +29,7 @@ class Reason:
     why: str
 
 
-_OUTSIDE = "tensors are outside: their layouts are none that an op of Core ATen takes or gives"
+_OUTSIDE = "tensors, and no rule decomposes it"
 
 REASONS: tuple[Reason, ...] = (
     Reason("", f"sparse {_OUTSIDE}", "sparse tensors: no op of Core ATen takes or returns one"),

@@ -145,7 +145,7 @@ def test_baseline_shows_outputs_that_differ_side_by_side(tmp_path: Path) -> None
     assert out.startswith(facts["output"]["ours"])
     (one,) = facts["output"]["differences"]
     assert (one["line"], one["plain_line"]) == (2, 2)
-    assert "output, against plain eager                  1 line differs" in out
+    assert "output, against plain eager                 1 line differs" in out
     (row,) = [line for line in out.splitlines() if " | 2 [" in line]
     assert row.split(" | ")[0].strip() == f"2 {one['ours'][0]}"
     assert row.split(" | ")[1].strip() == f"2 {one['plain'][0]}"
@@ -154,7 +154,7 @@ def test_baseline_shows_outputs_that_differ_side_by_side(tmp_path: Path) -> None
 @pytest.mark.full
 def test_baseline_says_where_the_output_is_the_same(tmp_path: Path) -> None:
     _, out, facts = ran(tmp_path, "import torch\ntorch.manual_seed(0)\nprint(torch.rand(3).tolist())\n")
-    assert "output, against plain eager                  same output\n" in out
+    assert "output, against plain eager                 same output\n" in out
     assert (facts["output"]["same"], facts["output"]["differences"]) == (True, [])
 
 
