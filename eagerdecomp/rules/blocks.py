@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["BLOCK_OPS", "large_from", "run_in_blocks"]
@@ -29,7 +29,9 @@ _LARGE = 1 << 19
 _LARGE_FOR_TWO = 1 << 22
 
 #: The ops that `run_in_blocks` calls in addition to the op itself.
-BLOCK_OPS = (aten.empty.memory_format, aten.view.default, aten.split_with_sizes.default, aten.copy_.default)
+BLOCK_OPS = tuple(
+    map(op_called, ("aten.empty.memory_format", "aten.view.default", "aten.split_with_sizes.default", "aten.copy_.default"))
+)
 
 _PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import op_called
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.layouts import all_contiguous, iterator_strides
 from eagerdecomp.eager.promotion import floating, promoted, wide_type
@@ -29,7 +30,7 @@ __all__ = [
 
 aten = torch.ops.aten
 
-_FULL = aten.full.default
+_FULL = op_called("aten.full.default")
 _KEPT = 64
 
 
