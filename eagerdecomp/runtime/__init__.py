@@ -1,5 +1,9 @@
 """From an op to its handler: the hot path, the cache of programs, statistics.
 
-`handlers` makes a handler of each kind and records on a miss, `cache` keeps programs, `compiler` installs them, `engine` joins
-the parts for the frontends, `stats` counts.
+- `handlers`: makes the handlers.
+- `record_call`: records a call on a cache miss.
+- `cache`: stores programs.
+- `compiler`: compiles programs and stores them in the cache.
+- `engine`: joins these parts for the frontends.
+- `stats`: counts.
 """

@@ -1,4 +1,4 @@
-"""The cache: recorded programs by op and key, bounded, shared, safe between threads, and able to say why a call missed."""
+"""The cache of recorded programs, by op and key. It is bounded, shared and thread-safe, and reports why a call missed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from eagerdecomp.program.key import Guard, key_labels, shown_fact
 
 __all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 
-# After so many recordings without a program, an op's rule is run directly.
+# After this many recordings that gave no program, run an op's rules without recording.
 _MAX_FAILED_RECORDINGS = 3
 
-# So often may an op's rules turn out to read more than was known, before every fact counts as read.
+# Number of times that an op may get new guards; after that its guards are all facts of all tensors.
 _WIDENINGS = 8
 
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """Counts of one cache: programs held and evicted, and the bound on programs of one op."""
+    """Counts of one cache: cached programs, evicted programs, and the maximum number of programs per op."""
 
     programs: int
     evictions: int
@@ -34,12 +34,12 @@ class CacheInfo:
 
 
 class OpPrograms:
-    """The programs of one op. Reads (`programs`) take no lock: a dict lookup is atomic; every change takes the cache's.
+    """The programs of one op. Lookups in `programs` take no lock, since a dict lookup is atomic. Changes take the cache's lock.
 
     Attributes:
-        guards: what its rules were seen to read of their arguments, in the order in which keys hold it; see `widen`.
-        programs: key -> what runs the call; handlers hold this very dict.
-        listings: key -> the program, for people.
+        guards: the facts that its rules have read of their arguments, in the order of the key; see `widen`.
+        programs: key -> function that runs the call. Handlers hold this dict object.
+        listings: key -> the program, for display.
     """
 
     __slots__ = (
@@ -63,15 +63,17 @@ class OpPrograms:
         self.evictions = 0
         self._limit = limit
         self._lock = lock
-        # Keys seen once while the op is in churn; a key seen again is worth a program.
+        # Hashes of keys that were seen once while the op had too many keys; a key that is seen again is recorded.
         self._seen: deque[int] = deque(maxlen=4 * limit)
         self._churn = False
         self._failed_recordings = 0
 
     def worth_recording(self, key: Any) -> bool:
-        """Whether a missed call should be recorded. Once the bound has been reached, only a key seen before is: an op whose shapes
-        keep changing then runs its rule directly, and neither fills the cache nor pays for recording. Nor does an op whose
-        recordings have never yielded a program."""
+        """Return whether to record a call that missed.
+
+        After the limit is reached, only a key that was seen before is recorded: an op whose shapes keep changing then runs its
+        rules directly, without the cost of recording. An op whose recordings have never given a program is not recorded either.
+        """
         with self._lock:
             if self._failed_recordings >= _MAX_FAILED_RECORDINGS and not self.programs:
                 return False
@@ -85,10 +87,10 @@ class OpPrograms:
             return False
 
     def store(self, key: Any, run: Callable[..., Any], listing: Any, guards: tuple[Guard, ...] | None = None) -> None:
-        """Keep a program; the oldest goes when the bound is reached. One under a key of other `guards` than the table's is not."""
+        """Store a program, and evict the oldest at the limit. Do nothing if `guards` are not the current guards of the op."""
         with self._lock:
             if guards is not None and guards != self.guards:
-                return  # another thread has widened the key meanwhile
+                return  # another thread has added guards
             if key not in self.programs and len(self.programs) >= self._limit:
                 oldest = next(iter(self.programs))
                 del self.programs[oldest]
@@ -98,9 +100,11 @@ class OpPrograms:
             self.listings[key] = listing
 
     def widen(self, guards: Iterable[Guard], exact: tuple[Guard, ...]) -> tuple[Guard, ...]:
-        """All guards, now that a rule of the op has read these: the old ones and the new, or `exact`, those that separate all calls
-        apart, once that is less to read or new ones keep coming. Programs under other guards are dropped; handlers that hold
-        their dict keep an empty one."""
+        """Add guards that a rule has read, and return all guards of the op.
+
+        They become `exact`, the guards for all facts, if these are cheaper to evaluate or if new guards keep coming. If the guards
+        change, all programs are dropped; handlers that hold the old dict then hold an empty one.
+        """
         with self._lock:
             wanted = dict.fromkeys((*self.guards, *guards))
             if self._widened >= _WIDENINGS or len(wanted) > 2 * len(exact) or wanted.keys() >= set(exact):
@@ -114,12 +118,12 @@ class OpPrograms:
             return self.guards
 
     def now(self) -> tuple[tuple[Guard, ...], dict[Any, Callable[..., Any]]]:
-        """The guards and the programs that are kept under them, from one moment."""
+        """Return the current guards and the programs for them, read under one lock."""
         with self._lock:
             return self.guards, self.programs
 
     def forget(self) -> None:
-        """Drop every program and what was learnt of the op's calls."""
+        """Drop every program and the history of keys and failed recordings."""
         with self._lock:
             self.programs.clear()
             self.listings.clear()
@@ -128,18 +132,18 @@ class OpPrograms:
             self._failed_recordings = 0
 
     def recording_failed(self) -> None:
-        """Note that a recording could not become a program (it reads data, or has effects)."""
+        """Count a recording that gave no program (it reads data, or has effects)."""
         with self._lock:
             self._failed_recordings += 1
 
     def replace(self, key: Any, run: Callable[..., Any], guards: tuple[Guard, ...] | None = None) -> None:
-        """Put a compiled function in the place of a recorded program, unless that was evicted meanwhile or keys were widened."""
+        """Replace a program by a compiled function, unless the program was evicted or the guards have changed."""
         with self._lock:
             if key in self.programs and (guards is None or guards == self.guards):
                 self.programs[key] = run
 
     def why_missed(self, key: Any) -> str:
-        """Which facts of `key` differ from those of the other stored key that is nearest to it, each by its guard."""
+        """Return the facts in which `key` differs from the most similar stored key, each with its guard."""
         with self._lock:
             stored = [other for other in self.programs if other != key]
             listing = next((one for one in self.listings.values() if isinstance(one, Program)), None)
@@ -160,10 +164,10 @@ class ProgramCache:
     """A cache of programs. Pass one to several modes (``cache=``) to share it; modes with equal backends share one anyway.
 
     Args:
-        limit_per_op: the most programs of one op; the oldest is evicted first.
+        limit_per_op: maximum number of programs per op; the oldest is evicted first.
 
     Raises:
-        ArgumentError: for a limit that is not a positive integer.
+        ArgumentError: if the limit is not a positive integer.
 
     Examples:
         >>> import torch
@@ -228,9 +232,9 @@ _shared_lock = free_in_child(threading.Lock())
 
 
 def shared_cache(owner: Hashable) -> ProgramCache:
-    """The cache that modes with an equal backend and rules share; the least recently asked for of 16 is dropped.
+    """Return the cache that modes with equal backends and rules share; only the 16 most recently used caches are kept.
 
-    It changes no result, only cost, and keeps a ``with`` inside a training loop from starting cold at each step.
+    With it, a ``with EagerDecompMode(...)`` inside a training loop does not record again at each step.
     """
     with _shared_lock:
         cache = _shared.pop(owner, None) or ProgramCache()

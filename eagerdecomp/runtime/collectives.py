@@ -1,4 +1,4 @@
-"""Collectives, which pass, and their callbacks: a process group runs those in its own threads, into which modes go along."""
+"""Run callbacks of collectives under the active modes, because a process group calls them in its own threads."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _NAMES = ("then", "add_done_callback")
 
 _lock = free_in_child(threading.RLock())
 _holders: set[Callbacks] = set()
-_own: dict[str, Callable[..., Any]] = {}  # the methods of torch's while ours are in their place
+_own: dict[str, Callable[..., Any]] = {}  # original methods of torch while they are replaced
 
 
 class Callbacks:
-    """Has every callback that is given to a future run under the modes of ours that are entered where it is given: from when one of
-    a runtime's modes first meets a collective, as long as one is entered.
+    """Makes each callback of a future run under the modes that are active when the callback is added.
 
-    DDP's communication hooks compute in such callbacks (`Future.then`), which gloo runs in threads that know of no mode.
+    This starts when a mode of the runtime first sees a collective, and ends when no mode is active. DDP's communication hooks
+    compute in such callbacks (`Future.then`), which gloo runs in threads without modes.
     """
 
     def __init__(self) -> None:
-        self._entered: list[None] = []  # as long as there are entrances: lists grow and shrink in one step, whatever the thread
+        self._entered: list[None] = []  # one item per active mode: list append and pop are atomic
         self._seen = False
 
     def enter(self) -> None:
-        """One of the modes is entered."""
+        """Count a mode that is entered."""
         self._entered.append(None)
         if self._seen:
             _hold(self)
 
     def leave(self) -> None:
-        """One of the modes is left."""
+        """Count a mode that is exited."""
         if self._entered:
             self._entered.pop()
         if self._seen and not self._entered:
@@ -85,14 +85,14 @@ def _taking_modes(given: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_modes_of_here(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """The callback under the modes of ours that are entered now, in a thread that has entered none."""
+    """Wrap a callback to run under the modes that are active now, if the thread that calls it has no active modes."""
     modes = [mode for mode in mode_stack() if isinstance(mode, DispatchMode)]
     if not modes:
         return callback
 
     @functools.wraps(callback)
     def carried(*args: Any) -> Any:
-        if mode_stack():  # run at once by who gave it: the future was complete
+        if mode_stack():  # the future was complete, so the callback runs in the same thread
             return callback(*args)
         with ExitStack() as entered:
             for mode in modes:

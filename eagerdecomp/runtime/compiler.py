@@ -1,4 +1,4 @@
-"""The compiler: a recording becomes a program, and the program a function once it has proved useful."""
+"""Store recorded programs in the cache, and compile a program to Python when it is called again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eagerdecomp.runtime.cache import OpPrograms
 
 __all__ = ["install_program"]
 
-# Generating and compiling Python costs about as much as the recording: a call seen once or twice is replayed as it is.
+# Hits before a program is compiled: compilation takes about as long as recording, so rare programs are evaluated instead.
 _HITS_BEFORE_CODEGEN = 1
 
 
@@ -32,9 +32,20 @@ def install_program(
     backend: Backend | None = None,
     guards: tuple[Guard, ...] | None = None,
 ) -> None:
-    """Store a program under its key: replayed call by call at first, compiled after `_HITS_BEFORE_CODEGEN` hits, and given to the
-    backend's hook, if it has one, once it has been hit often. A program that is for tensors of one layout, since all facts are in
-    its key, writes to dead temporaries where the backend's set has ops for that. What it makes of sizes alone is kept."""
+    """Store a program under its key.
+
+    The program is first evaluated call by call. After `_HITS_BEFORE_CODEGEN` hits it is compiled to Python; after many more hits it
+    is passed to the backend's compile hook, if there is one. Tensors that depend only on sizes are cached. If the key holds all
+    facts, strides are fixed, and kernels write into temporaries that are no longer used, if the set has ops for that.
+
+    Args:
+        table: the programs of the op.
+        key: the key of the recorded call.
+        program: the program.
+        kernel_of: returns the kernel of an op.
+        backend: the backend.
+        guards: the guards of the key.
+    """
     check(program)
     hits = 0
     one_layout = guards is not None and set(exact_guards(program.op)) <= set(guards)
@@ -54,7 +65,7 @@ def install_program(
         else:
             rest, kept = hoist(improved, kernel_of, always, arguments)
             if one_layout and has_writers(rest, always):
-                # Once more call by call, to see how values lie: they lie so whenever this program runs.
+                # Evaluate once more to record the strides of all values: they are the same whenever this program runs.
                 result, layouts = layouts_of(improved, kernel_of, arguments)
                 put(generate(reuse(rest, layouts, always), kernel_of, kept))
                 return result

@@ -1,4 +1,4 @@
-"""The engine: what every way in shares, be it a mode or kernels that are registered: handlers, their counts, and their errors."""
+"""The engine: handlers, counts and errors of one backend. The mode and registered kernels share it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = ["Engine", "HostRandom", "OnUnsupported"]
 OnUnsupported: TypeAlias = Literal["error", "fallback"]
 HostRandom: TypeAlias = Literal["decomposed", "native"]
 
-#: Kinds of calls without a route, of one op, that are remembered at most.
+#: Maximum number of keys without a route to cache per op.
 _REMEMBERED = 256
 
 
 class _AlreadyFailed(NoRoute):
-    """No route for a call of a kind for which one was sought before."""
+    """No route for a call whose key is known to have none."""
 
 
 def _skip_known_failures(op: OpOverload, run: Callable[..., Any], unroutable: dict[Any, NoRoute]) -> Callable[..., Any]:
-    """Wrap a handler: calls of a kind known to have no route raise at once."""
+    """Wrap a handler to raise at once for keys that are known to have no route."""
 
     def checked(*args: Any, **kwargs: Any) -> Any:
         known = unroutable.get(key_or_none(op, arguments_of(op, args, kwargs)))
@@ -50,22 +50,22 @@ def _skip_known_failures(op: OpOverload, run: Callable[..., Any], unroutable: di
 
 
 class Engine:
-    """One backend's handlers, with what is asked of them and what becomes of calls that they have no route for.
+    """The handlers of one backend, their statistics, and the policy for calls without a route.
 
     Args:
         backend: the op set and its kernels.
-        rules: the user's own rules.
-        cache: where programs are kept; None for the one that equal backends and rules share.
+        rules: the user's rules.
+        cache: the cache of programs; None for the cache that equal backends and rules share.
         on_unsupported: ``"error"`` or ``"fallback"``.
-        watch: what is to stand around the handler of an op that the user's program calls.
+        watch: wraps the handler of each op that the user's program calls.
         host_random: ``"decomposed"`` or ``"native"``.
 
     Attributes:
-        observed: if set, called with each call that is about to run natively, with what the search for a route left behind.
-        may_fall_back: whether the user could have given `on_unsupported`.
+        observed: if set, called with each call that is about to run natively, and with its `NoRoute` error.
+        may_fall_back: whether the user can set `on_unsupported`, for error messages.
 
     Raises:
-        ArgumentError: for a value that an argument cannot have.
+        ArgumentError: for an invalid argument.
         RuleError: for two rules for one op.
     """
 
@@ -97,7 +97,7 @@ class Engine:
         self.runtime = Runtime(self.planner, self.cache, owner, self._watched, host_random=host_random == "native")
         self._warned: set[OpOverload] = set()
         self._unroutable: dict[OpOverload, dict[Any, NoRoute]] = {}
-        self._gaps: dict[Gap, None] = {}  # of calls so far, in their order
+        self._gaps: dict[Gap, None] = {}  # gaps of calls so far, in order
         self.on_no_route: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
         self.may_fall_back = True
 
@@ -112,12 +112,12 @@ class Engine:
     def unsupported(
         self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, native: Callable[..., Any]
     ) -> Any:
-        """Raise for a call whose handler found no route, or run `native`, counted and warned of.
+        """Raise for a call without a route, or count it, warn, and run `native`.
 
         Raises:
-            UnsupportedOpError: where nothing else was asked for.
+            UnsupportedOpError: unless `on_unsupported` is ``"fallback"``.
         """
-        # An op that writes several tensors may have written some of them: to run it again would write those twice.
+        # An op that writes several tensors may have written some of them, and would write them twice if it ran again.
         begun = writes_several(entry.op) and not entry.routeless
         if self.on_unsupported == "error" or begun:
             raise unsupported_error(
@@ -136,8 +136,10 @@ class Engine:
         return native(*args, **kwargs)
 
     def _remember(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> None:
-        """Let later calls like this one, which runs natively, leave the search for a route out. What is not ours may ask more of a
-        call than its kind."""
+        """Cache that the key of this call has no route, so that later calls with this key skip the search.
+
+        Not with user rules or predicates, which may depend on more than the key.
+        """
         if self.planner.has_user_rules or self.backend.ops.has_predicates:
             return
         key = key_or_none(entry.op, arguments_of(entry.op, args, kwargs))
@@ -152,14 +154,14 @@ class Engine:
         unroutable[key] = failure
 
     def stats(self) -> Stats:
-        """Counts per op since the engine was made."""
+        """Return counts per op since the engine was created."""
         called = (entry for entry in self.runtime.entries.values() if entry.calls)
         entries = sorted(called, key=lambda entry: str(entry.op))
         info = self.cache.info()
         return Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
 
     def why_missed(self, op: OpLike) -> str:
-        """Which facts of an op's last recorded call no stored call shared, or why none of its calls was recorded."""
+        """Return why the last recorded call of an op missed the cache, or why none of its calls was recorded."""
         known = [entry for one in resolve_ops([op]) if (entry := self.runtime.entries.get(builtin(one))) is not None]
         missed = next((entry.last_miss for entry in known if entry.last_miss is not None), None)
         if missed is not None:

@@ -1,6 +1,6 @@
 """The five kinds of handlers, cheapest first. A handler takes the op's own arguments and returns its result.
 
-| kind | runs | cost per call beside its kernels |
+| kind | runs | cost per call in addition to its kernels |
 |---|---|---|
 | `kernel` | an op of the set | none: the entry holds the kernel itself |
 | `guarded_kernel` | an op of the set with a predicate | the predicate |
@@ -8,8 +8,8 @@
 | `cached_program` | a recorded program | one key, one lookup |
 | `unroutable` | an op without a route | raises |
 
-Of an op that eager also has for sparse tensors, `sparse_calls.by_layout` asks for the layout of its tensors: in the frame of the
-linked rule where it can.
+For an op that eager also supports on sparse tensors, `sparse_calls.by_layout` checks the layout of the tensors, in the frame of the
+linked rule if possible.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ InBlocks: TypeAlias = Callable[[Handler, Sequence[Any], dict[str, Any]], Any]
 
 
 def kernel(op: OpOverload, kernel: Kernel) -> Handler:
-    """An op of the set: its kernel itself, torch's own by the quickest function that leads to it."""
+    """Return the handler of an op of the set: its kernel, or for torch's own kernel the fastest function that calls it."""
     return native(op) if kernel is builtin(op) else kernel
 
 
 def guarded_kernel(entry: Entry, kernel: Kernel, when: Callable[..., bool], decomposed: Handler) -> Handler:
-    """An op of the set with a predicate: the kernel where the predicate holds, the rules elsewhere."""
+    """Return the handler of an op with a predicate: the kernel if the predicate is true, else the rules."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         if when(*args, **kwargs):
@@ -63,13 +63,16 @@ def linked_rule(
     in_blocks: InBlocks,
     used: Set[OpOverload],
 ) -> Handler:
-    """A rule whose kernels are bound: one frame, with neither key nor cache.
+    """Return the handler of a linked rule: one Python frame, without a key or a cache.
 
     Args:
-        with_bits: runs a call with conj, neg or zero-tensor bits, which the rule's kernels would see.
-        next_rules: run a call for which the rule returns NotImplemented.
-        on_error: for the handler of an entry; None within another linked rule, where errors belong to that one.
-        in_blocks: runs calls on large tensors, of an elementwise op.
+        op: the overload.
+        rule: the linked rule.
+        bound: the rule with its kernels bound.
+        with_bits: runs calls with conj, neg or zero-tensor bits, which the rule's kernels would see.
+        next_rules: run calls for which the rule returns NotImplemented.
+        on_error: handles errors; None within another linked rule, which handles them.
+        in_blocks: runs calls of an elementwise op on large tensors.
         used: the ops that the rule calls.
     """
     bits = not rule.keeps_lazy_bits and bool(lazy_bits_seen_by_kernels(op))
@@ -78,15 +81,17 @@ def linked_rule(
     if not (bits or usual or declines) and on_error is None:
         return bound.run
     if not bits and not usual:
-        return _falling_through(bound.run, next_rules, on_error)  # a generated frame saves nothing here but takes a compilation
+        return _falling_through(bound.run, next_rules, on_error)  # generated source would save nothing here, and must be compiled
     large = large_from(op, used)
     make = make_linked_handler(op, bits=bits, usual=usual, declines=declines, errors=on_error is not None, large=large)
     return make(bound.formula, bound.run, with_bits, next_rules, on_error, in_blocks)
 
 
 def _falling_through(run: Handler, next_rules: Handler, on_error: OnError | None) -> Handler:
-    """The frame around a linked rule that takes every call as it comes. `by_layout` makes one frame of its own and this one, of its
-    `parts`."""
+    """Return the handler of a linked rule that needs no checks of its arguments.
+
+    `by_layout` uses its `parts` to merge this frame with its own.
+    """
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -105,12 +110,12 @@ def _falling_through(run: Handler, next_rules: Handler, on_error: OnError | None
 def cached_program(
     op: OpOverload, entry: Entry, table: OpPrograms, on_miss: Handler, on_error: OnError | None, in_blocks: InBlocks
 ) -> Handler:
-    """The recorded programs of an op: one key, one lookup, one call; `on_miss` takes all arguments in schema order."""
+    """Return the handler that runs recorded programs of an op; `on_miss` takes all arguments in schema order."""
     return _CachedProgram(op, entry, table, on_miss, on_error, in_blocks).first
 
 
 def unroutable(failure: NoRoute) -> Handler:
-    """An op that has no route for any call."""
+    """Return the handler of an op without a route: it raises."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         raise NoRoute(failure.op, failure.attempts)
@@ -120,10 +125,10 @@ def unroutable(failure: NoRoute) -> Handler:
 
 
 class _CachedProgram:
-    """The handler of a recorded op as its table grows: generated at the second call, and again when the table's keys are widened.
+    """The handler of a recorded op. Its source is generated at the second call, and again when guards are added.
 
-    `first` is the same function for good, for whoever binds it; where nothing is wrapped around it the entry runs the newest
-    handler itself.
+    `first` always calls the newest handler, so other handlers can bind it. If nothing wraps it, the entry runs the newest handler
+    directly.
     """
 
     def __init__(
@@ -146,7 +151,7 @@ class _CachedProgram:
         self._newest: Handler = self._not_found
 
     def first(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a call by the newest handler."""
+        """Run a call with the newest handler."""
         if self._guards is not None:
             return self._newest(*args, **kwargs)
         if self._called or self._table.programs:

@@ -1,4 +1,4 @@
-"""The cold path: a call that no kernel, linked rule or program serves. It is recorded, or its rules run as they are."""
+"""The cold path: a call without a kernel, linked rule or program. It is recorded, or its rules run without recording."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MissPath:
 
     Args:
         planner: decides for each op.
-        nested: the entry of an op that a rule calls.
+        nested: returns the entry of an op that a rule calls.
     """
 
     def __init__(self, planner: Planner, nested: Callable[[OpOverload], Entry]) -> None:
@@ -58,9 +58,13 @@ class MissPath:
     # -- recording ---------------------------------------------------------------------------------------------------
 
     def record(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, table: OpPrograms, values: Sequence[Any]) -> Any:
-        """Run a call without a program at hand: find one the slower way, record one, or run the rule as it is.
+        """Run a call that missed: look the program up again, record one, or run the rules without recording.
 
         Args:
+            op: the overload.
+            rules: the rules of the op.
+            entry: the entry of the op, for counts.
+            table: the programs of the op.
             values: all arguments in schema order.
         """
         guards, programs = table.now()
@@ -114,7 +118,7 @@ class MissPath:
             program_arguments(op, values),
             chain=self._running.chain,
             by_predicate=self._by_predicate,
-            call=None if hook else values,  # a hook compiles for one shape
+            call=None if hook else values,  # a compile hook needs fixed shapes
             fused=hook,
         )
 
@@ -132,7 +136,7 @@ class MissPath:
         return self._by_predicate(op) if decision.kernel is None or decision.when is not None else decision.kernel
 
     def _by_predicate(self, op: OpOverload) -> Handler:
-        """Return the handler of an op whose predicate, or rule, is asked at each call: it may read more than a key holds."""
+        """Return the handler of an op whose predicate or rule runs at each call, because it may read more than the key holds."""
         return self._nested(op).run
 
     # -- rules run as they are -----------------------------------------------------------------------------------------
@@ -140,13 +144,13 @@ class MissPath:
     def run_unrecorded(
         self, op: OpOverload, rules: Sequence[Rule], entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], why: str
     ) -> Any:
-        """Run the first of these rules that leads to the set; the ops that it calls go to their own handlers.
+        """Run the first of these rules that has a route to the set; the ops that it calls use their own handlers.
 
         Args:
             why: the reason, for the counts.
 
         Raises:
-            NoRoute: when none does.
+            NoRoute: if no rule has one.
         """
         if any_sparse((*args, *kwargs.values())):
             raise_of_eager(op, args, kwargs)
@@ -175,15 +179,15 @@ class MissPath:
                 written.clear()
 
     def run_composed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, *args: Any, **kwargs: Any) -> Any:
-        """Run a call in which a tensor is sparse, of an op that has rules for dense ones alone, as eager composes it."""
+        """Run a call with a sparse tensor by eager's own composition, if the op has rules only for dense tensors."""
         return self.run_unrecorded(op, rules, entry, args, kwargs, "a tensor is sparse")
 
     def run_with_bits(self, op: OpOverload, rule: Rule, entry: Entry) -> Handler:
-        """Return what runs a call with conj, neg or zero-tensor bits: its linked rule, with the bits resolved."""
+        """Return a function that runs a linked rule on calls with conj, neg or zero-tensor bits, which are resolved."""
         return lambda *args, **kwargs: self.run_unrecorded(op, (rule,), entry, args, kwargs, _LAZY_BITS)
 
     def noting_writes(self, op: OpOverload, run: Handler) -> Handler:
-        """Wrap the handler of an op that a rule calls: keep what the op writes, for the case that the rule fails."""
+        """Wrap the handler of an op that a rule calls to remember the tensors that it writes, in case the rule fails."""
         mutated = facts_of(op).mutated
         if not mutated:
             return run
@@ -200,11 +204,11 @@ class MissPath:
     # -- errors of linked rules and of programs ------------------------------------------------------------------------
 
     def on_error(self, entry: Entry, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Run a call again whose linked rule or program raised, if that was a failed route, by the op's other rules.
+        """Run a call again by the op's other rules, if the error of its linked rule or program is a failed route.
 
         Raises:
-            NoRoute: when none of them leads to the set either.
-            Exception: `error` itself, where it is an error that eager raises too, or that code of the user raised.
+            NoRoute: if the other rules have no route either.
+            Exception: `error` itself, if eager raises it too, or if the user's code raised it.
         """
         if isinstance(error, NoRoute):
             return self._run_fallback_rules(entry, error, args, kwargs)
@@ -220,16 +224,16 @@ class MissPath:
             by_predicate=self._by_predicate,
         )
         with Caught() as caught, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the handler that failed has warned
+            warnings.simplefilter("ignore")  # the failed handler has already warned
             result = self._recorded_run(recorder, self._planner.decide(op).rules, args, kwargs)
             entry.count_random(args, kwargs, result)
             return result
         raise caught.error if isinstance(caught.error, NoRoute) else error
 
     def _run_fallback_rules(self, entry: Entry, failure: NoRoute, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Run a call whose linked rule called an op without a route, by its other rules; raise `failure` if none leads further.
+        """Run a call by its other rules, if its linked rule called an op without a route; raise `failure` if none has a route.
 
-        An op that writes several tensors may have written some of them: to run it again would write those twice.
+        An op that writes several tensors may have written some of them, and would write them twice, so it is not run again.
         """
         if not entry.fallback_rules or writes_several(entry.op):
             raise failure
@@ -242,13 +246,13 @@ class MissPath:
         return result
 
     def _is_failed_route(self, op: OpOverload, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Whether an error of an op's handler is a failed route: eager accepts the call, and no code of the user raised it."""
+        """Return whether an error is a failed route: eager accepts the call, and the user's code did not raise it."""
         if not may_be_failed_route(error) or last_asked(error) is op or writes_several(op):
             return False
         return not self._is_of_user(error) and eager_accepts(op, args, kwargs)
 
     def _is_of_user(self, error: Exception) -> bool:
-        """Whether code of the user raised an error, or may have."""
+        """Return whether the user's code raised an error, or may have."""
         codes = self._codes_of_user
         if None in codes:
             return True
@@ -264,22 +268,22 @@ class MissPath:
         """The code of the backend's kernels, of predicates, and of the user's rules; None for a function without Python code."""
         backend = self._planner.backend
         if backend.compile is not None:
-            return frozenset({None})  # what the hook made runs in place of programs
+            return frozenset({None})  # functions from the hook have unknown code
         predicates = [backend.ops.predicate(op) for op in backend.ops] if backend.ops.has_predicates else []
         kernels = [kernel for op, kernel in backend.kernels.items() if inspect.unwrap(kernel) not in (op, builtin(op))]
         return frozenset(map(_code_of, [*kernels, *filter(None, predicates), *self._planner.user_functions]))
 
 
 class _Running(threading.local):
-    """The rules under way in one thread."""
+    """The active rules of one thread."""
 
     def __init__(self) -> None:
         self.chain = Chain()
-        self.written: list[Any] = []  # the arguments of calls within rules that run unrecorded, of ops that write
+        self.written: list[Any] = []  # tensors written within rules that run without recording
 
 
 class _NestedMode(DispatchMode):
-    """Under it a rule runs when it is not recorded: what the rule calls goes to the runtime's handlers."""
+    """The mode under which a rule runs without recording: ops that the rule calls use the runtime's handlers."""
 
     def __init__(self, nested: Callable[[OpOverload], Entry]) -> None:
         super().__init__()
@@ -294,7 +298,7 @@ class _NestedMode(DispatchMode):
 
 
 def judging_errors(op: OpOverload, run: Handler) -> Handler:
-    """Wrap the kernel of an op that a rule calls: mark each error as the kernel's own, or as one that strides caused."""
+    """Wrap the kernel of an op that a rule calls, to mark each error as final, or as caused by strides."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -309,7 +313,7 @@ def judging_errors(op: OpOverload, run: Handler) -> Handler:
 
 
 def any_tensor(values: Iterable[Any], holds: Callable[[Tensor], bool]) -> bool:
-    """Whether a condition holds for a tensor among the values, or in a list of them."""
+    """Return whether a condition holds for a tensor among the values, or in a list of them."""
     for value in values:
         if isinstance(value, Tensor):
             if holds(value):
@@ -320,7 +324,7 @@ def any_tensor(values: Iterable[Any], holds: Callable[[Tensor], bool]) -> bool:
 
 
 def _code_of(function: Callable[..., Any]) -> CodeType | None:
-    """The code that a call of a function runs; None where it has none in Python."""
+    """Return the Python code of a function or callable object; None if it has none."""
     function = inspect.unwrap(function)
     while isinstance(function, functools.partial):
         function = inspect.unwrap(function.func)
@@ -331,6 +335,6 @@ def _code_of(function: Callable[..., Any]) -> CodeType | None:
 
 
 def _share_memory(written: Iterable[Any], values: Iterable[Any]) -> bool:
-    """Whether one of the tensors that were written shares memory with one among the values."""
+    """Return whether a written tensor shares memory with a tensor among the values."""
     given = [one for one in leaves_of(list(values)) if isinstance(one, Tensor)]
     return any(isinstance(one, Tensor) and any(same_storage(one, other) for other in given) for one in written)
