@@ -1,5 +1,6 @@
-"""Which rule of an op, in which order, at what cost.
+"""Choose the rules of an op, their order and their cost.
 
-`planner` decides, `closure` solves which ops a set reaches and by which cheapest rules, `rule_calls` holds what each rule was
-seen to call.
+- `planner`: decides for each op.
+- `closure`: computes which ops have a route to a set, and the cheapest rules.
+- `rule_calls`: recorded data about the ops that each rule calls.
 """

@@ -1,8 +1,8 @@
-"""Which ops can be reached from a set of kernels, and at what cost: an AND-OR graph and its least closure.
+"""Compute which ops have a route to a set of kernels, and at what cost: the least closure of an AND-OR graph.
 
-An op closes if a kernel runs it, or if each of its calls has a way of which every op closes. A way costs what its ops cost
-together; a call costs what its cheapest way costs; an op costs what its most expensive call costs. Ops close in the order of their
-costs (Knuth's generalization of Dijkstra's algorithm), so each closes by its cheapest way, and never in a circle.
+An op closes if it has a kernel, or if each of its calls has a way in which every op closes. The cost of a way is the sum of its
+ops; of a call, its cheapest way; of an op, its most expensive call. Ops close in the order of their costs (Knuth's generalization
+of Dijkstra's algorithm), so each closes by its cheapest way, and never in a cycle.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from eagerdecomp.planner.rule_calls import Footprint, Footprints
 
 __all__ = ["Clauses", "Closure", "Costs", "each_without", "without_self_calls"]
 
-#: op -> for each of its calls, the ways it may go: each the ops that must all close, with how often they are called.
+#: op -> for each of its calls, the alternative ways; a way is the ops that must all close, with their number of calls.
 Clauses: TypeAlias = Mapping[str, Sequence[Sequence[Footprint]]]
 
-_KERNEL = -1  # in the place of a way
+_KERNEL = -1  # instead of the index of a way
 
 
 class Closure:
-    """The ops that close, as kernels are added and taken back.
+    """The ops that close, while kernels are added and removed.
 
-    Adding costs as much as the closed ops have users, not as much as the graph, so that thousands of choices can be tried.
+    The time to add kernels depends on the users of the ops that close, not on the size of the graph.
 
     Args:
         clauses: the graph. An op without calls, or with a call that has no way, closes by a kernel only.
         base: the first kernels.
-        costs: the costs of kernels, 1 for those that are not in it; None if no costs are asked for: nothing costs anything.
+        costs: the costs of kernels, with default 1; None to compute no costs.
     """
 
     def __init__(self, clauses: Clauses, base: Iterable[str] = (), costs: Mapping[str, float] | None = None) -> None:
         self._costs = costs
-        self._closed: dict[str, float] = {}  # what each op costs, in the order in which they closed
+        self._closed: dict[str, float] = {}  # op -> cost, in the order in which ops closed
         self._way_of: dict[str, int] = {}
         self._users: dict[str, list[int]] = {}  # op -> the ways that need it
         self._ways: list[Footprint] = []
-        self._open_in_way: list[int] = []  # how many ops of a way are not closed
+        self._open_in_way: list[int] = []  # way -> number of its ops that are not closed
         self._op_of_way: list[str] = []
         self._call_of_way: list[int] = []
-        self._ways_of_call: list[int] = []  # how many ways of a call are closed
+        self._ways_of_call: list[int] = []  # call -> number of its ways that are closed
         self._open_calls: dict[str, int] = {}
         waiting = list(self._kernels(base))
         for op, calls in clauses.items():
@@ -64,7 +64,7 @@ class Closure:
         return op in self._closed
 
     def holds(self, ops: Set[str]) -> bool:
-        """Return whether all of these close."""
+        """Return whether all of these ops close."""
         return self._closed.keys() >= ops
 
     @property
@@ -82,14 +82,14 @@ class Closure:
         return None if way == _KERNEL else self._ways[way]
 
     def add(self, kernels: Iterable[str]) -> list[str]:
-        """Add kernels and return the ops that close by them and did not before, the last one first."""
+        """Add kernels, and return the ops that close now and did not before, the last one first."""
         before = len(self._closed)
         self._close(list(self._kernels(kernels)))
         backwards = reversed(self._closed)
         return [next(backwards) for _ in range(len(self._closed) - before)]
 
     def take_back(self, closed: Sequence[str]) -> None:
-        """Undo the last `add`, which returned these."""
+        """Undo the last `add`, which returned these ops."""
         for op in closed:
             del self._closed[op]
             for way in self._users.get(op, ()):
@@ -98,7 +98,7 @@ class Closure:
                 self._open_in_way[way] += 1
 
     def opened_by(self, kernels: Iterable[str]) -> list[str]:
-        """Return the ops that would close by kernels and do not now."""
+        """Return the ops that do not close now, but would with these kernels."""
         found = self.add(kernels)
         self.take_back(found)
         return found
@@ -108,7 +108,7 @@ class Closure:
 
     def _close(self, waiting: list[tuple[float, int, int, str]]) -> None:
         heapify(waiting)
-        pushed = 0  # of ways that cost the same, the one that was complete first
+        pushed = 0  # tie-break: the way that was complete first
         while waiting:
             cost, _, way, op = heappop(waiting)
             if (way != _KERNEL and not self._opens(way)) or op in self._closed:
@@ -123,7 +123,7 @@ class Closure:
                     heappush(waiting, (total, pushed, user, self._op_of_way[user]))
 
     def _opens(self, way: int) -> bool:
-        """Count a way that closed; return whether it was the last that its op waited for."""
+        """Count a way that closed; return whether its op closes now."""
         call = self._call_of_way[way]
         self._ways_of_call[call] += 1
         if self._ways_of_call[call] > 1:
@@ -140,9 +140,9 @@ class Closure:
 
 
 def each_without(closure: Closure, ops: Sequence[str], left_out: set[str]) -> Iterator[str]:
-    """Yield each op in turn, while `closure` has all the others but those that the caller has put into `left_out` by then.
+    """Yield each op in turn, while `closure` has all other ops, except those that the caller has added to `left_out`.
 
-    By halves, so that each op is added once for each doubling of their number, not once for each other op.
+    The list is split in halves recursively, so that each op is added O(log n) times, not n times.
     """
     if len(ops) == 1:
         yield ops[0]
@@ -156,7 +156,7 @@ def each_without(closure: Closure, ops: Sequence[str], left_out: set[str]) -> It
 
 
 def without_self_calls(clauses: Clauses) -> Clauses:
-    """Return the graph in which an op does not wait for itself."""
+    """Return the graph without calls of an op to itself."""
     return {
         op: [[{called: times for called, times in way.items() if called != op} for way in call] for call in calls]
         for op, calls in clauses.items()
@@ -166,16 +166,16 @@ def without_self_calls(clauses: Clauses) -> Clauses:
 class Costs:
     """Costs of ops and their rules on one op set, in kernel calls, from the recorded footprints.
 
-    Only the part of the graph that an op depends on is solved when its cost is asked for: a small part of the whole.
+    `of` solves only the part of the graph on which the op depends, a small part of the whole.
 
     Args:
         footprints: what each rule calls.
         supported: the op set, by name.
-        passes: whether an op outside the set passes as plumbing, at no cost.
-        without: the keys of rules that the set has no use for.
-        changed: whether a rule, by its op and key, is not the one that was seen; asked of one that would rank last.
-        closed: the keys of rules of which each is known to close for some calls, without a look at the footprints.
-        price: what one call of a kernel costs.
+        passes: returns whether an op outside the set passes as plumbing, at no cost.
+        without: the keys of rules that the set does not use.
+        changed: returns whether a rule, by its op and key, has changed since it was recorded.
+        closed: the keys of rules that are known to close for some calls, so that their footprints need not be read.
+        price: returns the cost of one call of a kernel.
     """
 
     def __init__(
@@ -194,11 +194,11 @@ class Costs:
         self._passes = passes
         self._closed_rules = closed
         self._supported = supported
-        #: Final costs. Two threads may find the cost of the same op at once; they find the same.
+        #: Final costs. Two threads may compute the cost of one op at the same time; their results are equal.
         self._known: dict[str, float] = {op: 0.0 if passes(op) else price(op) for op in supported}
 
     def priced(self, price: Callable[[str], float]) -> Costs:
-        """Return the costs of the same rules on the same set by other prices of its kernels."""
+        """Return the costs of the same rules on the same set with other prices of kernels."""
         return Costs(self._footprints, self._supported, self._passes, self._without, self._changed, price, self._closed_rules)
 
     def of(self, op: str) -> float:
@@ -210,8 +210,11 @@ class Costs:
         return found
 
     def of_rule(self, op: str, key: str) -> tuple[int, float]:
-        """Rank a rule, less is better: closed for every call seen (0), unknown (1), closed for some (2) or none (3); then by the
-        kernel calls of the call seen most often among the closed ones."""
+        """Return the rank of a rule; lower is better.
+
+        The first number is 0 if the rule closes for all recorded calls, 1 if that is unknown, 2 for some calls, 3 for none. The
+        second is the number of kernel calls of the most frequent closed call.
+        """
         costs = self._of_footprints(op, key)
         if not costs:
             return (1, math.inf)
@@ -221,7 +224,7 @@ class Costs:
         return (0 if len(closed) == len(costs) else 2, closed[0])
 
     def leads_nowhere(self, op: str, key: str) -> bool:
-        """Return whether `of_rule` ranks the rule last: it was seen, and no call of it closed."""
+        """Return whether `of_rule` ranks the rule last: it has recorded calls, and none closes."""
         return key not in self._closed_rules and self.of_rule(op, key)[0] == 3
 
     def _of_footprints(self, op: str, key: str) -> list[float]:

@@ -1,11 +1,12 @@
 """The calls that each rule makes, recorded once for a torch release and shipped as data.
 
-A rule is a Python or C++ function; what it calls is known only by running it. ``tools/record_rules.py`` runs every rule on the
-calls of torch's operator database and writes ``rules.json.gz``: for each op, examples of its calls, what each rule calls for
-them, and what the gradient of the op calls. The planner reads what each rule called, and how often. A plan reads the examples too.
+A rule is a Python or C++ function, so it must run to show which ops it calls. ``tools/record_rules.py`` runs every rule on the
+calls of torch's operator database (OpInfo) and writes ``rules.json.gz``: for each op, examples of its calls, the ops that each rule
+calls for them, and the ops that the gradient calls. The planner reads which ops each rule called, and how often. A plan also reads
+the examples.
 
-What was recorded of a rule counts only while the rule's code is what it was (`code_hash`): a plan tries a changed rule again, and
-the planner does not pass it over. ``python tools/record_rules.py --changed`` records such rules in seconds.
+The data of a rule is valid only while the rule's code is unchanged (`code_hash`). A plan runs a changed rule again, and the planner
+does not skip it. ``python tools/record_rules.py --changed`` records such rules in seconds.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ __all__ = ["FILE", "Footprint", "Footprints", "SeenCall", "SeenOp", "changed_rul
 #: The name of the file in ``data/torch-<release>``.
 FILE = "rules.json.gz"
 
-#: What one call of a rule called: op -> how often.
+#: The ops that one call of a rule calls: op -> number of calls.
 Footprint: TypeAlias = Mapping[str, int]
 
-#: op -> rule, by its `Rule.key` -> what it called, most frequent first.
+#: op -> `Rule.key` -> footprints of the rule, the most frequent first.
 Footprints: TypeAlias = Mapping[str, Mapping[str, tuple[Footprint, ...]]]
 
-_KINDS = 6  # footprints of a rule that the planner goes by
+_KINDS = 6  # maximum number of footprints per rule that the planner uses
 
 
 @dataclass(frozen=True)
 class SeenCall:
-    """One kind of call: an example, and what each rule that takes it called, by the rule's `Rule.key`."""
+    """One kind of call: an example, and `Rule.key` -> the footprint of each rule that covers it."""
 
     example: str
     by_rule: Mapping[str, Footprint]
@@ -50,10 +51,10 @@ class SeenOp:
     """The recorded data of one op.
 
     Attributes:
-        eager: eager calls it for the operator database; others are seen within rules.
+        eager: whether eager calls the op for the operator database; other ops were called only by rules.
         calls: kinds of call, the most frequent first.
-        gradient: an example and what its backward called, for each kind; None where autograd has no gradient for it.
-        changed: our rules that have changed since, of which nothing is known.
+        gradient: for each kind of call an example and the footprint of its backward; None if there is no gradient.
+        changed: rules of this library that have changed since, and have no valid data.
     """
 
     eager: bool
@@ -63,7 +64,7 @@ class SeenOp:
 
 
 class _ByLine(Mapping[str, SeenOp]):
-    """The ops of a text that holds one a line. A line is read when its op is asked for: few ever are."""
+    """The ops of a text with one op per line. A line is parsed when its op is first looked up."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = {line[1 : line.index('"', 1)]: line for line in lines}
@@ -82,13 +83,13 @@ class _ByLine(Mapping[str, SeenOp]):
         return len(self._lines)
 
     def entry(self, op: str) -> Mapping[str, Any]:
-        """The recorded data of an op, including rules that have changed since."""
+        """Return the recorded data of an op, including rules that have changed since."""
         (entry,) = json.loads(f"{{{self._lines[op].removesuffix(',')}}}").values()
         return entry  # type: ignore[no-any-return]
 
 
 class _Footprints(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
-    """The footprints of ops that are read a line at a time, of a file that is read when the first is asked for."""
+    """The footprints of ops. The file is read at the first lookup, and a line is parsed when its op is looked up."""
 
     def __init__(self) -> None:
         self._found: dict[str, Mapping[str, tuple[Footprint, ...]]] = {}
@@ -108,29 +109,29 @@ class _Footprints(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
 
 @functools.cache
 def load_calls() -> _ByLine:
-    """Return what was recorded of each op, by name, on the release that comes nearest the torch that runs (`nearest_release`)."""
+    """Return the recorded data of each op, by name, from the nearest release of torch (`nearest_release`)."""
     text = shipped_data(FILE, nearest_release(FILE))
     assert text is not None  # nearest_release names a release that has the file
     return _ByLine(text.splitlines()[1:-1])
 
 
 def load_footprints() -> Footprints:
-    """Return what each rule of each op called in the calls that the planner goes by, rules that have changed since included."""
+    """Return the footprints of each rule of each op, including rules that have changed since."""
     return _Footprints()
 
 
 def is_changed(op: str, key: str) -> bool:
-    """Whether a rule of ours is not what it was when it was recorded."""
+    """Return whether a rule of this library has changed since it was recorded."""
     calls = load_calls()
     return op in calls and any(rule.key == key for rule in calls[op].changed)
 
 
 def changed_rules(op: str, hashes: Mapping[str, str]) -> tuple[set[str], tuple[Rule, ...]]:
-    """Return our rules of an op whose code is not what it was when they were recorded, or that never were.
+    """Return the library's rules of an op that have changed since they were recorded, or were never recorded.
 
     Args:
         op: the op's name.
-        hashes: the hash of each rule of ours when it was recorded, by its `Rule.key`.
+        hashes: `Rule.key` -> the hash of the rule when it was recorded.
 
     Returns:
         The keys of recorded rules that changed or are gone, and the rules as they are now.
@@ -142,7 +143,7 @@ def changed_rules(op: str, hashes: Mapping[str, str]) -> tuple[set[str], tuple[R
 
 
 def _current(op: str, entry: Mapping[str, Any]) -> SeenOp:
-    """The recorded data of an op's rules that have not changed."""
+    """Return the recorded data of an op's rules that have not changed."""
     stale, changed = changed_rules(op, entry["hashes"])
     called = entry["footprints"]
     calls = (
@@ -154,7 +155,7 @@ def _current(op: str, entry: Mapping[str, Any]) -> SeenOp:
 
 
 def _footprints(entry: Mapping[str, Any]) -> Mapping[str, tuple[Footprint, ...]]:
-    """The footprints of each rule of an op, most frequent first."""
+    """Return the footprints of each rule of an op, the most frequent first."""
     called = entry["footprints"]
     weights: dict[str, Counter[int]] = {}
     for _, by_rule, weight in entry["calls"]:
