@@ -18,14 +18,13 @@ from torch import Tensor
 from conformance.fuzz_criteria import holds_singular, is_right, matrices_of
 from conformance.fuzz_leaves import names as words
 from conformance.fuzz_leaves import wide_leaf, widened
-from conformance.fuzz_limits import FUSED, HIDDEN_DRAWS, NAN_BY_PLACE, NOT_FINITE, QUOTIENTS, SPREADS, SQUARED, THEIR_OWN, allowed
+from conformance.fuzz_limits import FUSED, HIDDEN_DRAWS, NAN_BY_PLACE, NOT_FINITE, QUOTIENTS, SPREADS, THEIR_OWN, allowed
 from conformance.fuzz_roundings import (
     CALL,
     as_autocast_gives,
     captured,
     computed_in,
     in_floats,
-    in_range_of_squares,
     is_finite,
     is_of,
     is_of_rounded_steps,
@@ -280,8 +279,6 @@ class Spaces:
             sides.append(
                 replace(made, leaves=detached, inputs=[leaf.detach() for leaf in made.inputs], same=fresh.same, shares=fresh.shares)
             )
-        if re.fullmatch(SQUARED, call[1]):
-            sides[1] = replace(sides[1], leaves=list(map(in_range_of_squares, *(side.leaves for side in sides))))
         odd = not all(is_finite(one) for one in leaves_of([*args, *kwargs.values()]))
         if odd and re.fullmatch(NOT_FINITE, call[1]):
             return True

@@ -23,7 +23,6 @@ __all__ = [
     "CONTIGUOUS",
     "CONTIGUOUS_OUT",
     "SPREADS",
-    "SQUARED",
     "THEIR_OWN",
     "WRITTEN",
     "WRONG_IN_HALF",
@@ -83,10 +82,6 @@ SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|instance|layer)
 #: Ops, as a pattern of their names, whose quotients of complex numbers by 0 are infinite, where those of eager's own `div` are NaN:
 #: they too are alike where neither is finite. A solution of a triangular system is a chain of such quotients.
 QUOTIENTS = r"addcdiv_?|triangular_solve|linalg_solve_triangular"
-
-#: Ops, as a pattern of their names, that are the root of a sum of squares, which eager holds in float64 and a set's `var` in its
-#: own dtype: where it leaves the range of that, they are infinite or 0 (docs/reference/limits.md).
-SQUARED = r"std(_mean)?"
 
 #: What the kernels of a set say, by a ValueError, when they refuse a call, and what eager then says by a RuntimeError; as patterns.
 THEIR_OWN: Mapping[str, str] = {

@@ -24,7 +24,6 @@ __all__ = [
     "computed_in",
     "in_floats",
     "in_order_of",
-    "in_range_of_squares",
     "is_finite",
     "is_of",
     "is_of_rounded_steps",
@@ -167,16 +166,6 @@ def is_of_rounded_steps(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str
         if true.shape != have.shape or not bool(((have.double() - true).abs() <= allowed).all()):
             return False
     return True
-
-
-def in_range_of_squares(want: Any, have: Any) -> Any:
-    """A result, with eager's values where the square of those leaves the range of float32."""
-    if not isinstance(have, Tensor) or want.dtype not in (torch.float32, torch.bfloat16):
-        return have
-    info, size = torch.finfo(torch.float32), want.abs().float()
-    large = (size >= info.max**0.5 / 2) & have.isinf()
-    small = (size <= 2 * info.tiny**0.5) & (have.abs() <= 2 * info.tiny**0.5)
-    return torch.where(large | small, want, have)
 
 
 def narrowed(value: Any, dtype: torch.dtype | None) -> Any:

@@ -38,6 +38,7 @@ BY_PROCESSOR = frozenset(
         r"\w*(linalg|inverse|solve|logdet)\w*\.\w+",
         "backward|gradient",
         "the gradient of a solution of a singular system",
+        "the gradient of an inverse of nothing that is cut off",
         "rows of attention that are all NaN",
     }
 )
@@ -183,11 +184,6 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
             "t24 = t8.to(torch.complex64).reshape(-1)[0:][:25].view([5, 5])",
             "t25 = aten.triangular_solve.default(t23, t24)",
         ),
-        "core",
-    ),
-    "a deviation whose square is beyond the range": (
-        "fuzz_judging.SQUARED",
-        ("t1 = leaf('float32', [4, 5])", "t2 = t1 * 1e30", "t3 = aten.std.dim(t2, [1])"),
         "core",
     ),
     "a norm of layers that are infinite": (
