@@ -98,7 +98,7 @@ def test_two_devices_have_an_installation_each(x: Tensor) -> None:
             got, got_there = aten.gelu_backward(x, x), aten.gelu_backward(x.npu(), x.npu())
             assert on_cpu.stats()["aten.gelu_backward.default"].calls == 1
             assert on_npu.stats()["aten.gelu_backward.default"].calls == 1
-        with pytest.raises(ed.InstallError, match="'npu' has"):
+        with pytest.raises(ed.InstallError, match="already installed for 'npu'"):
             ed.install(few, "npu")
         again = aten.gelu_backward(x.npu(), x.npu())
         assert on_cpu.stats()["aten.gelu_backward.default"].calls == 1
@@ -132,7 +132,7 @@ def test_an_op_of_the_set_without_a_kernel_says_so(x: Tensor) -> None:
     there = x.npu()
     with ed.install(npu.backend.ops | ["aten.silu.default", "aten.complex.default", "aten.erfinv"], "npu"):
         for missing in (F.silu, torch.erfinv):
-            with pytest.raises(ed.InstallError, match=r"is in OpSet.*, but 'npu' has no kernel for it; register one, give it"):
+            with pytest.raises(ed.InstallError, match=r"is in OpSet.*, but 'npu' has no kernel for it\. Register a kernel"):
                 missing(there)
         with pytest.raises(ed.InstallError, match=r"complex.* leads back to itself on 'npu'"):
             torch.complex(there, there)
