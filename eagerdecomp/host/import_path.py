@@ -31,7 +31,7 @@ def object_of(option: str, spec: str) -> Any:
     Raises:
         UsageError: where there is no such module or name in it.
     """
-    named = f"{option} {spec}".strip()
+    named = f"{option} {spec if spec.isprintable() else repr(spec)}".strip()
     module_name, _, name = spec.partition(":")
     if not module_name or not name:
         raise UsageError(f"{named}: expected a module and a name in it, as in my_module:BACKEND")

@@ -170,7 +170,7 @@ def backend_from(spec: str, option: str = "--ops") -> Backend | OpSet:
         OpSetError: where there is no such file or set.
         UsageError: where there is no such backend.
     """
-    return backend_of(option, spec) if ":" in spec and not Path(spec).exists() else op_set_from(spec, option)
+    return backend_of(option, spec) if ":" in spec and not os.path.exists(spec) else op_set_from(spec, option)
 
 
 def set_from(spec: str, option: str = "--ops") -> OpSet:
