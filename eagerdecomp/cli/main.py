@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ArgumentError, OpSetError, PlanError, ScriptNotFound) as error:
         _report(command, error, words)
         exit_code = error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
-        if exit_code == USAGE_ERROR:
+        if exit_code == USAGE_ERROR and "\n" not in str(error):  # a list names every fault and its line
             print(f"  see more: eagerdecomp {command.name} --help", file=sys.stderr)
         return exit_code
     except EagerDecompError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from eagerdecomp.cli.commands.colour import painted
 from eagerdecomp.cli.front import EXIT_CODES, SUMMARIES
-from eagerdecomp.errors import EagerDecompError
+from eagerdecomp.errors import EagerDecompError, OpSetError
 from eagerdecomp.host.atomic_file import check_writable, write_text
 from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.host.source_lines import fault_in_words
@@ -102,10 +102,13 @@ def kept_ops(text: str | None) -> tuple[str, ...]:
     """The names that ``--keep`` gives, each an op.
 
     Raises:
-        OpSetError: where one is none.
+        OpSetError: where some are none; all in one line, since they stand in one word.
     """
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
-    resolve_ops(names)
+    try:
+        resolve_ops(names)
+    except OpSetError as error:
+        raise OpSetError(" ".join(str(error).split("\n"))) from None
     return names
 
 
