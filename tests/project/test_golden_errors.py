@@ -32,7 +32,7 @@ KINDS = {name for name in errors.__all__ if name.endswith("Error")} | {
 ELSEWHERE = {
     "coverage/opinfo_allowlist.py:opinfos": "a package that torch's own tests need is missing",
     "ops/call_text.py:call": "what Python reads as something else than one call, found by no text so far",
-    "frontends/fx/capture.py:_answer": "an LSTM, in seconds: tests/frontends/test_capture_symbolic.py",
+    "frontends/fx/capture.py:_result": "an LSTM, in seconds: tests/frontends/test_capture_symbolic.py",
     "cli/commands/command.py:print_whole": "a full disk: tests/cli/test_cli.py",
     "cli/commands/bench.py:_run": "a wheel, without the repository: tests/cli/test_cli.py",
     "cli/commands/command.py:positive": "argparse's own error, of the same name as one of ours: tests/cli/test_cli.py",

@@ -7,7 +7,6 @@ import importlib
 import sys
 from pathlib import Path
 
-import eagerdecomp
 from eagerdecomp.cli.commands.command import Command
 from eagerdecomp.host.import_path import UsageError
 
@@ -19,7 +18,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    root = Path(eagerdecomp.__file__).parents[1]
+    root = Path(__file__).parents[3]  # of the checkout
     if not (root / "benchmarks" / "__main__.py").exists():
         raise UsageError(
             "the benchmarks are not in the wheel. Clone the repository, and run `eagerdecomp bench` in an environment that was "
