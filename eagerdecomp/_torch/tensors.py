@@ -24,6 +24,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "NO_TORCH_FUNCTION",
+    "PLAIN_TENSORS",
     "PLAIN_TORCH_DISPATCH",
     "WeakTensor",
     "desugars_first",
@@ -45,6 +46,9 @@ PLAIN_TORCH_DISPATCH = torch.Tensor.__torch_dispatch__
 
 #: What `__torch_function__` is on a tensor subclass that leaves torch's functions alone: torch counts it as one without any.
 NO_TORCH_FUNCTION = torch.nn.Parameter.__torch_function__
+
+#: The types of tensors that are no subclass of a user or of torch.
+PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 #: A reference that keeps a tensor's address from being used again, and not the tensor alive: ``.expired()`` says that it is gone.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp._torch.tensors import has_values, is_dense, is_zero_tensor, same_storage
+from eagerdecomp._torch.tensors import PLAIN_TENSORS, has_values, is_dense, is_zero_tensor, same_storage
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = [
@@ -129,7 +129,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def is_plain(tensor: Tensor) -> bool:
     """Whether a call can be made again on a copy of this tensor, which may be on the meta device."""
-    return type(tensor) in (Tensor, torch.nn.Parameter) and is_dense(tensor) and not is_zero_tensor(tensor)
+    return type(tensor) in PLAIN_TENSORS and is_dense(tensor) and not is_zero_tensor(tensor)
 
 
 def copied(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
+from eagerdecomp._torch.tensors import PLAIN_TENSORS
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["BLOCK_OPS", "large_from", "run_in_blocks"]
@@ -32,8 +33,6 @@ _LARGE_FOR_TWO = 1 << 22
 BLOCK_OPS = tuple(
     map(op_called, ("aten.empty.memory_format", "aten.view.default", "aten.split_with_sizes.default", "aten.copy_.default"))
 )
-
-_PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
 
 
 def large_from(op: OpOverload, used: Set[OpOverload] | None = None) -> int:
@@ -55,7 +54,7 @@ def run_in_blocks(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
         The result; None for other calls, which must run without blocks.
     """
     tensors = [arg for arg in args if isinstance(arg, Tensor) and arg.dim()]
-    if not tensors or not _PLAIN_TENSORS.issuperset(map(type, tensors)):
+    if not tensors or not PLAIN_TENSORS.issuperset(map(type, tensors)):
         return None
     shape = tensors[0].shape
     for tensor in tensors:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off, same_storage
+from eagerdecomp._torch.tensors import PLAIN_TENSORS, FakeTensorMode, fake_tensor_log_off, same_storage
 from eagerdecomp.eager.observe import Caught, leaves_of, mapped
 from eagerdecomp.errors import KernelError, RuleError
 from eagerdecomp.host.fork_safe import free_in_child
@@ -43,7 +43,7 @@ def expected_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     def fake(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        if not _is_plain(value) or type(value) not in _PLAIN:
+        if not _is_plain(value) or type(value) not in PLAIN_TENSORS:
             return fakes.from_tensor(value.detach(), static_shapes=True)
         with fakes:  # keeps no reference to the tensor
             return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
@@ -126,7 +126,7 @@ def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., 
     @functools.wraps(kernel)
     def run(*args: Any, **kwargs: Any) -> Any:
         tensors = [leaf for leaf in leaves_of([*args, *kwargs.values()]) if isinstance(leaf, Tensor)]
-        plain = all(type(tensor) in _PLAIN and _is_plain(tensor) for tensor in tensors)
+        plain = all(type(tensor) in PLAIN_TENSORS and _is_plain(tensor) for tensor in tensors)
         expected = expected_of(op, args, kwargs) if plain else None
         result = kernel(*args, **kwargs)
         fault = _kind_fault(op, args, result)
@@ -138,9 +138,6 @@ def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., 
         return result
 
     return run
-
-
-_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def _kind_fault(op: OpOverload, args: Sequence[Any], result: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.tensors import PLAIN_TENSORS
 from eagerdecomp.eager.strides import is_dense
 from eagerdecomp.rules.link import Linkable, ops_on_call
 from eagerdecomp.rules.rule import has_kernels
@@ -108,12 +109,9 @@ def stack_positions(
     return stacks, [at for at in range(count) if at not in together]
 
 
-_PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
-
-
 def _are_plain(tensors: Sequence[Tensor]) -> bool:
     """Return whether all are plain CPU tensors, so that their addresses show which memory they share."""
-    return _PLAIN_TENSORS.issuperset(map(type, tensors)) and all(tensor.is_cpu for tensor in tensors)
+    return PLAIN_TENSORS.issuperset(map(type, tensors)) and all(tensor.is_cpu for tensor in tensors)
 
 
 def _are_apart(addresses: Iterable[int], sizes: Sequence[int], count: int) -> bool:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, overload
-from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.rules.link import Call, Linkable, link
 from eagerdecomp.rules.rule import Rule, make_rule
@@ -224,8 +223,6 @@ _STACKED = frozenset({"aten::lerp_", "aten::addcmul_", "aten::addcdiv_"})
 
 #: When they are: two kernels a tensor are saved.
 _WORTH = Worth(tensors=16, nbytes=1 << 11)
-
-_FLOATS = (torch.float32, torch.float64, *HALF)
 
 
 def _write_stacks(

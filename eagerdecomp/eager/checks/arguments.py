@@ -49,11 +49,6 @@ def _dimension(self: Tensor, dim: int = -1, *more: Any, **options: Any) -> None:
     _wrapped(dim, self.dim())
 
 
-def _dimensions(self: Tensor, dim: Sequence[int] = (), **options: Any) -> None:
-    for one in dim:
-        _wrapped(one, self.dim())
-
-
 def _narrow_copy(self: Tensor, dim: int, start: int, length: int) -> None:
     rank = self.dim()
     if not rank:

@@ -51,7 +51,6 @@ __all__ = [
 #: How many compiled functions are kept.
 LIMIT = 16384
 
-_META = torch._C.DispatchKey.Meta
 _cache: OrderedDict[Any, Entry] = OrderedDict()
 _lock = threading.RLock()
 _calls: Counter[str] = Counter()
