@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -161,6 +162,7 @@ def _cutter(call: Call) -> Callable[..., Sequence[Row]]:
         return _keep_whole
     linked: Callable[..., Sequence[Row]] | None = None
 
+    @functools.wraps(_cut)  # `_cut` is linked on its own, as by `link_on_call`
     def cut(row: Row, least: int = 1) -> Sequence[Row]:
         nonlocal linked
         if linked is None:  # few programs write tensors large enough
