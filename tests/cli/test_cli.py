@@ -14,6 +14,7 @@ import torch
 
 import eagerdecomp as ed
 import eagerdecomp_script
+from eagerdecomp.cli.commands import bench
 from eagerdecomp.cli.front import SUMMARIES
 from eagerdecomp.cli.main import COMMANDS, main
 from eagerdecomp.ops.opset_file import parse_ops
@@ -55,7 +56,7 @@ def test_bench_takes_the_words_of_the_benchmarks(capsys: pytest.CaptureFixture[s
 
 
 def test_bench_needs_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(ed, "__file__", str(tmp_path / "eagerdecomp" / "__init__.py"))
+    monkeypatch.setattr(bench, "__file__", str(tmp_path / "eagerdecomp" / "cli" / "commands" / "bench.py"))
     assert main(["bench", "--quick"]) == 2
     assert "not in the wheel" in capsys.readouterr().err
 
