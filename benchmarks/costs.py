@@ -14,7 +14,7 @@ from benchmarks.figures import Settings
 from benchmarks.timing import Contestant, Spread, race
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.ops.backend import Backend
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["SIZES", "cost_table"]
@@ -79,12 +79,12 @@ _OTHERS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
 def cost_table(backend: Backend, settings: Settings, progress: Callable[[str], None]) -> dict[str, dict[str, float]]:
     """Return op -> number of elements -> seconds, the median of the rounds.
 
-    Plumbing, ops that write, and those that take no matrix of floats are not in it.
+    Passthrough ops, ops that write, and those that take no matrix of floats are not in it.
     """
     found: dict[str, dict[str, float]] = {}
     for op in backend.ops:
         name = str(op)
-        if name not in _OTHERS and (facts_of(op).mutated or is_plumbing_name(name) or not _takes_tensors_alone(op)):
+        if name not in _OTHERS and (facts_of(op).mutated or is_passthrough_name(name) or not _takes_tensors_alone(op)):
             continue
         progress(f"costs: {name}")
         run = backend.kernels.get(op) or builtin(op)

@@ -368,8 +368,8 @@ class Attempt:
 class UnsupportedOpError(EagerDecompError):
     """An operator is not in the op set, and no decomposition leads from it to ops of the set.
 
-    Cause: the backend lacks a kernel that every decomposition of the op needs. Cure: add one of `openers` to the op set, pass a
-    rule of your own in ``rules=``, or accept native execution with ``on_unsupported="fallback"``.
+    Cause: the backend lacks a kernel that every decomposition of the op needs. Cure: add one of `kernels_to_add` to the op set,
+    pass a rule of your own in ``rules=``, or accept native execution with ``on_unsupported="fallback"``.
 
     This is not a `NotImplementedError`, because parts of torch catch that error and continue (`torch.nn.utils.parametrize` does).
     The missing op would go unnoticed.
@@ -380,7 +380,7 @@ class UnsupportedOpError(EagerDecompError):
         chain: the ops between the user's call and the op without a route, outermost first.
         missing: the op (or ops) at which the routes ended.
         tried: the routes that were tried, each with the reason it failed.
-        openers: the fewest kernels that would open a route for this call, each entry one alternative.
+        kernels_to_add: the fewest kernels that would open a route for this call, each entry one alternative.
         op_set: what the set calls itself.
         hint: a word of advice for this op, or "".
         may_fall_back: whether it was raised where ``on_unsupported`` can be given.
@@ -395,7 +395,7 @@ class UnsupportedOpError(EagerDecompError):
         ...     with ed.EagerDecompMode(ed.infra() | ["aten.mul.Tensor"]):
         ...         torch.nn.functional.silu(x)
         ... except ed.UnsupportedOpError as error:
-        ...     print(error.op, error.openers)
+        ...     print(error.op, error.kernels_to_add)
         aten.silu.default (('aten.silu.default',), ('aten.sigmoid.default',))
     """
 
@@ -407,7 +407,7 @@ class UnsupportedOpError(EagerDecompError):
         chain: Sequence[str] = (),
         missing: Sequence[str] = (),
         tried: Sequence[Attempt] = (),
-        openers: Sequence[Sequence[str]] = (),
+        kernels_to_add: Sequence[Sequence[str]] = (),
         op_set: str = "",
         hint: str = "",
         may_fall_back: bool = True,
@@ -419,7 +419,7 @@ class UnsupportedOpError(EagerDecompError):
         self.chain = tuple(chain)
         self.missing = tuple(missing)
         self.tried = tuple(tried)
-        self.openers = tuple(tuple(names) for names in openers)
+        self.kernels_to_add = tuple(tuple(names) for names in kernels_to_add)
         self.op_set = op_set
         self.hint = hint
         self.may_fall_back = may_fall_back
@@ -438,10 +438,10 @@ class UnsupportedOpError(EagerDecompError):
             lines.extend(f"    - {attempt}" for attempt in self.tried)
         else:
             lines.append("  routes tried: none, because no rule decomposes this op")
-        if self.openers:
+        if self.kernels_to_add:
             lines.append("  kernels that would give it a route (any one line is enough):")
-            lines.extend(f"    - {', '.join(names)}" for names in self.openers)
-        add = "add one of these lines to the op set" if self.openers else "add the op to the op set"
+            lines.extend(f"    - {', '.join(names)}" for names in self.kernels_to_add)
+        add = "add one of these lines to the op set" if self.kernels_to_add else "add the op to the op set"
         lines.append(
             f'  what to do: {add}, pass a rule of your own (rules=), or run it natively with on_unsupported="fallback".'
             if self.may_fall_back
@@ -458,7 +458,7 @@ class UnsupportedOpError(EagerDecompError):
 
     def __reduce__(self) -> tuple[object, ...]:
         details = (self.op_set, self.hint, self.may_fall_back, self.gaps, self.additions)
-        return (_rebuild_unsupported, (self.op, self.call, self.chain, self.missing, self.tried, self.openers, *details))
+        return (_rebuild_unsupported, (self.op, self.call, self.chain, self.missing, self.tried, self.kernels_to_add, *details))
 
 
 def ops_line(names: Iterable[str]) -> str:
@@ -482,7 +482,7 @@ def _rebuild_unsupported(
     chain: tuple[str, ...],
     missing: tuple[str, ...],
     tried: tuple[Attempt, ...],
-    openers: tuple[tuple[str, ...], ...],
+    kernels_to_add: tuple[tuple[str, ...], ...],
     op_set: str,
     hint: str,
     may_fall_back: bool,
@@ -495,7 +495,7 @@ def _rebuild_unsupported(
         chain=chain,
         missing=missing,
         tried=tried,
-        openers=openers,
+        kernels_to_add=kernels_to_add,
         op_set=op_set,
         hint=hint,
         may_fall_back=may_fall_back,
@@ -507,11 +507,11 @@ def _rebuild_unsupported(
 class UnsupportedGradientError(UnsupportedOpError):
     """With ``preflight=True``: an op runs on the op set, but its gradient would not.
 
-    Cause: an op of the gradient has no route to the set. Cure: add one of `openers` to the op set, pass a rule for the op of the
-    gradient, call what needs no gradient under `torch.no_grad()`, or make the mode without `preflight`.
+    Cause: an op of the gradient has no route to the set. Cure: add one of `kernels_to_add` to the op set, pass a rule for the op of
+    the gradient, call what needs no gradient under `torch.no_grad()`, or make the mode without `preflight`.
 
-    Attributes are those of `UnsupportedOpError`. `op` and `call` are the forward call, and `openers` the kernels that would give
-    its gradient a route; and
+    Attributes are those of `UnsupportedOpError`. `op` and `call` are the forward call, and `kernels_to_add` holds the kernels that
+    would give its gradient a route. There are two more:
 
         wanted: the arguments that require a gradient, by name.
         gradient: for each op of the gradient that has no route the error that `backward()` would raise there.
@@ -524,7 +524,7 @@ class UnsupportedGradientError(UnsupportedOpError):
         ...     with ed.EagerDecompMode(ed.core_aten() - ["aten.erf", "aten.exp"], preflight=True):
         ...         torch.nn.functional.gelu(x)
         ... except ed.UnsupportedGradientError as error:
-        ...     print(error.op, error.openers)
+        ...     print(error.op, error.kernels_to_add)
         aten.gelu.default (('aten.gelu_backward.default',),)
     """
 
@@ -537,7 +537,7 @@ class UnsupportedGradientError(UnsupportedOpError):
             chain=(op, *gradient[0].chain),
             missing=list(dict.fromkeys(end for error in gradient for end in error.missing)),
             tried=list(dict.fromkeys(attempt for error in gradient for attempt in error.tried)),
-            openers=_open_all([error.openers for error in gradient]),
+            kernels_to_add=_open_all([error.kernels_to_add for error in gradient]),
             op_set=gradient[0].op_set,
             hint="; ".join(dict.fromkeys(error.hint for error in gradient if error.hint)),
             gaps=list(dict.fromkeys(gap for error in gradient for gap in error.gaps)),
@@ -556,7 +556,7 @@ class UnsupportedGradientError(UnsupportedOpError):
             if not error.tried:
                 lines.append("        no rule decomposes this op")
         lines.append("  kernels that would give it a route (any one line is enough):")
-        lines.extend(f"    - {', '.join(names)}" for names in self.openers)
+        lines.extend(f"    - {', '.join(names)}" for names in self.kernels_to_add)
         lines.append("  what to do: add one of these lines to the op set, or pass a rule of your own (rules=).")
         lines.append(
             "  If no gradient is needed, make the call under torch.no_grad(). With preflight=False, backward() would raise instead."

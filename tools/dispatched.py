@@ -13,7 +13,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 
 __all__ = ["Call", "Listener", "copied", "dispatched_calls"]
 
@@ -33,7 +33,7 @@ class Listener(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if not is_plumbing_name(str(func)):
+        if not is_passthrough_name(str(func)):
             self.calls.append((func, copied(args), copied(kwargs or {})))
         result = func(*args, **(kwargs or {}))
         self.results.append(result)

@@ -29,7 +29,7 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.program.key import key_or_none
 
@@ -96,7 +96,7 @@ class _ByEntries(DispatchMode):
         self._ops = ed.core_aten()
 
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
-        if is_plumbing_name(str(func)):
+        if is_passthrough_name(str(func)):
             return func(*args, **(kwargs or {}))
         if func in self._ops or func is torch.ops.aten.fill_.Scalar:
             self.kernels += 1

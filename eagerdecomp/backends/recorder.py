@@ -9,7 +9,7 @@ from typing import Any
 from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 
 __all__ = ["BackendRecorder"]
 
@@ -48,7 +48,7 @@ class BackendRecorder(AmbientMode):
             self.ops[func] += 1
         return func(*args, **kwargs) if kwargs else func(*args)
 
-    def plumbing(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
+    def passthrough(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
         """Count the ops seen outside the set that compute nothing (profiler ranges, metadata queries, collectives).
 
         Args:
@@ -58,10 +58,10 @@ class BackendRecorder(AmbientMode):
             Op -> number of calls.
         """
         ops = as_op_set(op_set)
-        return Counter({op: count for op, count in self.ops.items() if op not in ops and _is_plumbing(op)})
+        return Counter({op: count for op, count in self.ops.items() if op not in ops and _is_passthrough(op)})
 
     def outside(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
-        """Count the ops seen that are neither in the set nor plumbing.
+        """Count the ops seen that are neither in the set nor passthrough ops.
 
         Args:
             op_set: the set.
@@ -70,8 +70,8 @@ class BackendRecorder(AmbientMode):
             Op -> number of calls; empty where every op was decomposed into the set.
         """
         ops = as_op_set(op_set)
-        return Counter({op: count for op, count in self.ops.items() if op not in ops and not _is_plumbing(op)})
+        return Counter({op: count for op, count in self.ops.items() if op not in ops and not _is_passthrough(op)})
 
 
-def _is_plumbing(op: OpOverload) -> bool:
-    return is_plumbing_name(str(op))
+def _is_passthrough(op: OpOverload) -> bool:
+    return is_passthrough_name(str(op))

@@ -9,7 +9,7 @@ from typing import Any
 from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.host.outputs import Outputs
 from eagerdecomp.ops.opset import OpSet
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.runtime.stats import HOST_RANDOM, OTHER_NUMBERS, OpStats, Stats, count_by_packet, gap_lines
 
 __all__ = ["RunFacts", "run_facts", "summary_json", "summary_table"]
@@ -26,7 +26,7 @@ class RunFacts:
         called: computing op -> calls, as the program made them.
         reached: op of the set -> calls, as a recorder outside the mode saw them; None where nothing was recorded.
         outside: op outside the set -> calls that reached the backend all the same; None where nothing was recorded.
-        plumbing: ops without computation that pass natively (profiler ranges, metadata queries, collectives) -> calls.
+        passthrough: ops without computation that pass natively (profiler ranges, metadata queries, collectives) -> calls.
         total: the mode's counts over all ops.
         programs: programs that the cache holds.
         seconds: time of the run, or of one step, under the mode.
@@ -46,7 +46,7 @@ class RunFacts:
     called: Mapping[str, int]
     reached: Mapping[str, int] | None
     outside: Mapping[str, int] | None
-    plumbing: Mapping[str, int]
+    passthrough: Mapping[str, int]
     total: OpStats
     programs: int
     seconds: float
@@ -65,7 +65,7 @@ class RunFacts:
 def run_facts(op_set: OpSet, stats: Stats, seen: BackendRecorder | None, *, seconds: float, **more: Any) -> RunFacts:
     """The facts of a run, from the mode's own counts and from what a recorder outside it saw (None: nothing was recorded)."""
     calls = {name: one.calls for name, one in stats.items() if one.calls}
-    called = {name: count for name, count in calls.items() if not is_plumbing_name(name)}
+    called = {name: count for name, count in calls.items() if not is_passthrough_name(name)}
     passed = {name: count for name, count in calls.items() if name not in called}
     reached: dict[str, int] | None = None
     outside: dict[str, int] | None = None
@@ -105,7 +105,7 @@ def summary_json(facts: RunFacts) -> dict[str, Any]:
             "called": dict(facts.called),
             "reached": None if facts.reached is None else dict(facts.reached),
             "outside": None if facts.outside is None else dict(facts.outside),
-            "plumbing": dict(facts.plumbing),
+            "passthrough": dict(facts.passthrough),
         },
         "fell_back": total.fell_back,
         "gaps": dict(facts.gaps),
@@ -129,9 +129,9 @@ def _op_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
         yield "  of those outside the set", _count_and_names(facts.outside)
     if facts.total.fell_back:
         yield "calls that fell back to native", str(facts.total.fell_back)
-    if facts.plumbing:
-        spaces = sorted({name.partition(".")[0] for name in facts.plumbing})
-        yield "ops without computation, passed", f"{len(facts.plumbing)} ({', '.join(spaces)})"
+    if facts.passthrough:
+        spaces = sorted({name.partition(".")[0] for name in facts.passthrough})
+        yield "ops without computation, passed", f"{len(facts.passthrough)} ({', '.join(spaces)})"
 
 
 def _random_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:

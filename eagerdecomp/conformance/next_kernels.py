@@ -11,7 +11,7 @@ from eagerdecomp.coverage.next_kernels import rank_kernels
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.planner.rule_calls import load_calls
@@ -27,7 +27,7 @@ def openings(backend: Backend, *, together: int = 10) -> tuple[Opening, ...]:
     """
     missing = {str(op): op for op in core_aten() if op not in backend.ops}
     routes = Routes(planner_of(backend), load_calls())
-    names = [str(op) for op in aten_ops() if not is_plumbing_name(str(op))]
+    names = [str(op) for op in aten_ops() if not is_passthrough_name(str(op))]
     routes.know(names)
     # Of an op that has rules, of which no call was seen, nobody knows what it waits for.
     wanted = [op for op in names if op not in routes.closed and (routes.kinds(op) or not routes.rules(op))]

@@ -19,7 +19,7 @@ from eagerdecomp.coverage.user_rules import with_rules
 from eagerdecomp.decomps import families
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.ops.shipped_data import nearest_release
 from eagerdecomp.planner.planner import Planner, planner_of
@@ -245,20 +245,20 @@ def minimal_opset(
     else:
         wanted = [str(op) for op in resolve_ops(ops)]
     graph = routes.graph(wanted)
-    free = {op for op in graph if is_plumbing_name(op)} | {str(op) for op in held}
+    free = {op for op in graph if is_passthrough_name(op)} | {str(op) for op in held}
     # What prims call is their own eager implementation, mostly the op that led to them.
     clauses = {
         op: tuple(tuple(way for way in call if not any(called.startswith("prims.") for called in way)) for call in calls)
         for op, calls in routes.clauses(graph).items()
     }
-    return smallest_set(clauses, free, [op for op in wanted if not is_plumbing_name(op)], _rank)
+    return smallest_set(clauses, free, [op for op in wanted if not is_passthrough_name(op)], _rank)
 
 
 def _planned(routes: Routes, op: str, called: ModelCalls, untried: Collection[str]) -> OpPlan:
     rules = tuple(str(rule) for rule in routes.rules(op))
     gradient, lacking = routes.gradient(op)
     calls, making = called.counts[op], called.making[op]
-    if is_plumbing_name(op):
+    if is_passthrough_name(op):
         return OpPlan(op, "passes", (), (), "none", (), calls, True, making)
     if routes.has_kernel(op):
         return OpPlan(op, "supported", (), rules, gradient, lacking, calls, True, making)

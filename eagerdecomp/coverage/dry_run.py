@@ -45,7 +45,7 @@ class Rehearsal:
         """Return the kernels that a call of fake tensors reaches; None where data decides."""
         decision = self._planner.decide(op)
         call = call_text(args, kwargs, width=100)
-        if decision.plumbing:
+        if decision.passthrough:
             return Route(call, "", {}, {}, counted=True)
         if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):
             return Route(call, "", {}, {str(op): 1}, counted=True)

@@ -207,12 +207,12 @@ def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str
 def _undominated(graph: Closure, ops: Iterable[str], rank: Callable[[str], tuple[int, str]]) -> list[str]:
     """The ops that no other opens; of those that open each other, the first by rank."""
     alone = {op: frozenset(graph.opened_by([op])) for op in ops}
-    openers: dict[str, list[str]] = {op: [] for op in alone}
+    kernels_to_add: dict[str, list[str]] = {op: [] for op in alone}
     for op, opened in alone.items():
         for other in opened:
-            if other != op and other in openers:
-                openers[other].append(op)
-    return [op for op, others in openers.items() if not any(op not in alone[o] or rank(o) < rank(op) for o in others)]
+            if other != op and other in kernels_to_add:
+                kernels_to_add[other].append(op)
+    return [op for op, others in kernels_to_add.items() if not any(op not in alone[o] or rank(o) < rank(op) for o in others)]
 
 
 def _parts(calls: Clauses, candidates: Collection[str]) -> list[list[str]]:

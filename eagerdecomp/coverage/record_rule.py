@@ -14,7 +14,7 @@ from eagerdecomp._torch.modes import DispatchMode, no_current_modes, without_tor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensorMode, lazy_bits_visible
 from eagerdecomp.ops.call_text import parse_call
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.rules.rule import NoRoute, Rule
 
 __all__ = ["NOT_TRIED", "calls_of", "uninitialised"]
@@ -24,7 +24,7 @@ NOT_TRIED = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, N
 
 
 class _Noted(DispatchMode):
-    """Notes what is called, but for plumbing."""
+    """Record the ops called, except passthrough ops."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class _Noted(DispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if not is_plumbing_name(str(func)):
+        if not is_passthrough_name(str(func)):
             self.calls[str(func)] += 1
         return func(*args, **(kwargs or {}))
 

@@ -17,7 +17,7 @@ from eagerdecomp._torch.ops import OpOverload, op_named
 from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import Predicate
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.planner.closure import Clauses, Closure, without_self_calls
 from eagerdecomp.planner.planner import Planner
@@ -97,7 +97,7 @@ class Routes:
     def rules(self, op: str) -> tuple[Rule, ...]:
         """The op's rules, in the order they are tried."""
         found = op_named(op)
-        return () if found is None or is_plumbing_name(op) else tuple(self._planner.decide(found).rules)
+        return () if found is None or is_passthrough_name(op) else tuple(self._planner.decide(found).rules)
 
     def kinds(self, op: str) -> tuple[Kind, ...]:
         """The kinds of call that the op was seen for; of rules that bind all their ops, what they bind."""
@@ -111,7 +111,7 @@ class Routes:
 
     def _predicate(self, op: str) -> Predicate | None:
         found = op_named(op)
-        return None if found is None or is_plumbing_name(op) else self._planner.decide(found).when
+        return None if found is None or is_passthrough_name(op) else self._planner.decide(found).when
 
     def _find_kinds(self, op: str) -> Iterator[Kind]:
         rules = self.rules(op)
@@ -168,11 +168,11 @@ class Routes:
             op for op in self._all if (found := op_named(op)) is not None and self._planner.decide(found).kernel is not None
         }
         some = {op: [[way.calls for kind in self.kinds(op) for way in kind.ways]] for op in sorted(self._all)}
-        return Closure(some, self._base | narrowed, {op: 0.0 for op in self._base if is_plumbing_name(op)})
+        return Closure(some, self._base | narrowed, {op: 0.0 for op in self._base if is_passthrough_name(op)})
 
     @functools.cached_property
     def _base(self) -> set[str]:
-        return {op for op in self._all if is_plumbing_name(op) or self.has_kernel(op)}
+        return {op for op in self._all if is_passthrough_name(op) or self.has_kernel(op)}
 
     def clauses(self, ops: Iterable[str]) -> Clauses:
         """The ops that must close for each op to close."""
@@ -204,7 +204,7 @@ class Routes:
 
     def kernels(self, op: str) -> Counter[str]:
         """The kernel calls of an op's most frequent call that closes."""
-        if is_plumbing_name(op):
+        if is_passthrough_name(op):
             return Counter()
         if op in self._base:
             return Counter({op: 1})
@@ -233,7 +233,7 @@ class Routes:
     def _cheapest_kernels(self, op: str) -> Counter[str]:
         calls = self._cheapest.way(op)
         if calls is None:
-            return Counter() if is_plumbing_name(op) else Counter({op: 1})
+            return Counter() if is_passthrough_name(op) else Counter({op: 1})
         return self._sum(calls, self._cheapest_kernels)
 
     def _ends(self, op: str, kind: Kind) -> list[str]:

@@ -153,7 +153,7 @@ def _explain(
     every = arguments_of(op, values, named)
     fields["call"] = describe_call(op, args, dict(kwargs))
     decision = planner.decide(op)
-    if decision.plumbing:
+    if decision.passthrough:
         return Explanation(verdict="passes: it computes nothing that a backend's kernels could run", **fields)
     if decision.kernel is not None and (decision.when is None or decision.when(*values, **named)):
         with torch.random.fork_rng(devices=[]):
@@ -223,7 +223,7 @@ def _last_program(table: _Programs, key: Any) -> dict[str, Any]:
 
 def _verdict_of_op(planner: Planner, op: OpOverload) -> str:
     decision = planner.decide(op)
-    if decision.plumbing:
+    if decision.passthrough:
         return "passes: it computes nothing that a backend's kernels could run"
     if decision.kernel is not None:
         return "in the set: goes to the backend's kernel" + (", where its predicate holds" if decision.when is not None else "")

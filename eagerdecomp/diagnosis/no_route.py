@@ -12,19 +12,19 @@ from torch import Tensor
 from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
 from eagerdecomp._torch.ops import OpOverload, builtin, is_absent
 from eagerdecomp._torch.tensors import FakeTensor
-from eagerdecomp.diagnosis.gaps import Gap, choose_openers
+from eagerdecomp.diagnosis.gaps import Gap, choose_kernels_to_add
 from eagerdecomp.eager.unsupported_layouts import outside_layouts
 from eagerdecomp.errors import Attempt, UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import infra
-from eagerdecomp.ops.plumbing import TORCH_NAMESPACES
+from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import Argument, arguments_of, facts_of, tensors_in
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 
-__all__ = ["attempts", "ends", "failed_ops", "openers", "path", "unsupported_error"]
+__all__ = ["attempts", "ends", "failed_ops", "kernels_to_add", "path", "unsupported_error"]
 
 # A circle of more rules than this is one that meets its op on other arguments each time.
 _A_CIRCLE = 8
@@ -91,7 +91,7 @@ def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[A
             yield from attempts(inner, (*above, failure.op))
 
 
-def openers(
+def kernels_to_add(
     planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute
 ) -> list[tuple[OpOverload, ...]]:
     """The fewest kernels that would open this call, each entry one alternative: the op itself, and every op without a
@@ -149,7 +149,7 @@ def unsupported_error(
         seen: the gaps of earlier calls, which the error lists too; that of this call is added.
     """
     steps = path(failure)
-    ways = tuple(tuple(str(kernel) for kernel in kernels) for kernels in openers(planner, op, args, kwargs, failure))
+    ways = tuple(tuple(str(kernel) for kernel in kernels) for kernels in kernels_to_add(planner, op, args, kwargs, failure))
     gaps: list[Gap] = []
     if seen is not None:
         seen[Gap(str(op), ways)] = None
@@ -160,21 +160,21 @@ def unsupported_error(
         chain=[str(step) for step in (steps if steps[0] is op else [op, *steps])],
         missing=[str(end) for end in ends(failure)],
         tried=list(dict.fromkeys(attempts(failure))),
-        openers=ways,
+        kernels_to_add=ways,
         op_set=repr(planner.backend.ops),
         hint=outside_layouts(op, args, kwargs) or _hint(failure) or _rule_to_add(failure),
         may_fall_back=may_fall_back,
         gaps=list(dict.fromkeys(gap.op for gap in gaps)),
-        additions=list(dict.fromkeys(kernel for kernels, _ in choose_openers(gaps) for kernel in kernels)),
+        additions=list(dict.fromkeys(kernel for kernels, _ in choose_kernels_to_add(gaps) for kernel in kernels)),
     )
 
 
 def _hint(failure: NoRoute) -> str:
-    plumbing = [str(op) for op in dict.fromkeys(failed_ops(failure)) if op in infra()]
-    if not plumbing:
+    missing = [str(op) for op in dict.fromkeys(failed_ops(failure)) if op in infra()]
+    if not missing:
         return ""
-    verb = "is" if len(plumbing) == 1 else "are"
-    return f"{', '.join(plumbing)} {verb} missing from the op set. Add the memory ops first: `ops | eagerdecomp.infra()`"
+    verb = "is" if len(missing) == 1 else "are"
+    return f"{', '.join(missing)} {verb} missing from the op set. Add the memory ops first: `ops | eagerdecomp.infra()`"
 
 
 def _rule_to_add(failure: NoRoute) -> str:

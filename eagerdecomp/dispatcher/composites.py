@@ -41,7 +41,7 @@ from eagerdecomp.errors import OpSetError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, core_aten, resolve_ops
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import OpFacts, facts_of, is_composite
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _why_not(op: OpOverload) -> str:
         return "changes what a tensor is, not its values"
     if len(facts.mutated) > 1 or (facts.mutated and not (facts.is_inplace or facts.is_out)):
         return "writes to several arguments"
-    if is_plumbing_name(str(op)) or not any("Tensor" in str(returned.type) for returned in op._schema.returns):
+    if is_passthrough_name(str(op)) or not any("Tensor" in str(returned.type) for returned in op._schema.returns):
         return "returns no tensor"
     return ""
 

@@ -83,11 +83,11 @@ def decompositions(
 
 
 def _rules_of(planner: Planner, op: OpOverload) -> Sequence[Rule]:
-    """The rules of an op; none for an op of the set, and for plumbing. C++ compositions among them: a tool that is given a table
+    """The rules of an op; none for an op of the set or a passthrough op. C++ compositions among them: a tool that is given a table
     keeps the composite ops that it does not hold."""
     decision = planner.decide(op)
     supported = decision.kernel is not None and decision.when is None
-    if decision.plumbing or supported or facts_of(op).mutated:
+    if decision.passthrough or supported or facts_of(op).mutated:
         return ()  # functionalization has removed ops that write
     return decision.rules
 
@@ -169,7 +169,7 @@ class _Routes:
         if decision.kernel is not None:
             return decision.when is None or bool(decision.when(*args, **kwargs))
         # A check that returns nothing may stay: what it checks is computed by others.
-        return op not in self.rules and (decision.plumbing or bool(facts_of(op).mutated) or not op._schema.returns)
+        return op not in self.rules and (decision.passthrough or bool(facts_of(op).mutated) or not op._schema.returns)
 
     # -- search --------------------------------------------------------------------------------------------------------
 

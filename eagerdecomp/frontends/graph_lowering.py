@@ -86,7 +86,7 @@ class _Lowering:
                     return held[number]  # type: ignore[index]
             return self._as_it_is(node)
         op, decision = node.target, self._planner.decide(node.target)
-        if decision.plumbing or not self._concerns(node):
+        if decision.passthrough or not self._concerns(node):
             return self._as_it_is(node)
         if decision.kernel is not None:
             return self._as_it_is(node, "it is in the set for some calls only" if decision.when is not None else "")

@@ -26,7 +26,7 @@ from eagerdecomp.errors import InstallError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
@@ -255,7 +255,7 @@ class Installation:
         if always and own is None:
             return self._absent(name) if self._kernels.lacks(name) else None
         text = dotted(name)
-        if own is None and (is_plumbing_name(text) or not self._kernels.runs(name)):
+        if own is None and (is_passthrough_name(text) or not self._kernels.runs(name)):
             return None
         # Without memory, and dropped by torch from sums and products, where the device has them so.
         if own is None and text == _EFFICIENT_ZEROS and self._kernels.has_own(name):

@@ -171,7 +171,7 @@ class BlameMode(CompositeMode):
         if self._found and not self._every:
             raise _Enough
         line = self._lines.number_of(sys._getframe(1), self._forward_lines())
-        if self._planner.decide(func).plumbing:
+        if self._planner.decide(func).passthrough:
             return func(*args, **kwargs)
         self._inside += _out_of_a_mode(sys._getframe(1))
         why = why_not_compared(self._planner, func, args, kwargs)

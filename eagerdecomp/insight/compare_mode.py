@@ -172,7 +172,7 @@ class Comparing(CompositeMode):
         if types and desugars_first(types):
             return NotImplemented
         kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator) or self._planner.decide(func).plumbing:
+        if isinstance(func, HigherOrderOperator) or self._planner.decide(func).passthrough:
             return func(*args, **kwargs)
         why = why_not_compared(self._planner, func, args, kwargs)
         if why:

@@ -17,7 +17,7 @@ __all__ = ["NAMED_SETS", "OpLike", "OpSet", "Predicate", "as_op_set", "core_aten
 Predicate: TypeAlias = Callable[..., bool]
 OpLike: TypeAlias = "OpOverload | OpOverloadPacket | str"
 
-#: Storage plumbing without arithmetic that any eager backend needs.
+#: Storage ops without arithmetic that any eager backend needs.
 INFRA_NAMES = (
     # allocation and storage
     "aten::empty.memory_format",
@@ -285,7 +285,7 @@ def _unknown(given: str) -> str:
 
 @functools.cache
 def infra() -> OpSet:
-    """Return the storage plumbing that any eager backend needs: allocation, copy, storage views, scalar read. No arithmetic.
+    """Return the storage ops that any eager backend needs: allocation, copy, storage views, scalar read. No arithmetic.
 
     Examples:
         >>> import eagerdecomp as ed

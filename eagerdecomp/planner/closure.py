@@ -171,7 +171,7 @@ class Costs:
     Args:
         footprints: what each rule calls.
         supported: the op set, by name.
-        passes: returns whether an op outside the set passes as plumbing, at no cost.
+        passes: returns whether an op outside the set is a passthrough op, at no cost.
         without: the keys of rules that the set does not use.
         changed: returns whether a rule, by its op and key, has changed since it was recorded.
         closed: the keys of rules that are known to close for some calls, so that their footprints need not be read.

@@ -1,4 +1,4 @@
-"""The planner: for each op whether it is supported, passes as plumbing, or is decomposed, and by which rules in which order."""
+"""The planner: for each op whether it is supported, passes through, or is decomposed, and by which rules in which order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.fast_calls import load_direct
 from eagerdecomp.ops.kernel_costs import CostOf
 from eagerdecomp.ops.opset import OpSet, Predicate, core_aten
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of, is_composite, tensors_in
 from eagerdecomp.planner.closure import Costs
 from eagerdecomp.planner.rule_calls import is_changed, load_footprints
@@ -43,13 +43,13 @@ class Decision(NamedTuple):
     Attributes:
         kernel: what runs a supported call; None where the op is not supported at all.
         when: the predicate that says which calls the kernel takes; None for all.
-        plumbing: the op passes natively.
+        passthrough: the op passes natively.
         rules: the rules for other calls, in the order in which they are tried.
     """
 
     kernel: Callable[..., Any] | None
     when: Predicate | None
-    plumbing: bool
+    passthrough: bool
     rules: Sequence[Rule]
 
 
@@ -142,7 +142,7 @@ class Planner:
 
     def sparse_rule(self, op: OpOverload) -> Rule | None:
         """The rule for calls of an op in which a tensor is sparse, where dense ones have a kernel or other rules."""
-        return None if op in self._user or is_plumbing_name(str(op)) else sparse_rule(op)
+        return None if op in self._user or is_passthrough_name(str(op)) else sparse_rule(op)
 
     def decide_natively(self, op: OpOverload) -> Decision:
         """The same, torch's own kernel in the place of the backend's: only that has a result for fake tensors."""
@@ -162,7 +162,7 @@ class Planner:
         if supported and when is None:
             return Decision(kernel, None, False, ())
         name = str(op)
-        if is_plumbing_name(name):
+        if is_passthrough_name(name):
             return Decision(kernel, when, True, ())
         rank = self._ranked if self.backend.costs is None else self._ranked_by_cost
         if op in self._user:
@@ -258,7 +258,7 @@ def shipped_costs(ops: OpSet) -> Costs:
     has_prims = any(op.namespace == "prims" for op in ops)
     without = frozenset() if has_prims else frozenset({"prims", "prims-linked"})
     closed = _CLOSED_ON_CORE if _holds_core(ops) else frozenset()
-    return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name, without, is_changed, closed=closed)
+    return Costs(load_footprints(), frozenset(map(str, ops)), is_passthrough_name, without, is_changed, closed=closed)
 
 
 def _holds_core(ops: OpSet) -> bool:

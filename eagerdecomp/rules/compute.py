@@ -13,7 +13,7 @@ from eagerdecomp._torch.ops import op_called
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.layouts import all_contiguous, iterator_strides
 from eagerdecomp.eager.promotion import floating, promoted, wide_type
-from eagerdecomp.ops.plumbing import READ
+from eagerdecomp.ops.passthrough import READ
 from eagerdecomp.rules.link import Linkable, link_on_call
 
 __all__ = [

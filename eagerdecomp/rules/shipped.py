@@ -15,7 +15,7 @@ from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.layouts import LAYOUTS, with_eager_strides
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.unsupported_layouts import of_plain_tensors
-from eagerdecomp.ops.plumbing import TORCH_NAMESPACES
+from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries

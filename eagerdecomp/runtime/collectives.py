@@ -14,7 +14,7 @@ from eagerdecomp._torch.modes import DispatchMode, mode_stack
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.fast_calls import native
-from eagerdecomp.ops.plumbing import COLLECTIVE_NAMESPACES
+from eagerdecomp.ops.passthrough import COLLECTIVE_NAMESPACES
 
 __all__ = ["Callbacks", "with_modes_of_here"]
 
@@ -50,7 +50,7 @@ class Callbacks:
             _release(self)
 
     def passing(self, op: OpOverload) -> Callable[..., Any]:
-        """Return the handler of an op that passes as plumbing."""
+        """Return the handler of an op that passes through."""
         if op.namespace in COLLECTIVE_NAMESPACES:
             self._seen = True
             if self._entered:

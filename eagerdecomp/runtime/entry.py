@@ -41,7 +41,7 @@ class Entry:
         self.host_random = 0  # random calls of data loading code, run natively
         self.other_numbers = 0  # decomposed random calls whose numbers are not known to be eager's
         self.same_numbers: SameNumbers | None = None  # whether a decomposed call draws eager's numbers; None where all do
-        self.direct = False  # a kernel or plumbing runs the op
+        self.direct = False  # the op runs as it is: by a kernel of the set, or natively
         self.seen: dict[int, int] = {}  # per thread the call (by number) last counted, so that one call counts once
         self.why_bypassed = ""
         self.last_miss: tuple[OpPrograms, Any] | None = None

@@ -17,7 +17,7 @@ from eagerdecomp.eager.random_numbers import same_numbers
 from eagerdecomp.host.data_loading import in_data_loading
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Kernel
-from eagerdecomp.ops.plumbing import READ
+from eagerdecomp.ops.passthrough import READ
 from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.compile_hook import meet
@@ -106,7 +106,7 @@ class Runtime:
             if entry is None:
                 entry = Entry(op)
                 decision = self.planner.decide(op)
-                entry.direct = decision.kernel is not None or decision.plumbing
+                entry.direct = decision.kernel is not None or decision.passthrough
                 make = functools.partial(self._wrapped_handler, entry, of_user=entries is self.entries)
                 torchs_own = entry.direct and decision.kernel in (None, builtin(op)) and decision.when is None
                 checks = bool(self.planner.backend.kernels) and not torchs_own
@@ -169,7 +169,7 @@ class Runtime:
     def _meets_sparse(self, op: OpOverload) -> bool:
         """Whether an entry's handler asks at each call whether a tensor is sparse."""
         decision = self.planner.decide(op)
-        if decision.plumbing:
+        if decision.passthrough:
             return False
         return self.planner.sparse_rule(op) is not None or (decision.kernel is not None and takes_sparse(op))
 
@@ -185,7 +185,7 @@ class Runtime:
 
     def _number_places(self, op: OpOverload) -> tuple[int, ...]:
         decision = self.planner.decide(op)
-        if decision.plumbing:
+        if decision.passthrough:
             return ()
         first = next(iter(decision.rules), None)
         kernel = self.planner.backend.kernels.get(op, op)
@@ -211,7 +211,7 @@ class Runtime:
             NoRoute: when no rule can be linked or recorded.
         """
         decision = self.planner.decide(op)
-        if decision.plumbing:
+        if decision.passthrough:
             return self.callbacks.passing(op)
         if decision.kernel is not None and decision.when is None:
             return kernel_of(op, decision.kernel)

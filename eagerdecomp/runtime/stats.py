@@ -20,7 +20,7 @@ class OpStats:
 
     Attributes:
         calls: how often the program called it.
-        direct: of those, run by the kernel the op set holds, or passed as plumbing.
+        direct: of those, run by the kernel the op set holds, or passed through.
         decomposed: of those, run by a rule.
         hits: decomposed calls that ran a stored program or a linked rule, with nothing planned, recorded or read.
         misses: decomposed calls that were recorded.

@@ -15,7 +15,7 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
-from eagerdecomp.ops.plumbing import SPARSE_FACTORIES
+from eagerdecomp.ops.passthrough import SPARSE_FACTORIES
 from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
 from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
@@ -147,7 +147,7 @@ class Recorder(DispatchMode):
             return self._note(func, self._by_predicate(func), sized_args, sized_kwargs)
         if decision.kernel is not None and (decision.when is None or self._holds(decision.when, args, kwargs)):
             return self._note(func, decision.kernel, sized_args, sized_kwargs)
-        if decision.plumbing:
+        if decision.passthrough:
             if str(func) in SPARSE_FACTORIES:
                 raise MakesSparse
             if self._reads is not None:
@@ -164,7 +164,7 @@ class Recorder(DispatchMode):
 
     def _is_integral(self, decision: Decision) -> bool:
         """Whether a program calls the op as one though it is not supported; one for a hook calls supported ops alone."""
-        if decision.kernel is not None or decision.plumbing or self._fused:
+        if decision.kernel is not None or decision.passthrough or self._fused:
             return False
         return next((rule.whole for rule in decision.rules), False)
 

@@ -32,7 +32,7 @@ from eagerdecomp.ops.backend import Backend, Kernel
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.opset import OpLike
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.program.symbolic_sizes import plain
@@ -114,7 +114,7 @@ class Verifying:
     def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         """The handler `run` of an op, some of whose calls are checked; where a kernel takes them all, its own watch does that."""
         decision = self._planner.decide(op)
-        if decision.plumbing or (decision.kernel is not None and decision.when is None):
+        if decision.passthrough or (decision.kernel is not None and decision.when is None):
             return run
 
         def check(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -321,7 +321,7 @@ _NO_VALUES = "meta, sparse, nested, fake or subclassed tensors have no values: o
 
 
 def _computes(op: OpOverload) -> bool:
-    return not is_plumbing_name(str(op)) and not is_composite(op)
+    return not is_passthrough_name(str(op)) and not is_composite(op)
 
 
 def _native(call: Call, draws: Draws) -> tuple[Observed, bool]:

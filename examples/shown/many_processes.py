@@ -139,7 +139,7 @@ def one_process(rank: int, folder: Path) -> None:
             "mode": in_mode,
             "outside": sum(seen.outside(CORE).values()),
             "decomposed": mode.stats().total.decomposed,
-            "passed": sorted(str(op) for op in seen.plumbing(CORE) if op.namespace != "profiler"),
+            "passed": sorted(str(op) for op in seen.passthrough(CORE) if op.namespace != "profiler"),
         }
     with ed.install(CORE, "cpu"):
         for name, run in WAYS.items():

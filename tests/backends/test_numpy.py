@@ -22,7 +22,7 @@ from sampled import part_of
 from torch import Tensor, nn
 
 import eagerdecomp as ed
-from eagerdecomp.backends.numpy import BACKEND, FAMILIES, PLUMBING
+from eagerdecomp.backends.numpy import BACKEND, FAMILIES, PASSTHROUGH
 from eagerdecomp.backends.numpy.activations import erf
 from eagerdecomp.backends.numpy.arrays import memory
 from eagerdecomp.cli.demo import _Run
@@ -107,8 +107,8 @@ class Beside:
         self._entered.close()
 
     def computed(self) -> set[str]:
-        """Return ops that reached torch and are neither silent nor plumbing on any backend."""
-        return set(map(str, self.seen.ops)) - SILENT - set(map(str, self.seen.plumbing(BACKEND.ops)))
+        """Return ops that reached torch and are neither silent nor passthrough on any backend."""
+        return set(map(str, self.seen.ops)) - SILENT - set(map(str, self.seen.passthrough(BACKEND.ops)))
 
 
 @pytest.mark.full
@@ -295,10 +295,10 @@ def test_dropout_follows_the_seed_the_state_and_its_chance() -> None:
 # -- the set ------------------------------------------------------------------------------------------------------
 
 
-def test_every_op_of_the_set_has_a_kernel_or_is_plumbing() -> None:
-    assert set(BACKEND.kernels) | set(PLUMBING) == set(BACKEND.ops)
-    assert set(BACKEND.kernels) & set(PLUMBING) == set()
-    assert set(PLUMBING) <= set(ed.infra() | ["aten.as_strided"])
+def test_every_op_of_the_set_has_a_kernel_or_is_passthrough() -> None:
+    assert set(BACKEND.kernels) | set(PASSTHROUGH) == set(BACKEND.ops)
+    assert set(BACKEND.kernels) & set(PASSTHROUGH) == set()
+    assert set(PASSTHROUGH) <= set(ed.infra() | ["aten.as_strided"])
     assert set(BACKEND.ops) <= set(ed.core_aten())
     assert len(BACKEND.kernels) == sum(map(len, FAMILIES.values())) == 180
 

@@ -20,7 +20,7 @@ FACTS = RunFacts(
     called={"aten.silu.default": 3, "aten.add.Tensor": 1},
     reached={"aten.mul.Tensor": 3, "aten.sigmoid.default": 3},
     outside={},
-    plumbing={},
+    passthrough={},
     total=OpStats(calls=4, direct=1, decomposed=3, hits=2, misses=1),
     programs=5,
     seconds=3.0,
@@ -129,7 +129,7 @@ def test_values_stand_in_one_column() -> None:
 
 
 def test_the_json_holds_what_the_table_reports() -> None:
-    facts = replace(FACTS, plain_seconds=1.5, values={"loss": [2.0, 1.0]}, plumbing={"profiler.x.default": 1})
+    facts = replace(FACTS, plain_seconds=1.5, values={"loss": [2.0, 1.0]}, passthrough={"profiler.x.default": 1})
     reported = json.loads(json.dumps(summary_json(facts)))
     assert reported["ops_called"] == 2
     assert reported["ops_reached"] == 2
@@ -138,7 +138,7 @@ def test_the_json_holds_what_the_table_reports() -> None:
     assert reported["loss"] == [2.0, 1.0]
     assert reported["cache"] == {"hits": 2, "misses": 1, "bypassed": 0, "programs": 5}
     assert reported["calls"]["reached"] == {"aten.mul.Tensor": 3, "aten.sigmoid.default": 3}
-    assert reported["calls"]["plumbing"] == {"profiler.x.default": 1}
+    assert reported["calls"]["passthrough"] == {"profiler.x.default": 1}
 
 
 def test_facts_come_from_the_mode_s_counts_and_from_what_was_seen_outside_it() -> None:
@@ -148,7 +148,7 @@ def test_facts_come_from_the_mode_s_counts_and_from_what_was_seen_outside_it() -
     stats = Stats({"aten.silu.default": OpStats(2), "aten.add.Tensor": OpStats(0), "profiler.x.default": OpStats(1)}, programs=3)
     facts = run_facts(ops, stats, seen, seconds=1.0)
     assert facts.called == {"aten.silu.default": 2}
-    assert facts.plumbing == {"profiler.x.default": 1}
+    assert facts.passthrough == {"profiler.x.default": 1}
     assert facts.reached == {"aten.mul.Tensor": 2}
     assert facts.outside == {"aten.exp.default": 1}
     assert facts.programs == 3

@@ -216,14 +216,14 @@ def prove(ops: ed.OpSet, part: int, parts: int) -> tuple[int, int, int]:
     there were, how many with a backward, and of how many the ops' gradients were reported to close though the backward calls an op
     that does not (that of a broadcast operand, which was not among the few calls whose gradients were observed)."""
     made = {one.op: one for one in ed.plan(ops, kernels=0).ops}
-    plumbing = set(map(str, ed.infra()))  # what the copies of the arguments are made by
+    passthrough = set(map(str, ed.infra()))  # what the copies of the arguments are made by
     proved = gradients = overstated = 0
     for info in opinfos()[part % parts :: parts]:
         for case in cases(info, Selection(samples=2, grad=True), seed=SEED):
             forward, everything = observed(case, False), observed(case, True)
             if forward is None or not forward <= made.keys() or not all(made[op].status in FINE for op in forward):
                 continue
-            backward = all(made[op].gradient in ("closed", "none") for op in forward - plumbing)
+            backward = all(made[op].gradient in ("closed", "none") for op in forward - passthrough)
             reported = everything is not None and all(op in made and made[op].status in FINE for op in everything)
             with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops):
                 run(case, reported)

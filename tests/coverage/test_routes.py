@@ -70,15 +70,15 @@ def test_an_op_without_a_route_raises_and_says_what_would_open_one() -> None:
     assert error.chain[0] == "aten.silu.default"
     assert "aten.sigmoid.default" in error.missing or "aten.sigmoid.default" in error.chain
     assert error.tried
-    assert ("aten.silu.default",) in error.openers
-    assert ("aten.sigmoid.default",) in error.openers
-    for kernels in error.openers:
+    assert ("aten.silu.default",) in error.kernels_to_add
+    assert ("aten.sigmoid.default",) in error.kernels_to_add
+    for kernels in error.kernels_to_add:
         with ed.EagerDecompMode(op_set | list(kernels)):
             got = F.silu(x)
         torch.testing.assert_close(got, F.silu(x))
 
 
-def test_the_error_for_missing_plumbing_points_to_infra() -> None:
+def test_the_error_for_missing_passthrough_points_to_infra() -> None:
     x = torch.ones(2)
     with ed.EagerDecompMode(["aten.mul.Tensor"]), pytest.raises(ed.UnsupportedOpError, match=r"eagerdecomp\.infra\(\)"):
         x.detach()

@@ -47,7 +47,7 @@ class Outside(ed.BackendRecorder):
 @contextmanager
 def guarded(watch: Outside) -> Iterator[None]:
     """Notes every op outside the set that the CPU runs though nobody handed it over: in a thread of which the mode does not know,
-    or inside an op that passes as plumbing."""
+    or inside an op that passes through."""
     kernels = DeviceKernels("CPU")
 
     def watched(op: OpOverload) -> Any:
@@ -128,7 +128,7 @@ def in_every_form(names: list[str], found: dict[str, dict[str, Any]]) -> None:
                 name,
                 mode=farthest(plain[name], numbers),
                 outside=sorted(map(str, watch.outside(CORE))),
-                plumbing=sorted(map(str, watch.plumbing(CORE))),
+                passthrough=sorted(map(str, watch.passthrough(CORE))),
                 escaped=escaped,
                 decomposed=mode.stats().total.decomposed,
                 fell_back=mode.stats().total.fell_back,

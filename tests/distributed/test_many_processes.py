@@ -9,7 +9,7 @@ import pytest
 from groups import run_group
 from scenarios import FOUR, SCENARIOS
 
-from eagerdecomp.ops.plumbing import COLLECTIVE_NAMESPACES
+from eagerdecomp.ops.passthrough import COLLECTIVE_NAMESPACES
 
 pytestmark = pytest.mark.full
 
@@ -55,10 +55,10 @@ def check(found: Found, name: str) -> None:
         assert one["outside"] == [], f"rank {rank}: these reached the backend"
         assert one["fell_back"] == 0
         assert [op for op in one["escaped"] if op != GLOO_AVERAGES] == [], f"rank {rank}: these ran without passing the mode"
-        assert {op.partition(".")[0] for op in one["plumbing"]} <= COLLECTIVE_NAMESPACES | {"profiler"}
+        assert {op.partition(".")[0] for op in one["passthrough"]} <= COLLECTIVE_NAMESPACES | {"profiler"}
         assert one["decomposed"] > 10
         assert one["installed_decomposed"] > 10
-    assert any(op.startswith(("c10d.", "_c10d_functional.")) for by_name in found for op in by_name[name]["plumbing"])
+    assert any(op.startswith(("c10d.", "_c10d_functional.")) for by_name in found for op in by_name[name]["passthrough"])
 
 
 @pytest.mark.full

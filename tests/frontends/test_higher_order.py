@@ -68,7 +68,7 @@ def test_what_a_body_results_in_is_of_the_set_and_seen_outside(name: str) -> Non
         with ed.BackendRecorder() as native:
             run(x)
         assert native.outside(CORE)
-        assert seen.ops.total() >= native.ops.total() - native.plumbing(CORE).total()
+        assert seen.ops.total() >= native.ops.total() - native.passthrough(CORE).total()
 
 
 @pytest.mark.full

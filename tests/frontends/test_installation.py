@@ -193,7 +193,7 @@ def test_an_op_without_a_route_raises_with_advice() -> None:
     finally:
         handle.remove()
     assert caught.value.op == "aten.gelu.default"
-    assert caught.value.openers
+    assert caught.value.kernels_to_add
     assert "what to do: add one of these lines to the op set, or pass a rule of your own (rules=).\n" in str(caught.value)
 
 

@@ -72,7 +72,7 @@ def test_a_call_whose_gradient_has_no_route_is_refused_before_it_runs() -> None:
     assert seen.ops[aten.gelu.default] == 1  # of the run without preflight
     assert (error.op, error.call, error.wanted) == ("aten.gelu.default", "aten.gelu.default(f32[4, 8])", ("self",))
     assert [one.call for one in error.gradient] == ["aten.gelu_backward.default(f32[4, 8], f32[4, 8])"]
-    assert error.openers == (("aten.gelu_backward.default",),)
+    assert error.kernels_to_add == (("aten.gelu_backward.default",),)
     assert error.chain[:2] == ("aten.gelu.default", "aten.gelu_backward.default")
     trains(GELU | ["aten.gelu_backward"], lambda: F.gelu(x), x)
 
@@ -81,7 +81,7 @@ def test_the_words_say_what_was_called_what_its_gradient_lacks_and_what_to_do() 
     gradient = ed.UnsupportedOpError(
         "aten.gelu_backward.default",
         "aten.gelu_backward.default(f32[2])",
-        openers=[["aten.gelu_backward.default"]],
+        kernels_to_add=[["aten.gelu_backward.default"]],
         op_set="OpSet(few)",
     )
     error = ed.UnsupportedGradientError("aten.gelu.default", "aten.gelu.default(f32[2])", ["self"], [gradient])
@@ -101,7 +101,7 @@ def test_the_words_say_what_was_called_what_its_gradient_lacks_and_what_to_do() 
     ]
     for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert (type(again), str(again)) == (type(error), str(error))
-        assert (again.wanted, again.openers) == (error.wanted, error.openers)
+        assert (again.wanted, again.kernels_to_add) == (error.wanted, error.kernels_to_add)
 
 
 @pytest.mark.full
@@ -109,8 +109,8 @@ def test_every_line_of_a_refusal_opens_the_gradient() -> None:
     x = leaf(3)
     ops = ed.infra() | ["aten.sigmoid", "aten.mul.Tensor", "aten.sum", "aten.expand", "aten.full", "aten.ones_like"]
     error = refused(ops, lambda: torch.sigmoid(x))
-    assert len(error.openers) > 1
-    for line in error.openers:
+    assert len(error.kernels_to_add) > 1
+    for line in error.kernels_to_add:
         trains(ops | list(line), lambda: torch.sigmoid(x), x)
 
 
@@ -121,7 +121,7 @@ def test_all_ops_of_the_gradient_without_a_route_are_reported_at_once() -> None:
     error = refused(ops, lambda: torch.pow(x + 1, y))
     assert {"aten.log.default", "aten.where.self"} <= set(error.missing) | {one.op for one in error.gradient}
     assert len(error.gradient) > 1
-    for line in error.openers:
+    for line in error.kernels_to_add:
         trains(ops | list(line), lambda: torch.pow(x + 1, y), x, y)
 
 

@@ -211,7 +211,7 @@ def test_a_call_without_a_route_is_kept_with_what_opens_it() -> None:
     assert (site.refused, site.calls) == (2, 2)
     assert (unsupported.op, unsupported.native, unsupported.call) == ("aten.silu.default", False, "aten.silu.default(f32[3])")
     assert unsupported.calls == 2
-    assert unsupported.openers[0] == ("aten.silu.default",)
+    assert unsupported.kernels_to_add[0] == ("aten.silu.default",)
     assert "no route leads from it" in unsupported.message
     assert record.lines[unsupported.line].text == "F.silu(torch.ones(3))"
 
@@ -226,7 +226,7 @@ def test_a_call_that_fell_back_is_kept_as_the_error_that_it_would_have_been() ->
         record, stats = recorded(run, ed.infra() | ["aten.full"], on_unsupported="fallback")
     (unsupported,) = record.unsupported
     assert (unsupported.op, unsupported.native, unsupported.calls) == ("aten.silu.default", True, 3)
-    assert unsupported.openers[0] == ("aten.silu.default",)
+    assert unsupported.kernels_to_add[0] == ("aten.silu.default",)
     assert sites_of(record, "aten.silu.default")[0].fell_back == stats["aten.silu.default"].fell_back == 3
     (flow,) = [flow for flow in record.flows if flow.kernel == "aten.silu.default"]
     assert (flow.op, flow.calls, flow.supported) == ("aten.silu.default", 3, False)

@@ -52,7 +52,7 @@ def test_kernels_that_open_most_come_first_and_together_open_all() -> None:
         (("aten.vstack.default",), ("aten.vstack.default",), 3),
     ]
     kernels = {kernel for one in wanted for kernel in one.kernels}
-    assert all(any(kernels.issuperset(way) for way in one.openers) for one in gaps if one.openers)
+    assert all(any(kernels.issuperset(way) for way in one.kernels_to_add) for one in gaps if one.kernels_to_add)
 
 
 def test_the_facts_are_plain_values() -> None:

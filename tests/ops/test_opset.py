@@ -244,7 +244,7 @@ def test_every_name_of_infra_exists_and_there_are_few() -> None:
 
 
 def test_infra_holds_no_arithmetic() -> None:
-    # Pointwise ops and reductions carry these tags; plumbing does not, but for copies, which torch tags pointwise.
+    # Pointwise ops and reductions carry these tags; infra ops do not, except copies, which torch tags pointwise.
     arithmetic = {op for op in ed.infra() if {torch.Tag.pointwise, torch.Tag.reduction} & set(op.tags)}
     assert arithmetic <= {aten.copy_.default, aten._to_copy.default}
 

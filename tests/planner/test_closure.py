@@ -29,7 +29,7 @@ def test_a_circle_never_closes_and_does_not_hide_another_way() -> None:
     assert costs(graph, "k").of("a") == 3
 
 
-def test_plumbing_costs_nothing() -> None:
+def test_passthrough_costs_nothing() -> None:
     assert costs({"a": {"core": ({"prim.device": 4, "k": 1},)}}, "k").of("a") == 1
 
 

@@ -1,4 +1,4 @@
-"""The planner, on toy rules: the set comes first, then plumbing, then rules: the user's, ours where they close, the cheapest."""
+"""The planner, on toy rules: the set comes first, then passthrough, then rules: the user's, ours where they close, the cheapest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import builtin, op_named, overload
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.ops.plumbing import HOST_OPS, PLUMBING_NAMESPACES, PLUMBING_OPS, is_plumbing_name
+from eagerdecomp.ops.passthrough import HOST_OPS, PASSTHROUGH_NAMESPACES, PASSTHROUGH_OPS, is_passthrough_name
 from eagerdecomp.planner.closure import Costs
 from eagerdecomp.planner.planner import Planner, shipped_costs
 from eagerdecomp.planner.rule_calls import Footprints, load_footprints
@@ -49,7 +49,7 @@ def planner(
         user or {},
         of(ours),
         of(shipped),
-        lambda op_set: Costs(seen or {}, frozenset(map(str, op_set)), is_plumbing_name),
+        lambda op_set: Costs(seen or {}, frozenset(map(str, op_set)), is_passthrough_name),
     )
 
 
@@ -57,12 +57,12 @@ def order(made: Planner) -> list[str]:
     return [one.source for one in made.decide(SILU).rules]
 
 
-# -- supported and plumbing --------------------------------------------------------------------------------------------------
+# -- supported and passthrough --------------------------------------------------------------------------------------------------
 
 
 def test_a_supported_op_runs_its_kernel_and_has_no_rules() -> None:
     decision = planner([SILU], ours=[OWN], shipped=[CORE], user={SILU: USER}).decide(SILU)
-    assert (decision.kernel, decision.when, decision.plumbing, decision.rules) == (builtin(SILU), None, False, ())
+    assert (decision.kernel, decision.when, decision.passthrough, decision.rules) == (builtin(SILU), None, False, ())
 
 
 def test_a_backends_kernel_takes_the_native_ones_place() -> None:
@@ -80,12 +80,12 @@ def test_a_predicate_leaves_other_calls_to_the_rules() -> None:
     assert (decision.kernel, decision.when, list(decision.rules)) == (builtin(SILU), when, [OWN])
 
 
-def test_plumbing_passes_without_rules_unless_the_set_holds_it() -> None:
+def test_passthrough_passes_without_rules_unless_the_set_holds_it() -> None:
     asked = aten.sym_size.default
     decision = planner().decide(asked)
-    assert (decision.kernel, decision.plumbing, decision.rules) == (None, True, ())
+    assert (decision.kernel, decision.passthrough, decision.rules) == (None, True, ())
     supported = planner([asked]).decide(asked)
-    assert (supported.kernel, supported.plumbing) == (builtin(asked), False)
+    assert (supported.kernel, supported.passthrough) == (builtin(asked), False)
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_plumbing_passes_without_rules_unless_the_set_holds_it() -> None:
         ("mylib.op.default", False),
     ],
 )
-def test_only_listed_plumbing_passes(name: str, passes: bool) -> None:
-    assert is_plumbing_name(name) is passes
+def test_only_listed_passthrough_passes(name: str, passes: bool) -> None:
+    assert is_passthrough_name(name) is passes
 
 
-def test_every_op_listed_as_plumbing_exists_and_computes_nothing() -> None:
-    for name in PLUMBING_OPS:
+def test_every_op_listed_as_passthrough_exists_and_computes_nothing() -> None:
+    for name in PASSTHROUGH_OPS:
         op = overload(name.replace(".", "::", 1).removesuffix(".default"))
         assert op is not None, f"{name} is no operator"
         returns = [str(value.real_type) for value in op._schema.returns]
         assert not any("Tensor" in one for one in returns), f"{name} returns a tensor"
         assert not op._schema.is_mutable, f"{name} writes"
-    assert "aten" not in PLUMBING_NAMESPACES
+    assert "aten" not in PASSTHROUGH_NAMESPACES
 
 
 def test_ops_that_need_the_host_exist_and_read_no_tensor() -> None:
@@ -123,7 +123,7 @@ def test_ops_that_need_the_host_exist_and_read_no_tensor() -> None:
         op = overload(name.replace(".", "::", 1).removesuffix(".default"))
         assert op is not None, f"{name} is no operator"
         assert not any("Tensor" in str(argument.real_type) for argument in op._schema.arguments), f"{name} reads a tensor"
-        assert is_plumbing_name(name)
+        assert is_passthrough_name(name)
 
 
 # -- the order of rules -------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_ops_that_need_the_host_exist_and_read_no_tensor() -> None:
 
 def test_an_op_without_rules_has_none_to_try() -> None:
     decision = planner().decide(SILU)
-    assert (decision.kernel, decision.plumbing, decision.rules) == (None, False, ())
+    assert (decision.kernel, decision.passthrough, decision.rules) == (None, False, ())
 
 
 def test_with_nothing_seen_ours_come_first_and_shipped_ones_keep_their_order_of_trust() -> None:
@@ -194,7 +194,7 @@ def test_others_are_not_asked_for_before_a_call_needs_one() -> None:
         return [CORE, TABLE]
 
     seen = {"aten.silu.default": {"own": ({"aten.mul.Tensor": 9},), "table": ({"aten.mul.Tensor": 1},)}}
-    given = Costs(seen, frozenset(["aten.mul.Tensor"]), is_plumbing_name)
+    given = Costs(seen, frozenset(["aten.mul.Tensor"]), is_passthrough_name)
     for user, first in (({}, OWN), ({SILU: USER}, USER)):
         asked.clear()
         rules = Planner(ed.Backend("toy", [MUL]), user, lambda op: [OWN], shipped, lambda op_set: given).decide(SILU).rules
@@ -220,7 +220,7 @@ def test_a_decision_is_made_once() -> None:
         asked.append(op)
         return [CORE]
 
-    made = Planner(ed.Backend("toy", [MUL]), {}, lambda op: [], shipped, lambda op_set: Costs({}, frozenset(), is_plumbing_name))
+    made = Planner(ed.Backend("toy", [MUL]), {}, lambda op: [], shipped, lambda op_set: Costs({}, frozenset(), is_passthrough_name))
     assert made.decide(SILU) is made.decide(SILU)
     assert asked == [SILU]
 
@@ -246,7 +246,7 @@ def test_shipped_costs_hold_the_set_at_one_call_each_and_order_its_closure() -> 
 
 def test_no_first_rule_of_ours_leads_nowhere_on_core_aten() -> None:
     ops = ed.core_aten()
-    by_footprints = Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name)
+    by_footprints = Costs(load_footprints(), frozenset(map(str, ops)), is_passthrough_name)
     firsts = [
         (str(op), rule.key)
         for op in map(op_named, load_footprints())

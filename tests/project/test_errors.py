@@ -19,7 +19,7 @@ FULL = UnsupportedOpError(
     chain=["aten.silu.default", "aten.sigmoid.default"],
     missing=["aten.sigmoid.default"],
     tried=[Attempt("aten.silu.default", "core rule torch._refs.silu", "needs aten.sigmoid.default, which has no route")],
-    openers=[["aten.silu.default"], ["aten.sigmoid.default", "aten.mul.Tensor"]],
+    kernels_to_add=[["aten.silu.default"], ["aten.sigmoid.default", "aten.mul.Tensor"]],
     op_set="OpSet(mine: 2 ops)",
     hint="a word of advice",
 )
@@ -111,7 +111,7 @@ def test_a_chain_of_the_op_alone_is_not_reported() -> None:
     assert "reached by" not in str(UnsupportedOpError("aten.a.default", "call", chain=["aten.a.default"]))
 
 
-FIELDS = ("op", "call", "chain", "missing", "tried", "openers", "op_set", "hint", "may_fall_back", "gaps", "additions")
+FIELDS = ("op", "call", "chain", "missing", "tried", "kernels_to_add", "op_set", "hint", "may_fall_back", "gaps", "additions")
 
 
 @pytest.mark.parametrize("error", [FULL, BARE, SECOND, INSTALLED], ids=["full", "bare", "second", "installed"])
@@ -128,7 +128,7 @@ def test_an_error_survives_with_every_field(error: UnsupportedOpError, through) 
 def test_fields_are_tuples_that_a_program_can_read() -> None:
     assert FULL.chain == ("aten.silu.default", "aten.sigmoid.default")
     assert FULL.missing == ("aten.sigmoid.default",)
-    assert FULL.openers == (("aten.silu.default",), ("aten.sigmoid.default", "aten.mul.Tensor"))
+    assert FULL.kernels_to_add == (("aten.silu.default",), ("aten.sigmoid.default", "aten.mul.Tensor"))
     assert FULL.tried[0].reason == "needs aten.sigmoid.default, which has no route"
     assert str(FULL.tried[0]) == "aten.silu.default by core rule torch._refs.silu: needs aten.sigmoid.default, which has no route"
     assert (FULL.op_set, FULL.hint) == ("OpSet(mine: 2 ops)", "a word of advice")
@@ -189,7 +189,7 @@ def test_plain_errors_survive_pickling(kind: type[Exception]) -> None:
         (ed.OpSet(["aten.mul.Tensor"]) | ed.infra(), "aten.ones.default is not in "),
     ],
 )
-def test_a_set_without_the_plumbing_is_reported_so_first(ops: ed.OpSet, words: str) -> None:
+def test_a_set_without_the_passthrough_is_reported_so_first(ops: ed.OpSet, words: str) -> None:
     with ed.EagerDecompMode(ops), pytest.raises(ed.UnsupportedOpError) as caught:
         torch.ones(3)
     assert str(caught.value).startswith(words)

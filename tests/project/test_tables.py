@@ -14,7 +14,7 @@ from eagerdecomp.decomps import families, our_rules, sparse_rule
 from eagerdecomp.decomps.derived import foreach
 from eagerdecomp.eager import layouts
 from eagerdecomp.eager.checks import table as refusals
-from eagerdecomp.ops import plumbing
+from eagerdecomp.ops import passthrough
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.rules import shipped_faults
@@ -70,8 +70,8 @@ DOTTED = {
     "faults.FAULTS": {fault.op for fault in shipped_faults.FAULTS},
     "refusals.REFUSED": refusals.REFUSED,
     "refusals.CHECKS": refusals.CHECKS,
-    "plumbing.PLUMBING_OPS": plumbing.PLUMBING_OPS,
-    "plumbing.SPARSE_OPS": plumbing.SPARSE_OPS,
+    "passthrough.PASSTHROUGH_OPS": passthrough.PASSTHROUGH_OPS,
+    "passthrough.SPARSE_OPS": passthrough.SPARSE_OPS,
     "layouts.LAYOUTS": layouts.LAYOUTS,
 }
 
@@ -103,5 +103,5 @@ def test_what_is_unused_is_not_in_place_nor_out_which_are_never_taken_from_a_tab
         assert functional_variant(op) is None
 
 
-def test_plumbing_namespaces_and_plumbing_ops_do_not_overlap() -> None:
-    assert [name for name in plumbing.PLUMBING_OPS if name.partition(".")[0] in plumbing.PLUMBING_NAMESPACES] == []
+def test_passthrough_namespaces_and_passthrough_ops_do_not_overlap() -> None:
+    assert [name for name in passthrough.PASSTHROUGH_OPS if name.partition(".")[0] in passthrough.PASSTHROUGH_NAMESPACES] == []

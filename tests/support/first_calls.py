@@ -13,7 +13,7 @@ from eagerdecomp._torch.ops import OpOverload, op_named
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.eager.checks.table import CHECKS
 from eagerdecomp.eager.observe import Observed, observe
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.planner.rule_calls import load_calls
 
 __all__ = ["SETS", "call", "cases", "examples"]
@@ -64,6 +64,6 @@ def call(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], mode: ed.E
         return observe(op, args, kwargs)[1]
     with ed.BackendRecorder() as seen, mode:
         found = observe(op, args, kwargs)[1]
-    outside = [str(kernel) for kernel in seen.ops if kernel not in mode.backend.ops and not is_plumbing_name(str(kernel))]
+    outside = [str(kernel) for kernel in seen.ops if kernel not in mode.backend.ops and not is_passthrough_name(str(kernel))]
     assert outside == []
     return found

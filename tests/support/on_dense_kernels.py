@@ -12,7 +12,7 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp.eager.observe import leaves_of
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 
 CORE = ed.core_aten()
 
@@ -31,7 +31,7 @@ class DenseRecorder(ed.BackendRecorder):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = str(func)
-        if not is_plumbing_name(name) and name not in SHARING:
+        if not is_passthrough_name(name) and name not in SHARING:
             given = [one for one in leaves_of([*args, *(kwargs or {}).values()]) if isinstance(one, Tensor)]
             self.given_sparse += [name for one in given if one.layout is not torch.strided]
         return super().__torch_dispatch__(func, types, args, kwargs)
@@ -47,7 +47,7 @@ class DoNothing(DispatchMode):
 
 
 def on_dense_kernels(run: Callable[[], Any], mode: ed.EagerDecompMode | None = None) -> Any:
-    """Return `run()` under the mode; only dense kernels of Core ATen, and plumbing, may have run."""
+    """Return `run()` under the mode; only dense kernels of Core ATen, and passthrough, may have run."""
     with DenseRecorder() as seen, mode or ed.EagerDecompMode(CORE):
         result = run()
     assert not seen.outside(CORE)

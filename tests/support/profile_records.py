@@ -47,5 +47,5 @@ RECORD = Record(
 )
 
 
-def gap(op: str, calls: int, *openers: tuple[str, ...]) -> Unsupported:
-    return Unsupported(op, 0, calls, True, f"{op}(f32[2])", "no route", (op,), openers[0] if openers else (), openers)
+def gap(op: str, calls: int, *groups: tuple[str, ...]) -> Unsupported:
+    return Unsupported(op, 0, calls, True, f"{op}(f32[2])", "no route", (op,), groups[0] if groups else (), groups)

@@ -123,7 +123,7 @@ def test_in_place_kernels_are_recorded_and_their_result_is_the_tensor_written() 
     assert made.result == made.calls[-1].args[0]
 
 
-def test_plumbing_is_not_recorded() -> None:
+def test_passthrough_is_not_recorded() -> None:
     @decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         aten.sym_size.default(x)

@@ -40,7 +40,7 @@ from eagerdecomp.backends.numpy.dtypes import check
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, infra, resolve_ops
 
-__all__ = ["BACKEND", "FAMILIES", "PLUMBING"]
+__all__ = ["BACKEND", "FAMILIES", "PASSTHROUGH"]
 
 #: The families, each a table from an op's name to its kernel.
 FAMILIES: dict[str, dict[str, Callable[..., Any]]] = {
@@ -109,7 +109,7 @@ def _kernels() -> dict[Any, Callable[..., Any]]:
 _KERNELS = _kernels()
 
 #: Ops of the set that stay torch's: they hand out memory, or describe memory again, and compute nothing.
-PLUMBING = OpSet(set(infra() | ["aten.as_strided.default"]) - set(_KERNELS), label="plumbing")
+PASSTHROUGH = OpSet(set(infra() | ["aten.as_strided.default"]) - set(_KERNELS), label="passthrough")
 
 #: The backend: an op set, and a kernel for each op of it that computes.
-BACKEND = Backend("numpy", OpSet([*_KERNELS, *PLUMBING], label="numpy"), _KERNELS)
+BACKEND = Backend("numpy", OpSet([*_KERNELS, *PASSTHROUGH], label="numpy"), _KERNELS)

@@ -22,7 +22,7 @@ from torch import Tensor
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import in_type, widened
-from eagerdecomp.ops.plumbing import READ
+from eagerdecomp.ops.passthrough import READ
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten

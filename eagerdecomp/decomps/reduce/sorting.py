@@ -12,7 +12,7 @@ from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import computed_in, in_type
 from eagerdecomp.eager.strides import inverse, memory_order
-from eagerdecomp.ops.plumbing import READ
+from eagerdecomp.ops.passthrough import READ
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten

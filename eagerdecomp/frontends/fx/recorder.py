@@ -22,7 +22,7 @@ from eagerdecomp._torch.tensors import FakeTensor, WeakTensor
 from eagerdecomp.errors import TraceError
 from eagerdecomp.frontends.fx.graph_module import as_traced
 from eagerdecomp.host.source_lines import UserLines
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import reads_data
 
 __all__ = ["GraphRecorder"]
@@ -149,7 +149,7 @@ class GraphRecorder(DispatchMode):
                 result = kernel(*args, **kwargs)
         finally:
             self._within = False
-        if is_plumbing_name(str(op)) and not any(isinstance(leaf, Tensor) for leaf in tree_flatten(result)[0]):
+        if is_passthrough_name(str(op)) and not any(isinstance(leaf, Tensor) for leaf in tree_flatten(result)[0]):
             return result
         name = str(op._schema.name).partition("::")[2]
         node = self._graph.create_node("call_function", op, *given, name=name)

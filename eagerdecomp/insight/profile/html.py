@@ -9,7 +9,7 @@ from eagerdecomp.host.html import count_text, counted, duration_text, render
 from eagerdecomp.insight.profile.charts import Ribbon, Steps, columns, flow
 from eagerdecomp.insight.profile.rows import Bucket, Flow, Metadata
 from eagerdecomp.insight.profile.summary import Counts, Digest, file_name, place_text
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 
 __all__ = ["page"]
 
@@ -154,7 +154,7 @@ def _flow(digest: Digest, links: Mapping[str, str]) -> dict[str, object]:
 
 def _kind(one: Flow, decomposed: bool) -> str:
     if not one.supported:
-        return "passed" if is_plumbing_name(one.kernel) else "native"
+        return "passed" if is_passthrough_name(one.kernel) else "native"
     if one.op == one.kernel:
         return "whole"
     return "apart" if decomposed else "tried"

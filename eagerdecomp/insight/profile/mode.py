@@ -337,7 +337,7 @@ class _Notes:
     def without_route(self, call: Call, error: UnsupportedOpError, *, native: bool) -> None:
         """Keep a call without a route: what its error says, or would have said."""
         unsupported = Unsupported(
-            str(call.op), call.line, 1, native, error.call[:_TEXT], str(error), error.chain, error.missing, error.openers
+            str(call.op), call.line, 1, native, error.call[:_TEXT], str(error), error.chain, error.missing, error.kernels_to_add
         )
         with self._lock:
             self._unsupported[call.op, call.line] = unsupported

@@ -58,7 +58,7 @@ class Site:
         seconds: time in them, from torch handing over the call to its result.
         kernel_seconds: of that, inside kernels of the backend.
         kernels: how many kernel calls they made.
-        direct: calls that the kernel of the backend ran as they were, or that passed as plumbing.
+        direct: calls that the kernel of the backend ran as they were, or passthrough ops.
         hits: decomposed by a linked rule or a stored program.
         misses: decomposed and recorded, as no stored program fitted.
         bypassed: decomposed by a rule that was run again, with neither key nor program.
@@ -91,7 +91,7 @@ class Flow:
         kernel: the op that reached the backend.
         calls: how many calls of that kernel.
         seconds: time in them.
-        supported: whether the kernel is in the op set; one that is not got there by a fallback, or as plumbing.
+        supported: whether the kernel is in the op set; one that is not arrived by a fallback, or is a passthrough op.
     """
 
     op: str
@@ -167,7 +167,7 @@ class Unsupported:
         message: what its error says, or would have said.
         chain: the ops between the call and the op without a route, outermost first.
         missing: the ops at which the routes ended.
-        openers: the fewest kernels that would open a route, each entry one alternative.
+        kernels_to_add: the fewest kernels that would open a route, each entry one alternative.
     """
 
     op: str
@@ -178,7 +178,7 @@ class Unsupported:
     message: str
     chain: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    openers: tuple[tuple[str, ...], ...] = ()
+    kernels_to_add: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from eagerdecomp.diagnosis.gaps import choose_openers
+from eagerdecomp.diagnosis.gaps import choose_kernels_to_add
 from eagerdecomp.host.html import count_text, counted, duration_text
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.record import Record
 from eagerdecomp.insight.profile.rows import Flow, Site
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 
 __all__ = ["Counts", "Digest", "LineRow", "OpRow", "Wanted", "file_name", "place_text"]
 
@@ -116,7 +116,7 @@ class Digest:
     @cached_property
     def outside(self) -> Mapping[str, int]:
         """Ops outside the set that ran natively all the same -> calls; without those that compute nothing."""
-        return _kernels(flow for flow in self.record.flows if not flow.supported and not is_plumbing_name(flow.kernel))
+        return _kernels(flow for flow in self.record.flows if not flow.supported and not is_passthrough_name(flow.kernel))
 
     @property
     def kernel_calls(self) -> int:
@@ -128,13 +128,13 @@ class Digest:
         """Kernels that together open all that has no route, those first that open the most ops: a greedy choice."""
         return tuple(
             Wanted(kernels, tuple(dict.fromkeys(one.op for one in opened)), sum(one.calls for one in opened))
-            for kernels, opened in choose_openers(self.record.unsupported)
+            for kernels, opened in choose_kernels_to_add(self.record.unsupported)
         )
 
     @cached_property
     def op_names(self) -> tuple[str, ...]:
         """The computing ops called."""
-        return tuple(sorted(row.op for row in self.ops if not is_plumbing_name(row.op)))
+        return tuple(sorted(row.op for row in self.ops if not is_passthrough_name(row.op)))
 
     def place(self, number: int) -> str:
         """A line of the record in short: ``train.py:33``, and whether the calls were of its backward pass."""

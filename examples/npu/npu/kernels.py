@@ -1,4 +1,4 @@
-"""The device's kernels: Core ATen, the plumbing that every device needs, and on request four composites as single kernels."""
+"""The device's kernels: Core ATen, the passthrough that every device needs, and on request four composites as single kernels."""
 
 from __future__ import annotations
 

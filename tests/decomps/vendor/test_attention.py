@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 
 aten = torch.ops.aten
 CORE = ed.core_aten()
@@ -49,7 +49,7 @@ def check(run: Callable[..., Tensor], reference: Callable[..., Tensor], inputs: 
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
         found = run(*inputs)
         grads = torch.autograd.grad(found, inputs, weight.to(found.dtype))
-    assert [str(op) for op in seen.ops if op not in CORE and not is_plumbing_name(str(op))] == []
+    assert [str(op) for op in seen.ops if op not in CORE and not is_passthrough_name(str(op))] == []
     assert found.dtype is inputs[0].dtype
     for one, other in zip((found, *grads), (want, *want_grads), strict=True):
         torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * max(1.0, other.abs().max().item()))

@@ -10,7 +10,7 @@ from on_core import kernel_calls
 from torch import Tensor, nn
 
 import eagerdecomp as ed
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 
 aten = torch.ops.aten
 CORE = ed.core_aten()
@@ -37,7 +37,7 @@ def called(op: Any, made: Any, kind: str, x: Tensor, hx: Tensor, cx: Tensor | No
 def under_the_mode(run: Any) -> Any:
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
         found = run()
-    assert [str(op) for op in seen.ops if op not in CORE and not is_plumbing_name(str(op))] == []
+    assert [str(op) for op in seen.ops if op not in CORE and not is_passthrough_name(str(op))] == []
     return found
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import eagerdecomp as ed
-from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.passthrough import is_passthrough_name
 
 aten = torch.ops.aten
 CORE = ed.core_aten()
@@ -27,7 +27,7 @@ def made(*shapes: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
 def under_the_mode(run: Callable[[], Any]) -> Any:
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
         found = run()
-    assert [str(op) for op in seen.ops if op not in CORE and not is_plumbing_name(str(op))] == []
+    assert [str(op) for op in seen.ops if op not in CORE and not is_passthrough_name(str(op))] == []
     return found
 
 

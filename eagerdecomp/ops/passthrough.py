@@ -1,4 +1,4 @@
-"""Ops that carry no computation for a backend: metadata queries, collectives, resources of the host."""
+"""Ops that no backend needs a kernel for: metadata queries, collectives, resources of the host."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from eagerdecomp._torch.ops import op_called
 __all__ = [
     "COLLECTIVE_NAMESPACES",
     "HOST_OPS",
-    "PLUMBING_NAMESPACES",
-    "PLUMBING_OPS",
+    "PASSTHROUGH_NAMESPACES",
+    "PASSTHROUGH_OPS",
     "READ",
     "SPARSE_FACTORIES",
     "SPARSE_OPS",
     "TORCH_NAMESPACES",
-    "is_plumbing_name",
+    "is_passthrough_name",
 ]
 
 
@@ -23,15 +23,15 @@ COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional
 
 #: Namespaces that carry no computation on tensors' values, or none that a backend's kernels could run: profiler ranges, metadata
 #: queries, collectives. Their ops pass, counted.
-PLUMBING_NAMESPACES = COLLECTIVE_NAMESPACES | {"prim", "profiler"}
+PASSTHROUGH_NAMESPACES = COLLECTIVE_NAMESPACES | {"prim", "profiler"}
 
 
-#: Namespaces of ops that torch itself registers, whose C++ kernels compute by operators alone what no plumbing does.
-TORCH_NAMESPACES = PLUMBING_NAMESPACES | {"aten", "prims", "quantized", "sparse", "torch_nn", "mkldnn", "mkl", "onednn"}
+#: Namespaces of ops that torch itself registers, whose C++ kernels compute by operators only what no passthrough op does.
+TORCH_NAMESPACES = PASSTHROUGH_NAMESPACES | {"aten", "prims", "quantized", "sparse", "torch_nn", "mkldnn", "mkl", "onednn"}
 
 
-#: ATen ops that return questions about metadata, or hold numbers to a condition in compiled graphs, and compute nothing.
-PLUMBING_OPS = frozenset(
+#: ATen ops that query metadata, or assert a condition on sizes in compiled graphs.
+PASSTHROUGH_OPS = frozenset(
     {
         "aten._assert_scalar.default",
         "aten.sym_constrain_range.default",
@@ -100,9 +100,9 @@ SPARSE_OPS = SPARSE_FACTORIES | frozenset(
 HOST_OPS = frozenset({"aten.from_file.default"})
 
 
-def is_plumbing_name(name: str) -> bool:
+def is_passthrough_name(name: str) -> bool:
     """Whether an op, by its name (``"aten.add.Tensor"``), carries no computation, so that it passes whatever the set."""
-    return name.partition(".")[0] in PLUMBING_NAMESPACES or name in PLUMBING_OPS or name in SPARSE_OPS or name in HOST_OPS
+    return name.partition(".")[0] in PASSTHROUGH_NAMESPACES or name in PASSTHROUGH_OPS or name in SPARSE_OPS or name in HOST_OPS
 
 
 #: By which rules read a number of a tensor's data.
