@@ -1,1 +1,1 @@
-"""Kernels of ours in torch's dispatcher: composites kept whole, their gradients, the kernels of a device."""
+"""Kernels that this library registers in torch's dispatcher: for composites kept whole, for their gradients, and for a device."""

@@ -1,4 +1,4 @@
-"""Tying: the gradient of a composite that ran as one op: that of torch's composition, which backward runs again."""
+"""The gradient of a composite that ran as one op: the backward pass runs torch's composition again and differentiates it."""
 
 from __future__ import annotations
 
@@ -17,70 +17,73 @@ from eagerdecomp.eager.generators import drawing_again
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.ops.schema import OpFacts, facts_of
 
-__all__ = ["Call", "Tie"]
+__all__ = ["Call", "CompositeGradient"]
 
-#: From so many elements on, the results of two draws cannot be taken for one.
+#: Minimum number of elements for which two random results agree only if their random numbers do.
 _DECISIVE_SIZE = 32
 
 
-class _Place(int):
-    """Stands for a tensor of a call, by its number."""
+class _Placeholder(int):
+    """A placeholder for a tensor argument: its index in `Call.tensors`."""
 
 
 class Call:
-    """A call's arguments, its tensors apart, and what else it takes to run it again.
+    """The data needed to run a call again: its arguments, with the tensors stored separately.
 
     Attributes:
-        tensors: the tensors, in order; those that are to be saved once the op has run.
-        unread: the tensors, by number, that are kept without a look at what is written to them.
-        scratch: of those, the ones that the composition writes.
-        before: what the tensor that an in-place op writes held.
-        states: the generators' states at the call, of a random op.
-        result: a copy of what the op returned, until its random numbers are proven.
+        args: positional arguments, with a `_Placeholder` for each tensor.
+        kwargs: keyword arguments, with a `_Placeholder` for each tensor.
+        tensors: the tensor arguments, in order; empty once autograd has saved them.
+        unread: index -> tensor, for tensors whose values the gradient does not read: they may be written before backward.
+        scratch: indices of tensors that the composition writes; the backward pass uses copies of them.
+        before: a copy of the tensor that an in-place op writes, made before the op ran.
+        states: the states of the generators before the call, for a random op.
+        result: a copy of the result, until `_check_random_numbers` has compared it.
     """
 
     __slots__ = ("args", "before", "kwargs", "result", "scratch", "states", "tensors", "unread")
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.tensors: list[Tensor] = []
-        self.args = [self._taken(value) for value in args]
-        self.kwargs = {name: self._taken(value) for name, value in kwargs.items()}
+        self.args = [self._without_tensors(value) for value in args]
+        self.kwargs = {name: self._without_tensors(value) for name, value in kwargs.items()}
         self.unread: dict[int, Tensor] = {}
         self.scratch: frozenset[int] = frozenset()
         self.before: Tensor | None = None
         self.states: Any = None
         self.result: Tensor | None = None
 
-    def _taken(self, value: Any) -> Any:
+    def _without_tensors(self, value: Any) -> Any:
+        """Return an argument with a `_Placeholder` for each tensor, and add its tensors to `tensors`."""
         if isinstance(value, Tensor):
             self.tensors.append(value)
-            return _Place(len(self.tensors) - 1)
-        return [self._taken(item) for item in value] if isinstance(value, (list, tuple)) else value
+            return _Placeholder(len(self.tensors) - 1)
+        return [self._without_tensors(item) for item in value] if isinstance(value, (list, tuple)) else value
 
-    def numbers(self, facts: OpFacts, names: Sequence[str]) -> list[int]:
-        """The tensors of the arguments with these names, by number."""
+    def tensor_indices(self, facts: OpFacts, names: Sequence[str]) -> list[int]:
+        """Return the indices of the tensors of the arguments with these names."""
         found: list[int] = []
         for name, value in (*zip((one.name for one in facts.arguments), self.args, strict=False), *self.kwargs.items()):
             if name in names:
-                found.extend(item for item in (value if isinstance(value, list) else [value]) if type(item) is _Place)
+                found.extend(item for item in (value if isinstance(value, list) else [value]) if type(item) is _Placeholder)
         return found
 
-    def filled(self, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments with these tensors in their places."""
+    def with_tensors(self, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and keyword arguments with `tensors` instead of the placeholders."""
 
         def fill(value: Any) -> Any:
-            if type(value) is _Place:
+            if type(value) is _Placeholder:
                 return tensors[value]
             return list(map(fill, value)) if isinstance(value, list) else value
 
         return list(map(fill, self.args)), {name: fill(value) for name, value in self.kwargs.items()}
 
 
-class Tie(torch.autograd.Function):
-    """Ties what an op returned to a gradient; a subclass an op, so that `grad_fn` names it."""
+class CompositeGradient(torch.autograd.Function):
+    """An autograd function that gives the results of an op a gradient. Each op has a subclass, which `grad_fn` shows by name."""
 
     op: OpOverload
-    body: Callable[..., Any]
+    composition: Callable[..., Any]
 
     @staticmethod
     def forward(ctx: Any, call: Call, proven: set[OpOverload], results: Sequence[Any], *tensors: Tensor) -> Any:
@@ -105,7 +108,7 @@ class Tie(torch.autograd.Function):
             found = formula(gradients[0], tensors, needed)
             if found is not None:
                 return (None, None, None, *found)
-        twice = torch.is_grad_enabled()
+        creates_graph = torch.is_grad_enabled()
         given: list[Any] = []
         sources: dict[int, Tensor] = {}
         with torch.enable_grad():
@@ -114,18 +117,18 @@ class Tie(torch.autograd.Function):
                 if number in call.scratch:
                     tensor = tensor.detach().clone()
                 elif needed[number]:
-                    # Another tensor for each place: a tensor may stand in two, and one argument may be made of another.
-                    tensor = tensor.view_as(tensor) if twice else tensor.detach().requires_grad_()
+                    # A separate tensor for each argument, because one tensor may be passed twice, or be computed from another.
+                    tensor = tensor.view_as(tensor) if creates_graph else tensor.detach().requires_grad_()
                     sources[number] = tensor
                 given.append(tensor)
             if facts_of(cls.op).is_inplace:
                 given[0] = given[0].clone()
-            args, kwargs = call.filled(given)
+            args, kwargs = call.with_tensors(given)
             with _without_autocast(given), drawing_again(call.states):
-                result = cls.body(*args, **kwargs)
+                result = cls.composition(*args, **kwargs)
         results = list(result) if isinstance(result, (tuple, list)) else [result]
         if call.result is not None:
-            _prove(cls.op, ctx.proven, call, results[0])
+            _check_random_numbers(cls.op, ctx.proven, call, results[0])
         pairs = [
             (one, gradient)
             for one, gradient in zip(results, gradients, strict=True)
@@ -134,13 +137,13 @@ class Tie(torch.autograd.Function):
         by_number: dict[int, Any] = {}
         if pairs and sources:
             ends, starts = [one for one, _ in pairs], [gradient for _, gradient in pairs]
-            made = torch.autograd.grad(ends, list(sources.values()), starts, create_graph=twice, allow_unused=True)
+            made = torch.autograd.grad(ends, list(sources.values()), starts, create_graph=creates_graph, allow_unused=True)
             by_number = dict(zip(sources, made, strict=True))
         return (None, None, None, *map(by_number.get, range(len(given))))
 
 
 def _linear_gradient(gradient: Tensor, tensors: Sequence[Tensor], needed: Sequence[bool]) -> list[Tensor | None] | None:
-    """The composition's own gradient without the product that it would compute for nothing; None for what is no plain matrix."""
+    """Return the gradient of `linear` without running the forward product again; None unless all operands are contiguous."""
     inputs, weight = tensors[:2]
     plain = weight.dim() == 2 <= inputs.dim() and weight.is_contiguous() and inputs.is_contiguous()
     if not plain or weight.is_complex() or not (weight.numel() and inputs.numel()):
@@ -155,7 +158,7 @@ def _linear_gradient(gradient: Tensor, tensors: Sequence[Tensor], needed: Sequen
     return made
 
 
-#: Gradients by a formula of their own. It has to be differentiable, and to read of its arguments what eager's does.
+#: Ops with a gradient formula. A formula must be differentiable, and must read the same arguments as eager's.
 _FORMULAS: Mapping[OpOverload, Callable[[Tensor, Sequence[Tensor], Sequence[bool]], list[Tensor | None] | None]] = {
     op_called("aten.linear.default"): _linear_gradient
 }
@@ -167,7 +170,7 @@ def _may_have_gradient(tensor: Tensor) -> bool:
 
 @contextmanager
 def _without_autocast(tensors: Sequence[Any]) -> Iterator[None]:
-    """Disable autocast: an op's arguments are cast already, and its parts must not cast again."""
+    """Disable autocast: the arguments of the op are cast already, and the ops of its composition must not cast again."""
     with ExitStack() as stack:
         if autocast_is_on():
             for kind in {tensor.device.type for tensor in tensors if isinstance(tensor, Tensor)}:
@@ -175,11 +178,19 @@ def _without_autocast(tensors: Sequence[Any]) -> Iterator[None]:
         yield
 
 
-def _prove(op: OpOverload, proven: set[OpOverload], call: Call, again: Tensor) -> None:
-    """Whether a random op's kernel drew what the composition draws, which the gradient is of; asked until it is known for the op.
+def _check_random_numbers(op: OpOverload, proven: set[OpOverload], call: Call, again: Tensor) -> None:
+    """Check that the kernel of a random op draws the same random numbers as the composition, from which the gradient is computed.
+
+    A result of at least `_DECISIVE_SIZE` elements proves this, and adds the op to `proven`.
+
+    Args:
+        op: the op.
+        proven: ops that need no check any more.
+        call: the call, with a copy of its result.
+        again: the result of the composition, run again.
 
     Raises:
-        OpSetError: where it did not: the gradient would be that of other numbers.
+        OpSetError: if the numbers differ.
     """
     first, call.result = call.result, None
     assert first is not None

@@ -1,9 +1,9 @@
-"""Keeping: composite ops, which eager decomposes in C++ before a mode can see them, handed to the backend whole.
+"""Keep composite ops whole: pass them to the backend, though eager decomposes them in C++ before a mode sees them.
 
-While a mode that keeps an op is entered, in whichever thread, two kernels are registered for it on each device concerned. One, at
-its autograd key, calls the op below autograd and ties its results to a gradient. The other, at the device's own key, is torch's
-composition: by its presence tracers such as `make_fx` let the op stand. Threads that have entered no such mode pass through to the
-composition, as without them; when the last such mode is left they are taken away.
+While any thread is in a mode that keeps an op, two kernels of the op are registered for each device of the mode. The kernel at the
+autograd key calls the op below autograd and gives its results a gradient. The kernel at the device's own key is torch's
+composition; because it exists, tracers such as `make_fx` do not decompose the op. In threads that are in no such mode, the autograd
+kernel runs the composition. The kernels are removed when the last such mode is exited.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from eagerdecomp._torch.higher_order import AmbientMode
 from eagerdecomp._torch.modes import leave_modes, mode_stack, modes_entered, no_current_modes
 from eagerdecomp._torch.ops import OpOverload, builtin, call_at_key, has_kernel
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, same_storage
-from eagerdecomp.dispatcher.composite_gradient import Call, Tie
+from eagerdecomp.dispatcher.composite_gradient import Call, CompositeGradient
 from eagerdecomp.eager.generators import states_of
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.host.fork_safe import free_in_child
@@ -53,21 +53,21 @@ aten = torch.ops.aten
 
 _STATISTICS = ("running_mean", "running_var")
 
-#: A random composite draws where all of these that it has are true.
+#: A random composite draws random numbers if all of its arguments with these names are true.
 _DRAWS_BY = ("p", "dropout", "dropout_p", "train", "training")
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """Which composites a mode keeps.
+    """The composites that a mode keeps whole.
 
     Attributes:
         ops: the ops.
-        builtins: the same, each by its C function.
-        device_types: the devices concerned.
-        tracing: what runs is written down to be run again, where a mask drawn in the forward pass could not be drawn again in the
-            backward pass: a random op that needs a gradient is decomposed.
-        proven: the random ops whose kernel was seen to draw what the composition draws.
+        builtins: the C functions of these ops.
+        device_types: the device types on which they are kept.
+        tracing: whether the calls are traced into a graph. Random ops that need a gradient are then decomposed, because a graph
+            cannot draw the same random numbers again in the backward pass.
+        proven: random ops whose kernel is known to draw the same random numbers as the composition.
     """
 
     ops: tuple[OpOverload, ...]
@@ -77,10 +77,10 @@ class Kept:
     proven: set[OpOverload] = field(default_factory=set)
 
     def install(self, user: object) -> None:
-        """Register the kernels, or note one more user of those that are.
+        """Register the kernels, or add a user to those that are registered already.
 
         Raises:
-            OpSetError: where someone else has registered a kernel in their place; nothing is registered then.
+            OpSetError: if another library has registered a kernel there; then nothing is registered.
         """
         try:
             with _lock:
@@ -91,14 +91,14 @@ class Kept:
             raise
 
     def remove(self, user: object) -> None:
-        """Undo `install`; may be done again, where an interrupt came half way."""
+        """Undo `install`. It may be called again after an interrupt."""
         with _lock:
             for place in self._places():
                 _remove(*place, user)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """`install` and `remove` around a block."""
+        """Return a context manager that calls `install` and `remove`."""
         user = object()
         self.install(user)
         try:
@@ -111,17 +111,17 @@ class Kept:
 
 
 def kept_of(backend: Backend, keep: Iterable[OpLike] = (), *, tracing: bool = False) -> Kept | None:
-    """The composites that a mode keeps: those of `keep=` and those of its op set; None where there are none.
+    """Return the composites that a mode keeps, from `keep` and from the backend's op set; None if there are none.
 
-    Of Core ATen's, which eager decomposes into others of it, a set implies those that the backend brings a kernel for.
+    A composite of Core ATen is kept only if the backend has a kernel for it, because eager decomposes it into other Core ATen ops.
 
     Args:
-        backend: its set holds what is named too.
-        keep: the ops named.
+        backend: the backend.
+        keep: the ops to keep in addition to those of the set.
         tracing: see `Kept`.
 
     Raises:
-        OpSetError: for an op named that cannot be kept.
+        OpSetError: if an op of `keep` cannot be kept.
     """
     found: dict[OpOverload, None] = {}
     core = core_aten()
@@ -141,7 +141,7 @@ def kept_of(backend: Backend, keep: Iterable[OpLike] = (), *, tracing: bool = Fa
 
 
 def _why_not(op: OpOverload) -> str:
-    """Why a composite cannot reach a backend whole; "" where it can."""
+    """Return why a composite cannot be kept whole; "" if it can."""
     facts = facts_of(op)
     if facts.returns_alias:
         return "returns a view of its argument, which autograd must see"
@@ -155,7 +155,7 @@ def _why_not(op: OpOverload) -> str:
 
 
 class CompositeMode(AmbientMode):
-    """A mode that keeps composites while it is entered: those of `kept`, which subclasses set."""
+    """A mode that keeps the composites of `kept` whole while it is active. Subclasses set `kept`."""
 
     kept: Kept | None = None
 
@@ -173,7 +173,7 @@ class CompositeMode(AmbientMode):
             return self
         except BaseException:
             leave_modes(before)
-            self._left(user)
+            self._remove_user(user)
             raise
 
     def __exit__(self, *exc: object) -> None:
@@ -183,20 +183,20 @@ class CompositeMode(AmbientMode):
             if self.kept is not None and self._entrances.users:
                 user = self._entrances.users[-1]
                 try:
-                    self._left(user)
-                except BaseException:  # an interrupt half way
-                    self._left(user)
+                    self._remove_user(user)
+                except BaseException:  # an interrupt: finish the removal first
+                    self._remove_user(user)
                     raise
 
-    def _left(self, user: object) -> None:
-        """Give back what was kept for one entrance; may be done again."""
+    def _remove_user(self, user: object) -> None:
+        """Remove the kernels of one entrance of the mode. It may be called again after an interrupt."""
         if self.kept is not None:
             self.kept.remove(user)
             self._entrances.users[:] = [one for one in self._entrances.users if one is not user]
 
 
 class _Entrances(threading.local):
-    """Who uses what a mode keeps: one for each time that this thread has entered it."""
+    """Per-thread state: one user object for each time that this thread has entered the mode."""
 
     def __init__(self) -> None:
         self.users: list[object] = []
@@ -209,7 +209,7 @@ _lock = free_in_child(threading.Lock())
 
 @dataclass
 class _Installed:
-    """The kernels of one op on one device, and the entrances of modes that want them."""
+    """The kernels of one op on one device, and their users (one for each entrance of a mode)."""
 
     users: set[object]
     undo: Callable[[], None]
@@ -238,8 +238,8 @@ def _install(op: OpOverload, device_type: str, user: object) -> None:
             f"keep: a kernel of another library for {op} at Autograd{key} takes every call. Remove that kernel, or the op from "
             "keep="
         )
-    kernels = {f"Autograd{key}": _kernel(op), key: _native(op)}
-    if has_kernel(op, key):  # the device's own, for which autograd leaves the op whole: by its formula, or without a gradient
+    kernels = {f"Autograd{key}": _autograd_kernel(op), key: _composition_kernel(op)}
+    if has_kernel(op, key):  # the device has a kernel of its own, so autograd does not decompose the op
         del kernels[key]
         if facts_of(op).gradient_by_formula:
             kernels.clear()
@@ -247,12 +247,16 @@ def _install(op: OpOverload, device_type: str, user: object) -> None:
 
 
 @functools.cache
-def _native(op: OpOverload) -> Callable[..., Any]:
-    """The kernel at the device's dispatch key. Below a mode torch leaves conj and neg bits to kernels, and this one composes."""
-    body = call_at_key(op, "CompositeImplicitAutograd")
+def _composition_kernel(op: OpOverload) -> Callable[..., Any]:
+    """Return the kernel for the device's dispatch key: torch's composition.
+
+    Below a mode, torch does not resolve conj and neg bits before a kernel, so it is done here.
+    """
+    composition = call_at_key(op, "CompositeImplicitAutograd")
     complex_within = "fft" in op._schema.name
 
-    # What it returns is a result for autograd, though the last part be a view. What writes has its versions counted there.
+    # Autograd must treat the result as a new tensor even if the last op of the composition returns a view. Ops that write need
+    # the view, for version counters.
     guard: Callable[[], Any] = (
         nullcontext if facts_of(op).mutated or facts_of(op).writes_statistics_if else views_unknown_to_autograd
     )
@@ -262,8 +266,8 @@ def _native(op: OpOverload) -> Callable[..., Any]:
             if complex_within or any(map(_is_complex, args)):
                 conjugate, negative, zero = lazy_bit_guards()
                 with conjugate, negative, zero:
-                    return body(*args, **kwargs)
-            return body(*args, **kwargs)
+                    return composition(*args, **kwargs)
+            return composition(*args, **kwargs)
 
     return skipped_by_dynamo(kernel)
 
@@ -284,12 +288,12 @@ def _remove(op: OpOverload, device_type: str, user: object) -> None:
         del _installed[op, device_type]
 
 
-#: Device type -> what is kept on it in every thread.
+#: Device type -> the composites that are kept on it in every thread.
 _everywhere: dict[str, Kept] = {}
 
 
 def keep_everywhere(kept: Kept, device_type: str) -> Callable[[], None]:
-    """Keep ops on a device in every thread, without a mode; what is returned ends it."""
+    """Keep ops on a device in every thread, without a mode. Return a function that ends this."""
     kept.install(kept)
     _everywhere[device_type] = kept
 
@@ -300,8 +304,12 @@ def keep_everywhere(kept: Kept, device_type: str) -> Callable[[], None]:
     return undo
 
 
-def _keeper(own: Callable[..., Any]) -> Kept | None:
-    """The composites of the innermost mode of this thread that keeps an op, or of an installation; None without either."""
+def _innermost_kept(own: Callable[..., Any]) -> Kept | None:
+    """Return the kept composites of the innermost mode of this thread that keeps an op, else of an installation, else None.
+
+    Args:
+        own: the C function of the op.
+    """
     for mode in reversed(mode_stack()):
         kept: Kept | None = getattr(mode, "kept", None)
         if kept is not None and own in kept.builtins:
@@ -313,46 +321,46 @@ def _keeper(own: Callable[..., Any]) -> Kept | None:
 
 
 @functools.cache
-def _kernel(op: OpOverload) -> Callable[..., Any]:
-    """The kernel at an op's autograd key: run the op below autograd and attach a gradient to its results.
+def _autograd_kernel(op: OpOverload) -> Callable[..., Any]:
+    """Return the kernel for an op's autograd key: it runs the op below autograd and attaches a gradient to its results.
 
-    The composition runs, as it does in eager, wherever torch has its own way with it: under `torch.func`, whose layers take
-    composites apart by themselves; in forward-mode differentiation; for subclasses that know the parts alone; for sparse and
-    quantized tensors; where autocast has left the op as it is, and would cast its parts; where eager would raise.
+    It runs the composition instead, as eager does, in these cases: under `torch.func`, which decomposes composites itself; in
+    forward-mode differentiation; for tensor subclasses that support only the ops of the composition; for sparse and quantized
+    tensors; under autocast, which would cast the arguments of those ops; and for calls that eager rejects.
     """
-    own, facts, body = builtin(op), facts_of(op), call_at_key(op, "CompositeImplicitAutograd")
+    own, facts, composition = builtin(op), facts_of(op), call_at_key(op, "CompositeImplicitAutograd")
     title = op._schema.name.partition("::")[2].title().replace("_", "")
-    tie: Any = type(title, (Tie,), {"op": op, "body": staticmethod(body)})
+    gradient_function: Any = type(title, (CompositeGradient,), {"op": op, "composition": staticmethod(composition)})
     unread = facts.unread_by_gradient
-    switch = facts.writes_statistics_if
+    statistics_argument = facts.writes_statistics_if
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        kept = _keeper(own)
+        kept = _innermost_kept(own)
         if kept is None or is_transforming() or autocast_is_on():
-            return body(*args, **kwargs)
+            return composition(*args, **kwargs)
         call = Call(args, kwargs)
         tensors = call.tensors
-        wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        odd = any(_is_odd(tensor) and not (kept.tracing and traced_functional(type(tensor))) for tensor in tensors)
-        if odd or (wanted and not _can_tie(facts, tensors)):
-            return body(*args, **kwargs)
-        draws = wanted and facts.is_random and _draws(facts, args, kwargs)
+        needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        odd = any(_needs_composition(tensor) and not (kept.tracing and traced_functional(type(tensor))) for tensor in tensors)
+        if odd or (needs_gradient and not _supports_gradient(facts, tensors)):
+            return composition(*args, **kwargs)
+        draws = needs_gradient and facts.is_random and _draws(facts, args, kwargs)
         if draws and (kept.tracing or "generator" in kwargs or functional_trace_active()):
-            return body(*args, **kwargs)
-        if wanted:
-            loose = call.numbers(facts, unread)
-            if op is aten.linear.default:  # the gradient of each reads the other
-                loose += [number for number in (0, 1) if not tensors[1 - number].requires_grad]
-            if switch and _argument(facts, switch, args, kwargs):
-                call.scratch = frozenset(call.numbers(facts, _STATISTICS))
-            call.unread = {number: tensors[number] for number in (*loose, *call.scratch)}
+            return composition(*args, **kwargs)
+        if needs_gradient:
+            unread_indices = call.tensor_indices(facts, unread)
+            if op is aten.linear.default:  # the gradient of the input reads only the weight, and the other way round
+                unread_indices += [number for number in (0, 1) if not tensors[1 - number].requires_grad]
+            if statistics_argument and _argument(facts, statistics_argument, args, kwargs):
+                call.scratch = frozenset(call.tensor_indices(facts, _STATISTICS))
+            call.unread = {number: tensors[number] for number in (*unread_indices, *call.scratch)}
             call.states = states_of(tensors) if draws else None
             call.before = args[0].clone() if facts.is_inplace else None
         with below_autograd():
             result = own(*args, **kwargs)
-        if not facts.mutated and _shares(result, tensors):
-            return body(*args, **kwargs)  # eager returns an argument or a view of it, and autograd has to know it as one
-        if not wanted:
+        if not facts.mutated and _shares_memory(result, tensors):
+            return composition(*args, **kwargs)  # eager returns an argument or a view of it, which autograd must see as one
+        if not needs_gradient:
             if facts.is_inplace and not args[0].is_inference():
                 torch.autograd.graph.increment_version(args[0])
             return result
@@ -361,16 +369,16 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
             with torch.no_grad(), no_current_modes():
                 call.result = results[0].clone()
         call.tensors = []
-        tied = tie.apply(call, kept.proven, results, *tensors)
+        results_with_gradient = gradient_function.apply(call, kept.proven, results, *tensors)
         if not isinstance(result, (tuple, list)):
-            return tied[0]
-        return list(tied) if isinstance(result, list) else tied
+            return results_with_gradient[0]
+        return list(results_with_gradient) if isinstance(result, list) else results_with_gradient
 
     return skipped_by_dynamo(kernel)
 
 
-def _is_odd(tensor: Tensor) -> bool:
-    """Whether a tensor has ways of its own with composites."""
+def _needs_composition(tensor: Tensor) -> bool:
+    """Return whether composites are decomposed for a tensor: a subclass that asks for it, or a sparse or quantized tensor."""
     if type(tensor) not in _PLAIN and desugars_first((type(tensor),)):
         return True
     return tensor.layout is not torch.strided or tensor.is_quantized
@@ -379,8 +387,8 @@ def _is_odd(tensor: Tensor) -> bool:
 _PLAIN = (Tensor, Parameter, FakeTensor)
 
 
-def _can_tie(facts: OpFacts, tensors: Sequence[Tensor]) -> bool:
-    """Whether a call that needs a gradient can have one from us. What eager refuses it refuses in its own words."""
+def _supports_gradient(facts: OpFacts, tensors: Sequence[Tensor]) -> bool:
+    """Return whether `CompositeGradient` supports a call that needs a gradient. Eager must run others, and raise its own errors."""
     if facts.is_out or any(tensor.is_inference() for tensor in tensors):
         return False
     if not facts.is_inplace:
@@ -398,10 +406,10 @@ def _argument(facts: OpFacts, name: str, args: Sequence[Any], kwargs: Mapping[st
 
 
 def _draws(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call of a random op draws."""
+    """Return whether a call of a random op draws random numbers."""
     return all(_argument(facts, name, args, kwargs) for name in _DRAWS_BY)
 
 
-def _shares(result: Any, tensors: Sequence[Tensor]) -> bool:
+def _shares_memory(result: Any, tensors: Sequence[Tensor]) -> bool:
     results = result if isinstance(result, (tuple, list)) else (result,)
     return any(same_storage(one, tensor) for one in results if isinstance(one, Tensor) for tensor in tensors)

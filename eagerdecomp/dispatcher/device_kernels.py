@@ -1,4 +1,4 @@
-"""Kernels in torch's dispatcher, registered for one device and taken away again."""
+"""Register kernels in torch's dispatcher for one device, and convert scalars that arrive in place of tensors."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ __all__ = ["NUMBERS", "DeviceKernels", "number_places", "taking_numbers", "tenso
 
 NUMBERS = frozenset({bool, int, float, complex})
 
-#: Integer dtypes narrower than int64, and of how many bits they are.
+#: Integer dtypes narrower than int64 -> number of bits.
 _BITS = {dtype: torch.iinfo(dtype).bits for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32)}
 
-#: Dtypes of tensors made of numbers, by the number's type, the default dtype, and of each other tensor its dtype and whether it has
-#: dimensions.
+#: Cache of `_dtype_of`: (type of the scalar, default dtype, for each tensor its dtype and whether it has dimensions) -> dtype.
 _dtypes: dict[Any, torch.dtype] = {}
 
 
 class DeviceKernels:
     """The registrations for one device, removed together.
 
-    Ops go by the dispatcher's names, such as ``"aten::add.Tensor"``: to make the overloads of thousands of ops takes a second.
+    Ops are given by the dispatcher's names, such as ``"aten::add.Tensor"``, because it takes a second to make the overload objects
+    of thousands of ops.
 
     Args:
         key: the device's dispatch key, such as ``"CPU"`` or ``"PrivateUse1"``.
@@ -46,19 +46,21 @@ class DeviceKernels:
         self._key = key
         self._libraries: dict[str, torch.library.Library] = {}
         self._own = names_with_kernel(key)  # before anything is registered
-        self._by_out = _written_by_out()
+        self._by_out = _structured_ops()
 
     def has_own(self, name: str) -> bool:
-        """Whether the device has a kernel of its own for an op; what torch composes for every device is none."""
+        """Return whether the device has a kernel of its own for an op, not only torch's composition for every device."""
         return name in self._own
 
     def runs(self, name: str) -> bool:
-        """Whether a call of an op finds something to run on this device."""
+        """Return whether the dispatcher has anything to run for an op on this device."""
         return name in self._own or has_computed_kernel(name, self._key)
 
     def lacks(self, name: str) -> bool:
-        """Whether nothing runs an op on this device: neither a kernel of its own, nor torch's for every device. Torch's for a
-        functional op that is written by its ``out=`` form is none, since that is another op of the device."""
+        """Return whether an op has neither a kernel of this device nor a composition of torch.
+
+        A composition that only calls the ``out=`` form does not count, because that form needs a kernel of the device.
+        """
         return not self.has_own(name) and (name in self._by_out or not self.runs(name))
 
     def native(self, name: str) -> Callable[..., Any] | None:
@@ -70,22 +72,22 @@ class DeviceKernels:
         return None if self.lacks(name) else boxed_kernel(name, self._key)
 
     def register(self, name: str, kernel: Callable[..., Any]) -> None:
-        """Make a function the op's kernel. Within `overriding_silently`, where the device has one already."""
+        """Register a function as the op's kernel. If the device has one already, call this in `overriding_silently`."""
         self._library(name.partition("::")[0]).impl(name, kernel, self._key)  # type: ignore[no-untyped-call]
 
     def register_fallback(self, fallback: Callable[..., Any]) -> None:
-        """Run what has no kernel at all by ``fallback(op, *args, **kwargs)``."""
+        """Register ``fallback(op, *args, **kwargs)`` for all ops without a kernel."""
         self._library("_").fallback(fallback, self._key)  # type: ignore[no-untyped-call]
 
     def remove(self) -> None:
-        """Take all of it away."""
+        """Remove all registrations."""
         namespaces = list(self._libraries)
         while self._libraries:
             close_library(self._libraries.popitem()[1])
         forget_dispatch_of(namespaces)
 
     def registered(self) -> None:
-        """Make Python's dispatcher look kernels up again; call it once all are registered."""
+        """Clear the dispatcher's Python cache of kernels. Call it after the last registration."""
         forget_dispatch_of(self._libraries)
 
     def _library(self, namespace: str) -> torch.library.Library:
@@ -96,42 +98,47 @@ class DeviceKernels:
 
 
 @functools.cache
-def _written_by_out() -> frozenset[str]:
-    """Functional and in-place ops that torch runs on a device by their ``out=`` form there, unless it has a kernel for them: the
-    structured ones, which the CPU has. Others of that key are compositions."""
+def _structured_ops() -> frozenset[str]:
+    """Return the functional and in-place ops whose default kernel only calls their ``out=`` form: torch's structured ops.
+
+    The dispatch key also has compositions, but for these the CPU has no kernel of its own.
+    """
     return names_with_kernel("CompositeExplicitAutogradNonFunctional") & names_with_kernel("CPU")
 
 
 @functools.cache
 def tensor_places(op: OpOverload) -> tuple[int, ...]:
-    """The places of an op's tensors, lists of tensors aside, among its positional arguments."""
+    """Return the positions of an op's positional tensor arguments, without lists of tensors."""
     arguments = facts_of(op).arguments
     return tuple(number for number, one in enumerate(arguments) if one.kind == "Tensor" and not (one.is_list or one.kwarg_only))
 
 
 def number_places(op: OpOverload, *, kernel: bool, of_user: bool) -> tuple[int, ...]:
-    """The places of tensors at which a mode's handler of an op must make tensors of numbers.
+    """Return the positions of tensor arguments at which a handler must convert Python scalars to tensors.
 
-    A tensor that stands for a number (a wrapped number) reaches a mode as the number. torch's kernels of the ops for which it does
-    take numbers. Rules of the library do too, but not for the argument that they work on. Code of the user may take tensors alone.
+    A wrapped number reaches a mode as a Python scalar. torch's kernels accept it. Rules of the library accept it too, except as
+    their first operand. The user's kernels and rules may accept only tensors.
 
     Args:
-        kernel: a kernel runs the op, not rules.
-        of_user: the kernel, or a rule, is code of the user.
+        op: the overload.
+        kernel: whether a kernel runs the op, not rules.
+        of_user: whether the kernel, or a rule, is the user's.
     """
     if not takes_numbers(op):
         return facts_of(op).given_numbers
     places = tensor_places(op)
-    # prims take numbers at each place, and 0-dim tensors of the other tensor's dtype alone
+    # prims accept scalars for each argument, but 0-dim tensors only of the dtype of the other tensor
     takes_all = kernel or op.namespace == "prims"
     return places if of_user else () if takes_all else tuple(place for place in places if place == 0)
 
 
 def taking_numbers(run: Callable[..., Any], places: tuple[int, ...], make: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a handler that also takes numbers at these places of tensors, which it makes tensors.
+    """Wrap a handler to convert scalars at these positions to tensors.
 
     Args:
-        make: `aten.scalar_tensor` as the backend runs it.
+        run: the handler.
+        places: positions of tensor arguments.
+        make: converts a scalar to a tensor: the backend's handler of `aten.scalar_tensor`.
     """
     if not places:
         return run
@@ -149,9 +156,9 @@ def taking_numbers(run: Callable[..., Any], places: tuple[int, ...], make: Calla
 def without_numbers(
     places: Sequence[int], args: tuple[Any, ...], make: Callable[..., Any] = torch.scalar_tensor
 ) -> tuple[Any, ...]:
-    """The arguments with numbers in tensors' places made tensors.
+    """Return the arguments with scalars at these positions converted to tensors.
 
-    C++ hands over a number as a tensor that says it stands for one, and the dispatcher makes a number of that for Python.
+    C++ passes a wrapped number as a tensor, and the dispatcher converts it to a Python scalar for Python kernels.
     """
     for place in places:
         if place < len(args) and isinstance(args[place], (int, float, complex)):
@@ -160,14 +167,14 @@ def without_numbers(
 
 
 def _tensor_of(value: Any, args: Sequence[Any], make: Callable[..., Any]) -> Any:
-    """A number as a tensor that takes part in promotion as the number would."""
+    """Convert a scalar to a tensor of a dtype that promotes the other operands as the scalar would."""
     if isinstance(value, Tensor) or value is None:
         return value
     tensors = [one for one in args if isinstance(one, Tensor)]
-    kind = value.__class__, torch.get_default_dtype(), *[(one.dtype, bool(one.dim())) for one in tensors]
-    dtype = _dtypes.get(kind)
+    cache_key = value.__class__, torch.get_default_dtype(), *[(one.dtype, bool(one.dim())) for one in tensors]
+    dtype = _dtypes.get(cache_key)
     if dtype is None:
-        dtype = _dtypes[kind] = _dtype_of(value, tensors)
+        dtype = _dtypes[cache_key] = _dtype_of(value, tensors)
     if dtype in _BITS and isinstance(value, int):  # a wrapped number is int64, and casts drop the bits above
         low = torch.iinfo(dtype).min
         value = (value - low) % (1 << _BITS[dtype]) + low
@@ -181,10 +188,13 @@ def _dtype_of(value: Any, tensors: Sequence[Tensor]) -> torch.dtype:
     if not tensors:
         return wide
     common = functools.reduce(promote_types, filter(None, [computed_in([one, value]) for one in tensors]))
-    kept = any(one.dim() and one.dtype is common for one in tensors)
-    return wide if kept and _category(wide) <= _category(common) else common
+    has_common_dtype = any(one.dim() and one.dtype is common for one in tensors)
+    return wide if has_common_dtype and _category(wide) <= _category(common) else common
 
 
 def _category(dtype: torch.dtype) -> int:
-    """Bool, integer, floating, complex: a 0-dim tensor of no higher one than another tensor's does not promote it."""
+    """Return the rank of a dtype's category in type promotion: bool, integer, floating point, complex.
+
+    A 0-dim tensor promotes another tensor only if its category is higher.
+    """
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else 0 if dtype is torch.bool else 1

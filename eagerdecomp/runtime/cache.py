@@ -20,7 +20,7 @@ __all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 # After this many recordings that gave no program, run an op's rules without recording.
 _MAX_FAILED_RECORDINGS = 3
 
-# Number of times that an op may get new guards; after that its guards are all facts of all tensors.
+# How often an op may get new guards; after that it is guarded by all facts of all its tensors.
 _WIDENINGS = 8
 
 
@@ -123,7 +123,7 @@ class OpPrograms:
             return self.guards, self.programs
 
     def forget(self) -> None:
-        """Drop every program and the history of keys and failed recordings."""
+        """Drop every program, the keys that were seen and the count of failed recordings."""
         with self._lock:
             self.programs.clear()
             self.listings.clear()

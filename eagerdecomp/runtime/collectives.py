@@ -1,4 +1,4 @@
-"""Run callbacks of collectives under the active modes, because a process group calls them in its own threads."""
+"""Run callbacks of collectives under the modes of the thread that added them: a process group calls them in its own threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES = ("then", "add_done_callback")
 
 _lock = free_in_child(threading.RLock())
 _holders: set[Callbacks] = set()
-_own: dict[str, Callable[..., Any]] = {}  # original methods of torch while they are replaced
+_original_methods: dict[str, Callable[..., Any]] = {}  # original methods of torch while they are replaced
 
 
 class Callbacks:
@@ -40,46 +40,48 @@ class Callbacks:
         """Count a mode that is entered."""
         self._entered.append(None)
         if self._seen:
-            _hold(self)
+            _patch_future(self)
 
     def leave(self) -> None:
         """Count a mode that is exited."""
         if self._entered:
             self._entered.pop()
         if self._seen and not self._entered:
-            _release(self)
+            _unpatch_future(self)
 
     def passing(self, op: OpOverload) -> Callable[..., Any]:
         """Return the handler of an op that passes through."""
         if op.namespace in COLLECTIVE_NAMESPACES:
             self._seen = True
             if self._entered:
-                _hold(self)
+                _patch_future(self)
         return native(op)
 
 
-def _hold(one: Callbacks) -> None:
+def _patch_future(callbacks: Callbacks) -> None:
+    """Replace the methods of `Future` that add callbacks, as long as any `Callbacks` needs it."""
     with _lock:
-        _holders.add(one)
-        if not _own:
-            _own.update({name: getattr(torch._C.Future, name) for name in _NAMES})
-            for name, given in _own.items():
-                setattr(torch._C.Future, name, _taking_modes(given))
+        _holders.add(callbacks)
+        if not _original_methods:
+            _original_methods.update({name: getattr(torch._C.Future, name) for name in _NAMES})
+            for name, original in _original_methods.items():
+                setattr(torch._C.Future, name, _with_modes(original))
 
 
-def _release(one: Callbacks) -> None:
+def _unpatch_future(callbacks: Callbacks) -> None:
+    """Restore the methods of `Future`, if no other `Callbacks` needs the replacements."""
     with _lock:
-        _holders.discard(one)
+        _holders.discard(callbacks)
         if not _holders:
-            for name, given in _own.items():
-                setattr(torch._C.Future, name, given)
-            _own.clear()
+            for name, original in _original_methods.items():
+                setattr(torch._C.Future, name, original)
+            _original_methods.clear()
 
 
-def _taking_modes(given: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(given)
+def _with_modes(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def method(self: Any, callback: Callable[..., Any]) -> Any:
-        return given(self, with_modes_of_here(callback))
+        return original(self, with_modes_of_here(callback))
 
     return method
 

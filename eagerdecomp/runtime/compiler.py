@@ -36,7 +36,7 @@ def install_program(
 
     The program is first evaluated call by call. After `_HITS_BEFORE_CODEGEN` hits it is compiled to Python; after many more hits it
     is passed to the backend's compile hook, if there is one. Tensors that depend only on sizes are cached. If the key holds all
-    facts, strides are fixed, and kernels write into temporaries that are no longer used, if the set has ops for that.
+    facts, the strides of all values are known, and kernels reuse the memory of temporaries (if the set has ops that write).
 
     Args:
         table: the programs of the op.
@@ -48,10 +48,10 @@ def install_program(
     """
     check(program)
     hits = 0
-    one_layout = guards is not None and set(exact_guards(program.op)) <= set(guards)
-    always = functools.partial(_always_holds, backend.ops if backend is not None else OpSet())
+    strides_are_fixed = guards is not None and set(exact_guards(program.op)) <= set(guards)
+    always_supported = functools.partial(_always_supported, backend.ops if backend is not None else OpSet())
 
-    def put(run: Callable[..., Any]) -> None:
+    def replace(run: Callable[..., Any]) -> None:
         table.replace(key, run, guards)
 
     def replay(*arguments: Any) -> Any:
@@ -59,22 +59,22 @@ def install_program(
         hits += 1
         if hits <= _HITS_BEFORE_CODEGEN:
             return evaluate(program, kernel_of, arguments)
-        improved = optimise(program)
+        optimised = optimise(program)
         if backend is not None and backend.compile is not None:
-            compiled = until_fused(improved, generate(improved, kernel_of), backend, kernel_of, put)
+            compiled = until_fused(optimised, generate(optimised, kernel_of), backend, kernel_of, replace)
         else:
-            rest, kept = hoist(improved, kernel_of, always, arguments)
-            if one_layout and has_writers(rest, always):
+            remaining, cached_tensors = hoist(optimised, kernel_of, always_supported, arguments)
+            if strides_are_fixed and has_writers(remaining, always_supported):
                 # Evaluate once more to record the strides of all values: they are the same whenever this program runs.
-                result, layouts = layouts_of(improved, kernel_of, arguments)
-                put(generate(reuse(rest, layouts, always), kernel_of, kept))
+                result, layouts = layouts_of(optimised, kernel_of, arguments)
+                replace(generate(reuse(remaining, layouts, always_supported), kernel_of, cached_tensors))
                 return result
-            compiled = generate(rest, kernel_of, kept)
-        put(compiled)
+            compiled = generate(remaining, kernel_of, cached_tensors)
+        replace(compiled)
         return compiled(*arguments)
 
     table.store(key, replay, program, guards)
 
 
-def _always_holds(ops: OpSet, op: OpOverload) -> bool:
+def _always_supported(ops: OpSet, op: OpOverload) -> bool:
     return op in ops and ops.predicate(op) is None

@@ -24,8 +24,8 @@ OnError: TypeAlias = Callable[[Exception, Sequence[Any], dict[str, Any]], Any]
 class Entry:
     """One op's handler and its counts.
 
-    `run` takes the op's own arguments. The hot path touches `calls` alone; what kind of call it was is counted when it is no cache
-    hit. Plain ``+=`` is exact between threads where the interpreter switches threads at calls only, as CPython's does.
+    `run` takes the op's own arguments. The hot path increments only `calls`; the other counts change at misses, bypasses and so on.
+    No lock is needed for ``+=``, because CPython switches threads only at calls and jumps, not within the statement.
     """
 
     __slots__ = (
@@ -39,23 +39,23 @@ class Entry:
         self.calls = self.misses = self.bypassed = self.fell_back = 0
         self.declined = 0  # calls that a predicate left to the rules
         self.host_random = 0  # random calls of data loading code, run natively
-        self.other_numbers = 0  # decomposed random calls whose numbers are not known to be eager's
-        self.same_numbers: SameNumbers | None = None  # whether a decomposed call draws eager's numbers; None where all do
-        self.direct = False  # the op runs as it is: by a kernel of the set, or natively
-        self.seen: dict[int, int] = {}  # per thread the call (by number) last counted, so that one call counts once
+        self.other_numbers = 0  # decomposed random calls whose random numbers may differ from eager's
+        self.same_numbers: SameNumbers | None = None  # whether a decomposed call draws eager's random numbers; None if all do
+        self.direct = False  # a kernel runs the op, or it passes through
+        self.seen: dict[int, int] = {}  # thread -> index of the call that was last counted, so that no call counts twice
         self.why_bypassed = ""
         self.last_miss: tuple[OpPrograms, Any] | None = None
-        self.routeless = False  # no call of it has a route: nothing runs before the error
-        self.fallback_rules: Sequence[Rule] = ()  # the rules after a linked one, for a call that it cannot bring to the set
+        self.routeless = False  # no call of the op has a route, so an error is raised before anything runs
+        self.fallback_rules: Sequence[Rule] = ()  # the rules after a linked one, for calls in which it has no route
 
     def count_miss(self, table: OpPrograms, key: Any) -> None:
-        """Count the current call as one that was recorded, under this key."""
+        """Count the current call as recorded under the current key of `table`."""
         self.last_miss = (table, key)
         if self._first_of_call():
             self.misses += 1
 
     def count_bypass(self, why: str) -> None:
-        """Count the current call as one that ran its rule without a program."""
+        """Count the current call as one that ran its rule without a program, for the reason `why`."""
         self.why_bypassed = why
         thread = threading.get_ident()
         if self.seen.get(thread) != self.calls:  # `_first_of_call`, without its frame: some rules read many tensors
@@ -63,7 +63,7 @@ class Entry:
             self.bypassed += 1
 
     def count_random(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """Count a decomposed call of a random op if its numbers are not known to be eager's."""
+        """Count a decomposed call of a random op if its random numbers may differ from eager's."""
         if self.same_numbers is not None and not self.same_numbers(args, kwargs, result):
             self.other_numbers += 1
 
@@ -74,7 +74,7 @@ class Entry:
         return first
 
     def stats(self) -> OpStats:
-        """The counts as a value."""
+        """Return the counts as an immutable value."""
         native = self.fell_back + self.host_random
         decomposed = self.declined if self.direct else self.calls - native
         return OpStats(

@@ -8,8 +8,8 @@
 | `cached_program` | a recorded program | one key, one lookup |
 | `unroutable` | an op without a route | raises |
 
-For an op that eager also supports on sparse tensors, `sparse_calls.by_layout` checks the layout of the tensors, in the frame of the
-linked rule if possible.
+For an op that eager also supports on sparse tensors, `sparse_calls.by_layout` checks the layout of the tensors, if possible without
+another Python frame around the linked rule.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def linked_rule(
     if not (bits or usual or declines) and on_error is None:
         return bound.run
     if not bits and not usual:
-        return _falling_through(bound.run, next_rules, on_error)  # generated source would save nothing here, and must be compiled
+        return _falling_through(bound.run, next_rules, on_error)  # generated source would be no faster
     large = large_from(op, used)
     make = make_linked_handler(op, bits=bits, usual=usual, declines=declines, errors=on_error is not None, large=large)
     return make(bound.formula, bound.run, with_bits, next_rules, on_error, in_blocks)

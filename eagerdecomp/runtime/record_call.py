@@ -36,7 +36,7 @@ from eagerdecomp.runtime.sparse_calls import any_sparse, raise_of_eager
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 from eagerdecomp.tracing.recursion import Chain
 
-__all__ = ["MissPath", "any_tensor", "judging_errors"]
+__all__ = ["MissPath", "any_tensor", "marking_errors"]
 
 _LAZY_BITS = "conj, neg or zero-tensor bits are set"
 
@@ -252,7 +252,7 @@ class MissPath:
         return not self._is_of_user(error) and eager_accepts(op, args, kwargs)
 
     def _is_of_user(self, error: Exception) -> bool:
-        """Return whether the user's code raised an error, or may have."""
+        """Return whether code of the user raised an error, or may have raised it."""
         codes = self._codes_of_user
         if None in codes:
             return True
@@ -265,7 +265,7 @@ class MissPath:
 
     @functools.cached_property
     def _codes_of_user(self) -> frozenset[CodeType | None]:
-        """The code of the backend's kernels, of predicates, and of the user's rules; None for a function without Python code."""
+        """Code objects of the backend's kernels, predicates and user's rules; None stands for a function without Python code."""
         backend = self._planner.backend
         if backend.compile is not None:
             return frozenset({None})  # functions from the hook have unknown code
@@ -275,7 +275,7 @@ class MissPath:
 
 
 class _Running(threading.local):
-    """The active rules of one thread."""
+    """Per-thread state: the active rules, and the tensors that they wrote."""
 
     def __init__(self) -> None:
         self.chain = Chain()
@@ -297,7 +297,7 @@ class _NestedMode(DispatchMode):
         return self._nested(func).run(*args, **(kwargs or {}))
 
 
-def judging_errors(op: OpOverload, run: Handler) -> Handler:
+def marking_errors(op: OpOverload, run: Handler) -> Handler:
     """Wrap the kernel of an op that a rule calls, to mark each error as final, or as caused by strides."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:

@@ -31,15 +31,15 @@ from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.collectives import Callbacks
 from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.handlers import InBlocks, cached_program, guarded_kernel, kernel, linked_rule, unroutable
-from eagerdecomp.runtime.record_call import MissPath, any_tensor, judging_errors
+from eagerdecomp.runtime.record_call import MissPath, any_tensor, marking_errors
 from eagerdecomp.runtime.sparse_calls import by_layout, sparse_handler, takes_sparse
 
 __all__ = ["Runtime", "Watch"]
 
-#: Takes an op and its handler; returns what runs in the handler's place.
+#: Takes an op and its handler; returns the handler to use instead.
 Watch: TypeAlias = Callable[[OpOverload, Handler], Handler]
 
-#: Takes an op of the set and its kernel; returns what runs the op.
+#: Takes an op of the set and its kernel; returns the handler of the op.
 KernelOf: TypeAlias = Callable[[OpOverload, Kernel], Handler]
 
 _SCALAR_TENSOR: OpOverload = op_called("aten.scalar_tensor.default")
@@ -57,10 +57,10 @@ class Runtime:
 
     Args:
         planner: decides for each op.
-        cache: where recorded programs are kept.
-        owner: what the programs depend on besides the call: the backend and the rules.
-        watch: what is put around the handler of an op that the user's program calls.
-        host_random: whether random calls of data loading code, of ops outside the set, run natively.
+        cache: stores recorded programs.
+        owner: identifies the backend and the rules, on which programs depend.
+        watch: wraps the handler of each op that the user's program calls.
+        host_random: whether data loading code calls random ops outside the set natively.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Runtime:
     # -- op -> entry ----------------------------------------------------------------------------------------------
 
     def entry(self, op: OpOverload) -> Entry:
-        """The entry of an op the user's program calls."""
+        """Return the entry of an op that the user's program calls."""
         return self._entry(self.entries, op)
 
     def nested(self, op: OpOverload) -> Entry:
-        """The entry of an op that a rule calls; counted apart."""
+        """Return the entry of an op that a rule calls; it has counts of its own."""
         found = self._nested.get(builtin(op))
         return found if found is not None else self._entry(self._nested, op)
 
@@ -124,8 +124,7 @@ class Runtime:
             return run
 
     def _wrappers(self, entry: Entry, *, of_user: bool) -> Iterator[Callable[[Handler], Handler]]:
-        """The wrappers of an op's handler, innermost first. A plain backend needs none for most ops: each returns the handler
-        itself where it has nothing to do.
+        """Yield the wrappers of an op's handler, innermost first. A wrapper that an op does not need returns the handler itself.
 
         Args:
             of_user: the user's program calls the op, not a rule.
@@ -136,7 +135,7 @@ class Runtime:
             yield lambda run: bump_versions(op, run, direct=entry.direct)
         else:
             if entry.direct:
-                yield lambda run: judging_errors(op, run)
+                yield lambda run: marking_errors(op, run)
             yield lambda run: self._miss_path.noting_writes(op, run)
         if of_user and self._host_random and facts_of(op).is_random and not entry.direct:
             yield lambda run: _natively_in_data_loading(entry, run)
@@ -144,37 +143,39 @@ class Runtime:
             yield lambda run: _on_device(device, run, builtin(op))
 
     def _by_kind(self, entry: Entry, run: Handler, *, of_user: bool) -> Handler:
-        """The handler for dense tensors, and beside it the rule for sparse ones, linked when one first arrives. Where the user's
-        program calls the op, numbers that rules do not take in the place of tensors become tensors."""
+        """Wrap a handler for dense tensors to use the op's sparse rule for sparse ones. The rule is linked at its first call.
+
+        In calls of the user's program, also convert scalars to tensors where the op's rules accept only tensors.
+        """
         op = entry.op
         make: Handler = self._scalar_tensor
         places = self._number_places(op) if of_user else ()
         if of_user and self.wrapped_numbers and not takes_numbers(op):
             places, make = tensor_places(op), torch.scalar_tensor
         if not self._meets_sparse(op):
-            asked: Callable[..., Handler] | None = getattr(run, "with_numbers", None)  # its rule asks for layouts
-            return taking_numbers(run, places, make) if asked is None or not places else asked(places, make)
+            with_numbers: Callable[..., Handler] | None = getattr(run, "with_numbers", None)  # set by `by_layout`
+            return taking_numbers(run, places, make) if with_numbers is None or not places else with_numbers(places, make)
         rule = self.planner.sparse_rule(op)
-        made: Handler | None = None
+        handler: Handler | None = None
 
         def sparse(*args: Any, **kwargs: Any) -> Any:
-            nonlocal made
-            if made is None:
+            nonlocal handler
+            if handler is None:
                 with self._lock:
-                    made = sparse_handler(op, None if rule is None else rule.bind(lambda used: self._dense(used, entry)).run)
-            return made(*args, **kwargs)
+                    handler = sparse_handler(op, None if rule is None else rule.bind(lambda used: self._dense(used, entry)).run)
+            return handler(*args, **kwargs)
 
         return by_layout(op, run, sparse, places, make)
 
     def _meets_sparse(self, op: OpOverload) -> bool:
-        """Whether an entry's handler asks at each call whether a tensor is sparse."""
+        """Return whether an op's handler must check at each call whether a tensor is sparse."""
         decision = self.planner.decide(op)
         if decision.passthrough:
             return False
         return self.planner.sparse_rule(op) is not None or (decision.kernel is not None and takes_sparse(op))
 
     def _dense(self, op: OpOverload, entry: Entry) -> Handler:
-        """Return the kernel that a rule for sparse tensors calls: with dense ones, or any for its own op."""
+        """Return the handler of an op that a sparse rule calls: on dense tensors, or on any tensors for the rule's own op."""
         run = self._link(op, entry, kernel)
         if op is entry.op and not self._is_kernel(op):
             run = by_layout(op, run, functools.partial(self._miss_path.run_composed, op, self.planner.decide(op).rules, entry))
@@ -235,12 +236,12 @@ class Runtime:
         return guarded_kernel(entry, kernel_of(op, decision.kernel), decision.when, decomposed)
 
     def _is_kernel(self, op: OpOverload) -> bool:
-        """Whether a kernel of the set runs every call of an op."""
+        """Return whether a kernel of the set runs every call of an op."""
         decision = self.planner.decide(op)
         return decision.kernel is not None and decision.when is None
 
     def _counting_random(self, entry: Entry, run: Handler) -> Handler:
-        """Wrap what decomposes a random op: count the calls whose numbers are not known to be eager's."""
+        """Wrap the decomposed handler of a random op to count the calls whose random numbers may differ from eager's."""
         entry.same_numbers = same_numbers(entry.op, self._is_kernel, self.planner.has_user_rule)
         if entry.same_numbers is None:
             return run
@@ -253,7 +254,7 @@ class Runtime:
         return handler
 
     def _linked(self, entry: Entry, next_rules: Handler, own: OpOverload, kernel_of: KernelOf, op: OpOverload) -> Handler:
-        """The function that a linked rule of `own` calls for an op."""
+        """Return the handler of an op that a linked rule of the op `own` calls."""
         if op is own:
             return next_rules
         with self._lock:  # a rule may ask for a kernel while it runs, in any thread
@@ -269,7 +270,7 @@ class Runtime:
             call = functools.partial(self._linked, entry, next_rules, op, kernel_of)
             used: set[OpOverload] = set()
             try:
-                bound = rule.bind(_noting(used, call, self._is_kernel))
+                bound = rule.bind(_collecting_ops(used, call, self._is_kernel))
             except NoRoute as failure:
                 attempts.append((rule, "", failure.without_frames()))
                 continue
@@ -282,47 +283,55 @@ class Runtime:
             run = linked_rule(op, rule, bound, with_bits, next_rules, on_error, self._in_blocks, used)
             if op is not entry.op or rule.takes_sparse or rule.source == "user" or op.namespace != "aten" or self._meets_sparse(op):
                 return run
-            # A rule's kernels would run natively: what eager has no kernel for it refuses, and composes all else itself.
+            # On sparse tensors, do as eager does: run its composition, or raise if it has no kernel.
             return by_layout(op, run, functools.partial(self._miss_path.run_composed, op, rules, entry))
         raise NoRoute(op, tuple(attempts))
 
     def _next_rules(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
-        """The rules after a linked one, linked when a call is first handed to them."""
-        made: Handler | None = None
+        """Return the handler of the rules after a linked one; they are linked at its first call."""
+        handler: Handler | None = None
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            nonlocal made
-            if made is None:
+            nonlocal handler
+            if handler is None:
                 with self._lock:
                     depth = len(self._linking.ops)
                     try:
                         self._linking.ops.append(op)
-                        made = self._decomposed(op, rules, entry, kernel_of)
+                        handler = self._decomposed(op, rules, entry, kernel_of)
                     finally:
                         del self._linking.ops[depth:]
-            return made(*args, **kwargs)
+            return handler(*args, **kwargs)
 
         return run
 
     # -- recorded programs -----------------------------------------------------------------------------------------
 
     def _may_fuse(self, rule: Rule, bound: set[OpOverload]) -> bool:
-        """Whether a linked rule, which bound these ops, may be recorded for the hook, and is more than one kernel. What an ``out=``
-        form warns of, no program holds."""
+        """Return whether to record a linked rule for the compile hook; `bound` are the ops that it calls.
+
+        A single kernel gains nothing. An ``out=`` form may warn, which no program does.
+        """
         more = len(bound) > 1 or any(self.planner.decide(op).kernel is None for op in bound)
         return more and not rule.effects and not facts_of(rule.op).is_out
 
     def _in_blocks(self, run: Handler, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Run an elementwise op on large tensors block by block; None where the call or the backend is not one for that: a hook
-        makes one kernel of it all."""
+        """Run an elementwise op on large tensors block by block.
+
+        Return None for other calls, for a set without the ops that cut tensors, and for a backend with a compile hook, which
+        fuses the whole formula.
+        """
         if self._blocks is None:
             able = self.planner.backend.compile is None and all(map(self._is_kernel, BLOCK_OPS))
             self._blocks = link(run_in_blocks, lambda op: self.nested(op).run) if able else lambda run, args, kwargs: None
         return self._blocks(run, args, kwargs)
 
     def _recorded(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, linked: Handler | None = None) -> Handler:
-        """Recorded programs. With a hook, calls whose written arguments share memory with others run unfused: a program of a linked
-        rule has not its checks, and a fused kernel may write before all is read."""
+        """Return the handler that records programs of an op and runs them.
+
+        With a compile hook, calls that write a tensor which shares memory with another argument run unfused: a fused kernel may
+        write memory before it has read it, and the program of a linked rule lacks the rule's checks.
+        """
         table = self.cache.of(self._space, op)
         on_error = functools.partial(self._miss_path.on_error, entry) if op is entry.op else None
         on_miss = lambda *values: self._miss_path.record(op, rules, entry, table, values)  # noqa: E731
@@ -350,13 +359,12 @@ class Runtime:
         return handler
 
 
-#: A kernel may be right for its first call alone: a result of fixed shape fits it. Each checked call costs some 0.3 ms.
+#: Several calls are checked, because a kernel that returns a fixed shape may pass the first one. A check takes about 0.3 ms.
 _CHECKED_CALLS = 4
 
 
 def _checked_at_first(entry: Entry, make: Callable[[KernelOf], Handler]) -> Handler:
-    """The handler of an op whose first calls check what the backend's own kernels return. What runs the later calls is made after
-    them, of the kernels themselves."""
+    """Return a handler that checks the results of the backend's own kernels in the first calls, and then runs them directly."""
     checked: Handler | None = make(checked_kernel)
     later: Handler | None = None
     left = _CHECKED_CALLS
@@ -379,8 +387,8 @@ def _checked_at_first(entry: Entry, make: Callable[[KernelOf], Handler]) -> Hand
     return first
 
 
-def _noting(bound: set[OpOverload], linked: Call, is_kernel: Callable[[OpOverload], bool]) -> Call:
-    """`linked`, which notes what it is asked for, and knows for which ops it gives a kernel of the set (`rule.has_kernels`)."""
+def _collecting_ops(bound: set[OpOverload], linked: Call, is_kernel: Callable[[OpOverload], bool]) -> Call:
+    """Wrap `linked` to add each op that a rule binds to `bound`. The attribute `is_kernel` is for `rule.has_kernels`."""
 
     def call(used: OpOverload) -> Handler:
         bound.add(used)
@@ -391,11 +399,11 @@ def _noting(bound: set[OpOverload], linked: Call, is_kernel: Callable[[OpOverloa
 
 
 def _natively_in_data_loading(entry: Entry, handler: Handler) -> Handler:
-    """The handler of a random op outside the set: torch's kernel for calls on the CPU that data loading code makes."""
+    """Wrap the handler of a random op outside the set to use torch's kernel for CPU calls of data loading code."""
     op = entry.op
     kernel = bump_versions(op, drawing_in_turn(builtin(op)), direct=True)
 
-    def chosen(*args: Any, **kwargs: Any) -> Any:
+    def choose(*args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")
         elsewhere = device is not None and torch.device(device).type != "cpu"
         if elsewhere or any_tensor((*args, *kwargs.values()), lambda tensor: tensor.device.type != "cpu") or not in_data_loading():
@@ -404,17 +412,17 @@ def _natively_in_data_loading(entry: Entry, handler: Handler) -> Handler:
         entry.host_random += 1
         return result
 
-    return chosen
+    return choose
 
 
 def _on_device(device_type: str, handler: Handler, native: Handler) -> Handler:
-    """The handler for calls that touch the backend's device; others are left alone."""
+    """Return a handler that runs `handler` for calls on the backend's device (a tensor or `device=`), and `native` for others."""
 
-    def chosen(*args: Any, **kwargs: Any) -> Any:
+    def choose(*args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")
         here = device is not None and torch.device(device).type == device_type
         if here or any_tensor((*args, *kwargs.values()), lambda tensor: tensor.device.type == device_type):
             return handler(*args, **kwargs)
         return native(*args, **kwargs)
 
-    return chosen
+    return choose

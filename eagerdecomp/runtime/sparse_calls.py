@@ -1,7 +1,7 @@
-"""Calls in which a tensor is sparse, of ops that dense tensors have a kernel or rules for.
+"""Separate sparse calls from dense ones, for ops that eager supports on sparse tensors.
 
-A kernel of the set takes dense tensors. So the handler of an op that eager also has for sparse ones is asked first, at each call,
-whether a tensor is: a tensor that a program made before the mode was entered may arrive at any op.
+A kernel of the set takes dense tensors. So the handlers of these ops check the layout at each call: even if no rule makes sparse
+tensors, the user's program may have made one before it entered the mode.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ SPARSE_LAYOUTS = _COMPRESSED | {torch.sparse_coo}
 
 _KEYS = ("SparseCPU", "SparseCsrCPU")
 
-#: Factories: their layout says what they make.
+#: Factories: their argument `layout` decides whether the result is sparse.
 _FACTORIES = frozenset({"aten.empty.memory_format", "aten.zeros.default"})
 
 _strided = torch.strided
 
-#: Of a linked rule: the rule, the rules after it, and what is called with an error.
+#: The parts of a linked rule's handler: the rule, the rules after it, and the error handler.
 _Parts: TypeAlias = tuple[Handler, Handler, OnError]
 
 
 def any_sparse(values: Iterable[Any]) -> bool:
-    """Whether a tensor among the values, or in a list of them, is sparse."""
+    """Return whether a tensor among the values, or in a list of them, is sparse."""
     for value in values:
         if isinstance(value, Tensor):
             if value.layout in SPARSE_LAYOUTS:
@@ -47,17 +47,22 @@ def any_sparse(values: Iterable[Any]) -> bool:
 
 
 def takes_sparse(op: OpOverload) -> bool:
-    """Whether eager has a kernel of the op for sparse tensors."""
+    """Return whether eager has a kernel of the op for sparse tensors."""
     return op.namespace == "aten" and any(has_kernel(op, key) for key in _KEYS)
 
 
 def by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, ...] = (), make: Handler | None = None) -> Handler:
-    """The handler of an op: `sparse` for calls in which a tensor is, `run` for all others. It is called as the dispatcher calls,
-    with what is not keyword-only by position.
+    """Return a handler that runs `sparse` for calls with a sparse tensor, and `run` for all others.
+
+    It must be called as the dispatcher calls: arguments that are not keyword-only come by position.
 
     Args:
-        places: where numbers in tensors' places become tensors, by `make`. Of a handler without, its `with_numbers(places, make)`
-            is the one that does so, in the same frame.
+        op: the overload.
+        run: the handler for dense tensors.
+        sparse: the handler for sparse tensors.
+        places: positions of tensor arguments at which `make` converts scalars to tensors. A caller that learns them later calls
+            the result's attribute `with_numbers(places, make)`, which returns such a handler without another frame.
+        make: converts a scalar to a tensor.
     """
     handler = _by_layout(op, run, sparse, places, make)
     handler.with_numbers = functools.partial(by_layout, op, run, sparse)  # type: ignore[attr-defined]
@@ -68,10 +73,10 @@ def _by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int,
     facts = facts_of(op)
     if str(op) in _FACTORIES:
 
-        def made(*args: Any, **kwargs: Any) -> Any:
+        def factory(*args: Any, **kwargs: Any) -> Any:
             return sparse(*args, **kwargs) if kwargs.get("layout") in SPARSE_LAYOUTS else run(*args, **kwargs)
 
-        return made
+        return factory
 
     def any_layout(*args: Any, **kwargs: Any) -> Any:
         if any_sparse(args) or any_sparse(kwargs.values()):
@@ -79,7 +84,7 @@ def _by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int,
         return run(*args, **kwargs)
 
     any_argument = any_layout if make is None else taking_numbers(any_layout, places, make)
-    # For the usual signatures, of which a call costs a tenth of a microsecond more by a loop.
+    # The most common signatures have handlers without a loop over the arguments, which save 0.1 us per call.
     by_position = [one for one in facts.arguments if not one.kwarg_only]
     tensors = [number for number, one in enumerate(facts.arguments) if one.holds_tensors]
     if any(facts.arguments[number].optional or facts.arguments[number].is_list for number in tensors):
@@ -95,8 +100,8 @@ def _by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int,
     return any_argument
 
 
-# An attribute error is that of a number in the first tensor's place. Of a linked rule, the frame around it (`handlers`) is in here:
-# `run` may leave a call to `next_rules`, and for an error `on_error` gives the result.
+# `AttributeError` means that the first argument is a scalar. The `_rule_` variants include the frame that `handlers.linked_rule`
+# puts around a rule: they run `next_rules` if it returns NotImplemented, and `on_error` if it raises.
 
 
 def _of_one(run: Handler, any_argument: Handler) -> Handler:
@@ -194,20 +199,20 @@ def _rule_of_two(parts: _Parts, numbers: frozenset[type], any_argument: Handler)
 
 
 def _has_sparse_kernel(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether eager has a kernel, or a composition, that may take the sparse tensors of a call."""
+    """Return whether eager has a kernel, or a composition, that may take the sparse tensors of a call."""
     layouts = {one.layout for one in tensors_in([*args, *kwargs.values()])}
     keys = ["SparseCPU"] * (torch.sparse_coo in layouts) + ["SparseCsrCPU"] * bool(layouts & _COMPRESSED)
     return not keys or any(has_kernel(op, key) for key in (*keys, "CompositeExplicitAutograd", "CompositeImplicitAutograd"))
 
 
 def raise_of_eager(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """For a call in which a tensor is sparse and that eager has no kernel for: torch's own op, which raises what eager raises."""
+    """Raise eager's error if it has no kernel for the sparse tensors of a call; else do nothing."""
     if op.namespace == "aten" and not _has_sparse_kernel(op, args, kwargs):
         builtin(op)(*args, **kwargs)
 
 
 def sparse_handler(op: OpOverload, rule: Handler | None) -> Handler:
-    """Return the handler of an op's sparse calls: our rule for them."""
+    """Return the handler of an op's sparse calls: run the op's sparse rule, or raise if it has none."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         if rule is not None:

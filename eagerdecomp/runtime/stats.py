@@ -1,4 +1,4 @@
-"""Counts of what a mode did, per op, and the table they print as."""
+"""Counts of calls per op, and the table that shows them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class OpStats:
     """Counts for one op.
 
     Attributes:
-        calls: how often the program called it.
-        direct: of those, run by the kernel the op set holds, or passed through.
-        decomposed: of those, run by a rule.
-        hits: decomposed calls that ran a stored program or a linked rule, with nothing planned, recorded or read.
+        calls: number of calls by the user's program.
+        direct: calls that a kernel of the op set ran, or that passed through.
+        decomposed: calls that a rule ran.
+        hits: decomposed calls that ran a cached program or a linked rule, without planning, recording or reading data.
         misses: decomposed calls that were recorded.
-        bypassed: decomposed calls that ran their rule again: it reads data, has effects, or its shapes keep changing.
-        fell_back: calls run natively although unsupported, under ``on_unsupported="fallback"``.
+        bypassed: decomposed calls that ran their rule without a program: it reads data, has effects, or its shapes keep changing.
+        fell_back: calls without a route that ran natively, under ``on_unsupported="fallback"``.
         why_bypassed: the reason of the last bypass, or "".
-        host_random: calls of a random op outside the set that data loading code made, and that ran natively, under
+        host_random: calls of a random op outside the set by data loading code, which ran natively under
             ``host_random="native"``.
-        other_numbers: decomposed calls of a random op whose numbers are not those that eager draws from the same generator state,
-            or are not known to be.
+        other_numbers: decomposed calls of a random op whose random numbers may differ from those that eager draws from the same
+            generator state.
 
     Examples:
         >>> import torch
@@ -63,12 +63,12 @@ _COLUMNS = ("calls", "direct", "decomposed", "hits", "misses", "bypassed", "fell
 
 @dataclass(frozen=True)
 class Stats(Mapping[str, OpStats]):
-    """Counts per op name (``"aten.add.Tensor"``), a mapping; `total` sums them; `str` gives a table.
+    """A mapping from op names (``"aten.add.Tensor"``) to `OpStats`. `str` returns a table.
 
     Attributes:
         ops: the counts by op name.
-        programs: programs held by the cache.
-        evictions: programs the cache dropped at its bound.
+        programs: number of cached programs.
+        evictions: number of programs that the cache evicted.
 
     Examples:
         >>> import torch
@@ -88,7 +88,7 @@ class Stats(Mapping[str, OpStats]):
 
     @property
     def total(self) -> OpStats:
-        """The sum over all ops."""
+        """The sum of the counts of all ops."""
         total = OpStats()
         for one in self.ops.values():
             total = total + one
@@ -96,17 +96,17 @@ class Stats(Mapping[str, OpStats]):
 
     @property
     def host_random(self) -> dict[str, int]:
-        """Op -> random calls of data loading code that ran natively, the most first."""
+        """Op -> number of random calls of data loading code that ran natively, largest first."""
         return self._most_first("host_random")
 
     @property
     def other_numbers(self) -> dict[str, int]:
-        """Op -> random calls with other numbers than eager, the most first."""
+        """Op -> number of random calls whose random numbers may differ from eager's, largest first."""
         return self._most_first("other_numbers")
 
     @property
     def gaps(self) -> dict[str, int]:
-        """Op -> calls that ran natively for want of a route, the most first."""
+        """Op -> number of calls without a route that ran natively, largest first."""
         return self._most_first("fell_back")
 
     def _most_first(self, count: str) -> dict[str, int]:
@@ -127,7 +127,7 @@ class Stats(Mapping[str, OpStats]):
 
 
 def table(stats: Stats) -> str:
-    """The counts as a text table, most called first, with a line of totals and one about the cache."""
+    """Return the counts as a text table, the most frequent op first, with a line of totals and a line about the cache."""
     rows = sorted(stats.ops.items(), key=lambda item: (-item[1].calls, item[0]))
     cells: list[tuple[str, ...]] = [("op", *_COLUMNS)]
     cells += [(name, *(str(getattr(one, column)) for column in _COLUMNS)) for name, one in (*rows, ("total", stats.total))]
@@ -152,7 +152,7 @@ def gap_lines(gaps: Mapping[str, int], ops: str = "OPS") -> list[str]:
 
     Args:
         gaps: op -> calls that ran natively.
-        ops: what the command line calls the op set.
+        ops: the op set as the command line takes it, for the printed command.
     """
     if not gaps:
         return []
@@ -166,7 +166,7 @@ def gap_lines(gaps: Mapping[str, int], ops: str = "OPS") -> list[str]:
 
 
 def count_by_packet(counts: Mapping[str, int]) -> str:
-    """Return the sum of counts by op, and each packet with its own: ``12 (aten.random_ 10, aten.multinomial 2)``."""
+    """Return the total of the counts and the count of each packet: ``12 (aten.random_ 10, aten.multinomial 2)``."""
     packets: dict[str, int] = {}
     for name, count in counts.items():
         packet = name.rpartition(".")[0]
