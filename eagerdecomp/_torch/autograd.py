@@ -27,5 +27,5 @@ profiler_is_on: Callable[[], bool] = private("torch._C._autograd._profiler_enabl
 
 
 def node_number(node: Any) -> int:
-    """The number that an autograd node got, in its thread; that of one which no op made is far beyond all others."""
+    """Return the number that an autograd node got, in its thread; that of one which no op made is far beyond all others."""
     return int(node._sequence_nr())

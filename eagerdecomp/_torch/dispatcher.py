@@ -56,7 +56,7 @@ def views_unknown_to_autograd() -> Any:
 
 
 def device_key(device_type: str) -> str | None:
-    """The dispatch key of a device type such as ``"cpu"``; None where torch knows no such device."""
+    """Return the dispatch key of a device type such as ``"cpu"``; None where torch knows no such device."""
     try:
         return str(torch._C._dispatch_key_for_device(device_type))
     except RuntimeError:
@@ -64,18 +64,18 @@ def device_key(device_type: str) -> str | None:
 
 
 def is_available(device_type: str) -> bool:
-    """Whether there is a device of a type to run on, as far as torch's module for it says so."""
+    """Return whether there is a device of a type to run on, as far as torch's module for it says so."""
     return bool(getattr(getattr(torch, device_type, None), "is_available", lambda: True)())
 
 
 def has_computed_kernel(name: str, key: str) -> bool:
-    """Whether a call of an op, by its dispatcher's name, that reaches a dispatch key finds a kernel there: one registered at it, or
-    a composition for every device."""
+    """Return whether a call of an op, by its dispatcher's name, that reaches a dispatch key finds a kernel there: one registered at
+    it, or a composition for every device."""
     return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, key))
 
 
 def names_with_kernel(key: str) -> frozenset[str]:
-    """The dispatcher's names of the ops that a kernel is registered for directly at this dispatch key or alias key: what
+    """Return the dispatcher's names of the ops that a kernel is registered for directly at this dispatch key or alias key: what
     `has_kernel` asks of one op, in a thousandth of the time that all of them take."""
     return frozenset(torch._C._dispatch_get_registrations_for_dispatch_key(key))
 
@@ -88,7 +88,7 @@ def boxed_kernel(name: str, key: str) -> Callable[..., Any]:
 
 
 def falls_through(op: OpOverload, key: str) -> bool:
-    """Whether something is registered for the op at a dispatch key that only passes on to the next one."""
+    """Return whether something is registered for the op at a dispatch key that only passes on to the next one."""
     name: str = op.name()  # type: ignore[no-untyped-call]
     found = torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
     return bool(found) and bool(torch._C._dispatch_kernel_for_dispatch_key_is_fallthrough(name, key))
@@ -123,13 +123,13 @@ def forget_dispatch_of(namespaces: Iterable[str]) -> None:
 
 
 def takes_numbers(op: OpOverload) -> bool:
-    """Whether Python code may call an op with numbers in the place of tensors."""
+    """Return whether Python code may call an op with numbers in the place of tensors."""
     name = op._schema.name.partition("::")[2]
     return op.namespace == "prims" or bool(torch._C._should_allow_numbers_as_tensors(name))
 
 
 def own_device_types() -> tuple[str, ...]:
-    """The types of the devices at hand: the CPU, and an accelerator if there is one."""
+    """Return the types of the devices at hand: the CPU, and an accelerator if there is one."""
     accelerator = torch.accelerator.current_accelerator()
     own = torch._C._get_privateuse1_backend_name()
     found = ["cpu", accelerator.type if accelerator is not None else "cpu", own if own != "privateuseone" else "cpu"]
@@ -160,11 +160,11 @@ def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Cal
 
 
 def is_transforming() -> bool:
-    """Whether a `torch.func` transform or forward-mode differentiation is under way in this thread."""
+    """Return whether a `torch.func` transform or forward-mode differentiation is under way in this thread."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def functional_trace_active() -> bool:
-    """Whether what runs in this thread is traced by `make_fx` or AOTAutograd."""
+    """Return whether what runs in this thread is traced by `make_fx` or AOTAutograd."""
     keys = torch._C._TorchDispatchModeKey
     return any(torch._C._get_dispatch_mode(key) is not None for key in (keys.PROXY, keys.FUNCTIONAL))

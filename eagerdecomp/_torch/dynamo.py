@@ -47,7 +47,7 @@ def compiled_by(
 
 
 def fake_mode_of(values: Sequence[Any]) -> FakeTensorMode:
-    """The mode of fake tensors: that of the first one, or of the compilation under way."""
+    """Return the mode of fake tensors: that of the first one, or of the compilation under way."""
     for value in values:
         if isinstance(value, FakeTensor):
             return value.fake_mode
@@ -67,7 +67,7 @@ def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def is_unbacked(size: Any) -> bool:
-    """Whether a symbolic size comes from data."""
+    """Return whether a symbolic size comes from data."""
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     return bool(free_unbacked_symbols(size))
@@ -87,7 +87,7 @@ def left_whole(ops: Iterable[OpOverload]) -> Iterator[None]:
 
 
 def _whole_but_on_meta(op: OpOverload) -> Callable[..., Any]:
-    """The composition of an op as torch sees it: none for those who ask for it, the op's own where a shape is asked."""
+    """Return the composition of an op as torch sees it: none for those who ask for it, the op's own where a shape is asked."""
     body = call_at_key(op, "CompositeImplicitAutograd")
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -109,7 +109,7 @@ def _put_back(op: OpOverload, before: Any) -> None:
 
 
 def skipped_by_dynamo(function: Function) -> Function:
-    """The function itself, which Dynamo from now on never compiles, nor what it calls. It is not imported for that.
+    """Return the function itself, which Dynamo from now on never compiles, nor what it calls. It is not imported for that.
 
     Where this torch lacks the names, Dynamo may compile it: that takes longer and changes no result.
     """
@@ -126,7 +126,7 @@ _skipped: dict[int, CodeType] = {}
 
 
 def traced_functional(kind: type) -> bool:
-    """Whether tensors of a type are what AOTAutograd runs a graph on to take the writes out of it. They
+    """Return whether tensors of a type are what AOTAutograd runs a graph on to take the writes out of it. They
     have no result of their own: a mode that is handed one, since it comes before the mode of theirs, passes the call on."""
     from torch._subclasses.functional_tensor import FunctionalTensor
 

@@ -19,7 +19,7 @@ __all__ = ["fake_mode_or_new", "fake_tensors_take_foreach", "handling_fakes", "m
 
 
 def mode_of_fakes(tensors: Iterable[Tensor]) -> FakeTensorMode:
-    """The mode of those that are fake already, or a new one."""
+    """Return the mode of those that are fake already, or a new one."""
     found = next((tensor for tensor in tensors if isinstance(tensor, FakeTensor)), None)
     return FakeTensorMode(allow_non_fake_inputs=True) if found is None else found.fake_mode
 

@@ -59,7 +59,7 @@ pop_mode: Callable[[], Any] = functools.partial(private("torch._C._pop_torch_dis
 
 
 def modes_entered() -> tuple[int, int]:
-    """How many dispatch modes and function modes are entered in this thread."""
+    """Return how many dispatch modes and function modes are entered in this thread."""
     return torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
 
 
@@ -72,7 +72,7 @@ def leave_modes(before: tuple[int, int]) -> None:
 
 
 def fake_mode_entered() -> bool:
-    """Whether a `FakeTensorMode` is entered in this thread. It runs below all other modes, whichever was entered first."""
+    """Return whether a `FakeTensorMode` is entered in this thread. It runs below all other modes, whichever was entered first."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 

@@ -60,7 +60,7 @@ FUNCTION_PLACES: Mapping[str, Any] = {
 
 
 def builtin(op: OpOverload) -> Callable[..., Any]:
-    """The C function behind an overload: cheaper to hash (0.02 against 0.06 us) and to call than the overload."""
+    """Return the C function behind an overload: cheaper to hash (0.02 against 0.06 us) and to call than the overload."""
     return op._op
 
 
@@ -75,7 +75,7 @@ def before_first_call(op: OpOverload) -> None:
 
 
 def overload(qualified: str) -> OpOverload | None:
-    """The overload for a dispatcher name such as ``"aten::add.Tensor"``; None where Python cannot see it."""
+    """Return the overload for a dispatcher name such as ``"aten::add.Tensor"``; None where Python cannot see it."""
     namespace, _, rest = qualified.partition("::")
     packet_name, _, overload_name = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
@@ -96,18 +96,18 @@ def visible(qualified: str) -> OpOverload:
 
 
 def dispatcher_name(op: OpOverload) -> str:
-    """The dispatcher's name of an overload: ``"aten::add.Tensor"``, ``"aten::silu"``."""
+    """Return the dispatcher's name of an overload: ``"aten::add.Tensor"``, ``"aten::silu"``."""
     return op.name()  # type: ignore[no-any-return, no-untyped-call]
 
 
 def dotted(qualified: str) -> str:
-    """The text of the overload of a dispatcher's name: ``"aten.add.Tensor"``, ``"aten.silu.default"``."""
+    """Return the text of the overload of a dispatcher's name: ``"aten.add.Tensor"``, ``"aten.silu.default"``."""
     name = qualified.replace("::", ".", 1)
     return name if "." in qualified else f"{name}.default"
 
 
 def op_named(name: str) -> OpOverload | None:
-    """The overload of a name such as ``"aten.add.Tensor"``; None where Python cannot see it."""
+    """Return the overload of a name such as ``"aten.add.Tensor"``; None where Python cannot see it."""
     namespace, _, rest = name.partition(".")
     return overload(f"{namespace}::{rest}")
 
@@ -126,12 +126,12 @@ class AbsentOp:
 
 
 def is_absent(op: Any) -> bool:
-    """Whether this is what `op_called` returns for an op that this torch lacks."""
+    """Return whether this is what `op_called` returns for an op that this torch lacks."""
     return isinstance(op, AbsentOp)
 
 
 def op_called(name: str) -> OpOverload:
-    """The overload of a name such as ``"aten.add.Tensor"``; where this torch has none, an `AbsentOp`.
+    """Return the overload of a name such as ``"aten.add.Tensor"``; where this torch has none, an `AbsentOp`.
 
     For what names an op while a module is imported: a torch that lacks the op still imports the module.
     """
@@ -139,7 +139,7 @@ def op_called(name: str) -> OpOverload:
 
 
 def lacking_op(error: AttributeError) -> OpOverload | None:
-    """The `AbsentOp` that an error is about; None for an error that is not about an op which this torch lacks."""
+    """Return the `AbsentOp` that an error is about; None for an error that is not about an op which this torch lacks."""
     if isinstance(error.obj, AbsentOp):
         return error.obj  # type: ignore[return-value]
     if isinstance(error.obj, (OpNamespace, OpOverloadPacket)):
@@ -163,13 +163,13 @@ def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:
 
 
 def is_dispatched(op: OpOverload) -> bool:
-    """Whether the dispatcher knows the op; TorchScript alone runs the others, which work on strings and lists."""
+    """Return whether the dispatcher knows the op; TorchScript alone runs the others, which work on strings and lists."""
     return bool(torch._C._dispatch_has_kernel(op.name()))  # type: ignore[no-untyped-call]
 
 
 def has_tag(qualified: str, tag: torch.Tag) -> bool:
-    """Whether the op of a dispatcher name was registered with a tag. To make its overload takes six times as long; that one also
-    carries tags that torch adds in Python, to some prims."""
+    """Return whether the op of a dispatcher name was registered with a tag. To make its overload takes six times as long; that one
+    also carries tags that torch adds in Python, to some prims."""
     packet, _, name = qualified.partition(".")
     found = torch._C._get_operation_overload(packet, name)
     return found is not None and tag in found[2]
@@ -181,7 +181,7 @@ def op_names() -> list[str]:
 
 
 def inductor_prims() -> frozenset[OpOverload]:
-    """The ops that Inductor adds to the `prims` namespace for itself, once it is imported."""
+    """Return the ops that Inductor adds to the `prims` namespace for itself, once it is imported."""
     module = sys.modules.get("torch._inductor.inductor_prims")
     return (
         frozenset(value for value in vars(module).values() if isinstance(value, OpOverload)) if module is not None else frozenset()
@@ -189,7 +189,7 @@ def inductor_prims() -> frozenset[OpOverload]:
 
 
 def has_kernel(op: OpOverload, key: str) -> bool:
-    """Whether a kernel is registered for the op directly at this dispatch key or alias key."""
+    """Return whether a kernel is registered for the op directly at this dispatch key or alias key."""
     # By its name, the key would take three times as long.
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), getattr(torch._C.DispatchKey, key)))  # type: ignore[no-untyped-call]
 
@@ -200,7 +200,7 @@ def call_at_key(op: OpOverload, key: str) -> Callable[..., Any]:
 
 
 def resolve_packet(qualified: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """The name of the overload that a packet (``"aten::add"``) takes for these arguments.
+    """Return the name of the overload that a packet (``"aten::add"``) takes for these arguments.
 
     Raises:
         RuntimeError: where none takes them; the message says why.

@@ -30,8 +30,8 @@ class _Missing(type):
 
 
 def private(name: str, feature: str) -> Any:
-    """The object of a private name, such as ``"torch._C._x"``; where this torch has none, what raises `MissingNameError` when it is
-    called or read, and that no object is an instance of.
+    """Return the object of a private name, such as ``"torch._C._x"``; where this torch has none, what raises `MissingNameError`
+    when it is called or read, and that no object is an instance of.
 
     Args:
         name: the dotted name. Its module is imported.
@@ -45,5 +45,5 @@ def private(name: str, feature: str) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether this is what `private` returns for a name that this torch lacks."""
+    """Return whether this is what `private` returns for a name that this torch lacks."""
     return isinstance(value, _Missing)

@@ -14,11 +14,11 @@ TESTED = "2.15"
 
 
 def torch_release() -> str:
-    """The release that footprints hold for: ``"2.13"`` of ``"2.13.0+cpu"``."""
+    """Return the release that footprints hold for: ``"2.13"`` of ``"2.13.0+cpu"``."""
     return ".".join(torch.__version__.split(".")[:2])
 
 
 def newer_than_tested() -> bool:
-    """Whether the torch that runs is newer than the tests know."""
+    """Return whether the torch that runs is newer than the tests know."""
     running, tested = (tuple(map(int, release.split("."))) for release in (torch_release(), TESTED))
     return running > tested

@@ -64,7 +64,7 @@ class Sizes:
         return size.node.expr
 
     def fixed(self, size: Any) -> int | None:
-        """The number that a size had to become; None where it is still open."""
+        """Return the number that a size had to become; None where it is still open."""
         if not isinstance(size, torch.SymInt):
             return int(size)
         expression = self._env.replace(self.expression(size))
@@ -109,7 +109,7 @@ class Sizes:
         return known[expression]
 
     def fits(self, wanted: Any, found: int, symbols: dict[Any, int]) -> bool:
-        """Whether a size may stand where a number or a symbol was; `symbols` collects what each symbol is."""
+        """Return whether a size may stand where a number or a symbol was; `symbols` collects what each symbol is."""
         if not isinstance(wanted, torch.SymInt):
             return bool(wanted == found)
         expression = wanted.node._expr  # as it was made: `expr` is in terms of other sizes, once the run tied it to them
@@ -127,13 +127,13 @@ class Sizes:
 
     @staticmethod
     def symbol(size: Any) -> Any:
-        """The symbol that a size was made; None for a number or an expression."""
+        """Return the symbol that a size was made; None for a number or an expression."""
         expression = size.node._expr if isinstance(size, torch.SymInt) else None
         return expression if expression is not None and expression.is_Symbol else None
 
 
 def needs_data(error: Exception) -> bool:
-    """Whether an error says that code asked for a size which only data decide, as in a program that is exported."""
+    """Return whether an error says that code asked for a size which only data decide, as in a program that is exported."""
     module = sys.modules.get("torch.fx.experimental.symbolic_shapes")  # loaded where there are such sizes
     return module is not None and isinstance(error, module.GuardOnDataDependentSymNode)
 
@@ -149,6 +149,6 @@ def guards_ignored(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def fact_of_size(size: Any) -> Any:
-    """The identity of a symbolic number, of other analyses too; hashable, unlike the number."""
+    """Return the identity of a symbolic number, of other analyses too; hashable, unlike the number."""
     env = getattr(size.node, "shape_env", None)
     return str(size), None if env is None else weakref.ref(env)

@@ -76,7 +76,7 @@ def lazy_bits_seen_by_kernels(op: OpOverload) -> tuple[str, ...]:
 
 
 def _is_view_by_schema(op: OpOverload) -> bool:
-    """Whether torch's conj, neg and zero-tensor fallbacks take the op for a view: it aliases an argument and writes none."""
+    """Return whether torch's conj, neg and zero-tensor fallbacks take the op for a view: it aliases an argument and writes none."""
     schema = op._schema
     return not schema.is_mutable and any(argument.alias_info is not None for argument in schema.arguments)
 
@@ -97,17 +97,17 @@ def lazy_bits_visible() -> Iterator[None]:
 
 
 def is_zero_tensor(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is one of zeros that has no memory, as autograd makes them for what is not differentiated."""
+    """Return whether a tensor is one of zeros that has no memory, as autograd makes them for what is not differentiated."""
     return bool(torch._is_zerotensor(tensor))
 
 
 def has_values(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has strides and elements that can be read: it `is_dense`, and not on the meta device."""
+    """Return whether a tensor has strides and elements that can be read: it `is_dense`, and not on the meta device."""
     return tensor.device.type != "meta" and is_dense(tensor)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is one of plain strided memory, or would be if it were not on the meta device.
+    """Return whether a tensor is one of plain strided memory, or would be if it were not on the meta device.
 
     Fake, sparse, nested and quantized tensors, tensors inside a `torch.func` transform or functionalization, and subclasses with a
     `__torch_dispatch__` are not.
@@ -123,7 +123,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def desugars_first(types: Sequence[type]) -> bool:
-    """Whether a call holds a tensor subclass that decomposes operators itself: it goes first, and we see what it calls."""
+    """Return whether a call holds a tensor subclass that decomposes operators itself: it goes first, and we see what it calls."""
     return not all(
         issubclass(kind, FakeTensor) or getattr(kind, "__torch_dispatch__", None) is PLAIN_TORCH_DISPATCH for kind in types
     )
@@ -137,7 +137,7 @@ def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:
 
 
 def same_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors share memory's owner. `torch._C._is_alias_of` says the same at fifteen times the cost."""
+    """Return whether two tensors share memory's owner. `torch._C._is_alias_of` says the same at fifteen times the cost."""
     return bool(left.untyped_storage()._cdata == right.untyped_storage()._cdata)
 
 

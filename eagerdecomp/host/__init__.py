@@ -1,5 +1,4 @@
-"""The process and its outputs, no op known: locks that a forked process finds free, progress, HTML, running a script, source
-lines.
+"""Parts that know nothing of ops: fork-safe locks, progress, HTML pages, running a script, source lines, atomic files.
 
-Nothing here imports `ops` or knows what an operator is.
+Nothing here imports `ops`.
 """

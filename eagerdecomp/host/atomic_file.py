@@ -1,6 +1,6 @@
-"""Write a file whole or not at all: to a temporary file in the same folder, which then takes the place of the old file.
+"""Write files atomically: write a temporary file in the same folder, then replace the old file by it.
 
-A process that is killed half way leaves the old file, or none. Every error names the path that the caller gave.
+If the process is killed meanwhile, the old file stays, or there is none. Every error names the path that the caller passed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["check_writable", "write_bytes", "write_text"]
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file whole or not at all; through a symbolic link, the file that it points to. A device or pipe is written directly.
+    """Write a file atomically. A symbolic link is followed. A device or pipe is written directly.
 
     Raises:
-        OSError: where the file cannot be written; `filename` is `path`.
+        OSError: if the file cannot be written; its `filename` is `path`.
     """
     with _naming_path(path):
         if _is_special(path):
@@ -49,16 +49,16 @@ def write_text(path: str | os.PathLike[str], text: str, errors: str = "strict") 
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise now what `write_bytes` would raise later, and leave nothing behind.
+    """Check that `write_bytes` can write a file later. No file is left behind.
 
     Raises:
-        OSError: where the file cannot be written; `filename` is `path`.
+        OSError: if the file cannot be written; its `filename` is `path`.
     """
     with _naming_path(path):
         if _is_special(path):
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            return  # to open a pipe and close it would end it for its reader
+            return  # opening and closing a pipe would send its reader an end of file
         target = Path(os.path.realpath(path))
         _check_regular(target)
         temporary = _temporary(target)
@@ -71,7 +71,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def _naming_path(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let errors of files beside a path, such as the temporary file, name the path itself."""
+    """Change the file name in errors, which may be that of the temporary file, to `path`."""
     try:
         yield
     except OSError as error:
@@ -79,7 +79,7 @@ def _naming_path(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _is_special(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a device, a pipe or a descriptor of this process, which no other file can take the place of."""
+    """Return whether a path is a device, a pipe or a file descriptor of this process, which cannot be replaced by a file."""
     if os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/")):
         return True
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
@@ -88,7 +88,7 @@ def _is_special(path: str | os.PathLike[str]) -> bool:
 def _check_regular(target: Path) -> None:
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if target.exists() and not os.access(target, os.W_OK):  # to replace it would need no permission of its own
+    if target.exists() and not os.access(target, os.W_OK):  # replacing a read-only file would succeed
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 

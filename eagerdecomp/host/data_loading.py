@@ -1,4 +1,4 @@
-"""Whether data loading code is running: code of `torch.utils.data`, or code that it called."""
+"""Detect data loading: code of `torch.utils.data` is running, or code that it called."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _PACKAGE = "torch.utils.data"
 def in_data_loading() -> bool:
     """Return whether a frame of `torch.utils.data` is on the stack of this thread.
 
-    It is there while a `DataLoader`, a sampler or `random_split` runs, and while they call a user's dataset, sampler, collate
-    function or worker: on every device that code runs on the host. The walk costs about 0.1 us for each frame.
+    This is so while a `DataLoader`, a sampler or `random_split` runs, and while they call a user's dataset, sampler, collate
+    function or worker. Such code runs on the host, whatever the device. The search takes about 0.1 us per frame.
     """
     frame: FrameType | None = sys._getframe(1)
     below = f"{_PACKAGE}."

@@ -1,4 +1,4 @@
-"""Locks that a forked process finds free: whoever held one was a thread that the child has not."""
+"""Release locks in a forked child, because the thread that held a lock does not exist there."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def free_in_child(lock: _Lock) -> _Lock:
-    """The lock itself, which a process that `os.fork` makes finds free, whichever thread held it. To wait for its holder before the
-    fork instead would be a deadlock where that one waits for the thread that forks."""
+    """Register a lock to be released in the child of `os.fork`, and return it.
+
+    Acquiring all locks before the fork instead could deadlock, if the holder of a lock waits for the thread that forks.
+    """
     _locks.add(lock)
     return lock
 

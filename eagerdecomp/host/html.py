@@ -1,4 +1,4 @@
-"""Our pages, from templates: one HTML file that needs no other, readable in light and dark, wide and narrow."""
+"""Render HTML pages from templates. A page is one file, for light and dark themes and for wide and narrow windows."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def environment(package: str) -> Environment:
 
 
 def count_text(count: int) -> str:
-    """``12,345``."""
+    """Return a number with thousands separators: ``12,345``."""
     return f"{count:,}"
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """``1 op``, ``12,345 ops``."""
+    """Return a number with its noun: ``1 op``, ``12,345 ops``."""
     return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
 
 
 def duration_text(seconds: float) -> str:
-    """``812 µs``, ``3.41 ms``, ``1.20 s``, ``3 min 20 s``: three digits that count."""
+    """Return a duration with three significant digits: ``812 µs``, ``3.41 ms``, ``1.20 s``, ``3 min 20 s``."""
     if seconds >= 100:
         return f"{int(seconds) // 60} min {int(seconds) % 60} s"
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):

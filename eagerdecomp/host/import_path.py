@@ -1,4 +1,4 @@
-"""Objects that ``module:name`` names, and the error for a request that cannot be carried out."""
+"""Import an object by ``module:name``, and the error for a wrong command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USAGE_ERROR = 2
 
 
 class UsageError(ArgumentError):
-    """A request that cannot be carried out: reported on stderr in a line or two, with exit code 2, or the one that it is given."""
+    """A command line that cannot be executed. It is reported on stderr in one or two lines; the exit code is 2 unless given."""
 
     def __init__(self, words: str, exit_code: int = USAGE_ERROR) -> None:
         super().__init__(words)
@@ -26,10 +26,14 @@ class UsageError(ArgumentError):
 
 
 def object_of(option: str, spec: str) -> Any:
-    """Return the object that ``--option module:name`` names (`option` is "" without one); also of the working directory.
+    """Import a module, also from the working directory, and return the object of this name in it.
+
+    Args:
+        option: the command line option, for messages; "" for an argument without an option.
+        spec: ``module:name``.
 
     Raises:
-        UsageError: where there is no such module or name in it.
+        UsageError: if there is no such module, or no such name in it.
     """
     named = f"{option} {spec if spec.isprintable() else repr(spec)}".strip()
     module_name, _, name = spec.partition(":")

@@ -1,4 +1,4 @@
-"""Output of a script: copied while it is printed, and compared with that of another run, line by line."""
+"""Copy the output of a script while it is printed, and compare the outputs of two runs line by line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 __all__ = ["Difference", "Outputs", "copied_stdout", "decoded"]
 
-#: How much of an output is kept, in bytes.
+#: Maximum number of bytes of an output that are stored.
 KEPT = 1_000_000
 
-# Differences that the listing shows.
+# Maximum number of differences in the listing.
 _SHOWN = 40
 
 # A terminal below this width gets one column.
@@ -28,7 +28,7 @@ _CHUNK = 65_536
 
 @dataclass(frozen=True)
 class Difference:
-    """Lines that differ: those of one run, from line `line` of it on, in place of those of the other.
+    """Consecutive lines of the run under the mode that differ from lines of the plain run.
 
     Attributes:
         line: number of the first line in the run under the mode, from 1.
@@ -109,7 +109,7 @@ class Outputs:
         return {"same": self.same, "ours": self.ours, "plain": self.plain, "differences": differences}
 
 
-# Beyond this many pairs of lines they are compared place by place: the matcher's time grows with that number.
+# Above this number of pairs of lines, line n is compared with line n, because the time of the matcher grows with the number.
 _PAIRS = 4_000_000
 
 
@@ -127,7 +127,7 @@ def _by_line(ours: list[str], plain: list[str]) -> Iterator[tuple[str, int, int,
 
 
 def _pairs(differences: list[Difference]) -> Iterator[tuple[int | None, str, int | None, str]]:
-    """The lines that differ, side by side, each with its number; None where a side has no more."""
+    """Yield pairs of differing lines, each with its line number; None and "" if one side has fewer lines."""
     for one in differences:
         for place in range(max(len(one.ours), len(one.plain))):
             here, there = place < len(one.ours), place < len(one.plain)
@@ -169,9 +169,9 @@ def decoded(output: bytes) -> str:
 
 @contextmanager
 def copied_stdout() -> Iterator[bytearray]:
-    """Copy what this process and its children write to stdout meanwhile, by its file descriptor, while it is passed on.
+    """Copy what this process and its children write to the file descriptor of stdout, and still print it.
 
-    The bytes are complete when the context is left, unless a child process keeps stdout open.
+    The bytes are complete when the context exits, unless a child process keeps stdout open.
 
     Raises:
         OSError: if the process has no stdout.
@@ -193,7 +193,7 @@ def copied_stdout() -> Iterator[bytearray]:
                     copy.extend(chunk)
                 _write(target, chunk)
         except OSError:
-            pass  # the reader of our stdout has gone, as `head` does: the script gets the same error at its next write
+            pass  # the reader of stdout has closed it, as `head` does; the script gets this error at its next write
         finally:
             os.close(source)
             done.release()
@@ -208,7 +208,7 @@ def copied_stdout() -> Iterator[bytearray]:
             os.close(target)
 
 
-# How long to wait, in seconds, for a child process that outlives the script with its stdout open.
+# Seconds to wait for a child process that keeps stdout open after the script has ended.
 _PATIENCE = 2.0
 
 
@@ -218,7 +218,7 @@ def _write(descriptor: int, chunk: bytes) -> None:
 
 
 def _flush() -> None:
-    """Flush stdout; a script may have put another in its place, or closed it."""
+    """Flush `sys.stdout`, which a script may have replaced or closed."""
     for stream in (sys.stdout, sys.__stdout__):
         try:
             if stream is not None:

@@ -1,4 +1,4 @@
-"""Progress of a long run: one line that renews itself on a terminal, plain lines elsewhere."""
+"""Show the progress of a long run: one line that is redrawn on a terminal, or plain lines in a file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Progress:
     """Shows ``step 40/300  loss 2.913  12.1 steps/s  21 s left``.
 
     Args:
-        total: how many steps there will be.
-        stream: where the line goes; whether it is a terminal is asked of it.
-        clock: seconds, for tests.
+        total: number of steps.
+        stream: the output stream.
+        clock: returns the time in seconds; for tests.
     """
 
     def __init__(self, total: int, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -32,7 +32,7 @@ class Progress:
         self._width = 0
 
     def step(self, done: int, text: str = "") -> None:
-        """Report that `done` steps are done; most calls draw nothing."""
+        """Report the number of completed steps. The line is redrawn only ten times a second."""
         now = self._clock()
         last = done >= self._total
         if self._terminal:
@@ -44,7 +44,7 @@ class Progress:
         self._draw(self._line(done, now - self._started, text))
 
     def close(self) -> None:
-        """Leave the terminal's line as it stands, so that what follows starts on its own line. Does nothing the second time."""
+        """End the line, so that later output starts on a new one. A second call does nothing."""
         if self._width:
             self._stream.write("\n")
             self._stream.flush()
@@ -60,7 +60,7 @@ class Progress:
 
     def _draw(self, line: str) -> None:
         if self._terminal:
-            # Padded to the line it replaces: a shorter one would leave that one's end on the screen.
+            # Pad with spaces, to overwrite a longer line.
             self._stream.write("\r" + line.ljust(self._width))
             self._width = len(line)
         else:
@@ -69,14 +69,14 @@ class Progress:
 
 
 class _Line:
-    """A line on a terminal that the next one replaces, and nothing elsewhere.
+    """A line that is redrawn on a terminal. On other streams nothing is printed.
 
     Args:
-        stream: where the line goes; whether it is a terminal is asked of it.
-        clock: seconds, for tests.
+        stream: the output stream.
+        clock: returns the time in seconds; for tests.
     """
 
-    _line_end = ""  # what is written behind a line
+    _line_end = ""  # written after each line
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
         self._stream = stream if stream.isatty() else None
@@ -85,7 +85,7 @@ class _Line:
         self._width = 0
 
     def clear(self) -> None:
-        """Take the line away, so that what follows starts where it stood."""
+        """Erase the line, so that later output starts there."""
         if self._width:
             self._draw("")
 
@@ -107,16 +107,16 @@ class PartDone(_Line):
 
 
 class SoFar(_Line):
-    """Shows ``calls compared: 340  12 s`` on a terminal from the third second on, for what nobody knows the end of."""
+    """Shows ``calls compared: 340  12 s`` on a terminal from the third second on, for work of unknown length."""
 
-    _line_end = "\r"  # the cursor stands before the line: what a script prints meanwhile goes over it
+    _line_end = "\r"  # move the cursor to the start of the line, so that output of a script overwrites it
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(stream, clock)
         self._next = self._started + _SOON_SECONDS
 
     def report(self, words: str) -> None:
-        """Report what was done so far; most calls draw nothing."""
+        """Report the state so far. The line is redrawn only ten times a second."""
         now = self._clock()
         if now >= self._next:
             self._next = now + _REDRAW_SECONDS

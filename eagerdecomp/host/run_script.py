@@ -1,4 +1,4 @@
-"""A script run as Python itself would run it, whole inside a context that its threads enter too."""
+"""Run a script as Python would, inside a context manager that the threads of the script enter too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class ScriptNotFound(EagerDecompError):
-    """There is no such script or module to run."""
+    """The script or module does not exist."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Outcome:
     """How a script ended.
 
     Attributes:
-        exit_code: what Python would have given.
-        seconds: how long it took.
+        exit_code: the exit code that Python would return.
+        seconds: duration of the run.
         interrupted: whether Ctrl-C ended it.
-        in_child: whether this process is one that the script forked, and that left it by ``sys.exit``: not the one that ran it.
-        raised: the exception that ended it and was reported, Ctrl-C apart.
+        in_child: whether this process was forked by the script, and has ended by ``sys.exit``.
+        raised: the exception that ended the script and was reported; None for Ctrl-C.
         terminated: whether SIGTERM ended it, inside `stopping_on_sigterm`.
     """
 
@@ -64,7 +64,7 @@ class Outcome:
 
 
 class Terminated(SystemExit):
-    """SIGTERM, raised in the script."""
+    """The exception that `stopping_on_sigterm` raises in the script."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -72,10 +72,10 @@ class Terminated(SystemExit):
 
 @contextmanager
 def stopping_on_sigterm() -> Iterator[None]:
-    """Make SIGTERM end the script as Ctrl-C does, so that what is known of the run can be written; a second one ends the process.
+    """Make SIGTERM end the script as Ctrl-C does, so that results of the run can still be written. A second one ends the process.
 
-    A handler that the script or its caller has set is left alone, and forked children end as without this. Only the main thread can
-    set handlers: in others this does nothing.
+    A handler that the script or its caller has set stays, and forked children end as usual. In threads other than the main thread,
+    which cannot set handlers, this does nothing.
     """
     owner = os.getpid()
 
@@ -104,7 +104,7 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
     Ends when the script's own (non-daemon) threads have ended.
 
     Raises:
-        ScriptNotFound: where there is nothing to run.
+        ScriptNotFound: if the script or module does not exist.
     """
     if not script.is_module and not os.path.exists(script.name):
         raise ScriptNotFound(f"can't open {script.name!r}: no such file")
@@ -138,9 +138,9 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
 
 @contextmanager
 def threads_entering(entering: Entering) -> Iterator[None]:
-    """Make every `threading.Thread` started meanwhile run inside `entering()`; torch's modes are per thread, and are not inherited.
+    """Make each `threading.Thread` that is started in this context run inside `entering()`, because torch's modes are per thread.
 
-    Undone on leaving; threads already started keep it to their end.
+    Threads that run when the context exits stay inside `entering()` until they end.
     """
     plain_start = threading.Thread.start
 
@@ -148,7 +148,7 @@ def threads_entering(entering: Entering) -> Iterator[None]:
         thread, run = self, self.run
 
         def entered() -> None:
-            # The thread is to look as it would without us once it runs, and the cycle thread -> entered -> thread to be gone.
+            # Restore the original method, so that the thread looks as usual, and to break the cycle thread -> entered -> thread.
             thread.__dict__.pop("run", None)
             with entering():
                 run()
@@ -169,10 +169,10 @@ def threads_entering(entering: Entering) -> Iterator[None]:
 
 @contextmanager
 def _as_python_would(script: Script) -> Iterator[None]:
-    """``sys.argv``, ``sys.path[0]`` and ``sys.modules["__main__"]`` as the script would find them; put back afterwards."""
+    """Set ``sys.argv``, ``sys.path[0]`` and ``sys.modules["__main__"]`` as Python would for the script, and restore them."""
     argv, path, main = sys.argv, list(sys.path), sys.modules.get("__main__")
     sys.argv = [script.name, *script.args]
-    if not getattr(sys.flags, "safe_path", False):  # with -P or -I Python puts nothing in front
+    if not getattr(sys.flags, "safe_path", False):  # with -P or -I, Python does not change the path
         if script.is_module:
             sys.path[:1] = [os.getcwd()]
         elif _is_source(script.name):
@@ -188,7 +188,7 @@ def _as_python_would(script: Script) -> Iterator[None]:
 
 
 def _absolute(name: str) -> str:
-    """Not `os.path.abspath`: Python leaves ``./`` in ``__file__``."""
+    """Return an absolute path that keeps ``./``, as Python does in ``__file__``; `os.path.abspath` would remove it."""
     return os.path.join(os.getcwd(), name)
 
 
@@ -197,7 +197,7 @@ def _is_source(name: str) -> bool:
 
 
 def _execute(script: Script) -> None:
-    """Use runpy for modules only: for a path it would set ``sys.argv[0]`` to what ``__file__`` has to be."""
+    """Execute the script. `runpy` is used only for modules, because for a path it would set ``sys.argv[0]`` to ``__file__``."""
     if script.is_module:
         runpy.run_module(script.name, run_name="__main__", alter_sys=True)
         return
@@ -213,7 +213,7 @@ def _execute(script: Script) -> None:
         spec = importlib.machinery.PathFinder.find_spec("__main__", [path])
         if spec is None or spec.loader is None:
             raise ScriptNotFound(f"can't find '__main__' module in {script.name!r}")
-        # Loaders of files and of zips both have get_code; they share no class that says so.
+        # Loaders of files and of zip archives have `get_code`, but no common base class with it.
         code = spec.loader.get_code("__main__")  # type: ignore[attr-defined]
         main.__file__ = spec.origin
         main.__loader__, main.__spec__, main.__package__ = spec.loader, spec, ""
@@ -224,7 +224,7 @@ def _execute(script: Script) -> None:
 
 
 def _exit_code(leaving: SystemExit) -> int:
-    """The exit code that the interpreter derives from a `SystemExit`."""
+    """Return the exit code that Python derives from a `SystemExit`."""
     if leaving.code is None:
         return 0
     if isinstance(leaving.code, int):
@@ -234,10 +234,10 @@ def _exit_code(leaving: SystemExit) -> int:
 
 
 def _end_threads(others: Collection[threading.Thread]) -> bool:
-    """Wait for the script's threads, all but `others`, as the interpreter does at its end; whether Ctrl-C cut the wait short."""
+    """Wait for the script's threads, all but `others`, as Python does at exit. Return whether Ctrl-C ended the wait."""
     try:
         for executor in {pool for thread in threading.enumerate() if thread not in others and (pool := _executor_of(thread))}:
-            executor.shutdown()  # its threads wait for work until they get the signal that none will come
+            executor.shutdown()  # otherwise its threads wait for more work
         while waited := [one for one in threading.enumerate() if one not in others and not one.daemon]:
             for thread in waited:
                 thread.join()
@@ -247,7 +247,7 @@ def _end_threads(others: Collection[threading.Thread]) -> bool:
 
 
 def _executor_of(thread: threading.Thread) -> Executor | None:
-    """The executor of `concurrent.futures` a thread works for. The interpreter finds them at its end by what they hold here."""
+    """Return the executor of `concurrent.futures` that a thread belongs to, or None. It is found by attributes of the thread."""
     pools = sys.modules.get("concurrent.futures.thread")
     reference = getattr(thread, "executor_reference", None)  # of a pool of processes
     if pools is not None and getattr(thread, "_target", None) is pools._worker:
@@ -257,7 +257,7 @@ def _executor_of(thread: threading.Thread) -> Executor | None:
 
 
 def _report(error: BaseException, full_trace: bool) -> None:
-    """Print an exception as the script's own: without the frames that led into it, and without ours below it."""
+    """Print an exception as Python would, without the frames of this library before and after the script's frames."""
     hidden = False
     if not full_trace:
         seen: set[int] = set()
@@ -277,9 +277,9 @@ def _report(error: BaseException, full_trace: bool) -> None:
 
 
 def _own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback without the frames of this library, of the programs it writes, and of what starts a script.
+    """Return the traceback without the frames of this library, of the code that it generates, and of what starts a script.
 
-    torch's frames right below ours go too: they are there because we called the op, and in plain eager would not be.
+    Frames of torch directly below these are removed too, because they do not exist in plain eager.
     """
     kept: list[types.TracebackType] = []
     below_ours = False
@@ -294,7 +294,7 @@ def _own_frames(trace: types.TracebackType | None) -> types.TracebackType | None
 
 
 def _after_entry(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback from the script's first frame on."""
+    """Return the traceback from the script's first frame on."""
     while trace is not None and (_is_ours(trace) or _is_starter(trace)):
         trace = trace.tb_next
     return trace

@@ -1,4 +1,4 @@
-"""From which line of the user's a call comes; in backward passes, of which line it is the gradient."""
+"""Find the line of the user's program that made a call; in backward passes, the line of the forward call."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from eagerdecomp.host.fork_safe import free_in_child
 __all__ = ["ForwardLines", "Line", "UserLines", "fault_in_words", "places_in_words"]
 
 _OURS = (str(Path(__file__).parents[1]) + os.sep, os.path.dirname(os.path.abspath(torch.__file__ or "")) + os.sep)
-_PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-#: Code that is no file: what the library writes, and Python's own.
-_WRITTEN = ("<program of ", "<key of ", "<handler of ", "<guard>", "<eagerdecomp graph>", "<frozen ")
-#: Files of ours outside the package: what the console runs, and what pip wrote to run it.
-_DOORS = ("eagerdecomp", "eagerdecomp.exe", "eagerdecomp_script.py", "eagerdecomp_pytest.py")
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+#: Prefixes of file names of generated code: by this library, and by Python.
+_GENERATED = ("<program of ", "<key of ", "<handler of ", "<guard>", "<eagerdecomp graph>", "<frozen ")
+#: Files of this library outside the package: the console commands that pip creates.
+_CONSOLE_COMMANDS = ("eagerdecomp", "eagerdecomp.exe", "eagerdecomp_script.py", "eagerdecomp_pytest.py")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
-#: So many autograd nodes back the line of a forward call is remembered.
+#: Maximum number of autograd nodes whose forward line is stored.
 _NODES = 200_000
 _PLACES = 50_000
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line that calls came from: the nearest one outside torch, this library and Python's own.
+    """A line of the user's program that made calls: the innermost one outside torch, this library and Python's library.
 
     Attributes:
-        file: its file, "" where there was none (an autograd thread, beyond what is known of it).
-        number: its number there.
-        function: the function that it stands in.
-        text: what it says, stripped, "" where the source is not there.
-        backward: the autograd node that made the calls ("GeluBackward0"), "" outside of backward passes. The line is then the one
-            of the forward call that the node is the gradient of, if that is known, else the one that called for gradients.
+        file: the file; "" if unknown (an autograd thread whose forward call is not known).
+        number: the line number.
+        function: the function that contains the line.
+        text: the source of the line, stripped; "" if the source is not available.
+        backward: the autograd node that made the calls ("GeluBackward0"); "" outside of backward passes. In a backward pass, the
+            line is that of the node's forward call if it is known, else the line that started the backward pass.
     """
 
     file: str
@@ -55,22 +55,22 @@ _OTHER = Line("", 0, "", "")
 
 
 def is_users(file: str) -> bool:
-    """Whether code of this file is the user's (or of a package that they use): not torch's, not ours, not Python's own."""
-    if file.startswith(_OURS) or file.startswith(_WRITTEN):
+    """Return whether a file belongs to the user's program or to a package that it uses, not to torch, this library or Python."""
+    if file.startswith(_OURS) or file.startswith(_GENERATED):
         return False
-    if os.path.basename(file.removesuffix(f"{os.sep}__main__.py")) in _DOORS:
+    if os.path.basename(file.removesuffix(f"{os.sep}__main__.py")) in _CONSOLE_COMMANDS:
         return False
-    return not file.startswith(_PYTHONS) or any(one in file for one in _PACKAGES)
+    return not file.startswith(_STANDARD_LIBRARY) or any(one in file for one in _PACKAGES)
 
 
 def fault_in_words(error: BaseException) -> str:
-    """The error of the user's code, in a line: ``TypeError: no such thing (nets.py:12)``, where the line is the last of theirs."""
+    """Return an error of the user's code as one line, with the last line of their code: ``TypeError: no such x (nets.py:12)``."""
     words = [line for line in str(error).splitlines() if line.strip()]
     if isinstance(error, SyntaxError) and error.filename is not None:
         words, place = [error.msg], (error.filename, error.lineno)
     else:
-        theirs = [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__) if is_users(one.filename)]
-        place = theirs[-1] if theirs else ("", None)
+        users_frames = [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__) if is_users(one.filename)]
+        place = users_frames[-1] if users_frames else ("", None)
     file, line = place
     inside = Path(file).is_relative_to(Path.cwd()) if file else False
     where = f" ({Path(file).relative_to(Path.cwd()) if inside else file}:{line})" if file else ""
@@ -78,7 +78,7 @@ def fault_in_words(error: BaseException) -> str:
 
 
 class ForwardLines:
-    """The lines of one thread's forward calls, by the number of the autograd node that each got; the newest ones."""
+    """The lines of one thread's newest forward calls: sequence number of the autograd node -> line number."""
 
     __slots__ = ("by_node", "newest")
 
@@ -87,7 +87,7 @@ class ForwardLines:
         self.by_node: dict[int, int] = {}
 
     def note(self, line: int) -> None:
-        """A call comes from this line: the newest node, if it is a new one, is its."""
+        """Store the line of a call for the newest autograd node, if the call has made one."""
         newest = next_node_number()
         if newest != self.newest:
             self.newest = newest
@@ -97,10 +97,10 @@ class ForwardLines:
 
 
 class UserLines:
-    """Lines by number, in the order in which they were seen. Those beyond a bound are all one, without a file.
+    """Numbers the lines of the user's program in the order in which they are seen.
 
     Args:
-        limit: how many are distinguished.
+        limit: maximum number of lines; all others share one number, and have no file.
     """
 
     def __init__(self, limit: int = 5000) -> None:
@@ -108,19 +108,19 @@ class UserLines:
         self._lock = free_in_child(threading.Lock())
         self._numbers: dict[Line, int] = {}
         self._users: dict[str, bool] = {}
-        # What was asked before: code objects are distinguished by address, and kept so that it stays theirs.
+        # Cache of earlier results. The key has the id of a code object, and the value keeps the object alive.
         self._places: dict[tuple[int, int, str, int], tuple[int, CodeType | None]] = {}
         self._forward: list[ForwardLines] = []
 
     def of_thread(self) -> ForwardLines:
-        """The key of a thread for `number_of`, its own for good."""
+        """Return a new `ForwardLines` for a thread, which it passes to `number_of`."""
         made = ForwardLines()
         with self._lock:
             self._forward.append(made)
         return made
 
     def number_of(self, frame: FrameType | None, forward: ForwardLines) -> int:
-        """The number of the line that a call made in this frame comes from."""
+        """Return the number of the line that a call made in this frame comes from."""
         users, engine = self._users, False
         while frame is not None:
             code = frame.f_code
@@ -137,7 +137,7 @@ class UserLines:
             number = self._at(frame, "")
         else:
             number = -1
-            if engine or frame is None:  # not Python code that the backward pass runs: a hook, a gradient of the user's own
+            if engine or frame is None:  # not in a hook or a gradient function of the user
                 number = self._gradient_of(node, forward)
             if number < 0:
                 number = self._at(frame, node.name())
@@ -153,11 +153,11 @@ class UserLines:
         return found[0]
 
     def _gradient_of(self, node: object, forward: ForwardLines) -> int:
-        """The line of the forward call that a node is the gradient of, as the node's; -1 where it is not known."""
+        """Return the number of a `Line` for an autograd node, at the line of its forward call; -1 if that is not known."""
         number = node_number(node)
         line = forward.by_node.get(number)
         if line is None:
-            # Numbers are a thread's own: one that several threads gave says nothing.
+            # Each thread counts its nodes separately, so a number that several threads have is ambiguous.
             known = [one.by_node[number] for one in self._forward if number in one.by_node]
             if len(known) != 1:
                 return -1
@@ -181,12 +181,12 @@ class UserLines:
             return made
 
     def other(self) -> int:
-        """The number of the line that stands for all beyond a bound."""
+        """Return the number that all lines beyond the limit share."""
         with self._lock:
             return self._numbers.setdefault(_OTHER, len(self._numbers))
 
     def lines(self) -> tuple[Line, ...]:
-        """The lines, each at its number."""
+        """Return the lines; the index of a line is its number."""
         with self._lock:
             return tuple(self._numbers)
 
@@ -195,28 +195,28 @@ def _line(frame: FrameType | None, backward: str) -> Line:
     if frame is None:
         return Line("", 0, "", "", backward)
     code = frame.f_code
-    number = frame.f_lineno or 0  # None for what the compiler itself put in
+    number = frame.f_lineno or 0  # None for instructions that the compiler adds
     text = linecache.getline(code.co_filename, number, frame.f_globals).strip()
     function = code.co_qualname if sys.version_info >= (3, 11) else code.co_name
     return Line(code.co_filename, number, function, text[:200], backward)
 
 
 def places_in_words(line: Line) -> tuple[str, ...]:
-    """A line of the program, and that of the script that is under way where it is another."""
+    """Return a line as text, and as a second text the line of the running script if that is another one."""
     where, script = _place(line), _main_line()
     return (where, script) if script and not where.startswith(script) else (where,)
 
 
 def _place(line: Line) -> str:
-    """A line of the program in words."""
+    """Return a line as text: ``nets.py:12 in forward: return x``."""
     if not line.file:
-        return "(no line of the program is under way)" + (f", in {line.backward}" if line.backward else "")
+        return "(the line of the program is unknown)" + (f", in {line.backward}" if line.backward else "")
     of = f"{_short(line.file)}:{line.number} in {line.function}: {line.text}"
     return f"{of}\n{'':13}its gradient, {line.backward}" if line.backward else of
 
 
 def _main_line() -> str:
-    """The line of the script itself that is under way; "" where no script is."""
+    """Return the current line of the script as text; "" if no script is running."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (frame.f_globals.get("__name__") != "__main__" or not is_users(frame.f_code.co_filename)):
         frame = frame.f_back

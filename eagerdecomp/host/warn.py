@@ -1,4 +1,4 @@
-"""Warnings that name the line outside the library that led to them, however many frames are in between."""
+"""Issue warnings that name the line of the user's program, however many frames of the library are in between."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 def warn_caller(message: str) -> None:
-    """Issue a UserWarning at the nearest line that is not this library's, nor in code that it generated."""
+    """Issue a UserWarning at the innermost line that is neither in this library nor in code that it generated."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<")):
         level, frame = level + 1, frame.f_back

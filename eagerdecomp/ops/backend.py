@@ -140,7 +140,7 @@ def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict
 
 
 def _misfit(ops: OpSet, op: OpOverload, kernel: Kernel) -> str:
-    """Why a kernel cannot take the shortest call of its op; "" where it can. Left to the call, its `TypeError` would become
+    """Return why a kernel cannot take the shortest call of its op; "" where it can. Left to the call, its `TypeError` would become
     ``NotImplemented`` in `Tensor.__mul__` and the like, and its words be lost."""
     needed = [one for one in facts_of(op).arguments if not one.has_default]
     positional = sum(not one.kwarg_only for one in needed)

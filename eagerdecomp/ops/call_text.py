@@ -66,7 +66,7 @@ class CallTextError(ArgumentError):
 
 
 def parse_call(text: str, make: Callable[[tuple[int, ...], tuple[int, ...] | None, torch.dtype], Tensor] | None = None) -> Any:
-    """The positional and the keyword arguments that the text of a call holds.
+    """Return the positional and the keyword arguments that the text of a call holds.
 
     Args:
         text: the arguments, without parentheses around them.

@@ -50,7 +50,7 @@ _KINDS: dict[type, str] = {
 
 
 def function_at(path: str) -> Callable[..., Any] | None:
-    """The C function behind ``"torch.add"``, ``"Tensor.add"``, ``"nn.gelu"``; None where there is none, or one in Python."""
+    """Return the C function behind ``"torch.add"``, ``"Tensor.add"``, ``"nn.gelu"``; None where there is none, or one in Python."""
     place, _, name = path.partition(".")
     function = getattr(FUNCTION_PLACES[place], name, None)
     return function if isinstance(function, (BuiltinFunctionType, MethodDescriptorType)) else None
@@ -63,7 +63,7 @@ Table = Mapping[str, "str | Sequence[Sequence[str]]"]
 
 @functools.cache
 def load_direct() -> Table:
-    """The shipped table; empty on another torch release than the one it was proven on."""
+    """Return the shipped table; empty on another torch release than the one it was proven on."""
     text = shipped_data("fast_calls.json")
     functions: Table = {} if text is None else json.loads(text)["functions"]
     return functions
@@ -71,8 +71,8 @@ def load_direct() -> Table:
 
 @functools.cache
 def native(op: OpOverload) -> Callable[..., Any]:
-    """The quickest way to torch's own kernel of an op for every call that may arrive at a mode, with keyword-only arguments alone
-    given by name, as linked rules give them too: direct function or builtin."""
+    """Return the quickest way to torch's own kernel of an op for every call that may arrive at a mode, with keyword-only arguments
+    alone given by name, as linked rules give them too: direct function or builtin."""
     proven = load_direct().get(str(op), ())
     if isinstance(proven, str):
         return function_at(proven) or builtin(op)
@@ -81,7 +81,7 @@ def native(op: OpOverload) -> Callable[..., Any]:
 
 
 def direct_function(op: OpOverload, kinds: Sequence[str]) -> Callable[..., Any] | None:
-    """The direct function of an op for calls with these kinds of arguments, in schema order; None where none is proven."""
+    """Return the direct function of an op for calls with these kinds of arguments, in schema order; None where none is proven."""
     proven = load_direct().get(str(op), ())
     if isinstance(proven, str):
         return function_at(proven)
@@ -98,7 +98,7 @@ def path_of(op: OpOverload) -> str:
 
 
 def kind_of(argument: Argument, value: Any) -> str:
-    """The kind of a plain value that an argument is given; "?", which nothing is proven for, where it has none."""
+    """Return the kind of a plain value that an argument is given; "?", which nothing is proven for, where it has none."""
     if argument.is_list and isinstance(value, (list, tuple)):
         if not value:
             return "e"

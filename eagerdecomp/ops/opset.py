@@ -226,7 +226,7 @@ def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
 
 
 def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
-    """The overloads that overloads, packets and names (``"aten.add.Tensor"``, ``"aten::add"``) stand for.
+    """Return the overloads that overloads, packets and names (``"aten.add.Tensor"``, ``"aten::add"``) stand for.
 
     Raises:
         OpSetError: for names that this torch does not have, all of them, a line each.

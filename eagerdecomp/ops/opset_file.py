@@ -12,7 +12,7 @@ __all__ = ["op_set_from", "parse_ops"]
 
 
 def op_set_from(spec: str, option: str = "--ops") -> OpSet:
-    """The set that ``--ops SPEC`` (or another option) stands for: a named set, or the ops of a file.
+    """Return the set that ``--ops SPEC`` (or another option) stands for: a named set, or the ops of a file.
 
     Raises:
         OpSetError: where there is no such file, it cannot be read, or a line names no operator; the message says which line.
@@ -35,7 +35,7 @@ def op_set_from(spec: str, option: str = "--ops") -> OpSet:
 
 
 def parse_ops(lines: Iterable[str], *, source: str, label: str = "") -> OpSet:
-    """The set that the lines of an op file describe.
+    """Return the set that the lines of an op file describe.
 
     A line holds one op (``aten.add.Tensor``), a packet for all its overloads (``aten.add``), or ``@core``, ``@prims``, ``@infra``,
     ``@tiny`` for that whole set; ``#`` starts a comment. Nothing else is added: a file of arithmetic ops wants ``@infra``.

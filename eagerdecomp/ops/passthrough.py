@@ -101,7 +101,7 @@ HOST_OPS = frozenset({"aten.from_file.default"})
 
 
 def is_passthrough_name(name: str) -> bool:
-    """Whether an op, by its name (``"aten.add.Tensor"``), carries no computation, so that it passes whatever the set."""
+    """Return whether an op, by its name (``"aten.add.Tensor"``), carries no computation, so that it passes whatever the set."""
     return name.partition(".")[0] in PASSTHROUGH_NAMESPACES or name in PASSTHROUGH_OPS or name in SPARSE_OPS or name in HOST_OPS
 
 

@@ -157,12 +157,12 @@ def _inside(text: str, opening: str) -> tuple[str, bool]:
 
 @functools.cache
 def facts_of(op: OpOverload) -> OpFacts:
-    """The facts of an overload; computed once."""
+    """Return the facts of an overload; computed once."""
     return OpFacts(op)
 
 
 def reads_data(op: OpOverload, args: Sequence[Any]) -> bool:
-    """Whether what a call returns, or its shape, comes from data: of `index` it does for masks alone."""
+    """Return whether what a call returns, or its shape, comes from data: of `index` it does for masks alone."""
     facts = facts_of(op)
     if not (facts.reads_data and facts.reads_masks):
         return facts.reads_data
@@ -200,19 +200,19 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def writes_several(op: OpOverload) -> bool:
-    """Whether the op writes to more than one tensor: several arguments, or a list."""
+    """Return whether the op writes to more than one tensor: several arguments, or a list."""
     facts = facts_of(op)
     return len(facts.mutated) > 1 or any(facts.arguments[position].is_list for position in facts.mutated)
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Whether torch ships the op as CompositeImplicitAutograd: a C++ composition of other ops, its gradient by theirs."""
+    """Return whether torch ships the op as CompositeImplicitAutograd: a C++ composition of other ops, its gradient by theirs."""
     return has_kernel(op, "CompositeImplicitAutograd")
 
 
 @functools.cache
 def functional_variant(op: OpOverload) -> OpOverload | None:
-    """The functional op that computes what an in-place or ``out=`` op writes: one of its namesakes, confirmed by schema.
+    """Return the functional op that computes what an in-place or ``out=`` op writes: one of its namesakes, confirmed by schema.
 
     It takes the same arguments without the written keyword-only ones, writes none and returns a new tensor for each.
     A factory's functional variant also takes what ``out`` settles: see `settled_by_out`.

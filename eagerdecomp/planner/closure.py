@@ -1,8 +1,8 @@
 """Compute which ops have a route to a set of kernels, and at what cost: the least closure of an AND-OR graph.
 
-An op closes if it has a kernel, or if each of its calls has a way in which every op closes. The cost of a way is the sum of its
-ops; of a call, its cheapest way; of an op, its most expensive call. Ops close in the order of their costs (Knuth's generalization
-of Dijkstra's algorithm), so each closes by its cheapest way, and never in a cycle.
+An op *closes* if it has a kernel, or if each of its calls has a *way* (the ops that one rule calls) in which every op closes. A way
+costs the sum of its ops. A call costs as much as its cheapest way, and an op as much as its most expensive call. Ops close in the
+order of their costs (Knuth's generalization of Dijkstra's algorithm), so each closes by its cheapest way, and never in a cycle.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Closure:
         self._call_of_way: list[int] = []
         self._ways_of_call: list[int] = []  # call -> number of its ways that are closed
         self._open_calls: dict[str, int] = {}
-        waiting = list(self._kernels(base))
+        queue = list(self._kernels(base))
         for op, calls in clauses.items():
             self._open_calls[op] = len(calls)
             for ways in calls:
@@ -55,10 +55,10 @@ class Closure:
                     for needed in way:
                         self._users.setdefault(needed, []).append(number)
                     if not way:
-                        waiting.append((0.0, 0, number, op))
+                        queue.append((0.0, 0, number, op))
                 self._ways += ways
                 self._ways_of_call.append(0)
-        self._close(waiting)
+        self._close(queue)
 
     def __contains__(self, op: object) -> bool:
         return op in self._closed
@@ -94,11 +94,11 @@ class Closure:
             del self._closed[op]
             for way in self._users.get(op, ()):
                 if not self._open_in_way[way]:
-                    self._shut(way)
+                    self._count_reopened(way)
                 self._open_in_way[way] += 1
 
     def opened_by(self, kernels: Iterable[str]) -> list[str]:
-        """Return the ops that do not close now, but would with these kernels."""
+        """Return the ops that do not close now, but would close with these additional kernels."""
         found = self.add(kernels)
         self.take_back(found)
         return found
@@ -106,23 +106,23 @@ class Closure:
     def _kernels(self, ops: Iterable[str]) -> Iterator[tuple[float, int, int, str]]:
         return ((0.0 if self._costs is None else self._costs.get(op, 1.0), 0, _KERNEL, op) for op in ops)
 
-    def _close(self, waiting: list[tuple[float, int, int, str]]) -> None:
-        heapify(waiting)
-        pushed = 0  # tie-break: the way that was complete first
-        while waiting:
-            cost, _, way, op = heappop(waiting)
-            if (way != _KERNEL and not self._opens(way)) or op in self._closed:
+    def _close(self, queue: list[tuple[float, int, int, str]]) -> None:
+        heapify(queue)
+        tie_break = 0  # tie-break: the way that was complete first
+        while queue:
+            cost, _, way, op = heappop(queue)
+            if (way != _KERNEL and not self._closes_op(way)) or op in self._closed:
                 continue
             self._closed[op] = cost
             self._way_of[op] = way
             for user in self._users.get(op, ()):
                 self._open_in_way[user] -= 1
                 if not self._open_in_way[user]:
-                    pushed += 1
+                    tie_break += 1
                     total = 0.0 if self._costs is None else _sum(self._ways[user], self._closed.__getitem__)
-                    heappush(waiting, (total, pushed, user, self._op_of_way[user]))
+                    heappush(queue, (total, tie_break, user, self._op_of_way[user]))
 
-    def _opens(self, way: int) -> bool:
+    def _closes_op(self, way: int) -> bool:
         """Count a way that closed; return whether its op closes now."""
         call = self._call_of_way[way]
         self._ways_of_call[call] += 1
@@ -132,7 +132,7 @@ class Closure:
         self._open_calls[op] -= 1
         return not self._open_calls[op]
 
-    def _shut(self, way: int) -> None:
+    def _count_reopened(self, way: int) -> None:
         call = self._call_of_way[way]
         self._ways_of_call[call] -= 1
         if not self._ways_of_call[call]:
@@ -231,13 +231,13 @@ class Costs:
         seen = self._footprints.get(op, {}).get(key, ())
         return [_sum(footprint, self.of) for footprint in seen]
 
-    def _solve(self, asked: str) -> dict[str, float]:
+    def _solve(self, target: str) -> dict[str, float]:
         """Return the costs of an op and of all ops that it depends on."""
         clauses: dict[str, Sequence[Sequence[Footprint]]] = {}
         known: dict[str, float] = {}
-        waiting = [asked]
-        while waiting:
-            op = waiting.pop()
+        queue = [target]
+        while queue:
+            op = queue.pop()
             if op in clauses or op in known:
                 continue
             if op in self._known or self._passes(op):
@@ -246,7 +246,7 @@ class Costs:
             rules = self._footprints.get(op, {}).items()
             ways: list[Footprint] = [footprint for key, seen in rules if key not in self._without for footprint in seen]
             clauses[op] = [ways]
-            waiting.extend(called for way in ways for called in way)
+            queue.extend(called for way in ways for called in way)
         closure = Closure(clauses, (op for op, cost in known.items() if cost < math.inf), known)
         return known | {op: closure.cost(op) for op in clauses}
 

@@ -1,4 +1,4 @@
-"""The planner: for each op whether it is supported, passes through, or is decomposed, and by which rules in which order."""
+"""Decide for each op whether a kernel runs it, it passes through, or rules decompose it, and order these rules."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["SIZES", "Decision", "Planner", "planner_of", "shipped_costs"]
 #: The sizes, in numbers of elements, at which routes are compared by cost.
 SIZES = (16, 256, 4096, 65_536, 1_048_576, 16_777_216)
 
-#: Each rule of ours with such a key, where it is an op's first, closes on Core ATen for calls that were seen: a test checks this.
-#: So the footprints, of which every process would have to read a file, are not needed there.
+#: Keys of library rules that, if they are an op's first rule, close on Core ATen for some recorded calls (a test checks this). On
+#: Core ATen the planner thus needs no footprints, and does not read their file.
 _CLOSED_ON_CORE = frozenset({"own", "own-linked", "schema", "schema-linked"})
-#: Core ATen has more ops than this on each torch release; a smaller set need not be compared with it.
+#: Core ATen has more ops than this on each torch release, so a smaller set cannot contain it.
 _FEWER_THAN_CORE = 150
 
-# Sources of the last resort, in the order they are tried.
+# Sources of rules that are tried last, in this order.
 _LAST = ("prims", "small")
 
 
@@ -41,8 +41,8 @@ class Decision(NamedTuple):
     """The decision for an op on one backend.
 
     Attributes:
-        kernel: what runs a supported call; None where the op is not supported at all.
-        when: the predicate that says which calls the kernel takes; None for all.
+        kernel: the kernel for supported calls; None if the op is not in the set.
+        when: the predicate that decides which calls the kernel runs; None for all.
         passthrough: the op passes natively.
         rules: the rules for other calls, in the order in which they are tried.
     """
@@ -53,8 +53,8 @@ class Decision(NamedTuple):
     rules: Sequence[Rule]
 
 
-class _InOrder(Sequence[Rule]):
-    """Rules in order, of which the first are at hand and the others are found when they are asked for: few calls get that far."""
+class _LazyRules(Sequence[Rule]):
+    """Rules in order. Only the first ones are known; the others are ranked when they are needed, which is rare."""
 
     __slots__ = ("_first", "_others")
 
@@ -78,24 +78,23 @@ class _InOrder(Sequence[Rule]):
             return self._first[index] if 0 <= index < len(self._first) else tuple(self)[index]
         start = index.start or 0
         if index.stop is None and index.step is None and 0 <= start <= len(self._first):
-            return _InOrder(self._first[start:], self._others)
+            return _LazyRules(self._first[start:], self._others)
         return tuple(self)[index]
 
 
 class Planner:
-    """Decides for each op of one backend; a decision is made once and kept.
+    """Decides for each op of one backend; each decision is cached.
 
-    The order of an op's rules is by their costs: closed ones first, the cheapest before others. A route costs its kernel calls, or
-    what `Backend.costs` says they cost at a size; rules of the library's own, which are exact, stay ahead of torch's. What the data
-    cannot know (a rule it has not seen, a call that takes another branch) the tracer finds out: a rule that leads nowhere is
-    followed by the next.
+    Rules that close on the set come first. Among these, the library's rules come before torch's, because they match eager exactly,
+    and then the cheapest first. The cost of a rule is its number of kernel calls, or their cost by `Backend.costs`. The recorded
+    data may lack a rule, or a call that takes another branch. If a rule then fails at a call, the next one is tried.
 
     Args:
         backend: the op set and its kernels.
-        user: the user's own rules by op; they come before all others.
-        ours: gives the library's own rules for an op, which are exact where shipped ones may not be: first where they close.
-        shipped: gives torch's rules for an op, most trusted first.
-        costs: what each route costs on the backend's set; asked for when an op has several rules.
+        user: the user's rules by op; they come before all others.
+        ours: returns the library's rules for an op.
+        shipped: returns torch's rules for an op, the most reliable first.
+        costs: returns the costs of routes on an op set; called if an op has several rules.
     """
 
     def __init__(
@@ -116,12 +115,12 @@ class Planner:
 
     @property
     def has_user_rules(self) -> bool:
-        """Whether rules came from outside the library."""
+        """Whether the user passed any rules."""
         return bool(self._user)
 
     @property
     def user_functions(self) -> list[Callable[..., Any]]:
-        """The functions of the rules that came from outside the library."""
+        """The functions of the user's rules."""
         return [rule.fn for rule in self._user.values()]
 
     def has_user_rule(self, op: OpOverload) -> bool:
@@ -129,11 +128,11 @@ class Planner:
         return op in self._user
 
     def has_rules_of(self, other: Planner) -> bool:
-        """Whether the same rules from outside the library reached both."""
+        """Return whether another planner has the same user rules."""
         return self._user == other._user
 
     def decide(self, op: OpOverload) -> Decision:
-        """The decision for an op. Deterministic: the rules, the op set and torch's version determine it."""
+        """Return the decision for an op. It depends only on the rules, the op set and the version of torch."""
         decision = self._decisions.get(op)
         if decision is None:
             before_first_call(op)
@@ -141,11 +140,11 @@ class Planner:
         return decision
 
     def sparse_rule(self, op: OpOverload) -> Rule | None:
-        """The rule for calls of an op in which a tensor is sparse, where dense ones have a kernel or other rules."""
+        """Return the library's rule for sparse calls of an op that has a kernel or other rules for dense calls, or None."""
         return None if op in self._user or is_passthrough_name(str(op)) else sparse_rule(op)
 
     def decide_natively(self, op: OpOverload) -> Decision:
-        """The same, torch's own kernel in the place of the backend's: only that has a result for fake tensors."""
+        """Return the decision for fake tensors: torch's kernel replaces the backend's, which cannot compute with them."""
         found = self.decide(op)
         return found if found.kernel is None else found._replace(kernel=builtin(op))
 
@@ -166,30 +165,32 @@ class Planner:
             return Decision(kernel, when, True, ())
         rank = self._ranked if self.backend.costs is None else self._ranked_by_cost
         if op in self._user:
-            return Decision(kernel, when, False, _InOrder((self._user[op],), functools.cache(lambda: rank(op, name))))
+            return Decision(kernel, when, False, _LazyRules((self._user[op],), functools.cache(lambda: rank(op, name))))
         return Decision(kernel, when, False, self._rules(op, name) if self.backend.costs is None else rank(op, name))
 
     def _rules(self, op: OpOverload, name: str) -> Sequence[Rule]:
-        """The library's rules for an op in order; where ours goes first, the others are left to be ranked when one is needed."""
+        """Return the rules for an op in order. If a library rule is first for sure, the others are ranked only when needed."""
         ours = iter(self._our_rules(op))
         first = next(ours, None)
         # `_ranked` puts such a rule first, whatever the others are.
         goes_first = first is not None and first.source not in _LAST and (first.source == "own" or next(ours, None) is None)
         if first is None or not goes_first or self._costs(self.backend.ops).leads_nowhere(name, first.key):
             return self._ranked(op, name)
-        if not first.linked and self._is_a_prim(name):
+        if not first.linked and self._equals_a_prim(name):
             return self._ranked(op, name)
-        # Which need not be where `_ranked` puts it: a prim that is the op by another name goes before it there.
-        return _InOrder(
+        # Remove `first` from the ranking, where it may have another position: behind a prim that equals the op.
+        return _LazyRules(
             (first,), functools.cache(lambda: tuple(rule for rule in self._ranked(op, name) if rule.where != first.where))
         )
 
     def _our_rules(self, op: OpOverload) -> list[Rule]:
         return [rule for rule in self._ours(op) if rule.source != "prims" or self._has_prims]
 
-    def _is_a_prim(self, name: str) -> bool:
-        """Whether torch's table does nothing for an op but call one prim of the set, where a rule of ours decomposes it: that prim
-        is the op itself by another name, and a backend that has it gets it whole. A rule of ours that fixes calls stays first."""
+    def _equals_a_prim(self, name: str) -> bool:
+        """Return whether torch's table decomposes an op into one prim of the set, which is then the op by another name.
+
+        The backend gets this prim instead of our longer decomposition. False if the library has no rule that closes for all calls.
+        """
         if not self._has_prims:
             return False
         costs = self._costs(self.backend.ops)
@@ -206,10 +207,10 @@ class Planner:
             closed, kernels = costs.of_rule(name, rule.key)
             if rule.source in _LAST:
                 return (closed, 2 + _LAST.index(rule.source), kernels)
-            if rule.source == "table" and self._is_a_prim(name):
+            if rule.source == "table" and self._equals_a_prim(name):
                 return (0, -1, kernels)
-            # Ours go first unless every call of theirs that was seen leaves the set; one written by hand before one that the schema
-            # gives, seen or not: it was written because the other is longer, or wrong.
+            # Library rules are first unless all their recorded calls leave the set. A rule that is written by hand comes before one
+            # that is derived from the schema, because it was written to replace that one.
             if rule in ours:
                 return (0 if closed < 3 else closed, 0, 0.0 if rule.source == "own" else kernels)
             return (closed, 1, kernels)
@@ -217,29 +218,29 @@ class Planner:
         return tuple(sorted(ours + shipped, key=rank))  # stable: the order of trust decides between equals
 
     def _ranked_by_cost(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
-        """Return the rules by seconds. Where the first one depends on the size, a rule that chooses it at each call is ahead."""
+        """Return the rules by measured cost. If the best one depends on the size, a rule that chooses at each call comes first."""
         ours, shipped = self._our_rules(op), list(self._shipped(op))
         price = self.backend.costs
         if len(ours) + len(shipped) < 2 or price is None:
             return (*ours, *shipped)
         by_count = self._costs(self.backend.ops)
-        orders = []
+        order_by_size = []
         for size in SIZES:
             costs = by_count.priced(functools.partial(_price, price, size))
 
             def rank(rule: Rule, costs: Costs = costs) -> tuple[int, int, float]:
-                # A linked rule leaves some calls to the recorded one of its source: the two stay together.
+                # A linked rule leaves some calls to the recorded rule of the same source, so both get the same rank.
                 closed, seconds = min(costs.of_rule(name, key) for key in (rule.source, f"{rule.source}-linked"))
                 if rule in ours:
                     return (0 if closed < 3 else closed, int(rule.source == "schema"), seconds)
                 return (closed, 2, seconds)
 
-            orders.append(tuple(sorted(ours + shipped, key=rank)))
-        first = tuple(order[0] for order in orders)
+            order_by_size.append(tuple(sorted(ours + shipped, key=rank)))
+        first = tuple(order[0] for order in order_by_size)
         if len(set(first)) == 1:
-            return orders[-1]
+            return order_by_size[-1]
         effects = any(rule.effects for rule in first)
-        return (Rule(op, functools.partial(_by_size, first), "cost", f"{__name__}._by_size", effects=effects), *orders[-1])
+        return (Rule(op, functools.partial(_by_size, first), "cost", f"{__name__}._by_size", effects=effects), *order_by_size[-1])
 
 
 def _price(costs: CostOf, size: int, op: str) -> float:
@@ -247,14 +248,14 @@ def _price(costs: CostOf, size: int, op: str) -> float:
 
 
 def _by_size(rules: tuple[Rule, ...], *args: Any, **kwargs: Any) -> Any:
-    """Run the rule that is cheapest at the size of a call, of one rule for each of `SIZES`."""
+    """Run the rule that is cheapest at the size of a call; `rules` has one rule for each of `SIZES`."""
     largest = max((tensor.numel() for tensor in tensors_in((*args, *kwargs.values()))), default=0)
     return rules[min(bisect_left(SIZES, largest), len(SIZES) - 1)](*args, **kwargs)
 
 
 @functools.lru_cache(maxsize=16)
 def shipped_costs(ops: OpSet) -> Costs:
-    """The cost of each route on an op set, from the shipped footprints."""
+    """Return the cost of each route on an op set, from the shipped footprints."""
     has_prims = any(op.namespace == "prims" for op in ops)
     without = frozenset() if has_prims else frozenset({"prims", "prims-linked"})
     closed = _CLOSED_ON_CORE if _holds_core(ops) else frozenset()

@@ -1,4 +1,6 @@
-"""A call recorded as it runs.
+"""Record a call while it runs.
 
-`recorder` notes kernel calls, `guards` the facts that a rule reads, `recursion` the rules under way.
+- `recorder`: records the kernel calls.
+- `guards`: records the facts of arguments that a rule reads.
+- `recursion`: tracks the active rules, and stops endless recursion.
 """

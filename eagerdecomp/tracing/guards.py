@@ -1,11 +1,12 @@
-"""Reads: what a rule asks of its arguments while it is recorded, so that a key holds that and no more.
+"""Record which facts of its arguments a rule reads, so that the key of its program contains these facts and no others.
 
-A rule is a function of what it reads: a call for which every question gets the same result takes the same way through it, and makes
-the same kernel calls. `Reads` stands under a recording and hears each question that Python code asks of a tensor. A fact of an
-argument becomes a guard of the key (`key`); of what a kernel made, the facts of the arguments that it follows from. Where nobody
-can hear what is read (C++ that composes operators, a question not known here) every fact of every argument counts as read.
+A rule depends only on what it reads: if two calls agree in all facts that it reads, it makes the same kernel calls for both.
+`Reads` is a `__torch_function__` mode that is active while a rule is recorded, and sees each attribute and method that Python code
+reads from a tensor. A fact of an argument becomes a guard of the key (`program/key.py`). A fact of a kernel's result becomes guards
+of the arguments from which it follows. If reads cannot be observed (a C++ composition, or a function that is not known here), the
+rule counts as reading every fact of every argument.
 
-A rule of the library's own gets sizes as `sizes.TrackedInt`: those that only end up in arguments of kernels are in no key at all.
+A library rule gets sizes as `TrackedInt`. Sizes that it only passes on to kernels need no guard.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from eagerdecomp.program.key import Guard, guard, parameter_name, reading, whole
 from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, plain, traced_in
 from eagerdecomp.rules.rule import NoRoute
 
-__all__ = ["Reads", "Under", "Values"]
+__all__ = ["Reads", "Observed", "Values"]
 
 
 def _attributes(*names: str) -> tuple[Callable[..., Any], ...]:
-    """The functions that torch calls where Python reads these attributes of a tensor."""
+    """Return the functions that torch calls if Python code reads these attributes of a tensor."""
     return tuple(getattr(Tensor, name).__get__ for name in names)
 
 
-# What Python code may ask a tensor: the function torch calls for it -> the fact that is read.
-_QUESTIONS: dict[Any, str] = {
+# The function that torch calls when Python code reads a fact of a tensor -> the name of the fact.
+_FACTS: dict[Any, str] = {
     **dict.fromkeys((*_attributes("shape"), Tensor.size), "shape"),
     **dict.fromkeys((Tensor.numel, Tensor.nelement), "numel"),
     **dict.fromkeys((*_attributes("ndim"), Tensor.dim, Tensor.ndimension), "rank"),
@@ -50,12 +51,12 @@ _QUESTIONS: dict[Any, str] = {
     Tensor._is_zerotensor: "fixed",
 }
 
-# Functions that go by the types of their arguments alone, given no more than a dtype.
-_BY_TYPES = frozenset(
+# Functions that read only the dtypes of their arguments, if they are called with at most a dtype.
+_READ_DTYPES = frozenset(
     {torch.result_type, Tensor.to, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16, Tensor.long, Tensor.int, Tensor.bool}
 )
 
-# Questions of the memory itself, of autograd's state, or of where memory is: no key holds their results.
+# Functions that read values, addresses or autograd's state, which no guard can cover.
 _UNKEYED = frozenset(
     {
         *(Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.__repr__, Tensor.__format__, torch.tensor),
@@ -76,21 +77,23 @@ _GUARDS = {
 
 
 class Values:
-    """The part of a recording that `Reads` needs: which tensors kernels made, and what arrived at the recorder."""
+    """The part of a recording that the recorder shares with `Reads`: known tensors, kernel calls, ops that were called."""
 
     def __init__(self) -> None:
         self.slots: dict[int, Slot] = {}
         self.calls: list[KernelCall] = []
-        #: the ops that arrived since the function under way was called
+        #: the ops that the current torch function has called
         self.arrived: list[OpOverload] = []
-        #: the arguments of that function, where sizes are among them, until an op takes them
+        #: the arguments of that function if they contain tracked sizes, until it calls an op
         self.given: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         self.rank_by_size = False
 
 
-class Under:
-    """Whose rule `Reads` hears, while it runs: ``with under.modes(), under:``. No generator: one that an interrupt left suspended
-    would end at some later time, and set then what it should have set before."""
+class Observed:
+    """Activate `Reads` while a rule runs: ``with under.modes(), under:``.
+
+    It is a class because a generator that an interrupt leaves suspended would restore the state at some later time.
+    """
 
     def __init__(self, reads: Reads, sized: bool, of_user: bool) -> None:
         self._reads = reads
@@ -99,7 +102,7 @@ class Under:
         self._observes = of_user or not reads.everything
 
     def modes(self) -> Any:
-        """Lets function modes act, if it is observed. It acts as it is made: to be made in the ``with``."""
+        """Return a context manager that enables function modes if the rule is observed. Call it in the ``with`` statement."""
         return with_torch_function() if self._observes else nullcontext()
 
     def __enter__(self) -> None:
@@ -114,7 +117,7 @@ class Under:
 
 
 class Reads(TorchFunctionMode):
-    """Hears what is asked of the arguments of one call.
+    """Records what rules read of the arguments of one call.
 
     Args:
         op: the op whose rule is recorded.
@@ -122,9 +125,10 @@ class Reads(TorchFunctionMode):
         values: shared with the recorder.
 
     Attributes:
-        guards: what was read, each guard with its value for this call.
-        everything: whether every fact counts as read, and `why_everything`.
-        unkeyed: what a user's rule asked that no key can hold; "" where there was no such question.
+        guards: the facts that were read: guard -> its value for this call.
+        everything: whether every fact counts as read.
+        why_everything: the first reason for this, or "".
+        unkeyed: what a user's rule read that no guard can cover, or "".
     """
 
     def __init__(self, op: OpOverload, arguments: Sequence[Any], values: Values) -> None:
@@ -133,28 +137,33 @@ class Reads(TorchFunctionMode):
         self.everything = False
         self.why_everything = ""
         self.unkeyed = ""
-        self._of_user = False  # whether the rule under way is a user's
+        self._of_user = False  # whether the active rule is a user's
         self.watching = True
         self._op = op
         self._values = values
-        self._sized = False  # whether the rule under way gets traced sizes
+        self._sized = False  # whether the active rule gets tracked sizes
         self._tensors: dict[int, tuple[int, Tensor]] = {}
         for position, (argument, value) in enumerate(zip(facts_of(op).arguments, arguments, strict=True)):
             if argument.holds_tensors and isinstance(value, Tensor):
                 self._tensors.setdefault(id(value), (position, value))
         if whole_facts(op):
             self.read_everything("takes a list of tensors")
-        # Of empty tensors a recording proves little: what it would do with their memory is never done.
+        # With an empty tensor, a rule may skip work that it does for others.
         if any(not tensor.numel() for _, tensor in self._tensors.values()):
             for position, tensor in self._tensors.values():
                 self.guards[reading(op, position, "{}.numel() == 0")] = not tensor.numel()
 
-    def under(self, *, sized: bool, of_user: bool = False) -> Under:
-        """While a rule runs: hear it, and hand it sizes that remember where they came from if it can take them."""
-        return Under(self, sized, of_user)
+    def observed(self, *, sized: bool, of_user: bool = False) -> Observed:
+        """Return the context in which a rule runs.
+
+        Args:
+            sized: whether the rule gets tracked sizes.
+            of_user: whether the rule is a user's.
+        """
+        return Observed(self, sized, of_user)
 
     def finish(self) -> None:
-        """The recording is over: sizes that anyone kept are plain numbers from now on."""
+        """End the recording. Tracked sizes that a rule has kept act as plain integers from now on."""
         self.watching = False
 
     def read_everything(self, why: str) -> None:
@@ -163,10 +172,9 @@ class Reads(TorchFunctionMode):
         self.why_everything = self.why_everything or why
 
     def read_types(self) -> None:
-        """Count as read what the types of results follow from: the arguments' types and, since tensors without dimensions promote
-        less, their ranks."""
+        """Count as read what determines a result's dtype: the arguments' dtypes, and their ranks (0-dim tensors promote less)."""
         if self._values.rank_by_size:
-            self.read_everything("reads the type of what a kernel made, after an operator whose result's rank goes by sizes")
+            self.read_everything("reads the dtype of a kernel's result, after an op whose result's rank depends on sizes")
         for position, tensor in self._tensors.values():
             self._note("dtype", position, tensor, tensor.dtype)
             self._note("rank", position, tensor, tensor.dim())
@@ -174,7 +182,7 @@ class Reads(TorchFunctionMode):
     # -- sizes (a `sizes.Watch`) -----------------------------------------------------------------------------------------------
 
     def decided(self, expression: Expression, value: Any) -> None:
-        """A size, or a comparison of sizes, that the rule went on knowing."""
+        """Add a guard for the value of a size, or of a comparison of sizes, on which the rule branched."""
         if self.everything:
             return
         positions: list[int] = []
@@ -183,7 +191,7 @@ class Reads(TorchFunctionMode):
         for leaf in expression.leaves():
             position = self._position(leaf)
             if position is None:
-                self.read_everything(f"decides by a size that a kernel made ({expression})")
+                self.read_everything(f"branches on a size of a kernel's result ({expression})")
                 return
             positions.append(position)
             names[leaf] = _name(self._op, position)
@@ -195,7 +203,7 @@ class Reads(TorchFunctionMode):
         self.guards[guard(self._op, positions, text, ranks=tuple(dict.fromkeys(ranks)))] = value
 
     def same_shape(self, one: Any, other: Any, result: bool) -> bool:
-        """Whether two tensors have one shape, as one guard; not for what kernels made."""
+        """Add one guard for the comparison of two shapes; return False if it needs guards for each size instead."""
         positions = self._position(one), self._position(other)
         left, right = positions
         if left is None or right is None:
@@ -210,27 +218,27 @@ class Reads(TorchFunctionMode):
                 return position
         return None
 
-    # -- hearing ---------------------------------------------------------------------------------------------------------------
+    # -- reads of facts --------------------------------------------------------------------------------------------------------
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         with without_torch_function():
-            fact = _QUESTIONS.get(func)
+            fact = _FACTS.get(func)
             if self._of_user and func in _UNKEYED:
-                self.unkeyed = f"asks {getattr(func, '__qualname__', None) or func}, which no key can hold"
+                self.unkeyed = f"reads {getattr(func, '__qualname__', None) or func}, which no guard can cover"
             try:
                 if fact is not None:
-                    return self._asked(fact, func, args, kwargs or {})
-                return self._called(func, args, kwargs or {})
+                    return self._read_fact(fact, func, args, kwargs or {})
+                return self._call_function(func, args, kwargs or {})
             except NoRoute:
                 raise
             except BaseException:
-                # A rule may catch it and go on, knowing that this call could not be made.
+                # A rule may catch the error and branch on it.
                 self.read_everything(f"saw an error of {func}")
                 raise
 
-    def _asked(self, fact: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _read_fact(self, fact: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         tensor = args[0] if args else next(iter(kwargs.values()))
         result = func(*args, **kwargs)
         if self.everything or fact == "fixed":
@@ -248,9 +256,9 @@ class Reads(TorchFunctionMode):
                 self._note("shape", *known, tensor.shape)
                 self._note("stride", *known, tensor.stride())
             else:
-                self._derived(fact, tensor)
+                self._read_result_fact(fact, tensor)
         elif known is None and not (fact == "contiguous" and result and self._is_contiguous(self._values.slots.get(id(tensor)))):
-            self._derived(fact, tensor)
+            self._read_result_fact(fact, tensor)
         elif known is not None:
             self._note(fact, *known, tensor.dtype if fact == "dtype" else tensor.device if fact == "device" else result)
         return result
@@ -260,18 +268,18 @@ class Reads(TorchFunctionMode):
 
     def _size(self, fact: str, tensor: Tensor, result: Any, dims: list[Any]) -> Any:
         known, leaf = self._tensors.get(id(tensor)), self._values.slots.get(id(tensor))
-        if leaf is None:  # a tensor the rule holds: its sizes are the rule's own
+        if leaf is None:  # a constant tensor of the rule
             return result
         if not self._sized:
             if known is None:
-                self.read_everything("reads the shape of what a kernel made")
+                self.read_everything("reads the shape of a kernel's result")
             else:
                 self._note(fact, *known, tensor.shape if fact == "shape" else result)
             return result
         if fact == "numel":
             return TrackedInt(Expression("numel", (leaf,)), result, self)
         if known is None:
-            self._derived("rank", tensor)
+            self._read_result_fact("rank", tensor)
         else:
             self._note("rank", *known, tensor.dim())
         if self.everything:
@@ -294,8 +302,8 @@ class Reads(TorchFunctionMode):
             return all(self._is_contiguous(read) for read in made.reads())
         return False
 
-    def _derived(self, fact: str, tensor: Tensor) -> None:
-        """A fact of a tensor that a kernel made: what it follows from is read."""
+    def _read_result_fact(self, fact: str, tensor: Tensor) -> None:
+        """Count as read the facts of arguments from which a fact of a kernel's result follows."""
         if id(tensor) not in self._values.slots:
             return
         if fact == "dtype":
@@ -307,9 +315,9 @@ class Reads(TorchFunctionMode):
             for position, given in self._tensors.values():
                 self._note("rank", position, given, given.dim())
         else:
-            self.read_everything(f"reads what identifies it ({fact} of what a kernel made)")
+            self.read_everything(f"reads the {fact} of a kernel's result")
 
-    def _called(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _call_function(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         values = self._values
         sizes = next(traced_in([*args, *kwargs.values()]), None) is not None
         before = values.arrived, values.given
@@ -319,9 +327,9 @@ class Reads(TorchFunctionMode):
                 return func(*args, **kwargs)
             return func(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
         finally:
-            if values.given is not None:  # no op took them: the function itself has read them
+            if values.given is not None:  # it called no op, so it may have read the sizes itself
                 self.read_values([*args, *kwargs.values()])
-            if func in _BY_TYPES and not kwargs and all(isinstance(v, (Tensor, torch.dtype, int, float)) for v in args):
+            if func in _READ_DTYPES and not kwargs and all(isinstance(v, (Tensor, torch.dtype, int, float)) for v in args):
                 self.read_types()
             elif not self.everything and not isinstance(func, OpOverload) and not _is_one_op(func, args, kwargs, values.arrived):
                 self.read_everything(f"calls {func}, which may read anything")
@@ -335,7 +343,7 @@ class Reads(TorchFunctionMode):
 
 
 def _name(op: OpOverload, position: int) -> str:
-    """The name of an argument in a key's source."""
+    """Return the name of an argument in the source of guards."""
     return parameter_name(facts_of(op).arguments[position])
 
 

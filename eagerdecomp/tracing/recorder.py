@@ -1,4 +1,4 @@
-"""The tracer: runs a rule once on the real arguments, brings every call to kernels, and keeps those calls as a program."""
+"""Run a rule once on the real arguments, decompose each call until kernels run, and store these kernel calls as a program."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from eagerdecomp.tracing.recursion import Chain
 
 __all__ = ["MakesSparse", "Recorder", "Recording"]
 
-# What stands for itself in a program.
+# Types of values that a program contains as literals.
 _LITERALS = frozenset({int, float, bool, str, torch.dtype, torch.device})
 
-# Sources of rules that are ours: they take sizes that are no instances of `int`.
+# Sources of library rules that accept tracked sizes, which are no instances of `int`.
 _OURS = ("own", "schema")
 
 _NOTHING = nullcontext()
 
 
 class MakesSparse(BaseException):
-    """Raised where a rule that is recorded makes a sparse tensor, which no program holds; no rule may catch it."""
+    """Raised if a recorded rule makes a sparse tensor, which no program supports. A `BaseException`, so that no rule catches it."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Recording:
     """The outcome of one run of a rule: a program and its dependencies, or the reason why there is none.
 
     Attributes:
-        program: the kernel calls.
-        why_not: why there is no program.
-        guards: the facts that were read, as guards of a key, with their values; None where every fact counts as read.
-        reads_offsets: whether storage offsets do too.
+        program: the kernel calls; None if the call cannot be replayed.
+        why_not: why there is no program, or "".
+        guards: the facts that were read: guard -> its value; None if every fact counts as read.
+        reads_offsets: whether storage offsets were read too.
     """
 
     program: Program | None
@@ -60,17 +60,17 @@ class Recording:
 
 
 class Recorder(DispatchMode):
-    """A mode under which one rule runs: calls of supported ops are made and noted, others expanded by their own rules.
+    """A mode that records one rule: it runs and records calls of supported ops, and decomposes other ops by their rules.
 
     Args:
         decide: the planner's decision for an op.
         op: the op whose rule runs.
         arguments: its tensor and generator arguments, in schema order (`key.program_arguments`).
-        chain: the rules under way already, where this one runs within another.
-        by_predicate: gives what runs an op that is supported for some calls only, or whose rule is to be called whole. Such an op
-            is one call of the program, asked again at each; without it the predicate is asked now and the op inlined.
-        call: all of the op's arguments, in schema order, where it is to be observed what its rule reads of them.
-        fused: the program is for a backend's hook.
+        chain: the active rules, if this one runs within another.
+        by_predicate: returns the handler of an op that has a predicate, or whose rule has `Rule.whole`. The program then calls this
+            handler, which evaluates the predicate again. None: evaluate the predicate now, and inline the op.
+        call: all of the op's arguments, in schema order, to observe what the rule reads of them; None to observe nothing.
+        fused: whether the program is for the backend's compile hook.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Recorder(DispatchMode):
         self._op = op
         self._shared = Values()
         self._reads = Reads(op, call, self._shared) if call is not None else None
-        # Every tensor seen stays alive until the recording is done, so that no address is used twice.
+        # Keep every tensor alive until the recording ends, so that no id is used twice.
         self._values: dict[Slot, Any] = {}
         self._calls = self._shared.calls
         self._constants: list[tuple[Slot, Any]] = []
@@ -99,15 +99,15 @@ class Recorder(DispatchMode):
         self._allocates = False
         self._why_not = ""
         self._chain = chain if chain is not None else Chain()
-        self._parameters = tuple(self._name(argument) for argument in arguments)
+        self._parameters = tuple(self._parameter(argument) for argument in arguments)
 
     # -- running ------------------------------------------------------------------------------------------------
 
     def run(self, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The op's result by the first of its rules that leads to supported ops for this call.
+        """Return the result of the first rule that decomposes this call into supported ops.
 
         Raises:
-            NoRoute: when none does; every other exception is an error of the user's program.
+            NoRoute: if no rule does. Other exceptions are errors of the user's program.
         """
         try:
             return self._expand(self._op, rules, args, kwargs)
@@ -116,7 +116,7 @@ class Recorder(DispatchMode):
                 self._reads.finish()
 
     def recording(self, result: Any) -> Recording:
-        """The program that computes `result`, once the rule has run."""
+        """Return the program that computes `result`. Call it after `run`."""
         encoded = self._encode(result)
         offsets = any(facts_of(call.op).takes_offset for call in self._calls)
         if not self._why_not and any(slot in dict(self._constants) for call in self._calls for slot in call.writes()):
@@ -143,9 +143,9 @@ class Recorder(DispatchMode):
             args = without_numbers(tensor_places(func), tuple(args), self._scalar_tensor)
         sized_args, sized_kwargs = self._with_sizes(args, kwargs)
         decision = self._decide(func)
-        if self._by_predicate is not None and (decision.when is not None or self._is_integral(decision)):
+        if self._by_predicate is not None and (decision.when is not None or self._is_called_whole(decision)):
             return self._note(func, self._by_predicate(func), sized_args, sized_kwargs)
-        if decision.kernel is not None and (decision.when is None or self._holds(decision.when, args, kwargs)):
+        if decision.kernel is not None and (decision.when is None or self._evaluate_predicate(decision.when, args, kwargs)):
             return self._note(func, decision.kernel, sized_args, sized_kwargs)
         if decision.passthrough:
             if str(func) in SPARSE_FACTORIES:
@@ -162,20 +162,22 @@ class Recorder(DispatchMode):
         with self:
             return torch.scalar_tensor(value, dtype=dtype)
 
-    def _is_integral(self, decision: Decision) -> bool:
-        """Whether a program calls the op as one though it is not supported; one for a hook calls supported ops alone."""
+    def _is_called_whole(self, decision: Decision) -> bool:
+        """Return whether a program calls an unsupported op as a whole (`Rule.whole`). Programs for a compile hook never do."""
         if decision.kernel is not None or decision.passthrough or self._fused:
             return False
         return next((rule.whole for rule in decision.rules), False)
 
-    def _holds(self, when: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        if self._reads is not None:  # a predicate may ask anything
+    def _evaluate_predicate(self, when: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        if self._reads is not None:  # a predicate may read any fact
             self._reads.read_everything("asks a predicate of the op set")
         return bool(when(*args, **kwargs))
 
     def _with_sizes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """The arguments of an op with the sizes that the function which led to it was given, where they are the same numbers in
-        the same order; sizes that cannot be found again count as read."""
+        """Return the arguments of an op with plain sizes replaced by the tracked sizes that the torch function was given.
+
+        This needs the same numbers in the same order; otherwise the tracked sizes count as read.
+        """
         if self._shared.given is None:
             return args, kwargs
         given, self._shared.given = self._shared.given, None
@@ -192,18 +194,18 @@ class Recorder(DispatchMode):
 
         def undo() -> None:
             del self._calls[calls:], self._constants[constants:]
-            # A tensor that outlives the abandoned rule (one kept by a module) must not stand for a call that is gone.
+            # Forget tensors of the failed rule: a module may have kept one, whose call is no longer recorded.
             self._shared.slots = {key: slot for key, slot in self._shared.slots.items() if slot.number < made}
             self._why_not = why_not
 
         def failed(rule: Rule, error: Exception) -> str:
-            return self._failed(rule, args, kwargs, calls, error)
+            return self._reason_of_failure(rule, args, kwargs, calls, error)
 
         return first_applicable(op, rules, lambda rule: self._apply(rule, args, kwargs), undo, failed)
 
-    def _failed(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
-        """Why an error that a rule raised is a failed route; "" where it propagates: an error of a user's rule, one that may follow
-        from data that the rule read, and any error once the rule has written to an argument."""
+    def _reason_of_failure(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
+        """Return why an error that a rule raised is a failed route; "" where it propagates: an error of a user's rule, one that may
+        follow from data that the rule read, and any error once the rule has written to an argument."""
         args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
         read = any(facts_of(call.op).reads_data and not facts_of(call.op).reads_masks for call in self._calls[start:])
         if rule.source == "user" or read or self._written_since(start, args, kwargs):
@@ -216,20 +218,20 @@ class Recorder(DispatchMode):
     def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         start = len(self._calls)
         reads = self._reads
-        composed = rule.source in ("composite", "explicit")  # C++: torch hears nothing of what it calls
+        composed = rule.source in ("composite", "explicit")  # C++, whose reads cannot be observed
         if reads is not None:
-            # C++ reads unseen; and whether a rule seen again is at its end depends on all the facts of the call.
+            # Recursion may end by any fact of the call, so a recursive rule counts as reading everything.
             if facts_of(rule.op).reads_dtypes and rule.source == "composite":
                 reads.read_types()
             elif composed or rule.source == "user" or self._chain.holds(rule):
-                # A user's rule may also catch an error of an operator, and go by whether there was one.
+                # A user's rule may also catch an error of an op and branch on it.
                 reads.read_everything(f"runs {rule}")
-            if rule.source not in _OURS or reads.everything:  # nobody would hear it: torch is given plain numbers
+            if rule.source not in _OURS or reads.everything:  # the rule gets plain numbers
                 reads.read_values([*args, *kwargs.values()])
                 args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
         under = None
         if reads is not None and not composed:
-            under = reads.under(sized=rule.source in _OURS, of_user=rule.source == "user")
+            under = reads.observed(sized=rule.source in _OURS, of_user=rule.source == "user")
         expected = expected_of(rule.op, args, kwargs) if rule.source == "user" else None
         arrived, self._shared.arrived = self._shared.arrived, []
         try:
@@ -240,11 +242,11 @@ class Recorder(DispatchMode):
             self._shared.arrived = arrived
         if rule.source == "user":
             held(rule, expected, args, kwargs, result, self._written_since(start, args, kwargs))
-        # C++ kernels alone can reach a tensor's memory without an op (`_pack_padded_sequence` reads its lengths so): what they
-        # computed from it is in the recording as a constant.
+        # A C++ composition may read a tensor's memory without an op (`_pack_padded_sequence` reads lengths in this way). What it
+        # computes from it would be a constant of the recording.
         if composed:
             if not self._all_made(rule.op, result, start) or not self._out_written(rule.op, kwargs, start):
-                raise NoRoute(rule.op, ((rule, "its kernel makes the result itself, by no operator", None),))
+                raise NoRoute(rule.op, ((rule, "its C++ kernel makes the result itself, without an op", None),))
             everything = (*args, *kwargs.values())
             if not facts_of(rule.op).reads_metadata and not self._all_read(everything, start, result):
                 self._why_not = f"{rule} may read a tensor's memory without an operator"
@@ -252,25 +254,25 @@ class Recorder(DispatchMode):
             self._why_not = f"{rule} has effects beside its calls"
         return result
 
-    # -- work that no call shows ------------------------------------------------------------------------------------
+    # -- work that is not recorded as a call --------------------------------------------------------------------------
 
     def _all_made(self, op: OpOverload, result: Any, start: int) -> bool:
-        """Whether calls made every tensor of the result and, since `start`, filled what memory they allocated for it."""
+        """Return whether calls since `start` made every tensor of the result, and filled the memory that they allocated for it."""
         if any(id(tensor) not in self._shared.slots for tensor in tensors_in(result)):
             return False
         if facts_of(op).allocates:
             return True
-        blank, _ = self._unfilled(self._calls[start:])
-        return not any(_memory_of(tensor) in blank for tensor in tensors_in(result))
+        uninitialized, _ = self._unfilled(self._calls[start:])
+        return not any(_memory_of(tensor) in uninitialized for tensor in tensors_in(result))
 
     def _all_read(self, values: Sequence[Any], start: int, result: Any) -> bool:
-        """Whether every tensor among the values is an argument of a call noted since `start`, or is returned itself."""
+        """Return whether every tensor among the values is an argument of a call since `start`, or is returned itself."""
         read = {slot for call in self._calls[start:] for slot in call.reads()}
         returned = {id(value) for value in tensors_in(result)}
         return all(self._shared.slots.get(id(t)) in read or id(t) in returned or not t.numel() for t in tensors_in(values))
 
     def _out_written(self, op: OpOverload, kwargs: dict[str, Any], start: int) -> bool:
-        """Whether calls noted since `start` wrote to each ``out=`` tensor."""
+        """Return whether calls since `start` wrote to each ``out=`` tensor."""
         facts = facts_of(op)
         if not facts.is_out:
             return True
@@ -279,7 +281,7 @@ class Recorder(DispatchMode):
         return all(_memory_of(tensor) in written for tensor in given if _memory_of(tensor))
 
     def _written_since(self, start: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-        """The tensors among the arguments whose memory calls noted since `start` wrote."""
+        """Return the tensors among the arguments whose memory calls since `start` wrote."""
         written = {self._memory(slot) for call in self._calls[start:] for slot in call.writes()}
         return [one for one in tensors_in([*args, *kwargs.values()]) if written and _memory_of(one) in written]
 
@@ -288,32 +290,32 @@ class Recorder(DispatchMode):
         given = {slot for slot in slots_in(self._parameters) if isinstance(self._values.get(slot), Tensor)}
         if self._constants and not given <= self._needed(result):
             return "made a tensor outside any operator, perhaps from one that no operator read"
-        blank, reader = self._unfilled(self._calls)
+        uninitialized, reader = self._unfilled(self._calls)
         if reader is not None:
             return f"{reader.op} reads memory that no operator filled"
-        if not facts_of(self._op).allocates and any(self._memory(slot) in blank for slot in slots_in(result)):
+        if not facts_of(self._op).allocates and any(self._memory(slot) in uninitialized for slot in slots_in(result)):
             return "returns memory that no operator filled"
         return ""
 
     def _unfilled(self, calls: Sequence[KernelCall]) -> tuple[set[int], KernelCall | None]:
-        """The memory that calls allocated and none filled, and the first call that reads such memory."""
-        blank: set[int] = set()
+        """Return the memory that calls allocated and none filled, and the first call that reads such memory."""
+        uninitialized: set[int] = set()
         reader: KernelCall | None = None
-        if not self._allocates:  # most rules: a third of a recording's cost
-            return blank, reader
+        if not self._allocates:  # true of most rules, and saves a third of the time of a recording
+            return uninitialized, reader
         for call in calls:
             written = set(call.writes())
             facts = facts_of(call.op)
             reads = not (facts.returns_alias or facts.allocates or facts.overwrites)
-            if reads and any(self._memory(slot) in blank for slot in call.reads() if slot not in written):
+            if reads and any(self._memory(slot) in uninitialized for slot in call.reads() if slot not in written):
                 reader = reader or call
-            blank.difference_update(map(self._memory, written))
+            uninitialized.difference_update(map(self._memory, written))
             if facts.allocates:
-                blank.update(memory for slot in call.results if slot is not None and (memory := self._memory(slot)))
-        return blank, reader
+                uninitialized.update(memory for slot in call.results if slot is not None and (memory := self._memory(slot)))
+        return uninitialized, reader
 
     def _needed(self, result: Any) -> set[Slot]:
-        """The slots that the result or a write depends on."""
+        """Return the slots that the result or a write depends on."""
         needed = set(slots_in(result))
         for call in reversed(self._calls):
             if facts_of(call.op).mutated or any(slot in needed for slot in call.results):
@@ -323,7 +325,7 @@ class Recorder(DispatchMode):
     def _memory(self, slot: Slot) -> int:
         return _memory_of(self._values.get(slot))
 
-    # -- noting -------------------------------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------------------------------
 
     def _note(self, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         encoded = tuple([self._encode(arg) for arg in args])
@@ -339,7 +341,7 @@ class Recorder(DispatchMode):
         facts = facts_of(op)
         if self._reads is not None:
             if facts.changes_metadata:
-                # What is read later is not the caller's.
+                # Later reads of this tensor are not facts of the caller's tensor.
                 self._reads.read_everything(f"changes the shape of a tensor in place ({op})")
             if facts.rank_by_size:
                 self._shared.rank_by_size = True
@@ -358,14 +360,14 @@ class Recorder(DispatchMode):
         return result
 
     def _result(self, value: Any) -> Slot | None:
-        """A slot for a value a kernel made; None for what is no tensor, or a tensor known already (an argument handed back)."""
+        """Return a new slot for a kernel's result; None for a value that is no tensor, and for an argument that it returned."""
         if not isinstance(value, Tensor) or id(value) in self._shared.slots:
             return None
         return self._slot(value)
 
-    def _name(self, value: Any) -> Any:
-        """A parameter: a slot, or a list of slots for a list; an absent tensor has a slot that nothing reads."""
-        return [self._name(item) for item in value] if isinstance(value, (list, tuple)) else self._slot(value)
+    def _parameter(self, value: Any) -> Any:
+        """Return the slot of an argument, or a list of slots for a list. An absent tensor gets a slot that no call reads."""
+        return [self._parameter(item) for item in value] if isinstance(value, (list, tuple)) else self._slot(value)
 
     def _slot(self, value: Any) -> Slot:
         slot = self._shared.slots.get(id(value)) if value is not None else None
@@ -383,7 +385,7 @@ class Recorder(DispatchMode):
         if value is None or type(value) in _LITERALS:
             return value
         if type(value) is TrackedInt:
-            # One that a rule kept from an earlier recording is a plain number.
+            # A size that a rule kept from an earlier recording is a plain number.
             live = self._reads is not None and value.watch is self._reads and not self._reads.everything
             return value.expression if live else value.value
         if isinstance(value, (list, tuple)):
@@ -392,7 +394,7 @@ class Recorder(DispatchMode):
         if isinstance(value, torch.Generator):
             return self._shared.slots.get(id(value), value)
         if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):
-            # That of this call's tensor: a replay would bind the next call's tensor to this one's memory.
+            # A replay would use the storage of this call's tensor for the next call.
             self._why_not = "hands on the storage of a tensor"
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             self._why_not = "has symbolic sizes"
@@ -407,14 +409,14 @@ class Recorder(DispatchMode):
 
 
 def _memory_of(value: Any) -> int:
-    """The identity of a tensor's storage; 0 for tensors without memory of their own."""
+    """Return the identity of a tensor's storage; 0 for tensors without memory of their own."""
     if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.numel():
         return 0
     return int(value.untyped_storage()._cdata)
 
 
 def _numbers(value: Any) -> Iterator[Any]:
-    """Every int and float of nested arguments, in order, keyword arguments by name."""
+    """Yield each int and float of nested arguments, in order; keyword arguments by name."""
     if type(value) is TrackedInt or type(value) in (int, float):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -426,7 +428,7 @@ def _numbers(value: Any) -> Iterator[Any]:
 
 
 def _renumbered(value: Any, numbers: Iterator[Any]) -> Any:
-    """The nested arguments with these numbers in the places of theirs, in the order of `_numbers`."""
+    """Return nested arguments with each int and float replaced by the next of `numbers`, in the order of `_numbers`."""
     if type(value) in (int, float):
         return next(numbers)
     if isinstance(value, (list, tuple)):

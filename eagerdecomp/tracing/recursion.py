@@ -1,4 +1,4 @@
-"""The chain: the rules under way in a thread, and what must be left when one of them is cut short."""
+"""Track the active rules of a thread, to stop endless recursion and to clean up after an interrupt."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ from eagerdecomp.rules.rule import NoRoute, Rule
 
 __all__ = ["Chain"]
 
-# A rule may meet its own op again on smaller arguments; deeper than this it is taken for endless.
+# Maximum number of active rules. A rule may call its own op on smaller arguments; a longer chain counts as endless.
 _MAX_DEPTH = 64
 
-# Smaller ones end; one that meets its own op on more and more elements, so many times, does not, and would fill the memory first.
+# A rule that calls its own op on more elements this many times in a row is endless, and would fill the memory before `_MAX_DEPTH`.
 _MAX_GROWTH = 4
 
-# A rule within a rule takes 16 to 25 of the calls within calls that Python allows, a thousand unless the program says otherwise;
-# what the innermost one calls needs these. Of fewer rules nobody asks.
+# Each nested rule takes 16 to 25 Python frames of the recursion limit (1000 by default). This many frames must be left for the
+# innermost rule. A chain of at most `_FEW` rules is not checked.
 _CALLS_LEFT = 120
 _FEW = 16
 
 
 class Chain:
-    """The rules under way, outermost first; cuts one that meets its own op again with the same facts, since it would never end."""
+    """The active rules, outermost first. A rule that is called again with the same facts would never end, so it is stopped."""
 
     def __init__(self) -> None:
         self._rules: list[tuple[Rule, Sequence[Any], dict[str, Any]]] = []
 
     def holds(self, rule: Rule) -> bool:
-        """Whether the rule is under way."""
+        """Return whether the rule is active."""
         return any(other is rule for other, _, _ in self._rules)
 
     def __len__(self) -> int:
         return len(self._rules)
 
     def entry(self, place: int) -> object:
-        """The identity of a running rule."""
+        """Return an object that identifies the active rule at a position."""
         return self._rules[place]
 
     def seen(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
-        """The place of the same rule under way for the same call; the last place where the chain has grown past any sensible
-        depth, or its arguments grow."""
+        """Return the position of the same rule that is active for the same call, or None.
+
+        Return the last position if the chain is too long, or if the arguments of the rule keep growing.
+        """
         same = [(place, given, named) for place, (other, given, named) in enumerate(self._rules) if other is rule]
         if not same:
             return None
@@ -61,12 +63,14 @@ class Chain:
         return next((place for place, given, named in same if _facts(rule.op, given, named) == facts), None)
 
     def entered(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> _Entered:
-        """Hold a rule in the chain while it runs: ``with chain.entered(...)``, which raises NoRoute when the rule is seen there."""
+        """Return a context manager for running a rule. Entering it raises `NoRoute` if the rule recurses endlessly (`seen`)."""
         return _Entered(self, rule, args, kwargs)
 
     def whole(self, run: Callable[[], Any]) -> Any:
-        """Return the result of `run`. Whatever it raises, even an interrupt between two steps, it leaves all that it entered: an
-        interrupt may come on the way out of a rule or a mode, before that is left."""
+        """Return the result of `run`. If it raises, exit the rules and modes that it has entered.
+
+        Context managers do this too, but an interrupt may come in the middle of their exit.
+        """
         rules, modes = len(self._rules), modes_entered()
         try:
             return run()
@@ -77,7 +81,7 @@ class Chain:
 
 
 class _Entered:
-    """No generator: one that an interrupt left suspended would end at some later time, in the middle of other rules."""
+    """The context manager of `Chain.entered`. A generator, if an interrupt suspends it, would end in the middle of other rules."""
 
     def __init__(self, chain: Chain, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         self._chain = chain
@@ -98,7 +102,7 @@ def _elements(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
 
 
 def _has_room() -> bool:
-    """Whether Python would still nest that many calls. Python does not say how many it counts, some of C's among them."""
+    """Return whether Python allows that many more nested calls. This is tried, because Python counts some C calls too."""
     try:
         _descend(_CALLS_LEFT)
     except RecursionError:
@@ -112,5 +116,5 @@ def _descend(levels: int) -> None:
 
 
 def _facts(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The identity of a call among calls of one op; calls without a key count as one, so a second one in a chain is cut."""
+    """Return the key of a call. Calls without a key all get None, so the second one in a chain is stopped."""
     return key_or_none(op, arguments_of(op, args, kwargs))

@@ -1,5 +1,7 @@
-"""A call made again against eager.
+"""Compare calls of a running program with eager.
 
-`wrappers` stand around handlers, `policy` is what the user asks for, `replay` makes the call, `findings` and `reproducer` say
-what differs, in words and as a script.
+- `wrappers`: wraps handlers and kernels to check some of their calls.
+- `policy`: the user's settings, and the results.
+- `replay`: runs a call again, to find the kernel or rule that is wrong.
+- `findings`, `reproducer`: describe a difference as text, and as a script.
 """

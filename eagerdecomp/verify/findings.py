@@ -1,4 +1,4 @@
-"""Findings of `blame`, as values and as text."""
+"""The findings of `blame`, as values and as text."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["Blame", "BlameReport", "Culprit"]
 
 @dataclass(frozen=True)
 class Culprit:
-    """Who is to blame for a difference.
+    """The kernel, rule or program that caused a difference.
 
     Attributes:
-        kind: ``kernel``, ``rule``, ``program`` (what was kept of a call, or what a `compile` hook made of it: rules and kernels
-            alone give eager's result) or ``unsteady`` (the same call made again gives eager's result).
+        kind: ``kernel``, ``rule``, ``program`` (a cached program, or the function that a `compile` hook made of it: the rules and
+            kernels alone return eager's result) or ``unsteady`` (the same call returned eager's result when it was repeated).
         op: the op of the kernel or rule.
-        name: where the kernel or rule stands.
-        call: how it was called.
-        difference: how what it left behind is not eager's for that call.
-        chain: the ops and rules that led there, outermost first.
+        name: where the kernel or rule is defined.
+        call: the call, as text.
+        difference: how the results or effects of that call differ from eager's.
+        chain: the ops and rules that led to the call, outermost first.
     """
 
     kind: str
@@ -36,16 +36,16 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Blame:
-    """A call that did not leave behind what eager does.
+    """A call whose results or effects differ from eager's.
 
     Attributes:
         op: the op that the program called.
-        call: how.
-        where: the line of the program, of a gradient that of the forward call; then that of the script that is under way.
-        difference: how it differs.
-        culprit: the kernel or rule to blame.
-        reproducer: a script that shows it by itself.
-        data: tensors that the script loads from a file beside it, where they are too large for it.
+        call: the call, as text.
+        where: the line of the program (for a gradient, the line of the forward call), then the running line of the script.
+        difference: how the call differs.
+        culprit: the kernel, rule or program to blame.
+        reproducer: a script that reproduces the difference.
+        data: the content of a file with tensors that the script loads, if they are too large for its text.
         times: how often this op differed on this line.
     """
 
@@ -59,7 +59,7 @@ class Blame:
     times: int = 1
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the fields as plain values, for JSON."""
         return _plain(self)
 
     def __str__(self) -> str:
@@ -68,18 +68,18 @@ class Blame:
 
 @dataclass(frozen=True)
 class BlameReport:
-    """The findings of `blame`; true where there are any. Prints as text; `as_dict` gives plain values for JSON.
+    """The findings of `blame`. It is true if there are any, and prints as text; `as_dict` returns plain values for JSON.
 
     Attributes:
-        found: the differences, in the order of the program: one, unless all were asked for.
-        compared: how many calls were compared with eager.
-        native: how many ran nothing but torch's own kernel of the op.
-        random: of those compared how many drew random numbers, of which only dtypes, shapes and strides are held to eager's.
-        skipped: calls that could not be compared, by the reason.
-        op_set: what the set calls itself.
-        error: what the program raised, where a difference came before it.
-        inside: how many calls came out of an `EagerDecompMode` that the program entered itself: what that makes of the program's
-            calls was not compared.
+        found: the differences, in the order of the program; only the first one unless all were requested.
+        compared: number of calls that were compared with eager.
+        native: number of calls that ran only torch's own kernel of the op.
+        random: number of compared calls that drew random numbers. For these only dtypes, shapes and strides must match.
+        skipped: reason -> number of calls that could not be compared.
+        op_set: the label of the op set.
+        error: the exception that the program raised after a difference, or None.
+        inside: number of calls that an `EagerDecompMode` of the program itself made. What the program called there was not
+        compared.
 
     Examples:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Verified: what is to be checked against plain eager while a program runs, and what that found, as values."""
+"""The settings of `verify=`, and the results of the checks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ __all__ = ["Verified", "Verify", "as_verify"]
 
 @dataclass(frozen=True)
 class Verify:
-    """Which calls are checked against native eager on the CPU while a program runs, and what becomes of a difference.
+    """Settings of `verify=`: which calls are compared with native eager on the CPU, and what happens if one differs.
+
+    Two calls are of the same kind if they have the same op or kernel, and tensors of the same dtypes, shapes and strides.
 
     Attributes:
-        every: of the calls of one kind (an op or kernel, and the dtypes, shapes and strides of its tensors) one of so many is
-            checked: 1 for all.
-        first: so many calls of each kind are checked before that. Beyond 64 kinds of an op or kernel, calls of others count
-            together and have no first ones.
-        on_difference: ``"raise"`` ends the call as a `DifferenceError`; ``"record"`` goes on with the backend's result.
-        tolerance: how many times what is taken for rounding a value may be off.
+        every: check one of this many calls of each kind; 1 checks all.
+        first: before that, check this many calls of each kind. An op or kernel has at most 64 kinds; calls of further kinds are
+            counted together, and have no `first`.
+        on_difference: ``"raise"`` raises a `DifferenceError`; ``"record"`` stores the finding and returns the backend's result.
+        tolerance: factor by which a difference may exceed the expected rounding error.
 
     Examples:
         >>> import torch
@@ -56,10 +57,10 @@ class Verify:
 
 
 def as_verify(given: Verify | str | None) -> Verify | None:
-    """Resolve `verify=`: ``"cpu"`` is ``Verify()``.
+    """Return the settings for the argument `verify=`: ``"cpu"`` is ``Verify()``.
 
     Raises:
-        ArgumentError: for anything else.
+        ArgumentError: for other strings and types.
     """
     if given is None or isinstance(given, Verify):
         return given
@@ -70,14 +71,14 @@ def as_verify(given: Verify | str | None) -> Verify | None:
 
 @dataclass(frozen=True)
 class Verified:
-    """The checks so far; true where anything differed. Prints as text; `as_dict` gives plain values for JSON.
+    """The results of the checks so far. It is true if a call differed, and prints as text; `as_dict` returns plain values for JSON.
 
     Attributes:
-        checked: by the op called, or the kernel's op, how many calls were held to eager.
-        random: of those how many drew random numbers, of which only dtypes, shapes and strides are compared.
-        skipped: calls that could not be compared, by the reason.
-        found: the differences, each with whom to blame; a difference that came again is counted in the first one's `times`.
-        left_out: how many more there were than are kept.
+        checked: name of the op that was called, or of the kernel's op -> number of checked calls.
+        random: number of checked calls that drew random numbers. For these only dtypes, shapes and strides must match.
+        skipped: reason -> number of calls that could not be compared.
+        found: the differences, each with its culprit. A repeated difference is counted in `times` of the first one.
+        left_out: number of differences that were counted but not stored.
 
     Examples:
         >>> import torch
@@ -97,12 +98,12 @@ class Verified:
 
     @property
     def calls(self) -> int:
-        """How many calls were checked."""
+        """Number of checked calls."""
         return sum(self.checked.values())
 
     @property
     def differences(self) -> int:
-        """How many of them differed."""
+        """Number of checked calls that differed."""
         return sum(one.times for one in self.found) + self.left_out
 
     def __bool__(self) -> bool:

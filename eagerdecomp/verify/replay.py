@@ -1,4 +1,4 @@
-"""Replaying: a call made again by its rules, each kernel and rule within it held to eager: the first wrong one is to blame."""
+"""Run a call again by its rules, and compare each kernel and rule in it with eager. The first wrong one is to blame."""
 
 from __future__ import annotations
 
@@ -40,10 +40,13 @@ __all__ = [
 
 
 class Call:
-    """A call of an op, its arguments kept as they were before: every time it is made again it is on copies.
+    """A call of an op, with copies of its arguments. Each replay works on new copies.
 
     Args:
-        home: kept on the CPU, wherever they are.
+        op: the overload.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        home: copy the arguments to the CPU.
     """
 
     def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False) -> None:
@@ -52,15 +55,15 @@ class Call:
         self.text = describe_call(op, args, dict(kwargs))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """Copies of the arguments."""
+        """Return copies of the arguments."""
         return copied(self.op, self._args, self._kwargs)
 
     def kept(self) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments themselves, not to be written to."""
+        """Return the stored arguments, which must not be written."""
         return self._args, self._kwargs
 
     def eager(self, generator: torch.Generator | None = None) -> Observed:
-        """The results and effects of eager's kernel; where it takes a generator, drawn from the one given."""
+        """Return the results and effects of eager's kernel. If the op takes a generator, it draws from `generator`."""
         writes = facts_of(self.op).mutated or facts_of(self.op).writes_statistics_if
         args, kwargs = self.arguments() if writes else self.kept()
         if generator is not None:
@@ -84,24 +87,24 @@ class Draws:
         self._states = [(generator, generator.get_state()) for generator in generators]
 
     def moved(self) -> bool:
-        """Whether any of them drew since."""
+        """Return whether any generator has drawn random numbers since."""
         return any(not torch.equal(generator.get_state(), state) for generator, state in self._states)
 
     def restore(self) -> None:
-        """Put them back."""
+        """Restore the states of the generators."""
         for generator, state in self._states:
             generator.set_state(state)
 
 
 class Compared(NamedTuple):
-    """A call made against eager.
+    """A call that was compared with eager.
 
     Attributes:
         result: the value that it returned.
-        error: what it raised instead.
-        difference: how what it left behind is not eager's.
+        error: the exception that it raised instead, or None.
+        difference: how its results or effects differ from eager's; None if they do not.
         random: whether it drew random numbers, so that its values were not compared.
-        other_strides: whether its strides are not eager's, which they need not be.
+        other_strides: whether it has other strides than eager, and is allowed to.
     """
 
     result: Any
@@ -118,10 +121,14 @@ def compared(
     run: Callable[[], Any],
     free_strides: Callable[[], bool] = lambda: False,
 ) -> Compared:
-    """Make a call, `run`, of these arguments, and once more natively on copies of them; both from the same generator states.
+    """Run a call, and run it natively on copies of its arguments; both start from the same generator states.
 
     Args:
-        free_strides: asked where strides are not eager's: whether they may be others.
+        call: the call.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        run: runs the call on these arguments.
+        free_strides: returns whether the results may have other strides than eager's. Called only if they do.
     """
     op = call.op
     with no_current_modes():
@@ -145,8 +152,11 @@ def compared(
 
 
 def free_strides(planner: Planner, call: Call) -> bool:
-    """Whether a call's results may have other strides than eager's: those of a kernel of the backend's that owes none, or of such a
-    one of those that the call reaches."""
+    """Return whether a call's results may have other strides than eager's.
+
+    This is so if a kernel of the backend that need not match eager's strides runs the call, or one of the ops that it decomposes
+    into.
+    """
     args, kwargs = call.kept()
     kernel = kernel_for(planner, call.op, args, kwargs)
     if kernel is not None:
@@ -158,7 +168,7 @@ def free_strides(planner: Planner, call: Call) -> bool:
 
 
 def eager(op: OpOverload) -> Callable[..., Any]:
-    """Return the function that runs an op as plain eager does, within the handler of a mode too."""
+    """Return the function that runs an op in plain eager, also inside a mode's handler."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with no_current_modes(), without_torch_function(), lazy_bits_visible():
@@ -168,7 +178,7 @@ def eager(op: OpOverload) -> Callable[..., Any]:
 
 
 def why_not_compared(planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Why a call of an op cannot be held to eager; "" where it can."""
+    """Return why a call cannot be compared with eager; "" if it can."""
     if facts_of(op).reads_workspace_of and planner.decide(op).kernel is None:
         return "reads a workspace that the forward op's own kernel alone knows how to write"
     if fake_mode_entered():  # its results have no values, whatever the arguments are; and it refuses tensors that eager takes
@@ -180,7 +190,7 @@ def why_not_compared(planner: Planner, op: OpOverload, args: Sequence[Any], kwar
 
 
 def kernel_for(planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
-    """The kernel that takes a call; None where rules do."""
+    """Return the kernel that runs a call; None if rules decompose it."""
     decision = planner.decide(op)
     if decision.kernel is None or (decision.when is not None and not decision.when(*args, **kwargs)):
         return None
@@ -193,10 +203,10 @@ class Finding:
 
     Attributes:
         call: the step.
-        rule: the rule that is wrong; None for a kernel.
-        name: where the rule or kernel stands.
-        difference: how what it left behind is not eager's.
-        chain: the ops and rules that led to it, outermost first.
+        rule: the wrong rule; None for a kernel.
+        name: where the rule or kernel is defined.
+        difference: how the results or effects of the step differ from eager's.
+        chain: the ops and rules that led to the step, outermost first.
     """
 
     call: Call
@@ -207,7 +217,7 @@ class Finding:
 
 
 def replayed(planner: Planner, call: Call) -> Finding | None:
-    """The first kernel, or the innermost rule, that is wrong in a call; None where the call is right by its rules and kernels."""
+    """Return the first wrong kernel or innermost wrong rule of a call; None if its rules and kernels match eager."""
     args, kwargs = call.arguments()
     kernel = kernel_for(planner, call.op, args, kwargs)
     if kernel is not None:
@@ -218,7 +228,7 @@ def replayed(planner: Planner, call: Call) -> Finding | None:
 
 
 def _replay(planner: Planner, call: Call) -> _Checking:
-    """A call made again by its rules, which says what it found."""
+    """Run a call again by its rules, and return the recorder with its findings."""
     args, kwargs = call.arguments()
     every = arguments_of(call.op, args, kwargs)
     recorder = _Checking(planner, call.op, program_arguments(call.op, every))
@@ -234,13 +244,14 @@ def _replay(planner: Planner, call: Call) -> _Checking:
 def culprit_of(
     call: Call, finding: Finding | None, run: Callable[..., Any], hook: Callable[..., Any] | None, kernel: str = ""
 ) -> Culprit:
-    """Who is to blame for a call that was wrong.
+    """Return the culprit of a call that differed.
 
     Args:
-        finding: what `replayed` found in it.
-        run: makes the call as it was made.
+        call: the call.
+        finding: the result of `replayed` for it.
+        run: runs the call as the program did.
         hook: the backend's `compile` hook.
-        kernel: where the kernel stands, if one alone takes the call.
+        kernel: where the kernel is defined, if a single kernel runs the call.
     """
     if finding is not None:
         kind = "kernel" if finding.rule is None else "rule"
@@ -255,14 +266,13 @@ def culprit_of(
 
 
 class _Checking(Recorder):
-    """A recorder that holds every kernel it calls, and every rule it runs, to eager. What is wrong first is first in `found`: what
-    a rule calls comes before the rule."""
+    """A recorder that compares each kernel and rule with eager. In `found`, kernels that a rule calls come before the rule."""
 
     def __init__(self, planner: Planner, op: OpOverload, arguments: Sequence[Any]) -> None:
         super().__init__(planner.decide, op, arguments)
         self._planner = planner
         self.found: list[Finding] = []
-        self.other_strides = False  # of a kernel, which may have them
+        self.other_strides = False  # whether a kernel returned other strides, and is allowed to
         self._open: list[str] = []
         self._rule: Rule | None = None
 

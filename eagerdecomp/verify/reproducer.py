@@ -1,4 +1,4 @@
-"""Reproducers: a script that makes one call on a backend and says whether it is what eager gives."""
+"""Reproducers: scripts that make one call on a backend, and exit with an error if it differs from eager."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True)
 class Named:
-    """How a script names a backend and its rules.
+    """The code by which a script refers to a backend and its rules.
 
     Attributes:
-        imports: lines that come first.
-        backend: the expression that stands for the backend, or op set.
-        rules: that of the rules, or of one; "" where there are none.
+        imports: the import lines.
+        backend: an expression for the backend, or for the op set.
+        rules: an expression for the rules, or for one rule; "" without rules.
     """
 
     imports: tuple[str, ...]
@@ -53,10 +53,13 @@ class Named:
 
 
 def named_backend(backend: Backend, rules: Sequence[Rule], given: Any = None, given_rules: Any = None) -> Named:
-    """How a script names a backend and rules that the running program holds.
+    """Return the code by which a script refers to a backend and rules of the running program.
 
     Args:
-        given, given_rules: the objects that the caller gave for them, which modules may hold.
+        backend: the backend.
+        rules: the rules.
+        given: the object that the caller passed as the backend; a module may hold it.
+        given_rules: the object that the caller passed as the rules.
     """
     imports: list[str] = []
     words = _imported(given if given is not None else backend, imports) or _set_text(backend, imports)
@@ -73,7 +76,7 @@ def named_backend(backend: Backend, rules: Sequence[Rule], given: Any = None, gi
 
 
 def named_by_spec(backend: str, rules: str = "", *, ops: str = "") -> Named:
-    """How a script names what the command line names: a backend and rules as ``module:name``, a set as ``--ops`` takes it."""
+    """Return the code by which a script refers to what the command line names: ``module:name``, or an op set as in ``--ops``."""
     imports: list[str] = []
     if backend:
         words = _spec_text(backend, imports)
@@ -108,7 +111,7 @@ def _set_text(backend: Backend, imports: list[str]) -> str:
 
 
 def _imported(value: Any, imports: list[str]) -> str | None:
-    """The name by which a script has what some module of the program holds."""
+    """Return the name of a value that is a global of some imported module, and add its import; None if there is none."""
     if value is None:
         return None
     main = sys.modules.get("__main__")
@@ -126,7 +129,7 @@ def _imported(value: Any, imports: list[str]) -> str | None:
 
 
 def _folder(module: Any, name: str) -> str:
-    """Where a module's import begins, unless Python finds it by itself."""
+    """Return the folder to add to ``sys.path`` to import a module; "" if Python finds the module without it."""
     file = getattr(module, "__file__", None)
     if not file or "site-packages" in file:
         return ""
@@ -146,12 +149,15 @@ def reproducer(
     fails: Callable[[Sequence[Any], Mapping[str, Any]], bool],
     times: int,
 ) -> tuple[str, bytes]:
-    """A script that makes a call on a backend and fails where it is not what eager gives, and what it loads from a file beside it.
+    """Return a script that makes a call on a backend and fails if it differs from eager, and the content of the file that it loads.
 
     Args:
-        named: how the script names the backend.
-        about: what is wrong, for its first lines.
-        fails: whether a call like this one is wrong in the same way; asked of smaller ones.
+        op: the overload.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        named: the code for the backend.
+        about: a description of the fault, for the first lines of the script.
+        fails: returns whether a call with other arguments has the same fault; used to find a smaller call.
         times: how often the script makes the call.
     """
     drawn: dict[int, str] = {}
@@ -186,13 +192,15 @@ def call_script(
     ending: Sequence[str],
     drawn: Mapping[int, str] | None = None,
 ) -> tuple[str, bytes]:
-    """A script with a function ``inputs()`` that makes the arguments of a call, and what it loads from a file beside it.
+    """Return a script whose function ``inputs()`` makes the arguments of a call, and the content of the file that it loads.
 
     Args:
-        named: how the script names the backend.
-        about: what is wrong, for its first lines.
-        ending: what it does with them; it ends with exit code 1 while the fault is there.
-        drawn: by identity, tensors that an expression makes.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        named: the code for the backend.
+        about: a description of the fault, for the first lines of the script.
+        ending: the code that uses the arguments; it must exit with 1 while the fault exists.
+        drawn: id of a tensor -> the expression that makes it.
     """
     writer = _Writer(drawn or {})
     words = [writer.text(value) for value in args]
@@ -226,7 +234,7 @@ def call_script(
 
 
 def _quoted(text: str) -> str:
-    """The beginning of a docstring."""
+    """Return text as the first lines of a docstring."""
     return '"""' + text.replace("\\", "/").replace('"""', "...")
 
 
@@ -240,7 +248,7 @@ def _standard_imports(named: Named, data: bytes, large: bool) -> Iterator[str]:
 
 
 def _loading(data: bytes) -> tuple[list[str], bytes]:
-    """The lines that load the tensors of a script, and what they load from a file."""
+    """Return the lines of a script that load its tensors, and the content of the file that they load."""
     if not data:
         return [], b""
     packed = base64.b64encode(zlib.compress(data, 9)).decode()
@@ -252,7 +260,7 @@ def _loading(data: bytes) -> tuple[list[str], bytes]:
 
 
 class _Writer:
-    """Arguments as Python text: `lines` make the tensors that share memory, `saved` are those that are loaded."""
+    """Writes arguments as Python text. `lines` make tensors that share memory; `saved` are tensors that are loaded from a file."""
 
     def __init__(self, drawn: Mapping[int, str]) -> None:
         self.lines: list[str] = []
@@ -263,7 +271,7 @@ class _Writer:
         self._kept: list[Tensor] = []
 
     def data(self) -> bytes:
-        """The tensors that the script loads, as a file."""
+        """Return the tensors that the script loads, as the content of a file."""
         if not self._saved:
             return b""
         file = io.BytesIO()
@@ -271,7 +279,7 @@ class _Writer:
         return file.getvalue()
 
     def text(self, value: Any) -> str:
-        """An argument as text."""
+        """Return an argument as Python text."""
         if isinstance(value, Tensor):
             if id(value) not in self._names:
                 self._names[id(value)] = name = f"x{len(self._names)}"
@@ -340,14 +348,14 @@ def _elements(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
 
 
 def _checks_arguments(op: OpOverload) -> bool:
-    """Whether eager's kernel surely refuses arguments that do not fit together; others read past their ends."""
+    """Return whether eager's kernel rejects arguments that do not fit together. Other kernels may read out of bounds."""
     return torch.Tag.pointwise in op.tags or (torch.Tag.core in op.tags and "backward" not in op._schema.name)
 
 
 def _smaller(
     args: Sequence[Any], kwargs: Mapping[str, Any], fails: Callable[[Sequence[Any], Mapping[str, Any]], bool]
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """A call with fewer elements that fails too: each size, wherever it stands, is made smaller as long as one is found."""
+    """Return a call with fewer elements that fails too. Each size is reduced in all arguments at once, while the call fails."""
     until = time.monotonic() + _PATIENCE
     for size in sorted({size for one in _tensors(args, kwargs) for size in one.shape if size > 1}, reverse=True):
         for less in sorted({1, 2, 3, 4, 8, 16, size // 2}):
@@ -363,9 +371,9 @@ def _smaller(
 def resized(
     args: Sequence[Any], kwargs: Mapping[str, Any], size: int, start: int, less: int
 ) -> tuple[list[Any], dict[str, Any]] | None:
-    """A call with `less` in place of `size` wherever that stands: of tensors the elements from `start` on, made contiguous.
+    """Return a call with each size `size` replaced by `less`; tensors keep the elements from `start` on, and become contiguous.
 
-    None where tensors share memory, which they would not afterwards.
+    Return None if tensors share memory, which they would not share afterwards.
     """
     made: dict[int, Tensor] = {}
 
@@ -403,7 +411,7 @@ def _with_strides(values: Tensor, shape: Sequence[int], order: Sequence[int]) ->
 def _with_draws(
     args: Sequence[Any], kwargs: Mapping[str, Any], fails: Callable[[Sequence[Any], Mapping[str, Any]], bool]
 ) -> tuple[Sequence[Any], Mapping[str, Any], dict[int, str]]:
-    """The call with its larger tensors drawn from seeds, and how each is, if it fails so too."""
+    """Return the call with its larger tensors drawn from seeds, if it fails then too, and for each the expression that draws it."""
     drawn: dict[int, tuple[Tensor, str]] = {}
 
     def draw(value: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Verifying: some calls of a running program held to native eager on the CPU; what stands around handlers and kernels for that.
+"""Compare some calls of a running program with native eager on the CPU, by wrapping handlers and kernels.
 
-A mode that verifies nothing has none of this: the functions below are put in place when a handler or a backend is made.
+A mode without `verify=` has none of these wrappers: they are added when a handler or a backend is made.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from eagerdecomp.verify.replay import Call, Draws, culprit_of, eager, kernel_for
 
 __all__ = ["Verifying", "watch_of"]
 
-# Kinds of calls of one op or kernel that are counted apart.
+# Maximum number of kinds of calls per op or kernel (see `Verify`).
 _KINDS = 64
 
-# Differences that are kept; others are counted.
+# Maximum number of differences that are stored; others are only counted.
 _FOUND = 1000
 
 _PLAIN = (Tensor, Parameter)
 
-# What the CPU says where it has no kernel for a dtype that another device may well have one for.
+# Parts of error messages of CPU kernels for dtypes that another device may support.
 _NOT_THERE = ("not implemented for", "not supported", "unsupported", "expected scalar type")
 
 
@@ -61,27 +61,27 @@ class _Here(threading.local):
 
     checking = False
     quiet = False
-    found = 0
-    other_strides = 0  # results of kernels that need not have eager's
+    found = 0  # number of differences in the running calls
+    other_strides = 0  # number of results of kernels that need not have eager's strides, and do not
 
 
 class Verifying:
     """The verifier of one mode or installation, with its findings.
 
     Args:
-        backend: the backend as it was given.
-        rules: the user's own rules.
-        spec: which calls, and what becomes of a difference.
+        backend: the backend, before its kernels are wrapped.
+        rules: the user's rules.
+        spec: which calls to check, and what to do about a difference.
     """
 
     def __init__(self, backend: Backend, rules: Iterable[Rule], spec: Verify) -> None:
         self._backend = backend
         self._spec = spec
         self._planner = planner_of(backend, rules)
-        # On another device than the CPU its own kernels are judged too, and everything is compared at home.
+        # On a device other than the CPU, torch's own kernels are checked too, and results are compared on the CPU.
         self._elsewhere = backend.device_type not in (None, "cpu")
         self._here = _Here()
-        self._watched: set[CodeType] = set()  # the code of what stands around handlers and kernels
+        self._watched: set[CodeType] = set()  # the code objects of the wrappers
         self._lock = free_in_child(threading.RLock())
         self._checked: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
@@ -91,20 +91,20 @@ class Verifying:
         self._left_out = 0
 
     def found(self) -> Verified:
-        """The checks so far."""
+        """Return the results so far."""
         with self._lock:
             blames = tuple(replace(one, times=self._times[key]) for key, one in self._found.items())
             return Verified(dict(self._checked), self._drew, dict(self._skipped), blames, self._left_out)
 
     def skip(self, why: str) -> None:
-        """Count what ran unwatched."""
+        """Count a call that was not checked, with the reason."""
         with self._lock:
             self._skipped[why] += 1
 
-    # -- what stands around handlers and kernels ---------------------------------------------------------------------------
+    # -- wrappers ----------------------------------------------------------------------------------------------------------
 
     def kernels(self) -> Backend:
-        """The backend, its kernels watched."""
+        """Return the backend with its kernels wrapped."""
         kernels: dict[OpLike, Kernel] = {op: self._kernel(op, kernel) for op, kernel in self._backend.kernels.items()}
         if self._elsewhere:
             kernels.update({op: self._kernel(op, native(op)) for op in self._backend.ops if op not in kernels and _computes(op)})
@@ -112,7 +112,7 @@ class Verifying:
         return Backend(given.name, given.ops, kernels, given.compile, given.device_type, given.costs)
 
     def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
-        """The handler `run` of an op, some of whose calls are checked; where a kernel takes them all, its own watch does that."""
+        """Wrap the handler of an op to check some of its calls. If a kernel runs all of them, its own wrapper checks them."""
         decision = self._planner.decide(op)
         if decision.passthrough or (decision.kernel is not None and decision.when is None):
             return run
@@ -141,7 +141,7 @@ class Verifying:
         *,
         with_the_op: bool = False,
     ) -> Callable[..., Any]:
-        """`run`, in place of which `check` takes the first calls of each kind and then one of so many."""
+        """Wrap `run` to use `check` for the first calls of each kind, and then for one of `Verify.every`."""
         here, every, first = self._here, self._spec.every, self._spec.first
         counts: dict[Any, int] = {None: first}
 
@@ -166,7 +166,7 @@ class Verifying:
     # -- one call ----------------------------------------------------------------------------------------------------------
 
     def _check(self, op: OpOverload, run: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], kernel: str) -> Any:
-        """Make a call, and natively on copies of its arguments; `kernel` says where the kernel stands that takes it, if one is."""
+        """Run a call, run it natively on copies of its arguments, and compare; `kernel` is where its kernel is defined, or ""."""
         plain_args, plain_kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
         why = why_not_compared(self._planner, op, plain_args, plain_kwargs) or self._of_other_devices(op, plain_args, plain_kwargs)
         if why:
@@ -190,7 +190,7 @@ class Verifying:
             with self._quietly(), lazy_bits_visible():
                 have = observed(result, plain_args, plain_kwargs, caught.error)
                 drew = drew or draws.moved()
-                # A kernel that owes no strides may have others, and so may what is made of it.
+                # If a kernel need not match eager's strides, results computed from its result need not either.
                 free = not must_match_eager_strides(op, *call.kept()) if kernel else here.other_strides > other_strides
                 found = self._difference(call, want, have, drew, free_strides=free)
             why = self._not_verified(want, have)
@@ -201,7 +201,7 @@ class Verifying:
                     self._checked[str(op)] += 1
                     self._drew += drew
         try:
-            # A wrong kernel within is reported already, as that kernel's.
+            # A wrong kernel within the call has been reported already.
             if found is not None and here.found == before:
                 self._report(call, draws, found, run, kernel, caught.error)
             if caught.error is not None:
@@ -212,7 +212,7 @@ class Verifying:
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
-        """Suspend verification: calls made meanwhile are not the program's."""
+        """Suspend verification, for calls that the program does not make."""
         here = self._here
         before, here.quiet = here.quiet, True
         try:
@@ -222,7 +222,7 @@ class Verifying:
             here.quiet = before
 
     def _of_other_devices(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Why a call is none of the backend's: it is of another device."""
+        """Return why a call does not concern the backend: no tensor is on its device. Return "" otherwise."""
         device = self._backend.device_type
         if device is None:
             return ""
@@ -247,7 +247,7 @@ class Verifying:
         return compare(loose=self._spec.tolerance, strides=False)
 
     def _not_verified(self, want: Observed, have: Observed) -> str:
-        """Why the values of a finished call cannot be compared with eager's; "" where they can."""
+        """Return why the values of a call cannot be compared with eager's; "" if they can."""
         tensors = [one for one in (*want.leaves, *want.inputs, *have.leaves, *have.inputs) if isinstance(one, Tensor)]
         other_device = self._elsewhere or any(one.is_meta for one in tensors)
         if other_device and want.error is not None and have.error is None and _is_absent(want.error):
@@ -259,7 +259,7 @@ class Verifying:
     def _report(
         self, call: Call, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str, error: Exception | None
     ) -> None:
-        """Keep a difference, and raise it if that is asked for."""
+        """Store a difference, and raise it if `Verify.on_difference` says so."""
         here = self._here
         here.found += 1
         lines = UserLines()
@@ -287,7 +287,7 @@ class Verifying:
             raise DifferenceError(known) from error
 
     def _way(self, frame: FrameType | None) -> tuple[str, ...]:
-        """The calls that led to the one that a frame makes, outermost first."""
+        """Return the calls that led to the call in a frame, outermost first."""
         way = []
         while frame is not None:
             if frame.f_code in self._watched:
@@ -298,7 +298,7 @@ class Verifying:
 
     def _culprit(self, call: Call, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str) -> Culprit:
         op = str(call.op)
-        if self._elsewhere:  # the call is kept at home, where the device's kernels cannot run; those within it were all checked
+        if self._elsewhere:  # the stored call is on the CPU, where the device's kernels cannot run; they were checked already
             rules = "its rules, or the program that was kept of them: every kernel in it gave eager's result"
             return Culprit("kernel", op, kernel, call.text, found) if kernel else Culprit("program", op, rules, call.text, found)
         draws.restore()
@@ -308,7 +308,7 @@ class Verifying:
 
 
 def watch_of(watch: Watch | None, verifying: Verifying | None) -> Watch | None:
-    """The wrapper of a handler where two wrappers apply."""
+    """Return a wrapper that applies both wrappers to a handler."""
     if watch is None or verifying is None:
         return watch if verifying is None else verifying.watch
     inner, outer = watch, verifying.watch
@@ -325,9 +325,9 @@ def _computes(op: OpOverload) -> bool:
 
 
 def _native(call: Call, draws: Draws) -> tuple[Observed, bool]:
-    """Run a call in plain eager; return its results and effects, and whether it drew. The program's generators are restored."""
+    """Run a call in plain eager. Return its results and effects, and whether it drew random numbers. Restore generator states."""
     facts = facts_of(call.op)
-    # Other threads may draw from the default generator meanwhile: it is put back only where there is no other way.
+    # Another thread may draw from the default generator meanwhile, so its state is changed only if it must be.
     if facts.is_random and any(argument.kind == "Generator" for argument in facts.arguments):
         generator = torch.Generator()
         before = generator.get_state()
@@ -341,7 +341,7 @@ def _native(call: Call, draws: Draws) -> tuple[Observed, bool]:
 
 
 def _kind(values: Sequence[Any]) -> Any:
-    """The kind of a call: the dtypes, shapes and strides of its tensors. None for tensors without them."""
+    """Return the kind of a call: the dtypes, shapes and strides of its tensors; None if a tensor has no strides."""
     try:
         return tuple(
             [
@@ -353,7 +353,7 @@ def _kind(values: Sequence[Any]) -> Any:
                 for value in values
             ]
         )
-    except (RuntimeError, TypeError):  # sparse and nested ones, and sizes that are symbols
+    except (RuntimeError, TypeError):  # sparse and nested tensors, and symbolic sizes
         return None
 
 
@@ -366,7 +366,7 @@ def _is_absent(error: Exception) -> bool:
 
 
 def _strayed(call: Call, want: Observed, have: Observed, device: str) -> Difference | None:
-    """A result on another device than its arguments, of an op that is not asked for one."""
+    """Return a difference if a result is on another device than the arguments, for an op that has no device argument."""
     given = {one.device for one in have.inputs if one.dim()} or {one.device for one in have.inputs}
     if len(given) != 1 or any(argument.kind == "Device" for argument in facts_of(call.op).arguments):
         return None
@@ -378,6 +378,6 @@ def _strayed(call: Call, want: Observed, have: Observed, device: str) -> Differe
 
 
 def _home(have: Observed) -> Observed:
-    """The same with its tensors on the CPU, strides kept."""
+    """Return the results and effects with tensors copied to the CPU; strides are kept."""
     (leaves, inputs), _ = copied(None, [list(have.leaves), list(have.inputs)], {}, home=True)
     return replace(have, leaves=leaves, inputs=inputs)
