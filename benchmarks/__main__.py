@@ -1,4 +1,4 @@
-"""Measure what the mode costs, on this machine: ``python -m benchmarks`` from a checkout."""
+"""Measure the cost of the mode on this machine (``python -m benchmarks``, in a checkout)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _EPILOG = f"""examples:
 
 measurements: {", ".join(suite.SECTIONS)}
 
-It prints Markdown: for each measurement what was done, a table of ratios with their quartiles, and the worst
-cases. A full run takes some minutes.
+The output is Markdown: for each measurement a description, a table of ratios with quartiles, and the worst cases.
+A full run takes some minutes.
 
 {EXIT_CODES}"""
 
@@ -39,12 +39,14 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m benchmarks") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--only", metavar="NAMES", help="some measurements, by comma: ops, kernels, models, ... (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a small part of everything, in under a minute")
-    add_json(parser, "every single result")
-    parser.add_argument("--costs", metavar="FILE", help="measure no ratios: write there what kernels cost, for Backend(costs=)")
-    parser.add_argument("--backend", metavar="MODULE:NAME", help="whose kernels --costs measures (default: torch's, on Core ATen)")
-    parser.add_argument("--svg", metavar="FILE", help="draw the ratios there")
+    parser.add_argument("--only", metavar="NAMES", help="names of measurements (see below), separated by commas (default: all)")
+    parser.add_argument("--quick", action="store_true", help="a small part of each measurement, in under a minute")
+    add_json(parser, "every result")
+    parser.add_argument("--costs", metavar="FILE", help="measure the time of kernels instead, and write FILE for Backend(costs=)")
+    parser.add_argument(
+        "--backend", metavar="MODULE:NAME", help="the Backend whose kernels --costs measures (default: torch's own, for Core ATen)"
+    )
+    parser.add_argument("--svg", metavar="FILE", help="write a chart of the ratios to FILE")
     args = parser.parse_args(argv)
     names = args.only.split(",") if args.only else list(suite.SECTIONS)
     unknown = [name for name in names if name not in suite.SECTIONS]

@@ -15,21 +15,21 @@ __all__ = ["EXIT_CODES", "SUMMARIES", "handle_without_command", "top_parser"]
 
 #: A line of help for each command, in the order of the help.
 SUMMARIES = {
-    "demo": "train a small transformer under the mode and in plain eager, side by side",
-    "run": "run any script with every op brought to an op set",
-    "report": "a recorded run as a page: ops and what they became, time, cache, misses, gaps",
-    "explain": "show what happens to a call, rule by rule, and its program",
-    "plan": "what each op decomposes into on a set, and which kernels to write next",
-    "trace": "print what a model sends to the backend, forward and backward, as a graph",
-    "blame": "find the first op of a script that goes wrong on a backend, and why",
+    "demo": "train a small transformer in the mode and in plain eager, and compare the two",
+    "run": "run a script, with every op decomposed to an op set",
+    "report": "write an HTML page about a recorded run: ops, kernels, time, cache misses",
+    "explain": "show how one call is decomposed: rules tried, kernels, program",
+    "plan": "list what each op decomposes into on a set, and which kernels to write next",
+    "trace": "print the ops of a model that reach the backend, forward and backward, as a graph",
+    "blame": "find the first op of a script that differs from eager, and the wrong kernel or rule",
     "compare": "run a script on two backends, and report what differs",
-    "conformance": "find the wrong kernels of a backend, and what to write next",
-    "opset": "list the ops of a set, one a line",
-    "bench": "measure what the mode costs, or what a backend's kernels cost; from a checkout",
-    "new-backend": "write a project for a backend of your own: kernels, tests, CI",
+    "conformance": "test the kernels of a backend against eager, and list which to write next",
+    "opset": "print the ops of a set, one per line",
+    "bench": "measure the cost of the mode, or of a backend's kernels (only in a checkout)",
+    "new-backend": "create a project for a new backend: kernels, tests, CI",
 }
 
-EXIT_CODES = """exit codes: 0 success; 2 the command line, an op file or the script's name is wrong;
+EXIT_CODES = """exit codes: 0 success; 2 wrong command line, op file or script name;
 130 interrupted (Ctrl-C)"""
 
 

@@ -28,37 +28,41 @@ __all__ = ["COMMAND"]
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--backend", metavar="MODULE:NAME", help="the Backend whose kernels are judged, and the rules to its set")
+    parser.add_argument(
+        "--backend", metavar="MODULE:NAME", help="the Backend to check: its kernels, and the rules that decompose to its set"
+    )
     names = ", ".join(NAMED_SETS)
     parser.add_argument(
-        "--ops", metavar="SET", help=f"in place of --backend, a set with torch's own kernels: {names}, or a FILE (default core)"
+        "--ops",
+        metavar="SET",
+        help=f"instead of --backend: a set that runs torch's own kernels: {names}, or a FILE of op names (default core)",
     )
     add_rules(parser)
-    parser.add_argument("--all", action="store_true", help="go on to the script's end, and report every op and line that differs")
-    add_on_unsupported(parser, "to the set: raise, or run it natively")
-    parser.add_argument("--reproducer", metavar="FILE", help="write the script that shows the first difference there")
-    add_json(parser, "what was found")
+    parser.add_argument("--all", action="store_true", help="run the script to its end, and report every op and line that differs")
+    add_on_unsupported(parser, "to the set: raise an error, or run torch's own kernel")
+    parser.add_argument("--reproducer", metavar="FILE", help="write to FILE a script that reproduces the first difference")
+    add_json(parser, "the findings")
     add_script(parser, "blame")
 
 
 _VALUES = frozenset({"--backend", "--ops", "--rules", "--on-unsupported", "--reproducer", "--json"})
 
 _EPILOG = f"""examples:
-  eagerdecomp blame --backend my_backend:backend train.py --epochs 1     up to the first op that is not eager's
-  eagerdecomp blame --rules my_rules:RULES train.py                      rules of your own, to Core ATen
+  eagerdecomp blame --backend my_backend:backend train.py --epochs 1     stop at the first op that differs from eager
+  eagerdecomp blame --rules my_rules:RULES train.py                      check your own rules on Core ATen
   eagerdecomp blame --backend my_backend:backend --all --json found.json -m package.train
   eagerdecomp blame --backend my_backend:backend --reproducer wrong.py train.py; python wrong.py
 
-Every op of the script that runs more than torch's own kernel is run twice on the same inputs, by the backend and natively, and
-what both leave behind is compared: values (within rounding), NaN, dtype, shape, strides, what is a view of what, what was written.
-At the first difference the script is cut short; the op, its line, the kernel or rule to blame and a script that shows it by itself
-are printed after the script's own output. Of ops that draw random numbers, values are not compared, nor is what an
-EagerDecompMode that the script enters itself makes of its calls. It takes some times as long as on the backend alone; no tensor is
-kept beyond its call.
+Each op that is decomposed or has a kernel of the backend runs twice on the same inputs: on the backend and natively.
+The results are compared: values (beyond rounding), NaN, dtype, shape, strides, views, and writes. At the first
+difference the script stops. After its output, the command prints the op, its source line, the wrong kernel or rule, and
+a script that reproduces the difference. Values of random ops are not compared. Calls inside an EagerDecompMode that the
+script itself enters are not compared either. Expect several times the run time on the backend. No tensor is stored
+longer than its call.
 
-exit codes: 0 no difference; {FAILED} a difference was found; {USAGE_ERROR} the command line, the backend, the rules, an op file or
-the script's name is wrong; {SCRIPT_FAILED} no difference, but the script itself ended with an error;
-{NOT_COMPARED} no difference, but no call was compared, or some came out of an EagerDecompMode that the script enters itself;
+exit codes: 0 no difference; {FAILED} a difference; {USAGE_ERROR} wrong command line, backend, rules, op file or script name;
+{SCRIPT_FAILED} no difference, but the script ended with an error;
+{NOT_COMPARED} no difference, but no call was compared, or the script itself enters an EagerDecompMode;
 {INTERRUPTED} interrupted (Ctrl-C)"""
 
 

@@ -88,13 +88,13 @@ def add_ops(parser: argparse.ArgumentParser) -> None:
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
     """The option ``--rules``, which `rules_of` reads."""
-    parser.add_argument("--rules", metavar="MODULE:NAME", help="rules of your own: a Rule, or a list of them")
+    parser.add_argument("--rules", metavar="MODULE:NAME", help="your own rules: a Rule, or a list of them")
 
 
 def add_keep(parser: argparse.ArgumentParser) -> None:
     """The option ``--keep``, which `kept_ops` reads."""
     parser.add_argument(
-        "--keep", metavar="OPS", help="composite ops that stay whole, with commas between: aten.linear,aten.layer_norm"
+        "--keep", metavar="OPS", help="composite ops that are not decomposed, separated by commas: aten.linear,aten.layer_norm"
     )
 
 
@@ -114,7 +114,7 @@ def kept_ops(text: str | None) -> tuple[str, ...]:
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     """The option ``--json``, which every command that reports something has; `what` it writes."""
-    parser.add_argument("--json", metavar="FILE", help=f"write {what} there as JSON as well (- for stdout, in place of the text)")
+    parser.add_argument("--json", metavar="FILE", help=f"also write {what} to FILE as JSON (-: print the JSON instead of the text)")
 
 
 def shown(args: argparse.Namespace) -> Callable[[str], None]:

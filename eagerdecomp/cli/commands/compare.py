@@ -27,32 +27,33 @@ __all__ = ["COMMAND"]
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    what = "a Backend or OpSet as MODULE:NAME, a set with torch's own kernels as for --ops (core, a FILE), or native"
+    what = "MODULE:NAME of a Backend or OpSet, a set that runs torch's own kernels (core, or a FILE of op names), or native"
     parser.add_argument(
-        "--backend", metavar="A", default="native", help=f"{what} (default %(default)s); the script goes on with it"
+        "--backend", metavar="A", default="native", help=f"{what} (default %(default)s); the script continues with its results"
     )
-    parser.add_argument("--against", metavar="B", required=True, help="the other one, named likewise")
+    parser.add_argument("--against", metavar="B", required=True, help="the other backend, written in the same way")
     add_rules(parser)
-    add_on_unsupported(parser, "to a set: raise, or run it natively")
-    parser.add_argument("--markdown", metavar="FILE", help="write what was found there as Markdown")
-    add_json(parser, "what was found")
+    add_on_unsupported(parser, "to a set: raise an error, or run torch's own kernel")
+    parser.add_argument("--markdown", metavar="FILE", help="write the findings to FILE as Markdown")
+    add_json(parser, "the findings")
     add_script(parser, "compare")
 
 
 _VALUES = frozenset({"--backend", "--against", "--rules", "--on-unsupported", "--markdown", "--json"})
 
 _EPILOG = f"""examples:
-  eagerdecomp compare --against my_backend:backend train.py --epochs 1           plain eager and a backend
+  eagerdecomp compare --against my_backend:backend train.py --epochs 1           compare plain eager with a backend
   eagerdecomp compare --backend my:old --against my:new --json found.json train.py
   eagerdecomp compare --backend core --against prims --markdown ulps.md -m package.train
 
-Every op of the script is made on both with the same inputs, so that differences do not add up; the script goes on with A's results.
-It reports the ops that differ by more than rounding, the first one first, each with its line and with which of the two is not what
-native eager gives, and for every op and dtype how many values are how many ULPs apart. Values of random ops are not compared.
+Each op of the script runs on both backends with the same inputs, so differences do not accumulate. The script continues
+with the results of --backend. The report lists the ops that differ by more than rounding, in the order of their calls:
+the source line, and which backend differs from native eager. For each op and dtype it also shows how many ULPs the
+values are apart. Values of random ops are not compared.
 
-exit codes: 0 nothing diverges; {FAILED} an op diverges; {USAGE_ERROR} the command line, a backend, the rules, an op file or the
-script's name is wrong; {SCRIPT_FAILED} nothing diverges, but the script itself ended with an error; {NOT_COMPARED} no call was
-compared; {INTERRUPTED} interrupted (Ctrl-C)"""
+exit codes: 0 no op differs; {FAILED} an op differs; {USAGE_ERROR} wrong command line, backend, rules, op file or script
+name; {SCRIPT_FAILED} no op differs, but the script ended with an error; {NOT_COMPARED} no call was compared;
+{INTERRUPTED} interrupted (Ctrl-C)"""
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -31,36 +31,52 @@ _PROFILES = ("quick", "standard", "thorough")
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("backend", metavar="MODULE:BACKEND", help="a Backend or OpSet, or a function that returns one")
-    parser.add_argument("--profile", choices=_PROFILES, default="standard", help="seconds, minutes, an hour (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn (default %(default)s)")
-    parser.add_argument("--ops", metavar="OPS", help="only these kernels, with commas between: aten.add.Tensor,aten.sum")
-    parser.add_argument("--processes", type=positive, metavar="N", help="how many at a time (default: one a core)")
-    parser.add_argument("--in-process", action="store_true", help="no processes of their own: a kernel that crashes ends the run")
-    parser.add_argument("--scripts", metavar="FOLDER", help="write a script there for each fault, which shows it by itself")
-    parser.add_argument("--markdown", metavar="FILE", help="write the report there as Markdown, for a pull request")
-    parser.add_argument("--junit", metavar="FILE", help="write it there as JUnit XML")
-    parser.add_argument("--html", metavar="FILE", help="write it there as a page of its own")
-    parser.add_argument("--compare", metavar="OLD.json", help="say what got better and worse since the run that wrote this")
-    parser.add_argument("--absences", metavar="FILE", help="the ops that the backend lacks, declared; what does not hold fails")
-    parser.add_argument("--write-absences", metavar="FILE", help="write such a file, with the reasons of --absences")
-    parser.add_argument("--absent", action="store_true", help="name the kernels that are absent, too")
+    parser.add_argument(
+        "--profile",
+        choices=_PROFILES,
+        default="standard",
+        help="how many inputs: quick takes seconds, standard minutes, thorough an hour (default %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random inputs (default %(default)s)")
+    parser.add_argument("--ops", metavar="OPS", help="test only these ops, separated by commas: aten.add.Tensor,aten.sum")
+    parser.add_argument("--processes", type=positive, metavar="N", help="number of worker processes (default: one per core)")
+    parser.add_argument("--in-process", action="store_true", help="start no worker processes: a kernel that crashes ends the run")
+    parser.add_argument("--scripts", metavar="FOLDER", help="write a script to FOLDER for each fault, which reproduces it")
+    parser.add_argument("--markdown", metavar="FILE", help="write the report to FILE as Markdown, for a pull request")
+    parser.add_argument("--junit", metavar="FILE", help="write the report to FILE as JUnit XML")
+    parser.add_argument("--html", metavar="FILE", help="write the report to FILE as an HTML page")
+    parser.add_argument(
+        "--compare", metavar="OLD.json", help="print which kernels got better or worse since an older report, which --json wrote"
+    )
+    parser.add_argument(
+        "--absences",
+        metavar="FILE",
+        help="a list of the kernels that are left out on purpose; fail if it does not match the backend",
+    )
+    parser.add_argument(
+        "--write-absences",
+        metavar="FILE",
+        help="write the list for --absences, with the reasons of the --absences file that you pass",
+    )
+    parser.add_argument("--absent", action="store_true", help="print the names of absent kernels, not only their number")
     add_json(parser, "the report")
 
 
 _EPILOG = f"""examples:
-  eagerdecomp conformance my_backend:backend                                   all kernels, in minutes
-  eagerdecomp conformance my_backend:backend --profile quick --ops aten.add    the kernel under way, in a second
-  eagerdecomp conformance my_backend:backend --scripts wrong/             a script for each fault
+  eagerdecomp conformance my_backend:backend                                   test all kernels, in minutes
+  eagerdecomp conformance my_backend:backend --profile quick --ops aten.add    test one kernel, in a second
+  eagerdecomp conformance my_backend:backend --scripts wrong/                  a script for each fault
   eagerdecomp conformance my_backend:backend --json new.json --compare main.json --markdown comment.md
   eagerdecomp conformance my_backend:backend --html report.html --junit report.xml --absences absent.txt
 
-Each kernel is called as EagerDecompMode calls it, with values, dtypes, shapes and layouts that kernels go wrong on, and held to
-what eager does on the CPU; values to what the op gives in float64. Then ops without a kernel are run by what the kernels make of
-them. A kernel that is not there is absent, one that no call could be made for is not exercised: neither counts as right.
+Each kernel is called with difficult values, dtypes, shapes and strides. Its results are compared with eager on the CPU,
+and values with the op computed in float64. Without --ops, the ops that the set decomposes are tested too, and their
+faults are listed under the kernel that causes them. Each kernel is right, wrong, absent (the backend has none) or not
+exercised (the suite has no call for it).
 
-exit codes: 0 nothing wrong; {FAILED} a kernel is wrong, the absences do not hold, or --compare finds anything worse;
-{USAGE_ERROR} the command line, the backend or a file is wrong; {NOTHING_EXERCISED} no kernel was exercised, so none can be right;
-{INTERRUPTED} interrupted (Ctrl-C), after the report of what was known by then"""
+exit codes: 0 no kernel is wrong; {FAILED} a kernel is wrong, --absences does not match, or a kernel is worse than in --compare;
+{USAGE_ERROR} wrong command line, backend or file; {NOTHING_EXERCISED} no kernel was exercised;
+{INTERRUPTED} interrupted (Ctrl-C), after a report of the kernels tested until then"""
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -24,9 +24,9 @@ __all__ = ["COMMAND"]
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=positive, default=300, metavar="N", help="training steps (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of weights, batches and dropout (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="random seed (default %(default)s)")
     add_ops(parser)
-    add_json(parser, "the closing table")
+    add_json(parser, "the table")
 
 
 def _run(args: argparse.Namespace) -> int:

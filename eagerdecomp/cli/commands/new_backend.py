@@ -17,22 +17,22 @@ _EPILOG = """examples:
   eagerdecomp new-backend mine                  a project in ./mine
   eagerdecomp new-backend mine --dir ~/src/mine
   eagerdecomp new-backend mine --device toy     with a device "toy": tensor.to("toy")
-  eagerdecomp new-backend mine --json -         the files written, as JSON
+  eagerdecomp new-backend mine --json -         print the list of files as JSON
 
-It holds a package with three kernels (add, mul, mm), tests that hold each to eager and train a model on the set, a workflow for
-GitHub's CI, and a README with the next steps. Its tests pass at once. Without --device its tensors are the CPU's, and its set is
-those three. With it they are on a device of their own, made in Python on torch's PrivateUse1, which has kernels for Core ATen:
-yours for the three, the CPU's for the rest, until you replace them.
+The project has a package with three kernels (add, mul, mm), tests, a GitHub workflow, and a README with the next steps.
+The tests compare each kernel with eager and train a model on the set. They pass at once. Without --device, tensors are
+on the CPU, and the set is these three kernels. With --device, tensors are on a new device, written in Python on torch's
+PrivateUse1. It has kernels for all of Core ATen: yours for the three ops, the CPU's for the others.
 
-exit codes: 0 success; 2 a name will not do for a package or a device, or something is in the project's place;
+exit codes: 0 success; 2 the name cannot be a package or a device, or the project folder is not empty;
 130 interrupted (Ctrl-C)"""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="of the backend and of its package: letters, digits and _")
-    parser.add_argument("--device", metavar="DEVICE", help="give it a device of its own, of this name: small letters and _")
-    parser.add_argument("--dir", metavar="DIR", help="where the project goes: a new or an empty folder (default: ./NAME)")
-    add_json(parser, "the files written")
+    parser.add_argument("name", metavar="NAME", help="the name of the backend and of its package: letters, digits and _")
+    parser.add_argument("--device", metavar="DEVICE", help="also create a torch device with this name: small letters and _")
+    parser.add_argument("--dir", metavar="DIR", help="the project folder, new or empty (default: ./NAME)")
+    add_json(parser, "the list of files")
 
 
 def _run(args: argparse.Namespace) -> int:

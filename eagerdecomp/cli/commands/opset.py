@@ -16,15 +16,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="core",
         metavar="SET",
-        help="which one: core, prims, infra, tiny, a FILE, or MODULE:NAME (default %(default)s)",
+        help="the op set: core, prims, infra, tiny, a FILE of op names, or MODULE:NAME of a Backend or OpSet (default %(default)s)",
     )
     add_json(parser, "the set")
 
 
 _EPILOG = f"""examples:
-  eagerdecomp opset                            Core ATen and infra, one op a line
+  eagerdecomp opset                            Core ATen and infra, one op per line
   eagerdecomp opset prims --json prims.json
-  eagerdecomp opset core > my_ops.txt          a file to cut down, for --ops my_ops.txt
+  eagerdecomp opset core > my_ops.txt          edit the file, then pass --ops my_ops.txt
 
 {EXIT_CODES}"""
 

@@ -22,47 +22,54 @@ from eagerdecomp.ops.opset import OpSet, core_aten, prims
 __all__ = ["COMMAND"]
 
 _EPILOG = """examples:
-  eagerdecomp plan                                   all of ATen on Core ATen: what closes, what is missing, what to write next
+  eagerdecomp plan                                   all of ATen on Core ATen: the status of each op, the next kernels
   eagerdecomp plan --ops my_ops.txt --html plan.html
-  eagerdecomp plan --ops prims --match 'gelu|silu'   some ops, each with its kernel calls, rule and gradient
+  eagerdecomp plan --ops prims --match 'gelu|silu'   matching ops only, with kernel calls, rule and gradient
   eagerdecomp plan --ops my_ops.txt --model nets:gpt --require closed
   eagerdecomp plan --ops my_ops.txt --json new.json --compare old.json --require no-worse
-  eagerdecomp plan --ops my_ops.txt --allowlist closure.py      the names that torch's own device tests take as op_allowlist
+  eagerdecomp plan --ops my_ops.txt --allowlist closure.py      op_allowlist for PyTorch's device tests
 
---model module:factory names a function without arguments that gives a module and its inputs (return model, (x,)), or a function
-that does a step. It runs on fake tensors: no kernel runs, forward or backward, and weights take no memory. A module runs twice, a
-step until nothing new is called (three times at most): an optimizer's second step calls other ops than its first. What the making
-of the model alone calls is reported, not required: it can be made before the mode is entered. A model that stops midway, at data
-that fake tensors lack, meets no requirement.
+Statuses. supported: the op is in the set. closed: all its recorded calls decompose to the set. partly: some do.
+missing: none does. passes: the op computes nothing and runs torch's own kernel. unknown: no call of the op is recorded.
+outside: not decomposed. The calls are those of your model, or of torch's operator database (OpInfo).
 
---require closed and gradients are about the calls that were seen of each op. Of an op that is "unknown" none was: it is separate
-and holds nothing up, unless --require known asks for a kernel of each.
+--model module:factory names a function without arguments. It returns a module and its inputs (return model, (x,)), or a
+function that runs one training step. Both run on fake tensors, forward and backward: no kernel runs, and weights take
+no memory. A module runs twice. A step runs until it calls no new op, at most three times, because the second step of an
+optimizer differs from the first. Ops that only the construction of the model calls are listed but not required: you can
+construct it outside the mode. A model that reads data, which fake tensors do not have, stops there and meets no
+requirement.
 
-exit codes: 0 success; 1 what --require asks does not hold: all ops concerned are listed, with the line that adds what they lack;
-2 the command line, an op file, an older plan or the model is wrong; 130 interrupted (Ctrl-C)"""
+--require: exit with code 1 unless
+  closed     no op is partly, missing or outside
+  gradients  the same, and no gradient is partly or missing
+  known      as closed, and no op is unknown
+  no-worse   all ops that were closed in the plan of --compare are still closed
+
+exit codes: 0 success; 1 the requirement fails: its ops, and the line that adds the missing kernels, are printed;
+2 wrong command line, op file, older plan or model; 130 interrupted (Ctrl-C)"""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_ops(parser)
-    parser.add_argument("--model", metavar="MODULE:FACTORY", help="plan for what a model calls, forward and backward")
-    parser.add_argument("--rules", metavar="MODULE:NAME", help="rules of your own: a Rule, or a list of them")
-    parser.add_argument("--match", metavar="REGEX", help="only the ATen ops whose name it finds")
+    parser.add_argument("--model", metavar="MODULE:FACTORY", help="plan only the ops that a model calls, forward and backward")
+    parser.add_argument("--rules", metavar="MODULE:NAME", help="your own rules: a Rule, or a list of them")
+    parser.add_argument("--match", metavar="REGEX", help="plan only the ATen ops whose name matches")
     parser.add_argument("--next", type=int, default=10, metavar="N", help="how many kernels to propose (default %(default)s)")
     add_json(parser, "the whole plan")
     parser.add_argument(
         "--html",
         metavar="FILE",
-        help="write it there as a page, with Core ATen and prims beside the set",
+        help="write the plan to FILE as an HTML page, with Core ATen and prims for comparison",
     )
-    parser.add_argument("--compare", metavar="OLD.json", help="say what differs from a plan that --json wrote")
+    parser.add_argument("--compare", metavar="OLD.json", help="print the differences from an older plan, which --json wrote")
     parser.add_argument(
-        "--allowlist", metavar="FILE", help="write there, as Python, which OpInfos of torch's tests stay on the set"
+        "--allowlist", metavar="FILE", help="write to FILE, as Python, the OpInfo names whose ops all decompose to the set"
     )
     parser.add_argument(
         "--require",
         choices=(*REQUIREMENTS, "no-worse"),
-        help="exit with 1 unless every op closes (closed), its gradient too (gradients), every op closes and some call of each was "
-        "seen (known), or no op of --compare's plan closes no more (no-worse)",
+        help="exit with code 1 if the plan does not meet this requirement (see below)",
     )
 
 

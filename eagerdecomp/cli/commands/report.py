@@ -17,22 +17,22 @@ from eagerdecomp.insight.profile.summary import Digest
 __all__ = ["COMMAND"]
 
 _EPILOG = """examples:
-  eagerdecomp run --record run.json train.py         makes the record
-  eagerdecomp report run.json                        writes run.html beside it, and says the most of it in a few lines
+  eagerdecomp run --record run.json train.py         write the record
+  eagerdecomp report run.json                        write run.html, and print a summary
   eagerdecomp report run.json --html /tmp/slow.html
   eagerdecomp report run.json --json - | jq '.ops[:3]'
 
-The page needs no other file and no network. It shows which ops were called and what reached the backend for each, time and calls by
-op and by source line, hits and misses of the cache over time, each miss with its reason, and what opens the ops without a route.
-With --json and without --html no page is written.
+The page is one file and needs no network. It shows which ops were called and which kernels they became, time and calls
+by op and by source line, cache hits and misses over time, and the reason of each miss. For ops that could not be
+decomposed it lists the missing kernels. With --json and without --html, no page is written.
 
-exit codes: 0 success; 2 the command line or the record is wrong, or a file cannot be written; 130 interrupted (Ctrl-C)"""
+exit codes: 0 success; 2 wrong command line or record, or a file cannot be written; 130 interrupted (Ctrl-C)"""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("record", metavar="RECORD", help="a file that eagerdecomp run --record wrote")
-    parser.add_argument("--html", metavar="FILE", help="write the page there (default: beside the record, as .html)")
-    add_json(parser, "the record's summary")
+    parser.add_argument("--html", metavar="FILE", help="where to write the page (default: the name of the record with .html)")
+    add_json(parser, "a summary")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -30,35 +30,39 @@ __all__ = ["COMMAND"]
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_ops(parser)
     add_keep(parser)
-    add_on_unsupported(parser, "to the set: raise, or run it natively and count it")
+    add_on_unsupported(parser, "to the set: raise an error, or run torch's own kernel and count it")
     parser.add_argument(
         "--preflight",
         action="store_true",
-        help="stop at the forward call whose gradient has no route to the set, not in backward()",
+        help="raise in the forward call if its gradient has no route to the set, not later in backward()",
     )
     parser.add_argument(
-        "--record", metavar="FILE", help="write what the run did there, by op and source line; eagerdecomp report shows it"
+        "--record",
+        metavar="FILE",
+        help="write a record of the run to FILE: calls, kernels and time by op and source line (see eagerdecomp report)",
     )
-    parser.add_argument("--perfetto", metavar="FILE", help="write its timeline there, for ui.perfetto.dev and chrome://tracing")
+    parser.add_argument(
+        "--perfetto", metavar="FILE", help="write a timeline of the run to FILE, for ui.perfetto.dev and chrome://tracing"
+    )
     parser.add_argument(
         "--host-random",
         choices=("native", "decomposed"),
         default="native",
-        help="random calls that data loading code (torch.utils.data, and what it calls) makes on the CPU: run natively, so that a "
-        "seed gives eager's order of data, and count them; or decompose them like all others (default %(default)s)",
+        help="random ops called by data loading (torch.utils.data) on the CPU: run torch's own kernels, so that a seed gives the "
+        "same order of data as in eager; or decompose them like all others (default %(default)s)",
     )
     parser.add_argument(
         "--baseline",
         action="store_true",
-        help="run the script once more, in plain eager, and show both times, and both outputs side by side where they differ",
+        help="run the script again in plain eager, and compare time and output",
     )
     parser.add_argument(
         "--no-record",
         action="store_true",
-        help="do not watch from outside what reaches the backend: the table has less, the run is faster",
+        help="do not count the ops that reach the backend: a faster run, a shorter table",
     )
-    parser.add_argument("--quiet", action="store_true", help="no closing table")
-    add_json(parser, "the closing table")
+    parser.add_argument("--quiet", action="store_true", help="do not print the table at the end")
+    add_json(parser, "the table")
     parser.add_argument("--plain-seconds-to", help=argparse.SUPPRESS)
     add_script(parser, "run")
 
@@ -76,32 +80,40 @@ _TIMELINE, _LONG_TIMELINE = 20_000, 100_000
 
 
 _EPILOG = f"""examples:
-  eagerdecomp run train.py --epochs 1              every op of train.py reaches Core ATen, or the run stops
-  eagerdecomp run --ops prims -m package.train     a module, brought to prims
-  eagerdecomp run --ops my_ops.txt train.py        a set of your own: one op a line (aten.add.Tensor, or aten.mul
-                                                   for all its overloads), # comments, @core @prims @infra include a set
-  eagerdecomp run --backend my_backend:backend train.py   the kernels of a Backend; of an OpSet, torch's own
-  eagerdecomp run --keep aten.linear train.py      composites that stay whole: one call each
+  eagerdecomp run train.py --epochs 1              decompose all ops to Core ATen; raise if an op cannot be
+  eagerdecomp run --ops prims -m package.train     run a module on the set prims
+  eagerdecomp run --ops my_ops.txt train.py        your own set: one op per line (aten.add.Tensor, or aten.mul
+                                                   for all its overloads); # starts a comment; @core, @prims or @infra
+                                                   includes that set
+  eagerdecomp run --backend my_backend:backend train.py   use the kernels of a Backend
+  eagerdecomp run --keep aten.linear train.py      linear reaches the backend as one call
   eagerdecomp run --on-unsupported fallback --json gaps.json train.py
-  eagerdecomp run --preflight --ops my_ops.txt train.py   stops at the forward call that could not be differentiated
+  eagerdecomp run --preflight --ops my_ops.txt train.py   raise before a backward() that would fail
   eagerdecomp run --baseline --quiet --json times.json train.py
-  eagerdecomp run --record run.json train.py       what it did, for eagerdecomp report run.json
-  eagerdecomp run --perfetto run.trace train.py    its timeline: calls, their kernels, the cache
+  eagerdecomp run --record run.json train.py       then: eagerdecomp report run.json
+  eagerdecomp run --perfetto run.trace train.py    a timeline of calls, kernels and cache misses
 
-Options go before the script; all after it is the script's own. The table goes to stdout, after the script's own output.
-Python threads that the script starts are brought to the set too, and so are forked children, which print no table of their
-own; spawned processes are not. --json - comes after the script's own output too: give a FILE to a program that reads it.
---baseline runs the script once more, later, in plain eager: stderr dropped, stdin empty, but its other effects happen twice.
-In both runs stdout is then no terminal. The table shows the lines of stdout that differ; --json has both outputs.
-Seeds: the table counts the random calls that drew other numbers than eager, by op. After the first of them a seed gives another run
-than eager's. An op that is added to the set (a line in the FILE of --ops) draws eager's numbers. --host-random native lets samplers
-and DataLoaders draw eager's, whatever the set.
---record and --perfetto write their files however the script ends, by an error, Ctrl-C or SIGTERM too; a script that handles SIGTERM
-itself keeps its handler. Every file is written whole or not at all. They make a run up to twice as long,
-the smaller its tensors the more. What is kept is bounded, however long the run: the first {_TIMELINE:,} calls and kernel calls
-({_LONG_TIMELINE:,} with --perfetto) one by one, all others as sums.
+Put options before the script. Words after the script are its arguments. The table is printed on stdout, after the
+script's output.
 
-{EXIT_CODES}; else the script's own"""
+Threads and processes: the mode is active in Python threads that the script starts, and in forked processes. Forked
+processes print no table. Spawned processes run in plain eager.
+
+--json -: the JSON also follows the script's output on stdout. To read it with a program, write it to a FILE.
+
+--baseline: the second run has no stderr and an empty stdin. Files that the script writes are written twice. In both
+runs stdout is not a terminal. The table shows the lines of stdout that differ. --json has both outputs.
+
+Random numbers: some random ops draw other numbers than eager when they are decomposed. The table counts such calls by
+op. After the first of them, the run differs from an eager run with the same seed. To draw eager's numbers, add the op
+to the set.
+
+--record and --perfetto: the files are written even if the script ends with an error, Ctrl-C or SIGTERM. A script that
+handles SIGTERM keeps its handler. Recording makes a run up to twice as long; small tensors cost most. The first
+{_TIMELINE:,} calls and kernel calls ({_LONG_TIMELINE:,} with --perfetto) are recorded one by one, and later calls as
+sums.
+
+{EXIT_CODES}; otherwise the exit code of the script"""
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -33,8 +33,8 @@ def add_script(parser: argparse.ArgumentParser, command: str) -> None:
     """The script that a command runs, in its usage, and the options ``-m`` and ``--full-trace``."""
     usage = f"eagerdecomp {command} [options]"
     parser.usage = f"{usage} SCRIPT [ARGS ...]\n       {usage} -m MODULE [ARGS ...]"
-    parser.add_argument("--full-trace", action="store_true", help="keep this library's frames in the script's tracebacks")
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as for python -m")
+    parser.add_argument("--full-trace", action="store_true", help="show this library's frames in tracebacks of the script")
+    parser.add_argument("-m", dest="module", action="store_true", help="run a module instead of a script, as python -m does")
 
 
 def add_on_unsupported(parser: argparse.ArgumentParser, what: str) -> None:
@@ -43,7 +43,7 @@ def add_on_unsupported(parser: argparse.ArgumentParser, what: str) -> None:
         "--on-unsupported",
         choices=("error", "fallback"),
         default="error",
-        help=f"an op without a route {what} (default %(default)s)",
+        help=f"an op that cannot be decomposed {what} (default %(default)s)",
     )
 
 

@@ -35,31 +35,32 @@ __all__ = ["COMMAND"]
 
 _EPILOG = f"""examples:
   eagerdecomp trace nets:mlp                               forward and backward of a model on Core ATen
-  eagerdecomp trace nets:mlp --ops my_ops.txt --forward    the forward pass alone, on a set of your own
-  eagerdecomp trace nets:mlp --symbolic x=0                the size of the first dimension of argument x stays a symbol
-  eagerdecomp trace nets:mlp --keep aten.linear,aten.layer_norm     composites as one node each
-  eagerdecomp trace nets:mlp --rules my_rules:RULES        with rules of your own
+  eagerdecomp trace nets:mlp --ops my_ops.txt --forward    the forward pass only, on your own set
+  eagerdecomp trace nets:mlp --symbolic x=0                keep the first dimension of x symbolic
+  eagerdecomp trace nets:mlp --keep aten.linear,aten.layer_norm     linear and layer_norm as one node each
+  eagerdecomp trace nets:mlp --rules my_rules:RULES        with your own rules
   eagerdecomp trace nets:mlp --json - | jq .kernels        how often each op reaches the backend
 
-module:factory names a function without arguments that gives a module and its inputs (return model, (x,)), or a function that does
-a step. Kernels run once, or, where a size is to stay a symbol, none do. The graph's last results are the gradients of parameters.
+module:factory names a function without arguments. It returns a module and its inputs (return model, (x,)), or a
+function that runs one step. The model runs once on real tensors, or on fake tensors with --symbolic. The graph returns
+the model's results, and then the gradients of the parameters.
 
-exit codes: 0 success; {FAILED} the model fails or cannot be traced so, or an op has no route to the set;
-{USAGE_ERROR} the command line, an op file, the rules or the factory is wrong; {INTERRUPTED} interrupted (Ctrl-C)"""
+exit codes: 0 success; {FAILED} the model raises, cannot be traced, or calls an op that cannot be decomposed to the set;
+{USAGE_ERROR} wrong command line, op file, rules or factory; {INTERRUPTED} interrupted (Ctrl-C)"""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODULE:FACTORY", help="what to trace")
+    parser.add_argument("model", metavar="MODULE:FACTORY", help="a function that returns the model to trace (see below)")
     add_ops(parser)
     add_rules(parser)
     add_keep(parser)
-    parser.add_argument("--forward", action="store_true", help="no gradients")
+    parser.add_argument("--forward", action="store_true", help="trace only the forward pass")
     parser.add_argument(
         "--symbolic",
         action="append",
         default=[],
         metavar="NAME=DIM[,DIM]",
-        help="sizes of an argument that stay symbols; may be repeated",
+        help="dimensions of an argument whose sizes stay symbolic; may be repeated",
     )
     add_json(parser, "the graph's text and its kernel calls")
 
