@@ -119,12 +119,15 @@ def _first_line(error: Exception) -> str:
 
 
 _HEAD = """\
-<!-- Made by `python conformance/export_table.py --markdown docs/howto/export.md`; change that, not this. -->
+<!-- Written by `python conformance/export_table.py --markdown docs/howto/export.md`: edit the text in that file. -->
 
 # Export on an op set
 
-`torch.export` gives a program of ATen ops, and `run_decompositions()` lowers it. PyTorch's own table leaves ops outside Core ATen
-in many programs; the library's rules are a table too:
+This page shows how to lower a model that `torch.export` captured to the ops of your set.
+
+## Export a model
+
+Pass `ed.decompositions(ops)` to `run_decompositions()`. It is a decomposition table, made from the library's rules for this set:
 
 ```python
 import torch
@@ -138,21 +141,59 @@ print([str(node.target) for node in program.graph.nodes if node.op == "call_func
 ['aten.permute.default', 'aten.addmm.default']
 ```
 
-The same table serves `make_fx(decomposition_table=...)`, AOTAutograd (`aot_autograd(decompositions=...)`) and compilers on top.
-`ed.decompositions(backend, rules=[...])` takes a backend and your own rules.
+The output lists the ops of the program. Here, both are in Core ATen.
+
+To use your own rules, or the op set of a `Backend`, write `ed.decompositions(backend, rules=[...])`.
+
+## Check that only ops of the set remain
+
+Some ops cannot be decomposed without running the program ([limits](#limits)). List those that remain:
+
+```python
+core = ed.core_aten()
+
+
+class Sample(torch.nn.Module):
+    def forward(self, weights):
+        return torch.multinomial(weights, 1)
+
+
+program = torch.export.export(Sample(), (torch.ones(3),)).run_decompositions(ed.decompositions(core))
+called = {node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+print(sorted(str(op) for op in called if op not in core))
+```
+```text
+['aten.multinomial.default']
+```
+
+Queries of sizes (`aten.sym_size`) and assertions (`aten._assert_async`) may remain too. They are not kernels.
+
+## Use the table elsewhere
+
+- `make_fx(f, decomposition_table=table)` traces `f` and decomposes it.
+- `aot_autograd(decompositions=table)` decomposes the forward and backward graphs of a `torch.compile` backend.
+
+## Compared with PyTorch's table
+
+Without an argument, `run_decompositions()` uses PyTorch's own table for Core ATen. This command exports the models of
+[the model table](../numbers/models.md) and lowers each with both tables: `python conformance/export_table.py`
+
+"Programs that leave Core ATen" call at least one op outside it. "Other values" means that the lowered program returned other values
+than the exported one; only programs of the library's table were run.
 """
 
 _LIMITS = """\
-Limits:
+## Limits
 
-- The table holds no op that writes to an argument. Functionalization, a part of export and AOTAutograd, replaces those ops;
-  `make_fx` alone keeps them. Trace `torch.func.functionalize(f)` there.
-- A rule that reads a tensor's data does not run: the op's next rule does, or the op stays (`histc`, `multinomial`, `bincount`).
-  Checks that read data and return nothing (`_linalg_check_errors`) stay too.
-- An op is not decomposed if all its rules write to a tensor. AOTAutograd treats `prims.as_strided` as a write, so on a set of prims
-  slices, and the ops that need them (`sort`, `median`), are not decomposed.
-- With symbolic sizes, rules that hold for every size come first. If an op has only a rule whose number of calls depends on a
-  size (scans, matrix factorizations), the graph is specialized to that size by a guard.
+- **In-place ops.** The table has no entry for ops that write to an argument. Export and AOTAutograd remove such ops by
+  functionalization. `make_fx` does not: pass it `torch.func.functionalize(f)`.
+- **Ops that read data.** A rule that reads the values of a tensor cannot run during export. The next rule of the op is used. If
+  there is none, the op remains in the program (`histc`, `multinomial`, `bincount`). So do checks that read data and return nothing
+  (`_linalg_check_errors`).
+- **Rules that write.** An op remains in the program if all its rules write to a tensor. AOTAutograd treats `prims.as_strided` as a
+  write. So on a set of prims, slices are not decomposed, nor are ops that need slices (`sort`, `median`).
+- **Symbolic sizes.** Rules that are valid for every size are tried first. For some ops the number of kernel calls depends on a size
+  (scans, matrix factorizations). Then the graph is specialized to that size, by a guard.
 """
 
 
@@ -161,22 +202,22 @@ def markdown(rows: Sequence[Row], ours: int, theirs: int) -> str:
     exported = [row for row in rows if not row.why_not]
     leaving = [row for row in exported if row.theirs]
     left = [row for row in exported if row.ours]
-    lines = [_HEAD, "| | PyTorch's table | this table |", "|---|---|---|"]
+    lines = [_HEAD, "| | PyTorch's table | the library's table |", "|---|---|---|"]
     lines += [f"| ops with a decomposition | {theirs} | {ours} |"]
-    lines += [f"| models of the model table that `torch.export` exports | {len(exported)} of {len(rows)} | |"]
-    lines += [f"| of them, programs that leave Core ATen | {len(leaving)} | {len(left)} |"]
-    lines += [f"| programs with other values than before | not judged | {sum(bool(row.off) for row in exported)} |", ""]
+    lines += [f"| models that `torch.export` can export | {len(exported)} of {len(rows)} | |"]
+    lines += [f"| programs that leave Core ATen | {len(leaving)} | {len(left)} |"]
+    lines += [f"| programs that return other values | not run | {sum(bool(row.off) for row in exported)} |", ""]
     lines += [
-        "Ops outside Core ATen, by how many programs call them:",
+        "The ops outside Core ATen, with the number of programs that call each:",
         "",
-        "| op | PyTorch's table | this table |",
+        "| op | PyTorch's table | the library's table |",
         "|---|---|---|",
     ]
     before, after = (
         Counter(op for row in exported for op in (found(row) or ())) for found in (lambda r: r.theirs, lambda r: r.ours)
     )
     lines += [f"| `{op}` | {before[op]} | {after[op]} |" for op in sorted(before | after, key=lambda op: (-before[op], op))]
-    lines += ["", "Programs that leave the set by this table, or differ:", ""]
+    lines += ["", "Programs of the library's table that leave Core ATen or return other values:", ""]
     lines += [f"- {row.name}: {row.off or ', '.join(sorted(row.ours or ()))}" for row in exported if row.off or row.ours] or [
         "- none"
     ]

@@ -1,6 +1,6 @@
 """Known differences of PyTorch's own tests in the mode, each with its reason.
 
-`docs/pytorch_tests.md` has the same table for readers; `tests/conformance/test_pytorch_tests.py` compares them.
+`docs/howto/pytorch_tests.md` has the same table for readers; `tests/conformance/test_pytorch_tests.py` compares them.
 """
 
 from __future__ import annotations
@@ -33,18 +33,32 @@ _OUTSIDE = "tensors, and no rule decomposes it"
 
 REASONS: tuple[Reason, ...] = (
     Reason("", f"sparse {_OUTSIDE}", "sparse tensors: no op of Core ATen takes or returns one"),
-    Reason("", r"_embedding_bag_backward\.default is not in", "sparse gradients of `embedding_bag`: the same"),
+    Reason(
+        "",
+        r"_embedding_bag_backward\.default is not in",
+        "sparse gradients of `embedding_bag`: no op of Core ATen returns a sparse tensor",
+    ),
     Reason("", f"quantised {_OUTSIDE}", "quantised tensors: no op of Core ATen takes or returns one"),
     Reason("", f"nested {_OUTSIDE}", "nested C++ tensors: no op of Core ATen takes or returns one"),
     Reason("", f"MKLDNN {_OUTSIDE}", "MKL-DNN tensors: no op of Core ATen takes or returns one"),
-    Reason("lazy_clone|parallel_cow", "", "copy-on-write storage: `_lazy_clone` copies at once"),
-    Reason("sobolengine", "not close", "random numbers: `randint` is not in Core ATen and draws others"),
-    Reason("bce_loss_input_range", "not raised", "checks of values: `binary_cross_entropy` does not read its input"),
-    Reason("unique_dim", "not close", "NaN in `unique(dim=)`: eager takes NaN as equal to all, an undefined order"),
-    Reason("_meta", "Expected out tensor to have dtype", "messages for meta tensors: torch writes them in Python"),
-    Reason("TestFunctionalize", "torch.ops.aten", "`make_fx` in the mode records ops of the set: tracing modes run below"),
-    Reason("test_logspace", "e-16|not equal", "the last bit of `logspace` in float64, which is rounded by `pow`"),
-    Reason("lobpcg", "no end after", "the time limit: eigenvalues by Jacobi rotations are slow"),
+    Reason("lazy_clone|parallel_cow", "", "copy-on-write storage: a decomposed `_lazy_clone` copies at once"),
+    Reason("sobolengine", "not close", "random numbers: a decomposed `randint` draws other numbers than eager"),
+    Reason(
+        "bce_loss_input_range",
+        "not raised",
+        "checks of values: a decomposed `binary_cross_entropy` does not check that its input is between 0 and 1",
+    ),
+    Reason(
+        "unique_dim", "not close", "NaN in `unique(dim=)`: eager compares NaN as equal to every number, so the order is undefined"
+    ),
+    Reason(
+        "_meta",
+        "Expected out tensor to have dtype",
+        "messages for meta tensors: torch's own decompositions in Python have other messages",
+    ),
+    Reason("TestFunctionalize", "torch.ops.aten", "`make_fx` in the mode records ops of the set, because it runs below the mode"),
+    Reason("test_logspace", "e-16|not equal", "the last bit of `logspace` in float64: `pow` rounds it differently"),
+    Reason("lobpcg", "no end after", "the time limit: decomposed eigenvalue ops are slow"),
 )
 
 
