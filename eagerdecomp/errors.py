@@ -380,12 +380,12 @@ class UnsupportedOpError(EagerDecompError):
         chain: the ops between the user's call and the op without a route, outermost first.
         missing: the op (or ops) at which the routes ended.
         tried: the routes that were tried, each with the reason it failed.
-        kernels_to_add: the fewest kernels that would open a route for this call, each entry one alternative.
+        kernels_to_add: the fewest kernels that would give this call a route, each entry one alternative.
         op_set: what the set calls itself.
         hint: a word of advice for this op, or "".
         may_fall_back: whether it was raised where ``on_unsupported`` can be given.
         gaps: the ops without a route that the mode has seen so far, this one included.
-        additions: kernels that together open all of them.
+        additions: kernels that together give all of them a route.
 
     Examples:
         >>> import torch
@@ -537,7 +537,7 @@ class UnsupportedGradientError(UnsupportedOpError):
             chain=(op, *gradient[0].chain),
             missing=list(dict.fromkeys(end for error in gradient for end in error.missing)),
             tried=list(dict.fromkeys(attempt for error in gradient for attempt in error.tried)),
-            kernels_to_add=_open_all([error.kernels_to_add for error in gradient]),
+            kernels_to_add=_combined([error.kernels_to_add for error in gradient]),
             op_set=gradient[0].op_set,
             hint="; ".join(dict.fromkeys(error.hint for error in gradient if error.hint)),
             gaps=list(dict.fromkeys(gap for error in gradient for gap in error.gaps)),
@@ -567,8 +567,8 @@ class UnsupportedGradientError(UnsupportedOpError):
         return (UnsupportedGradientError, (self.op, self.call, self.wanted, self.gradient))
 
 
-def _open_all(choices: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]]:
-    """Kernels that open several calls at once, of those that open each: one for all where there is one, and the calls' own ops."""
+def _combined(choices: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]]:
+    """Combine the alternatives of several calls: one for all where there is one, and the calls' own ops."""
     common = [names for names in choices[0] if all(names in others for others in choices[1:])]
     own = tuple(dict.fromkeys(name for each in choices if each for name in each[0]))
     return common if own in common or not own else [*common, own]

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from eagerdecomp.conformance.results import Consequence, Failure, Opening, Report, Verdict
+from eagerdecomp.conformance.results import Consequence, Failure, NextKernel, Report, Verdict
 from eagerdecomp.conformance.spec import Fault
 from eagerdecomp.conformance.suite import PROFILES, check_again, check_call, run_conformance
 
@@ -15,7 +15,7 @@ __all__ = [
     "Consequence",
     "Failure",
     "Fault",
-    "Opening",
+    "NextKernel",
     "Report",
     "Verdict",
     "check_again",

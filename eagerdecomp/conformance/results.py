@@ -18,7 +18,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import ConformanceError, OpLookupError, OpSetError
 from eagerdecomp.ops.opset import resolve_ops
 
-__all__ = ["STATES", "Consequence", "Failure", "Opening", "Report", "State", "Verdict"]
+__all__ = ["STATES", "Consequence", "Failure", "NextKernel", "Report", "State", "Verdict"]
 
 State = Literal["right", "wrong", "absent", "not exercised"]
 #: The states, the most important first.
@@ -113,8 +113,8 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Opening:
-    """A missing kernel, and how many ATen ops it opens: alone, and together with the kernels ranked before it."""
+class NextKernel:
+    """A missing kernel, and how many ATen ops it enables: alone, and together with the kernels ranked before it."""
 
     op: OpOverload
     alone: int
@@ -131,7 +131,7 @@ class Report:
         seed: the seed of all random choices.
         results: a verdict for each kernel of the backend, and for each op of Core ATen and infra that the backend lacks.
         consequences: decomposed ops whose results are wrong, each with the kernel to blame.
-        openings: the missing kernels that open the most ops, the best first.
+        next_kernels: the missing kernels that enable the most ops, the best first.
         seconds: wall time of the run.
         interrupted: whether the run was cut short; kernels not reached by then are ``not exercised``.
         stale: ops listed as missing that do have a kernel.
@@ -147,7 +147,7 @@ class Report:
     seed: int
     results: tuple[Verdict, ...]
     consequences: tuple[Consequence, ...] = ()
-    openings: tuple[Opening, ...] = ()
+    next_kernels: tuple[NextKernel, ...] = ()
     seconds: float = 0.0
     interrupted: bool = False
     stale: tuple[str, ...] = ()
@@ -240,7 +240,7 @@ def _report(data: Mapping[str, Any]) -> Report:
         **data,
         "results": results,
         "consequences": tuple(Consequence(**row) for row in _known(data["consequences"], unknown)),
-        "openings": tuple(Opening(**row) for row in _known(data["openings"], unknown)),
+        "next_kernels": tuple(NextKernel(**row) for row in _known(data["next_kernels"], unknown)),
         "stale": tuple(data["stale"]),
         "undeclared": tuple(data["undeclared"]),
     }

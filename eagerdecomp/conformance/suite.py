@@ -16,7 +16,7 @@ from eagerdecomp.conformance.choices import Draw, simplest
 from eagerdecomp.conformance.devices import brought_home, can_fork, device_of, kernel_of, reached
 from eagerdecomp.conformance.generic_spec import spec_of_any
 from eagerdecomp.conformance.interactions import Together, tried_together
-from eagerdecomp.conformance.next_kernels import openings
+from eagerdecomp.conformance.next_kernels import next_kernels
 from eagerdecomp.conformance.reports.words import printable
 from eagerdecomp.conformance.results import Consequence, Failure, Report, State, Verdict
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec
@@ -146,7 +146,7 @@ def run_conformance(
         seed,
         tuple(verdicts.values()),
         consequences,
-        openings(backend) if ops is None and not interrupted else (),
+        next_kernels(backend) if ops is None and not interrupted else (),
         time.monotonic() - started,
         interrupted,
         calls=calls,

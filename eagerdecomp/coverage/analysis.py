@@ -1,4 +1,4 @@
-"""Planning: `plan`, what each op decomposes into on a set, from the rules and the recorded data about them."""
+"""`plan`: find what each op decomposes into on an op set, from the rules and from recorded calls."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from eagerdecomp.rules.rule import Rule, dropped_rules, index_rules
 __all__ = ["aten_ops", "minimal_opset", "plan"]
 
 _SAMPLES = (
-    "routes are those of the calls that torch's operator database makes in float32, and of a few in bfloat16, complex64, int64 and "
+    "routes were found for the calls of torch's operator database in float32, and for a few in bfloat16, complex64, int64 and "
     "bool; other calls may take other routes"
 )
-_KERNELS = "kernel calls are those of the most frequent call seen of each op on the way, before a program's passes"
+_KERNELS = "kernel calls are sums over the most frequent recorded call of each op on the route, before passes shorten the program"
 
 
 def plan(
@@ -47,26 +47,26 @@ def plan(
 ) -> Plan:
     """Return what each op decomposes into on a set, and which kernels to write next, without running anything.
 
-    For every ATen overload: in the set, decomposed (into which kernels, how many, by which rules, and whether its gradient closes
-    too), or without a route. No kernel of the backend runs: it is known from the rules and the calls they were seen for.
+    For every ATen overload, the plan says whether it is in the set, decomposed (into which kernels, how many, by which rules, and
+    whether its gradient is closed too), or without a route. No kernel of the backend runs: the rules and their recorded calls are
+    enough.
 
     Args:
         supported_ops: the set, or a `Backend`.
-        ops: the ops to plan for; all of ATen unless given. Of named ops each call that was seen is run, with torch's own kernels in
-            the place of the backend's, so that the kernel calls are those of a run; for all of ATen they are sums over what was
-            recorded of each rule.
-        model: plan for what a model calls, forward and backward, instead: a function that makes a module and its inputs,
-            ``return model, (x,)``, or that gives a function of no arguments which does a step. It is run on fake tensors: a module
-            twice, a step until nothing new is called, three times at most, since optimizers begin with other calls than they go on
-            with. What is called while the model is made is distinguished, and not required of the set.
-        kernels: how many kernels to propose. Those of the prims namespace are proposed for sets alone that have some.
-        name: what the plan calls the model.
-        rules: your own rules, as for `EagerDecompMode`. They are run on fake tensors, for the calls that were seen of their ops.
+        ops: the ops to plan for; default: all of ATen. For named ops, each recorded call is run with torch's own kernels, which
+            counts the kernel calls. For all of ATen, counts are sums over the recorded calls of each rule.
+        model: plan for the calls of a model instead, forward and backward. A function that returns a module and its inputs,
+            ``return model, (x,)``, or that returns a function without arguments that runs one step. It runs on fake tensors: a
+            module twice; a step at most three times, until it calls no new op (the first step of an optimizer calls other ops than
+            later steps). Ops called only while the model is built are listed apart, and the set need not support them.
+        kernels: how many kernels to propose. Kernels of the prims namespace are proposed only for sets that hold some.
+        name: the model's name in the plan.
+        rules: your own rules, as for `EagerDecompMode`. They run on fake tensors, for the recorded calls of their ops.
         progress: called while the plan is made with the fraction done and the current step.
 
     Returns:
         The plan, with an `OpPlan` per op: ``plan["aten.silu.default"]``. It prints as a table; `Plan.to_json` and `Plan.to_html`
-        give the other forms. A plan of all ops takes seconds; one of a model about as long as its step on fake tensors.
+        write it in other formats. A plan of all ops takes seconds. A plan of a model takes about as long as a step on fake tensors.
 
     Raises:
         OpSetError: for an op name that this torch does not have.
@@ -80,7 +80,7 @@ def plan(
         ('closed', 'missing')
     """
     started = time.perf_counter()
-    progress(0.0, "reading what was seen of each op")
+    progress(0.0, "reading recorded calls")
     backend = as_backend(supported_ops)
     user = index_rules(rules)
     planner = planner_of(backend, user.values())
@@ -98,12 +98,12 @@ def plan(
         subject = f"{len(names)} ops"
     else:
         names, subject = [str(op) for op in aten_ops()], "all of ATen"
-    progress(0.5 if model is not None else 0.1, "what closes")
+    progress(0.5 if model is not None else 0.1, "finding closed ops")
     routes.know(names)
     found: list[OpPlan] = []
     for number, op in enumerate(names):
         if not number % 50:
-            progress(0.5 + 0.2 * number / len(names), "what each op decomposes into")
+            progress(0.5 + 0.2 * number / len(names), "finding what each op decomposes into")
         found.append(_planned(routes, op, called, unknown))
     if ops is not None:
         found = [_counted(one, backend.ops, user.values()) for one in found]
@@ -111,18 +111,18 @@ def plan(
     required = [one.op for one in planned if one.required]
     open_ops = {one.op for one in planned if one.status in ("partly", "missing", "outside")}
     wanted = open_ops.intersection(required)
-    dense = {op for op in wanted if not outside(op)}  # no kernel of an op outside is worth writing for other ops' sake
-    # Where a model's own calls have no route, what was seen of other calls says nothing of theirs.
+    dense = {op for op in wanted if not outside(op)}  # no kernel is proposed for ops that are not decomposed
+    # Ops that fail for the model's own calls are not closed, even if recorded calls of them are.
     closed = routes.closed - open_ops
     in_gradients = {needed for op in required for needed in routes.open_in_gradient(op)}
     clauses = routes.clauses(routes.graph([*names, *in_gradients]))
     may, rank = (_any_op, _prims_first) if any(op.namespace == "prims" for op in backend.ops) else (_no_prim, _rank)
-    progress(0.75, "the next kernels")
+    progress(0.75, "choosing the next kernels")
     choice = choose_kernels(clauses, closed, dense, kernels, rank, may)
-    progress(0.85, "all kernels that are lacking")
+    progress(0.85, "choosing all missing kernels")
     to_close = fewest_kernels(clauses, closed, wanted, rank, may, [kernel.op for kernel in choice.kernels])
     to_close = _with_rest(to_close, called, wanted, lambda more: planner_of(as_backend(backend.ops | more), user.values()), may)
-    progress(0.95, "all kernels that gradients lack")
+    progress(0.95, "choosing all missing kernels of gradients")
     for_gradients = fewest_kernels(clauses, closed, wanted | in_gradients, rank, may, to_close)
     progress(1.0, "")
     return Plan(
@@ -154,7 +154,7 @@ def _with_rest(
     planner_with: Callable[[list[str]], Planner],
     may: Callable[[str], bool],
 ) -> tuple[str, ...]:
-    """The kernels, and what a model's own calls lack beside them: those are not the calls by which the kernels were chosen."""
+    """Add the kernels that a model's own calls still lack. `kernels` were chosen for recorded calls, which may differ."""
     if not called.calls:
         return kernels
     for last in (False, False, True):
@@ -171,7 +171,7 @@ def _of_making(planned: Iterable[OpPlan]) -> tuple[str, ...]:
     if not lacking:
         return ()
     some = ", ".join(lacking[:6]) + (f", ... {len(lacking) - 6} more" if len(lacking) > 6 else "")
-    return (f"making the model calls ops that do not close and that no step calls ({some}): make it before the mode is entered",)
+    return (f"building the model calls ops without a route that no step calls ({some}): build it before you enter the mode",)
 
 
 def _of_data() -> tuple[str, ...]:
@@ -190,11 +190,11 @@ def _of_samples(planned: Iterable[OpPlan]) -> tuple[str, ...]:
 
 def _of_dropped() -> tuple[str, ...]:
     names = ", ".join(dropped_rules())
-    return (f"torch {torch_release()} lacks ops that the library has rules for, of other releases: {names}",) if names else ()
+    return (f"the library has rules for ops that torch {torch_release()} lacks: {names}",) if names else ()
 
 
 def aten_ops() -> list[OpOverload]:
-    """Every overload of ATen that the dispatcher runs."""
+    """Return every overload of ATen that the dispatcher runs, sorted by name."""
     found = (overload(name) for name in op_names() if name.startswith("aten::"))
     return sorted((op for op in found if op is not None and is_dispatched(op)), key=str)
 
@@ -206,16 +206,16 @@ def minimal_opset(
     rules: Iterable[Rule] = (),
     last_resort: bool = False,
 ) -> SmallSet:
-    """Return a small set of ops that, with `base`, carries the given ones: every recorded call of them decomposes into it.
+    """Return a small set of ops to which, with `base`, every recorded call of the given ops decomposes.
 
-    None of its ops can be left out, yet another set might be smaller: `SmallSet.necessary` are those that every such set holds.
+    No op of it can be removed, but a different set may be smaller: `SmallSet.necessary` holds the ops that every such set has.
 
     Args:
-        ops: the ops to carry; all that eager calls for torch's operator database unless given.
-        base: what the backend has anyway; `infra` unless given.
-        rules: your own rules, as for `plan`. An op whose rule could not be tried for any call is carried by itself alone.
-        last_resort: also by the rules that express Core ATen by fewer kernels, at many calls for each op. They are tried again, for
-            every call seen, which takes a while: `tiny` is what that finds for all ops.
+        ops: the ops to decompose; default: all ops that eager calls in torch's operator database.
+        base: the ops that the backend has anyway; default: `infra`.
+        rules: your own rules, as for `plan`. If a rule could not be run on any recorded call, the result holds its op.
+        last_resort: also use the rules that express Core ATen by fewer kernels, with many calls for each op. They are run again for
+            every recorded call, which takes minutes. The set `tiny` was found in this way for all ops.
 
     Returns:
         The set's ops, and which of them every such set must have.
@@ -246,7 +246,7 @@ def minimal_opset(
         wanted = [str(op) for op in resolve_ops(ops)]
     graph = routes.graph(wanted)
     free = {op for op in graph if is_passthrough_name(op)} | {str(op) for op in held}
-    # What prims call is their own eager implementation, mostly the op that led to them.
+    # A prim decomposes into its eager implementation, which is mostly the op that called the prim: leave these circles out.
     clauses = {
         op: tuple(tuple(way for way in call if not any(called.startswith("prims.") for called in way)) for call in calls)
         for op, calls in routes.clauses(graph).items()
@@ -282,7 +282,7 @@ def _planned(routes: Routes, op: str, called: ModelCalls, untried: Collection[st
 
 
 def _counted(one: OpPlan, ops: OpSet, rules: Iterable[Rule]) -> OpPlan:
-    """An op with the kernel calls that a run makes for each of its examples, as far as their texts make calls that eager takes."""
+    """Replace summed kernel counts by counts of a run, for each example whose text makes a valid call."""
     calls = [route.call for route in one.routes if route.call and not route.missing]
     counts = dict(zip(calls, kernels_of_runs(ops, rules, one.op, calls), strict=True))
     found = (route if (n := counts.get(route.call)) is None else replace(route, kernels=n, counted=True) for route in one.routes)
@@ -298,7 +298,7 @@ def _no_prim(op: str) -> bool:
 
 
 def _rank(op: str) -> int:
-    """Between kernels that open each other, a backend writes functional ones, and ATen's own."""
+    """Rank kernels that enable each other: functional before in-place, ATen before other namespaces."""
     found = op_named(op)
     if found is None:
         return 9

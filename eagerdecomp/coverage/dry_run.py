@@ -1,7 +1,7 @@
-"""Dry run: the kernels that calls reach, found by running their rules on fake tensors, so that no kernel runs.
+"""Dry run: find the kernels that a call reaches by running its rules on fake tensors, so that no kernel runs.
 
-A set that lacks much leads through thousands of rules before a call is given up, mostly the same ones: what failed once is not
-tried again.
+On a set that lacks many ops, the search tries thousands of rules before it fails, most of them repeatedly. So failed calls are
+cached.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Rehearsal:
         self._failures: dict[Any, _Failure] = {}
 
     def route(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Route | None:
-        """Return the kernels that a call of fake tensors reaches; None where data decides."""
+        """Return the route of a call on fake tensors; None if it depends on data."""
         decision = self._planner.decide(op)
         call = call_text(args, kwargs, width=100)
         if decision.passthrough:
@@ -56,14 +56,14 @@ class Rehearsal:
                 self._planner.decide_natively, op, program_arguments(op, arguments_of(op, values, named)), self._failures
             )
             with handling_fakes(mode_of_fakes(tensors_in([*values, *named.values()]))), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's, of what its own rules use
+                warnings.simplefilter("ignore")  # from deprecated functions that torch's own rules use
                 try:
                     result = recorder.run([rule], values, named)
                 except NoRoute as failure:
                     failures.append(failure)
                     continue
                 except (RuntimeError, NotImplementedError, TypeError):
-                    return None  # data decides
+                    return None  # depends on data
                 program = recorder.recording(result).program
             if program is None:
                 return None
@@ -74,12 +74,12 @@ class Rehearsal:
 
 
 class _Failure(NamedTuple):
-    """A call that has no route while certain rules are under way, to which its own lead back.
+    """A call that has no route while certain rules are running, because its own rules call those again.
 
     Attributes:
-        failure: how it ended.
-        places: where those rules are in the chain.
-        last: the entry of the last of them, which is there as long as all are.
+        failure: the error.
+        places: the indices of those rules in the chain.
+        last: the chain's entry of the last of them. While it is there, all are.
     """
 
     failure: NoRoute
@@ -87,13 +87,13 @@ class _Failure(NamedTuple):
     last: object
 
     def holds(self, chain: Chain) -> bool:
-        """Whether those rules are under way."""
+        """Return whether those rules are running, so that the failure applies."""
         place = max(self.places, default=-1)
         return place < 0 or (place < len(chain) and chain.entry(place) is self.last)
 
 
 class _Circles(Chain):
-    """A chain that notes where rules led back."""
+    """A chain that records the indices at which rules were called again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class _Circles(Chain):
 
 
 class _Rehearsed(Recorder):
-    """A recorder that tries no call again that failed."""
+    """A recorder that caches failed calls."""
 
     def __init__(
         self,
@@ -142,8 +142,10 @@ class _Rehearsed(Recorder):
 
 
 def _ends(failures: Iterable[NoRoute]) -> Iterator[OpOverload]:
-    """The ops at which calls ended: those that lead to no other op. Of a circle that nothing leads out of, the ones that a backend
-    would rather have a kernel for."""
+    """Yield the ops at which calls ended: those that lead to no other op.
+
+    Of ops that only lead to each other, yield the functional ATen ops, because a backend rather has kernels for these.
+    """
     led_to: dict[OpOverload, set[OpOverload]] = {}
     seen: set[int] = set()
     waiting = list(failures)
@@ -164,7 +166,7 @@ def _ends(failures: Iterable[NoRoute]) -> Iterator[OpOverload]:
 
 
 def _reached(led_to: Mapping[OpOverload, set[OpOverload]], op: OpOverload) -> set[OpOverload]:
-    """The ops that one leads to; itself only where it leads back."""
+    """Return the ops that `op` leads to; includes `op` only if it leads to itself."""
     seen: set[OpOverload] = set()
     waiting = [op]
     while waiting:
@@ -175,7 +177,7 @@ def _reached(led_to: Mapping[OpOverload, set[OpOverload]], op: OpOverload) -> se
 
 
 def _copied(values: Sequence[Any]) -> list[Any]:
-    """The arguments, tensors detached and copied where a rule might write."""
+    """Return the arguments with tensors detached."""
     return [_copy(value) for value in values]
 
 

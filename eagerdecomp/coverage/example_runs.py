@@ -1,4 +1,4 @@
-"""The kernel calls of examples, counted as they are run on the CPU with torch's own kernels in place of a backend's."""
+"""Count the kernel calls of examples by running them on the CPU with torch's own kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eagerdecomp.rules.rule import Rule
 
 __all__ = ["kernels_of_runs"]
 
-#: The first call of its kind is recorded, the second compiled, and what never changes is computed for the last time in the third.
+#: Calls per example. The first is recorded, the second compiled, and constants are computed for the last time in the third.
 _RUNS = 4
 
 
@@ -34,9 +34,9 @@ def kernels_of_runs(ops: OpSet, rules: Iterable[Rule], op: str, examples: Iterab
         examples: the arguments of its calls, as text.
     """
     found = op_named(op)
-    mode = EagerDecompMode(ops, rules=rules)  # for each op, since ops share constants: what one made, another finds
+    mode = EagerDecompMode(ops, rules=rules)  # one mode per op: ops share constants, which changes counts
     with no_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what examples do
+        warnings.simplefilter("ignore")  # examples may call deprecated functions
         return [None if found is None else _kernels(mode, found, example) for example in examples]
 
 

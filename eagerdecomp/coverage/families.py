@@ -1,4 +1,4 @@
-"""Families of ops: what a page groups its rows by. They follow from names and from torch's tags."""
+"""Families of ops, by which pages group rows. They follow from the names of ops and from torch's tags."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from eagerdecomp._torch.ops import packet_overloads
 
 __all__ = ["OTHER", "family"]
 
-#: The family of ops that belong to none.
+#: The family of all other ops.
 OTHER = "other"
 
-#: Family -> the names of its packets. The first family that matches holds the op: a sparse softmax is sparse.
+#: Family -> patterns for the names of its packets. The first match wins: a sparse softmax is sparse.
 _BY_NAME = {
     family: re.compile(names)
     for family, names in {
@@ -101,7 +101,7 @@ _BY_NAME = {
 
 @functools.cache
 def family(op: str) -> str:
-    """Return the family of an op, by its name: ``"linear algebra"``; `OTHER` for what belongs to none."""
+    """Return the family of an op, given by name, such as ``"linear algebra"``; `OTHER` if none matches."""
     return _of_packet(".".join(op.split(".")[:2]))
 
 

@@ -1,4 +1,4 @@
-"""The page of a plan: one HTML file that needs no other, with a part for each op, by family."""
+"""The HTML page of a plan: one self-contained file with a section for each op, grouped by family."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _PLAIN = re.compile(r"[\w.]+").fullmatch
 
 _FEW = 40  # ops of a page whose families are open at first
 
-_CALLS = 2  # examples of calls that go the same way
+_CALLS = 2  # examples of calls with the same route
 
 
 class Sheet(NamedTuple):
-    """The ops of one set's plan, with the set's name."""
+    """The plan of one set: its name and ops."""
 
     op_set: str
     ops: Sequence[OpPlan]
 
 
 class _Way(NamedTuple):
-    """Calls of an op that go the same way, with some of them as examples and the number of the others."""
+    """Calls of an op that have the same route: some as examples, and the number of others."""
 
     rule: str
     missing: tuple[str, ...]
@@ -43,7 +43,7 @@ class _Way(NamedTuple):
 
 
 class _OnSet(NamedTuple):
-    """All that the page shows of an op on one set; sets on which that is the same share their rows."""
+    """The part of the page about an op on one set. Sets with equal parts share a row."""
 
     status: str
     span: str
@@ -53,7 +53,7 @@ class _OnSet(NamedTuple):
 
 
 def page(title: str, torch: str, sheets: Sequence[Sheet], kernels: Sequence[Kernel], bound: int, notes: Sequence[str]) -> str:
-    """A plan as HTML text: its ops, the kernels to write next with the bound on what any open, and what it does not know.
+    """Return a plan as HTML text: its ops, the kernels to write next, and what the plan does not know.
 
     The first sheet is the plan's; those of other sets report its ops beside it.
     """
@@ -78,7 +78,7 @@ def page(title: str, torch: str, sheets: Sequence[Sheet], kernels: Sequence[Kern
         counts=Counter(one.status for one in ops),
         gradients=Counter(one.gradient for one in ops),
         kernels=kernels,
-        opened=sum(len(kernel.opens) for kernel in kernels),
+        enabled=sum(len(kernel.enables) for kernel in kernels),
         bound=bound,
         count=len(ops),
         fold=len(ops) > _FEW,
@@ -94,7 +94,7 @@ def page(title: str, torch: str, sheets: Sequence[Sheet], kernels: Sequence[Kern
 
 
 class _Links(dict[str, "Markup"]):
-    """Op -> its name as HTML, a link where the page has a part for it.
+    """Op -> its name as HTML, a link if the page has a section for it.
 
     A page has a hundred thousand of them: they are made here once an op, without quotes where HTML lets one leave them out.
     """
@@ -111,20 +111,20 @@ class _Links(dict[str, "Markup"]):
         return found
 
     def listed(self, ops: Iterable[str]) -> Markup:
-        """The ops, with commas between."""
+        """Return the ops, separated by commas."""
         from markupsafe import Markup
 
         return Markup(", ".join([self[op] for op in ops]))
 
     def called(self, kernels: Iterable[tuple[str, int]]) -> Markup:
-        """Kernels with their numbers of calls."""
+        """Return kernels with their numbers of calls."""
         from markupsafe import Markup
 
         return Markup(", ".join([f"{self[op]} &times;{times}" if times > 1 else self[op] for op, times in kernels]))
 
 
 def _short(op_set: str) -> str:
-    """The name of a set, without the part that the page states once."""
+    """Return the name of a set without the part that all sets share."""
     return re.sub(r"^OpSet\((.+): \d+ ops?\)$", r"\1", op_set)
 
 
@@ -154,5 +154,5 @@ def _on_set(one: OpPlan) -> _OnSet:
 
 
 def _unbroken(call: str) -> str:
-    """The text of a call, which may break between its arguments and not within a shape."""
+    """Return the text of a call as HTML. Lines break between arguments, not inside a shape."""
     return re.sub(r"\[[^\[\]]*\]", lambda found: found[0].replace(", ", ",\u00a0"), call)

@@ -1,4 +1,4 @@
-"""Model calls: the ops that a model calls, forward and backward, and what each decomposes into, on fake tensors: no kernel runs."""
+"""Find the ops that a model calls, forward and backward, and what each decomposes into. Fake tensors are used: no kernel runs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class ModelCalls:
     """The calls of a model.
 
     Attributes:
-        counts: op -> how often one step calls it, the most of any run.
-        making: op -> how often it is called while the model is made.
-        routes: op -> the kernels of each distinct call of it; None for a call that depends on data.
-        calls: op -> the arguments of each of these, beside its route.
-        notes: what is not in it, and why.
-        stopped: why the first run did not end; "" where it did.
+        counts: op -> the most calls of it in one step.
+        making: op -> calls of it while the model is built.
+        routes: op -> the route of each distinct call; None for a call that depends on data.
+        calls: op -> the arguments of each distinct call, in the order of `routes`.
+        notes: what is missing here, and why.
+        stopped: why the first run stopped early; "" if it did not.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -50,7 +50,7 @@ class ModelCalls:
     stopped: str = ""
 
     def ends(self, planner: Planner, ops: Iterable[str]) -> dict[str, set[str]]:
-        """Ops at which calls without a route end, for ops that some call of has no route by another planner."""
+        """Return op -> the ops at which its calls without a route end, for calls tried with another planner."""
         rehearsal = Rehearsal(planner)
         found: dict[str, set[str]] = {}
         for op in ops:
@@ -62,13 +62,13 @@ class ModelCalls:
 
 
 class _Gradients:
-    """The gradients that real tensors had before a step on fake ones gave them others: a model may be made outside its factory."""
+    """Restores the gradients of real tensors. A model that was built outside its factory gets fake gradients in a dry run."""
 
     def __init__(self) -> None:
         self._had: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
 
     def note(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Remember those of tensors that are seen for the first time."""
+        """Save the gradient of each tensor that is new here."""
         for tensor in tensors:
             if id(tensor) not in self._had and not isinstance(tensor, FakeTensor) and tensor.requires_grad and tensor.is_leaf:
                 self._had[id(tensor)] = tensor, tensor.grad
@@ -82,7 +82,7 @@ class _Gradients:
 
 
 class _Listener(DispatchMode):
-    """Hears each call before the fake tensors do, composites that a mode would keep as one."""
+    """Records each call before fake tensors handle it, including composites that a mode would keep whole."""
 
     def __init__(self, rehearsal: Rehearsal, found: ModelCalls, kept: Kept | None, gradients: _Gradients) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _Listener(DispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         self._gradients.note(tensors_in([*args, *kwargs.values()]))
-        if isinstance(func, OpOverload) and func.namespace != "prim":  # those are questions that fake tensors alone ask
+        if isinstance(func, OpOverload) and func.namespace != "prim":  # only fake tensors call these
             self.counts[str(func)] += 1
             key = (func, key_or_none(func, arguments_of(func, args, kwargs)))
             if key not in self._seen:
@@ -113,19 +113,19 @@ class _Listener(DispatchMode):
 def model_calls(
     planner: Planner, factory: Callable[[], Any], progress: Callable[[float, str], object] = lambda part, words: None
 ) -> ModelCalls:
-    """The calls that make a model, and those of its forward and backward.
+    """Record the calls that build a model, and those of its forward and backward.
 
-    A step runs until no new kind of call appears, three times at most: an optimizer's first step is not like its others. A module
-    runs twice, its gradients taken away in between.
+    A step runs until no new kind of call appears, at most three times, because the first step of an optimizer differs from later
+    ones. A module runs twice; its gradients are removed in between.
 
     Args:
         planner: decides what happens to each op.
-        factory: makes, on fake tensors, a module and its inputs (a tensor, a tuple, or a dict of arguments), or a function of no
-            arguments that does a step.
+        factory: returns a module and its inputs (a tensor, a tuple, or a dict of arguments), or a function without arguments that
+            runs a step. It is called on fake tensors.
         progress: called with the fraction done and the current step.
 
     Raises:
-        PlanError: where the factory gives neither, or the model fails on fake tensors.
+        PlanError: if the factory returns neither, or the model fails on fake tensors.
     """
     if isinstance(factory, torch.nn.Module):
         raise PlanError(
@@ -145,7 +145,7 @@ def model_calls(
         kept.installed() if kept is not None else nullcontext(),
         observed,
     ):
-        progress(0.0, "making the model")
+        progress(0.0, "building the model")
         step, runs = _step_of(factory(), gradients)
         found.making, observed.counts = observed.counts, Counter()
         new_notes: list[str] = []
@@ -175,21 +175,21 @@ def _run(step: Callable[[], None], found: ModelCalls, number: int, observed: _Li
     except Exception as error:  # the model is the user's, and may raise anything
         words = fault_in_words(error)
         if number > 1:
-            found.notes.append(f"run {number} of the step fails, so the plan is of those before it: {words}")
+            found.notes.append(f"run {number} of the step fails, so the plan covers only the runs before it: {words}")
         elif not observed.counts or not isinstance(error, RuntimeError):
             raise PlanError(
                 f"the model fails on fake tensors, which have shapes and no values: {words}. Fix the model, or name its ops: "
                 "plan(ops=...)"
             ) from error
         else:
-            found.stopped = f"the model stopped on fake tensors, so what comes after is not in the plan: {words}"
+            found.stopped = f"the model stopped on fake tensors, so the plan lacks the calls after that: {words}"
             found.notes.append(found.stopped)
         return False
     return True
 
 
 def _step_of(made: Any, gradients: _Gradients) -> tuple[Callable[[], None], int]:
-    """The step, and how often it is to run at most."""
+    """Return the step, and the most runs of it."""
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
         model, inputs = made
         return lambda: _forward_and_backward(model, inputs, gradients), 2

@@ -1,8 +1,8 @@
-"""Gaps: which kernels to write next, and how small a set can carry given ops.
+"""Find the kernels to write next, and small op sets that are enough for given ops.
 
-Both are questions about one graph: an op closes where each of its calls has a way of which every op closes (`planner/closure`), and
-a kernel closes its own op. What closes grows with what there is, so a kernel that another one opens is never the better choice, and
-parts of the graph that share no open op are settled apart.
+Both search one graph (`planner/closure`). An op is closed if it has a kernel, or if each of its calls has a decomposition into
+closed ops. A kernel *enables* the ops that its addition closes. More kernels never close fewer ops, so a kernel that another kernel
+enables is never the better choice. Connected components of the graph (of the ops not closed yet) are searched separately.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from eagerdecomp.planner.rule_calls import Footprint
 
 __all__ = ["Choice", "Kernel", "Ranked", "SmallSet", "choose_kernels", "fewest_kernels", "rank_kernels", "smallest_set"]
 
-# A part of the graph with more candidates than this is not searched through: 2 ** 12 sets, each a fixed point.
+# The exhaustive search takes parts of the graph with at most this many candidates: 2 ** 12 sets, each of which needs a fixed point.
 _EXACT = 12
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel to write, and the ops that it opens; one that waits for several kernels counts at one of them."""
+    """One kernel to write, and the ops that it enables. An op that needs several kernels is listed at only one of them."""
 
     op: str
-    opens: tuple[str, ...]
+    enables: tuple[str, ...]
 
 
 class Ranked(NamedTuple):
-    """A kernel to write, with how many ops it opens: alone, and after those ranked before it."""
+    """A kernel to write, with how many ops it enables: alone, and after those ranked before it."""
 
     op: str
     alone: int
@@ -38,34 +38,34 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """Kernels to write, the one that opens most first.
+    """Kernels to write, sorted by the number of ops that each enables, the most first.
 
     Attributes:
         kernels: the kernels.
-        bound: no choice of as many kernels opens more ops than this.
+        bound: no choice of as many kernels enables more ops than this.
     """
 
     kernels: tuple[Kernel, ...]
     bound: int
 
     @property
-    def opened(self) -> int:
-        """How many ops they open together."""
-        return sum(len(kernel.opens) for kernel in self.kernels)
+    def enabled(self) -> int:
+        """The number of ops that the kernels enable together."""
+        return sum(len(kernel.enables) for kernel in self.kernels)
 
     @property
     def exact(self) -> bool:
-        """Whether it is known that none opens more."""
-        return self.opened == self.bound
+        """Whether no other choice of as many kernels enables more ops."""
+        return self.enabled == self.bound
 
 
 @dataclass(frozen=True)
 class SmallSet:
-    """A set of ops that carries others: none of it can be left out, though another set might be smaller.
+    """A set of ops to which given ops decompose. No op of it can be removed, but a different set may be smaller.
 
     Attributes:
         ops: the set.
-        necessary: those of it that any set must hold.
+        necessary: the ops of it that every such set holds.
     """
 
     ops: tuple[str, ...]
@@ -73,7 +73,7 @@ class SmallSet:
 
 
 def _waiting(clauses: Clauses, closed: Collection[str], wanted: Iterable[str]) -> Clauses:
-    """The dependencies of the wanted ops that do not close yet."""
+    """Return the part of the graph that wanted ops depend on and that is not closed yet."""
     found: dict[str, list[list[Footprint]]] = {}
     waiting = [op for op in wanted if op not in closed]
     while waiting:
@@ -85,7 +85,7 @@ def _waiting(clauses: Clauses, closed: Collection[str], wanted: Iterable[str]) -
         ]
         found[op] = [call for call in left if all(call)]
         waiting.extend(needed for call in found[op] for way in call for needed in way)
-        if left and not found[op]:  # it closes but for calls of its own op: nothing is known to open it but itself
+        if left and not found[op]:  # only calls of the op itself are missing: only its own kernel enables it
             found[op] = [[]]
     return found
 
@@ -102,17 +102,17 @@ def choose_kernels(
     avoid: Callable[[str], int],
     may: Callable[[str], bool] = _any_op,
 ) -> Choice:
-    """The kernels that open most of the wanted ops: at most so many.
+    """Return at most `count` kernels that enable the most wanted ops.
 
-    Parts of the graph with few candidates are searched through, others greedily; `Choice.bound` says how good the whole is.
+    Parts of the graph with few candidates are searched exhaustively, others greedily. `Choice.bound` is an upper bound.
 
     Args:
         clauses: the graph.
-        closed: what closes already.
-        wanted: the ops to be opened; those that close count for nothing.
-        count: how many kernels.
-        avoid: between kernels that open each other, the one with the least number is taken.
-        may: which ops, beside the wanted ones, may be proposed.
+        closed: the ops that are closed already.
+        wanted: the ops to enable; those that are closed already do not count.
+        count: the most kernels to return.
+        avoid: a cost. Of kernels that enable each other, the one with the lowest is returned.
+        may: returns whether an op that is not wanted may be proposed.
     """
     targets = frozenset(op for op in wanted if op not in closed)
     calls = _waiting(clauses, closed, targets)
@@ -130,23 +130,26 @@ def rank_kernels(
     count: int,
     avoid: Callable[[str], int],
 ) -> tuple[Ranked, ...]:
-    """Those of the given kernels that open some of the wanted ops: the `count` of them that open most together come first, each the
-    one that opens most beside those before it, then the others, by what each opens alone."""
+    """Return those of `kernels` that enable wanted ops, in an order to write them in.
+
+    First come the `count` kernels that enable the most ops together, each placed where it enables the most beyond those before it.
+    The others follow, sorted by the number of ops that each enables alone.
+    """
     targets = frozenset(op for op in wanted if op not in closed)
     calls = _waiting(clauses, closed, targets)
     graph = Closure(calls)
 
-    def opened(op: str) -> int:
-        return len(targets.intersection(graph.opened_by([op])))
+    def enabled(op: str) -> int:
+        return len(targets.intersection(graph.enabled_by([op])))
 
-    alone = {op: opened(op) for op in sorted(kernels) if op in calls}
+    alone = {op: enabled(op) for op in sorted(kernels) if op in calls}
     candidates = _undominated(graph, alone, lambda op: (avoid(op), op))
     chosen, _ = _share_out([_table(graph, calls, part, targets, count) for part in _parts(calls, candidates)], count)
     rest = sorted(alone.keys() - {*chosen}, key=lambda op: (-alone[op], op))
     ranked: list[Ranked] = []
     left = sorted(chosen)
     while left or rest:
-        op = max(left, key=opened) if left else rest.pop(0)
+        op = max(left, key=enabled) if left else rest.pop(0)
         if op in left:
             left.remove(op)
         ranked.append(Ranked(op, alone[op], len(targets.intersection(graph.add([op])))))
@@ -161,7 +164,7 @@ def fewest_kernels(
     may: Callable[[str], bool] = _any_op,
     first: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Kernels that open all the wanted ops: those given `first`, and others of which none can be left out beside them."""
+    """kernels that enable all the wanted ops: those given `first`, and others of which none can be left out beside them."""
     targets = frozenset(op for op in wanted if op not in closed)
     calls = _waiting(clauses, closed, targets.union(first))
     graph = Closure(calls)
@@ -170,17 +173,20 @@ def fewest_kernels(
     candidates = _undominated(
         graph, [op for op in calls if op not in graph and (op in left or may(op))], lambda op: (avoid(op), op)
     )
-    opened = {op: len(targets.intersection(graph.opened_by([op]))) for op in candidates}
+    enabled = {op: len(targets.intersection(graph.enabled_by([op]))) for op in candidates}
     spare: set[str] = set()
-    for op in each_without(graph, sorted(candidates, key=lambda op: (opened[op], op)), spare) if candidates else ():
+    for op in each_without(graph, sorted(candidates, key=lambda op: (enabled[op], op)), spare) if candidates else ():
         if graph.holds(targets):
             spare.add(op)
-    return (*first, *sorted(opened.keys() - spare, key=lambda op: (-opened[op], op)))
+    return (*first, *sorted(enabled.keys() - spare, key=lambda op: (-enabled[op], op)))
 
 
 def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str], avoid: Callable[[str], int]) -> SmallSet:
-    """A small set, beside `base`, on which all the wanted ops close: every op that they lead to, less what can be left out, the ops
-    that fewest lead to first."""
+    """Return a small set that closes all wanted ops together with `base`.
+
+    The search starts with every op that a wanted op decomposes to, and removes each op that can be removed, those with the fewest
+    users first.
+    """
     calls = without_self_calls(clauses)
     users: dict[str, int] = {}
     for found in calls.values():
@@ -205,18 +211,18 @@ def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str
 
 
 def _undominated(graph: Closure, ops: Iterable[str], rank: Callable[[str], tuple[int, str]]) -> list[str]:
-    """The ops that no other opens; of those that open each other, the first by rank."""
-    alone = {op: frozenset(graph.opened_by([op])) for op in ops}
-    kernels_to_add: dict[str, list[str]] = {op: [] for op in alone}
-    for op, opened in alone.items():
-        for other in opened:
-            if other != op and other in kernels_to_add:
-                kernels_to_add[other].append(op)
-    return [op for op, others in kernels_to_add.items() if not any(op not in alone[o] or rank(o) < rank(op) for o in others)]
+    """Return the ops that no other op enables; of ops that enable each other, the first by rank."""
+    alone = {op: frozenset(graph.enabled_by([op])) for op in ops}
+    enabled_by_ops: dict[str, list[str]] = {op: [] for op in alone}
+    for op, enabled in alone.items():
+        for other in enabled:
+            if other != op and other in enabled_by_ops:
+                enabled_by_ops[other].append(op)
+    return [op for op, others in enabled_by_ops.items() if not any(op not in alone[o] or rank(o) < rank(op) for o in others)]
 
 
 def _parts(calls: Clauses, candidates: Collection[str]) -> list[list[str]]:
-    """The candidates of each part of the graph; parts share no op."""
+    """Group the candidates by connected component of the graph."""
     root = {op: op for op in calls}
 
     def find(op: str) -> str:
@@ -243,7 +249,7 @@ def _callers(calls: Clauses) -> dict[str, set[str]]:
 
 
 def _leading_to(callers: Mapping[str, set[str]], op: str) -> set[str]:
-    """The ops that lead to one: what may close by it, whatever else is there."""
+    """Return the ops that depend on `op`, directly or not. A kernel of it can enable only these."""
     seen = {op}
     waiting = [op]
     while waiting:
@@ -254,70 +260,73 @@ def _leading_to(callers: Mapping[str, set[str]], op: str) -> set[str]:
 
 
 class _Table(NamedTuple):
-    """The most ops that 0, 1, 2... kernels of one part of the graph open."""
+    """For 0, 1, 2... kernels of one part of the graph: the best set found, the ops that it enables, and an upper bound."""
 
     sets: list[tuple[str, ...]]
-    opens: list[int]
+    enables: list[int]
     bounds: list[int]
 
 
 def _table(graph: Closure, calls: Clauses, candidates: Sequence[str], targets: frozenset[str], count: int) -> _Table:
     most = min(count, len(candidates))
     if len(candidates) <= _EXACT:
-        sets, opens = _best_sets(graph, candidates, targets, most)
-        return _Table(sets, opens, opens)
-    sets, opens = _grown_sets(graph, candidates, targets, most)
-    return _Table(sets, opens, _bounds(graph, calls, candidates, targets, most))
+        sets, enables = _best_sets(graph, candidates, targets, most)
+        return _Table(sets, enables, enables)
+    sets, enables = _grown_sets(graph, candidates, targets, most)
+    return _Table(sets, enables, _bounds(graph, calls, candidates, targets, most))
 
 
 def _best_sets(
     graph: Closure, candidates: Sequence[str], targets: frozenset[str], most: int
 ) -> tuple[list[tuple[str, ...]], list[int]]:
-    """The best set of each size up to `most`, by exhaustive search."""
+    """Find the best set of each size up to `most` by exhaustive search."""
     sets: list[tuple[str, ...]] = [()] * (most + 1)
-    opens = [0] * (most + 1)
+    enables = [0] * (most + 1)
 
-    def grow(chosen: tuple[str, ...], opened: int, start: int) -> None:
+    def grow(chosen: tuple[str, ...], enabled: int, start: int) -> None:
         size = len(chosen)
-        if opened > opens[size]:
-            sets[size], opens[size] = chosen, opened
+        if enabled > enables[size]:
+            sets[size], enables[size] = chosen, enabled
         for place in range(start, len(candidates) if size < most else 0):
             added = graph.add([candidates[place]])
-            grow((*chosen, candidates[place]), opened + len(targets.intersection(added)), place + 1)
+            grow((*chosen, candidates[place]), enabled + len(targets.intersection(added)), place + 1)
             graph.take_back(added)
 
     grow((), 0, 0)
-    return sets, opens
+    return sets, enables
 
 
 def _grown_sets(
     graph: Closure, candidates: Sequence[str], targets: frozenset[str], most: int
 ) -> tuple[list[tuple[str, ...]], list[int]]:
-    """A set of each size, greedily: the one before plus the candidate that opens most."""
+    """Build a set of each size greedily: the previous set and the candidate that enables the most."""
     sets: list[tuple[str, ...]] = [()]
-    opens = [0]
+    enables = [0]
     added: list[str] = []
     for _ in range(most):
         left = [op for op in candidates if op not in sets[-1]]
-        op = max(left, key=lambda op: len(targets.intersection(graph.opened_by([op]))))
+        op = max(left, key=lambda op: len(targets.intersection(graph.enabled_by([op]))))
         newly = graph.add([op])
         sets.append((*sets[-1], op))
-        opens.append(opens[-1] + len(targets.intersection(newly)))
+        enables.append(enables[-1] + len(targets.intersection(newly)))
         added += newly
     graph.take_back(added)
-    return sets, opens
+    return sets, enables
 
 
 def _bounds(graph: Closure, calls: Clauses, candidates: Sequence[str], targets: frozenset[str], most: int) -> list[int]:
-    """An upper bound on what a set of each size opens: what all open, and what leads to those to which most leads."""
-    whole = len(targets.intersection(graph.opened_by(candidates)))
+    """Return for each size an upper bound on the ops that a set enables.
+
+    It is the lower of two: the ops that all candidates enable, and the sum of the largest numbers of dependent ops.
+    """
+    whole = len(targets.intersection(graph.enabled_by(candidates)))
     callers = _callers(calls)
     reach = sorted((len(targets & _leading_to(callers, op)) for op in candidates), reverse=True)
     return [min(whole, sum(reach[:size])) for size in range(most + 1)]
 
 
 def _share_out(parts: Sequence[_Table], count: int) -> tuple[list[str], int]:
-    """Which sets of the parts open most together, at most `count` kernels in all; and the bound on any."""
+    """Combine the parts: return the sets that enable the most with `count` kernels in all, and the bound on any choice."""
     best: list[tuple[int, tuple[str, ...]]] = [(0, ())] * (count + 1)
     bound = [0] * (count + 1)
     for part in parts:
@@ -325,7 +334,7 @@ def _share_out(parts: Sequence[_Table], count: int) -> tuple[list[str], int]:
         best = [
             max(
                 (
-                    (best[total - size][0] + part.opens[size], best[total - size][1] + part.sets[size])
+                    (best[total - size][0] + part.enables[size], best[total - size][1] + part.sets[size])
                     for size in sizes
                     if size <= total
                 ),
@@ -338,15 +347,17 @@ def _share_out(parts: Sequence[_Table], count: int) -> tuple[list[str], int]:
 
 
 def _in_order(graph: Closure, kernels: Collection[str], targets: frozenset[str]) -> tuple[Kernel, ...]:
-    """The kernels, the one that opens most first. An op that waits for several counts at the last of them, where each next one is
-    that which opens most beyond those before it."""
+    """Sort kernels by the number of ops that each enables, the most first.
+
+    The kernels are added one by one, each time the one that enables the most. So an op that needs several is listed at the last.
+    """
     ranked: list[Kernel] = []
     left, added = sorted(kernels), []
     while left:
-        op = max(left, key=lambda op: len(targets.intersection(graph.opened_by([op]))))
+        op = max(left, key=lambda op: len(targets.intersection(graph.enabled_by([op]))))
         newly = graph.add([op])
         ranked.append(Kernel(op, tuple(sorted(targets.intersection(newly)))))
         added += newly
         left.remove(op)
     graph.take_back(added)
-    return tuple(sorted(ranked, key=lambda kernel: -len(kernel.opens)))
+    return tuple(sorted(ranked, key=lambda kernel: -len(kernel.enables)))

@@ -9,33 +9,33 @@ from eagerdecomp.coverage.routes import Route
 
 __all__ = ["OpPlan", "STATUSES"]
 
-#: The states of an op, with the words for them.
+#: Statuses of an op, each with an explanation.
 STATUSES: Mapping[str, str] = {
     "supported": "in the set",
-    "passes": "no computation: passes whatever the set",
-    "closed": "decomposes into ops of the set, every call seen",
-    "partly": "decomposes for some of the calls seen",
+    "passes": "computes nothing, so it runs natively on every set",
+    "closed": "every recorded call decomposes into ops of the set",
+    "partly": "some recorded calls decompose into ops of the set",
     "missing": "no route",
-    "unknown": "has rules, but none of its calls was seen",
-    "outside": "more than dense tensors go in or come out",
+    "unknown": "has rules, but no recorded call",
+    "outside": "not decomposed: takes or returns more than dense tensors",
 }
 
 
 @dataclass(frozen=True)
 class OpPlan:
-    """One op.
+    """The plan of one op.
 
     Attributes:
         op: its name.
         status: one of `STATUSES`.
-        routes: the kernels of each kind of call; for an op of the set, nothing.
-        rules: the rules there are for it, with their sources, in the order they are tried.
-        gradient: whether its backward closes too: ``closed``, ``partly``, ``missing``, ``none`` (it has none) or ``unknown``.
-        gradient_missing: the ops of the backward that keep it from closing.
-        calls: how often a step of the model calls it, at most; 0 in a plan of ops, and where only the making of the model calls it.
-        making: how often it is called while the model is made.
+        routes: the route of each kind of call; empty for an op of the set.
+        rules: its rules with their sources, in the order in which they are tried.
+        gradient: the status of its backward: ``closed``, ``partly``, ``missing``, ``none`` (no formula) or ``unknown``.
+        gradient_missing: the ops of the backward that are not closed.
+        calls: the most calls of the op in one step of the model; 0 in a plan of ops, or if only building the model calls it.
+        making: calls of the op while the model is built.
         reason: why it is outside, one of `coverage.outside.REASONS`; "" for other statuses.
-        exact: the routes are those of the model's own calls, not of samples.
+        exact: whether the routes are of the model's own calls. If not, they are of recorded samples.
     """
 
     op: str
@@ -51,12 +51,12 @@ class OpPlan:
 
     @property
     def required(self) -> bool:
-        """Whether a plan may be held to it: a model can be made outside the mode, which its steps cannot."""
+        """Whether the set has to support the op. Ops called only while a model is built can run outside the mode."""
         return bool(self.calls or not self.making)
 
     @property
     def kernels(self) -> tuple[int, int] | None:
-        """The fewest and the most kernel calls that one call makes, over those that close; None where none does."""
+        """The fewest and the most kernel calls of one call, over closed calls; None if no call is closed."""
         if self.status in ("supported", "passes"):
             one = int(self.status == "supported")
             return one, one
@@ -65,16 +65,16 @@ class OpPlan:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The ops at which its calls end that do not close."""
+        """The ops at which its calls without a route end."""
         return tuple(dict.fromkeys(op for route in self.routes for op in route.missing))
 
     @property
     def depends(self) -> str:
-        """On which calls it closes and on which it does not, where that depends on the call; else ""."""
+        """Examples of calls that are closed and of calls that are not, for a partly closed op; else ""."""
         bad = [route.call for route in self.routes if route.missing and route.call]
         good = [route.call for route in self.routes if not route.missing and not route.in_part and route.call]
         through = sorted({op for route in self.routes for op in route.in_part})
         parts = [f"not for ({'), ('.join(bad[:2])})"] if bad else []
-        parts += [f"closes for ({good[0]})"] if bad and good else []
-        parts += [f"through {', '.join(through[:2])}, which closes in part"] if through else []
+        parts += [f"closed for ({good[0]})"] if bad and good else []
+        parts += [f"through {', '.join(through[:2])}, which is partly closed"] if through else []
         return "; ".join(parts)

@@ -26,10 +26,10 @@ __all__ = ["Allowlist", "allowlist_of", "opinfos"]
 _SAMPLES = 6
 _CLOSED = ("supported", "passes", "closed")
 
-#: Samples are of the first of these that an OpInfo has.
+#: Samples use the first of these dtypes that an OpInfo has.
 _DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bfloat16, torch.bool)
 
-#: What eager raises of samples that the CPU does not take.
+#: Errors that eager raises for samples that the CPU does not support.
 _REFUSED = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
 
 
@@ -50,25 +50,25 @@ class Allowlist:
     left_out: Mapping[str, tuple[str, ...]]
 
     def source(self) -> str:
-        """A Python module that holds it."""
+        """Return the source of a Python module that holds the lists."""
         return "\n".join(
             [
-                f'"""The OpInfos of torch {torch_release()} whose calls close on {self.op_set}, as `eagerdecomp plan` found them.',
+                f'"""The OpInfos of torch {torch_release()} with closed calls on {self.op_set}, written by `eagerdecomp plan`.',
                 "",
                 "    from torch.testing._internal.common_device_type import PrivateUse1TestBase",
                 "",
                 "    PrivateUse1TestBase.set_test_configs(op_allowlist=GRADIENTS)  # before the tests are instantiated",
                 "",
-                f"Seen were the first {_SAMPLES} samples of each, in float32 where it has that, as the CPU runs them.",
+                f"They were tried on the CPU with the first {_SAMPLES} samples of each, in float32 if it supports that.",
                 '"""',
                 "",
-                "#: What they call closes.",
+                "#: OpInfos whose forward calls are closed.",
                 *_frozen("FORWARD", self.forward),
                 "",
-                "#: And what their backward calls.",
+                "#: OpInfos whose backward calls are closed too.",
                 *_frozen("GRADIENTS", self.gradients),
                 "",
-                "#: The others, and what does not close.",
+                "#: The other OpInfos, each with the ops that are not closed.",
                 "LEFT_OUT = {",
                 *(f"    {json.dumps(name)}: {json.dumps(ops)}," for name, ops in self.left_out.items()),
                 "}",
@@ -82,7 +82,7 @@ def _frozen(name: str, members: Sequence[str]) -> list[str]:
 
 
 def opinfos() -> list[Any]:
-    """torch's operator database, as its own tests use it.
+    """Return torch's operator database, as torch's own tests use it.
 
     Raises:
         PlanError: where a package that torch's tests need is not installed.
@@ -91,11 +91,11 @@ def opinfos() -> list[Any]:
         from torch.testing._internal.common_methods_invocations import op_db
     except ImportError as error:
         raise PlanError(f"an allowlist needs a package that torch's own tests import. Run: pip install {error.name}") from None
-    return [info for info in op_db if not info.name.startswith("jiterator")]  # those compile CUDA source
+    return [info for info in op_db if not info.name.startswith("jiterator")]  # these compile CUDA source
 
 
 def allowlist_of(plan: Plan, infos: Sequence[Any] | None = None, *, step: Callable[[int], None] = lambda done: None) -> Allowlist:
-    """Which OpInfos stay on the set of a plan of all of ATen.
+    """Return the OpInfos whose calls are closed in a plan of all of ATen.
 
     Args:
         plan: the plan. An op that it does not hold does not close.
@@ -118,7 +118,7 @@ def allowlist_of(plan: Plan, infos: Sequence[Any] | None = None, *, step: Callab
 
 
 def _calls(info: Any) -> tuple[set[OpOverload], set[OpOverload]] | None:
-    """The ops that an OpInfo's samples call, forward and backward; None where the CPU runs none of them."""
+    """Return the ops that an OpInfo's samples call, forward and backward; None if the CPU runs none of the samples."""
     forward, backward, ran = BackendRecorder(), BackendRecorder(), False
     dtype = next((dtype for dtype in _DTYPES if dtype in info.dtypes), None)
     if dtype is None:
@@ -127,7 +127,7 @@ def _calls(info: Any) -> tuple[set[OpOverload], set[OpOverload]] | None:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        # Not `info.sample_inputs`, which looks through the whole call stack for each sample.
+        # Not `info.sample_inputs`, which searches the whole call stack for each sample.
         samples = info.sample_inputs_func(info, "cpu", dtype, differentiated)
         for sample in itertools.islice(samples, _SAMPLES):
             given = [sample.input, list(sample.args), sample.kwargs]
@@ -142,7 +142,7 @@ def _calls(info: Any) -> tuple[set[OpOverload], set[OpOverload]] | None:
                     with backward:
                         torch.autograd.grad(ends, leaves, ones, allow_unused=True)
             except _REFUSED:
-                continue  # what torch's tests skip on the CPU
+                continue  # torch's tests skip these on the CPU
     return (set(forward.ops), set(backward.ops)) if ran else None
 
 

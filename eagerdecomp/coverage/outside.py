@@ -1,4 +1,4 @@
-"""ATen ops that no set of dense kernels can carry, each with the reason: more than dense strided tensors go in or come out."""
+"""ATen ops that are not decomposed, each with the reason: they take or return more than dense strided tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 __all__ = ["REASONS", "outside"]
 
-#: Reason -> regular expressions, one of which the whole name of the packet has to match, or of the overload.
+#: Reason -> regular expressions. An op has the reason if one matches the whole name of its packet or overload.
 REASONS: dict[str, tuple[str, ...]] = {
     "sparse tensors in coordinates": (
         r"_?coalesced?_?|is_coalesced|_nnz|_dim[IV]|sparse_dim|dense_dim|_?(indices|values)(_copy)?",
@@ -44,7 +44,7 @@ REASONS: dict[str, tuple[str, ...]] = {
 
 @functools.cache
 def outside(op: str) -> str:
-    """Return why an op, by its name (``"aten.coalesce.default"``), is outside; "" where it is not."""
+    """Return why an op such as ``"aten.coalesce.default"`` is not decomposed; "" if it is."""
     namespace, _, name = op.partition(".")
     if namespace != "aten":
         return ""

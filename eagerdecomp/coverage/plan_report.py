@@ -16,7 +16,7 @@ from eagerdecomp.errors import ArgumentError, OpLookupError, PlanError, ops_line
 
 __all__ = ["Comparison", "Plan", "REQUIREMENTS"]
 
-#: What a plan can be held to.
+#: The requirements that `Plan.unmet` checks.
 REQUIREMENTS = ("closed", "gradients", "known")
 
 _SHOWN = 40
@@ -25,31 +25,31 @@ _NAMES = 6
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a plan differs from an older one: ops by name.
+    """The difference between a plan and an older one. Ops are given by name.
 
     Attributes:
-        opened: close now and did not.
-        lost: closed and do not any more.
-        cheaper: fewer kernel calls at most, over the calls that close in both, with both numbers; of ops that close in both, or in
-            neither.
-        dearer: more of them.
-        apart: not compared, since the plans report different calls: those of two models, or a model's own and samples.
+        enabled: ops that are closed now and were not.
+        lost: ops that were closed and are not now.
+        cheaper: ops that need fewer kernel calls now, each with the old and the new number: the most over the calls that are closed
+            in both plans.
+        dearer: ops that need more kernel calls now, in the same form.
+        apart: ops that cannot be compared, because the plans are of different calls (of two models, or of a model and of samples).
     """
 
-    opened: tuple[str, ...]
+    enabled: tuple[str, ...]
     lost: tuple[str, ...]
     cheaper: tuple[tuple[str, int, int], ...]
     dearer: tuple[tuple[str, int, int], ...]
     apart: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        parts = [("close now", self.opened), ("close no more", self.lost)]
+        parts = [("closed now", self.enabled), ("no longer closed", self.lost)]
         counts = [("fewer kernel calls", self.cheaper), ("more kernel calls", self.dearer)]
         lines = [f"{label}: {len(ops)}{_listed(ops)}" for label, ops in parts if ops]
         lines += [f"{label}: {len(ops)}{_listed([f'{op} {old} -> {new}' for op, old, new in ops])}" for label, ops in counts if ops]
         lines = lines or ["no op differs"]
         if self.apart:
-            lines.append(f"not compared, the plans report different calls: {len(self.apart)}{_listed(self.apart)}")
+            lines.append(f"not compared, because the plans are of different calls: {len(self.apart)}{_listed(self.apart)}")
         return "\n".join(lines)
 
 
@@ -58,17 +58,18 @@ class Plan:
     """The plan of ops on an op set, made by `eagerdecomp.plan`.
 
     Attributes:
-        op_set: what the set calls itself.
+        op_set: the name of the set.
         subject: what was planned: all of ATen, some ops, or a model.
-        torch: the release whose rules it is about.
-        ops: the ops, by name.
-        next_kernels: the kernels to write next, the one that opens most first; an op that waits for several counts at one of them.
-        bound: no choice of as many kernels opens more ops than this.
-        to_close: kernels that open every op without a route, or with one in part; the next ones first.
-        for_gradients: kernels that do so for every gradient too: those of `to_close` first.
-        stopped: why the plan is not of the whole model; "" where it is.
+        torch: the torch release whose rules were planned with.
+        ops: the plans of the ops, sorted by name.
+        next_kernels: the kernels to write next, the one that enables the most ops first. An op that needs several kernels is
+            listed at one of them.
+        bound: no choice of as many kernels enables more ops than this.
+        to_close: kernels that close every op with the status ``missing`` or ``partly``. `next_kernels` come first.
+        for_gradients: kernels that also close every gradient. `to_close` comes first.
+        stopped: why the plan does not cover the whole model; "" if it does.
         notes: what the plan does not know.
-        seconds: how long it took to make.
+        seconds: the time that the plan took.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -92,7 +93,7 @@ class Plan:
     seconds: float = field(default=0.0, compare=False)
 
     def __getitem__(self, op: object) -> OpPlan:
-        """The plan of one op, by its name or overload."""
+        """Return the plan of one op, given by name or as an overload."""
         found = next((one for one in self.ops if one.op == str(op)), None)
         if found is None:
             raise OpLookupError(f"{op} is not in the plan of {self.subject}. List the plan's ops: [one.op for one in plan.ops]")
@@ -108,7 +109,7 @@ class Plan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many ops there are of each status."""
+        """The number of ops with each status."""
         found = Counter(one.status for one in self.ops)
         return {status: found[status] for status in STATUSES if found[status]}
 
@@ -146,7 +147,7 @@ class Plan:
         add = self.for_gradients if require == "gradients" else self.to_close
         add = (*add, *unseen) if require == "known" else add
         if add:
-            lines += ["to open them all, add these to the set:", f"  {ops_line(add)}"]
+            lines += ["to enable them all, add these to the set:", f"  {ops_line(add)}"]
         if unseen and require != "known":
             lines.append(f"no call was ever seen of {len(unseen)}{_listed(unseen)}: not required, unless by --require known")
         return "\n".join([*lines, *([f"nor is it the whole: {self.stopped}"] if self.stopped else [])])
@@ -182,11 +183,11 @@ class Plan:
         parts = [f"{gradients[kind]} {kind}" for kind in ("closed", "partly", "missing", "none", "unknown") if gradients[kind]]
         lines.append(f"  {'gradients'.ljust(width)}         {', '.join(parts)}")
         if self.next_kernels:
-            opened = sum(len(kernel.opens) for kernel in self.next_kernels)
-            most = "no other choice opens more" if opened >= self.bound else f"no choice opens more than {self.bound}"
-            lines += ["", f"the next {len(self.next_kernels)} kernels to write; they open {opened} ops, {most}"]
-            lines.append("(the one that opens most first; an op that waits for several counts at one of them):")
-            lines += [f"  {kernel.op}: opens {len(kernel.opens)}{_listed(kernel.opens)}" for kernel in self.next_kernels]
+            enabled = sum(len(kernel.enables) for kernel in self.next_kernels)
+            most = "no other choice enables more" if enabled >= self.bound else f"no choice enables more than {self.bound}"
+            lines += ["", f"the next {len(self.next_kernels)} kernels to write; they enable {enabled} ops, {most}"]
+            lines.append("(the one that enables most first; an op that waits for several counts at one of them):")
+            lines += [f"  {kernel.op}: enables {len(kernel.enables)}{_listed(kernel.enables)}" for kernel in self.next_kernels]
         elif not self.failing("closed"):
             lines += ["", "nothing is missing"]
         of_model = any(one.calls for one in self.ops)
@@ -232,7 +233,7 @@ class Plan:
         try:
             data = json.loads(text)
             ops = tuple(_op_of(row) for row in data["ops"])
-            kernels = tuple(Kernel(row["op"], tuple(row["opens"])) for row in data["next_kernels"])
+            kernels = tuple(Kernel(row["op"], tuple(row["enables"])) for row in data["next_kernels"])
             to_close, for_gradients, notes = (tuple(data.get(name, ())) for name in ("to_close", "for_gradients", "notes"))
             names, stopped = (data["op_set"], data["subject"], data["torch"]), data.get("stopped", "")
             return cls(*names, ops, kernels, data["bound"], to_close, for_gradients, stopped, notes, data["seconds"])
@@ -252,7 +253,7 @@ class Plan:
 
 
 def _comparable(was: OpPlan, new: OpPlan) -> bool:
-    """Whether what two plans report an op is about the same calls."""
+    """Return whether two plans of an op are about the same calls."""
     if any(one.status in ("supported", "passes") for one in (was, new)):  # whatever the call
         return True
     return was.exact == new.exact and (not was.exact or bool(_calls(was) & _calls(new)))
@@ -263,10 +264,10 @@ def _calls(one: OpPlan) -> set[str]:
 
 
 def _most_kernels(was: OpPlan, new: OpPlan) -> tuple[int, int] | None:
-    """The most kernel calls then and now, of the calls that close in both plans."""
+    """Return the most kernel calls then and now, over the calls that are closed in both plans."""
     if was.kernels is None or new.kernels is None:
         return None
-    # A route through an op that closes in part is counted by what of it does, and says nothing of the call.
+    # A route through a partly closed op counts only the calls of that op that are closed: it is no count for this call.
     then, now = (
         {route.call: sum(route.kernels.values()) for route in one.routes if not route.missing and not route.in_part}
         for one in (was, new)
@@ -310,7 +311,7 @@ def _op_of(row: Mapping[str, Any]) -> OpPlan:
 
 
 def _called(one: OpPlan) -> str:
-    return f"{one.op} x{one.calls}" if one.calls else f"{one.op} (making the model)" if one.making else one.op
+    return f"{one.op} x{one.calls}" if one.calls else f"{one.op} (building the model)" if one.making else one.op
 
 
 def _span(one: OpPlan) -> str:
@@ -331,7 +332,7 @@ def _by(one: OpPlan) -> str:
     for route in one.routes:
         if route.rule:
             first.setdefault(route.rule, route.call)
-    # One that depends on the call says on which.
+    # If rules differ between calls, each is listed with an example call.
     return ", ".join(f"{rule} for ({call})" if call and len(first) > 1 else rule for rule, call in first.items())
 
 

@@ -1,4 +1,4 @@
-"""The ops that a rule calls for one call, found by running it once and noting each."""
+"""Find the ops that a rule calls for one call by running it once under a recorder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eagerdecomp.rules.rule import NoRoute, Rule
 
 __all__ = ["NOT_TRIED", "calls_of", "uninitialised"]
 
-#: What a rule may raise of arguments that stand for others: what its checks raise, and what fake tensors say where data decides.
+#: Errors that a rule may raise for stand-in arguments: those of its checks, and those of fake tensors whose data is needed.
 NOT_TRIED = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, NotImplementedError, AttributeError)
 
 
@@ -39,7 +39,7 @@ class _Noted(DispatchMode):
 
 
 def calls_of(rule: Rule, example: str, *, fake: bool) -> Counter[str] | None:
-    """Return what a rule calls for a call, and how often; None where it leaves the call to the next rule.
+    """Return op -> number of calls that a rule makes for one call; None if it returns NotImplemented.
 
     Args:
         rule: the rule.
@@ -69,5 +69,5 @@ def _handling_tensors() -> Iterator[None]:
 
 
 def uninitialised(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor for `parse_call` of these sizes and strides; contiguous where there are none."""
+    """Return a tensor for `parse_call` with these sizes and strides; contiguous if `strides` is empty."""
     return torch.empty(sizes, dtype=dtype) if strides is None else torch.empty_strided(sizes, strides, dtype=dtype)

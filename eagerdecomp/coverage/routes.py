@@ -1,8 +1,7 @@
-"""Routes: what every op decomposes into on a backend, call by call, as far as its rules were seen.
+"""Routes: what every op decomposes into on a backend, for each kind of call that was recorded.
 
-An op *closes* where each kind of call that was seen ends in ops of the set, by some rule, through ops that close themselves. It
-closes *in part* where some calls do, or where a route leads through an op that closes in part. What was never seen is unknown; it
-is not taken for either.
+An op is *closed* if each recorded kind of call has a rule that calls only closed ops; ops of the set are closed. An op is *partly
+closed* if only some kinds are, or if a route uses an op that is partly closed. Without recorded calls its status is unknown.
 """
 
 from __future__ import annotations
@@ -37,8 +36,13 @@ class Way(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """One kind of call of an op: an example ("" where only the schema is known), the rules for it in the order they are tried, and
-    whether the backend's kernel takes it, by its predicate."""
+    """One kind of call of an op.
+
+    Attributes:
+        example: an example; "" if only the schema is known.
+        ways: the rules for it, in the order in which they are tried.
+        taken: whether the backend's kernel supports it, by its predicate.
+    """
 
     example: str
     ways: tuple[Way, ...]
@@ -50,14 +54,14 @@ class Route:
     """The route of one kind of call.
 
     Attributes:
-        call: the arguments of an example; "" where the route is read from the schema, or no example is known.
-        rule: the rule that is taken, with its source; "" where none closes.
-        ops: what the rule calls, with how often.
-        kernels: what reaches the backend, with how often.
-        missing: the ops at which all its rules end; empty where it closes.
-        in_part: the ops on the way that close for some of their calls alone.
-        counted: `kernels` were counted for this very call; else they are a sum over what was recorded of each rule on the way,
-            before a program's passes.
+        call: the arguments of an example; "" if the route is read from the schema, or no example is known.
+        rule: the rule that is used, with its source; "" if no rule leads to the set.
+        ops: the ops that the rule calls -> number of calls.
+        kernels: the kernels that reach the backend -> number of calls.
+        missing: the ops at which its rules end; empty if the call is closed.
+        in_part: the ops of the route that are only partly closed.
+        counted: whether `kernels` were counted in a run of this call. If not, they are a sum over the recorded calls of each rule,
+            before passes shorten the program.
     """
 
     call: str
@@ -73,8 +77,8 @@ class Routes:
     """The routes of a backend.
 
     Args:
-        planner: decides which rules there are for an op, and in which order.
-        seen: what was seen of each op.
+        planner: returns the rules of an op, in order.
+        seen: the recorded calls of each op.
     """
 
     def __init__(self, planner: Planner, seen: Mapping[str, SeenOp]) -> None:
@@ -84,10 +88,10 @@ class Routes:
         self._under_way: set[str] = set()
         self._counted: dict[str, Counter[str]] = {}
 
-    # -- what there is ----------------------------------------------------------------------------------------------
+    # -- kernels, rules, recorded calls -----------------------------------------------------------------------------
 
     def has_kernel(self, op: str) -> bool:
-        """Whether the backend runs every call of the op itself."""
+        """Return whether the backend has a kernel for every call of the op."""
         found = op_named(op)
         if found is None:
             return False
@@ -95,12 +99,12 @@ class Routes:
         return decision.kernel is not None and decision.when is None
 
     def rules(self, op: str) -> tuple[Rule, ...]:
-        """The op's rules, in the order they are tried."""
+        """Return the op's rules, in the order in which they are tried."""
         found = op_named(op)
         return () if found is None or is_passthrough_name(op) else tuple(self._planner.decide(found).rules)
 
     def kinds(self, op: str) -> tuple[Kind, ...]:
-        """The kinds of call that the op was seen for; of rules that bind all their ops, what they bind."""
+        """Return the recorded kinds of call. Without one, return a kind made of the ops that linked rules bind."""
         found = self._kinds.get(op)
         if found is None:
             found = self._kinds[op] = tuple(self._find_kinds(op))
@@ -121,7 +125,7 @@ class Routes:
                 yield Kind(call.example, tuple(Way(rule, call.by_rule[rule.key]) for rule in rules if rule.key in call.by_rule))
         else:
             bound = tuple(Way(rule, ops) for rule in rules if rule.linked and (ops := _bound(rule)))
-            # C++ composes what writes `out` of what does the same: its functional variant and a copy give its cost.
+            # C++ composites that write `out` cost as much as the functional variant and a copy.
             composed = tuple(
                 Way(rule, as_variant) for rule in rules if rule.source == "composite" and (as_variant := _of_variant(rule))
             )
@@ -129,7 +133,7 @@ class Routes:
                 yield Kind("", bound or composed)
 
     def graph(self, asked: Iterable[str]) -> set[str]:
-        """The ops asked for, and all that their rules call."""
+        """Return the given ops and, recursively, the ops that their rules call."""
         seen: set[str] = set()
         waiting = list(asked)
         while waiting:
@@ -145,25 +149,25 @@ class Routes:
         return self.graph([*self._seen, *gradients])
 
     def know(self, ops: Iterable[str]) -> None:
-        """Take ops in that were never seen; before anything is asked of what closes."""
+        """Add ops without recorded calls. Call this before `closed` is read."""
         self._all.update(self.graph(ops))
 
-    # -- what closes ------------------------------------------------------------------------------------------------
+    # -- closed ops ------------------------------------------------------------------------------------------------
 
     @functools.cached_property
     def closed(self) -> frozenset[str]:
-        """The ops of which every call seen closes. An op that calls itself does so on another kind of call."""
+        """The ops of which every recorded call is closed. An op that calls itself is assumed to do so with another kind of call."""
         clauses = self.clauses(self._all & self.in_part)
         return Closure(without_self_calls(clauses), self._base).closed
 
     @functools.cached_property
     def in_part(self) -> frozenset[str]:
-        """The ops of which some call closes, as far as was seen, those that close altogether among them."""
+        """The ops of which at least one recorded call is closed. Includes all of `closed`."""
         return self._cheapest.closed
 
     @functools.cached_property
     def _cheapest(self) -> Closure:
-        """The ops of which any call closes."""
+        """The closure in which one closed call is enough to close an op."""
         narrowed = {
             op for op in self._all if (found := op_named(op)) is not None and self._planner.decide(found).kernel is not None
         }
@@ -175,13 +179,13 @@ class Routes:
         return {op for op in self._all if is_passthrough_name(op) or self.has_kernel(op)}
 
     def clauses(self, ops: Iterable[str]) -> Clauses:
-        """The ops that must close for each op to close."""
+        """Return for each op the ops that must be closed for it to be closed."""
         return {op: [[{}] if kind.taken else [way.calls for way in kind.ways] for kind in self.kinds(op)] for op in ops}
 
     # -- kernels of calls -----------------------------------------------------------------------------------------
 
     def routes(self, op: str) -> tuple[Route, ...]:
-        """The routes of each kind of call of an op outside the set."""
+        """Return the route of each kind of call of an op outside the set."""
         return tuple(self._route(op, kind) for kind in self.kinds(op))
 
     def _route(self, op: str, kind: Kind) -> Route:
@@ -195,7 +199,7 @@ class Routes:
         return Route(kind.example, str(way.rule), dict(way.calls), dict(sorted(kernels.items())), (), in_part)
 
     def _chosen(self, kind: Kind) -> Way | None:
-        """The first rule whose ops close, else the first whose ops close in part."""
+        """Return the first rule whose ops are all closed, or else the first whose ops are all partly closed."""
         for reached in (self.closed, self.in_part):
             for way in kind.ways:
                 if reached.issuperset(way.calls):
@@ -203,12 +207,12 @@ class Routes:
         return None
 
     def kernels(self, op: str) -> Counter[str]:
-        """The kernel calls of an op's most frequent call that closes."""
+        """Return the kernel calls of the op's most frequent closed call."""
         if is_passthrough_name(op):
             return Counter()
         if op in self._base:
             return Counter({op: 1})
-        if op in self._under_way:  # a rule that meets its own op again does so on another kind of call
+        if op in self._under_way:  # a rule calls its own op with another kind of call
             return self._cheapest_kernels(op)
         found = self._counted.get(op)
         if found is None:
@@ -217,7 +221,7 @@ class Routes:
                 kinds = self.kinds(op)
                 first = next((kind for kind in kinds if kind.taken or self._chosen(kind) is not None), None)
                 way = None if first is None or first.taken else self._chosen(first)
-                # One without a rule is in the set by a predicate.
+                # An op without a rule is in the set by a predicate.
                 found = self._counted[op] = Counter({op: 1}) if way is None else self._sum(way.calls)
             finally:
                 self._under_way.discard(op)
@@ -237,7 +241,7 @@ class Routes:
         return self._sum(calls, self._cheapest_kernels)
 
     def _ends(self, op: str, kind: Kind) -> list[str]:
-        """The ops at which the rules of a call end: those outside the set whose calls have no rule that leads further."""
+        """Return the ops at which the rules of a call end: ops outside the set that have no rule."""
         ends: list[str] = []
         seen = {op}
         waiting = [called for way in kind.ways for called in way.calls if called not in self.in_part]
@@ -250,15 +254,17 @@ class Routes:
             if not further:
                 ends.append(end)
             waiting.extend(further)
-        # In a mere circle, what the rules call first.
+        # If rules only call each other in a circle, return the ops that they call first.
         first = {called for way in kind.ways for called in way.calls if called not in self.in_part}
         return sorted(ends) or sorted(first - {op}) or [op]
 
     # -- gradients --------------------------------------------------------------------------------------------------
 
     def gradient(self, op: str) -> tuple[str, tuple[str, ...]]:
-        """Whether the op's backward closes: ``closed``, ``partly``, ``missing``, ``none`` (autograd has none), ``unknown``; and
-        the ops of the backward that keep it from closing."""
+        """Return the status of the op's backward, and the ops of the backward that are not closed.
+
+        The status is ``closed``, ``partly``, ``missing``, ``none`` (autograd has no formula) or ``unknown``.
+        """
         found = op_named(op)
         if found is None:
             return "unknown", ()
@@ -281,7 +287,7 @@ class Routes:
         return "missing", tuple(name for name in open_ops if name not in self.in_part)
 
     def open_in_gradient(self, op: str) -> set[str]:
-        """All ops of the backward that do not close, or only in part."""
+        """Return the ops of the backward that are not closed."""
         found = op_named(op)
         seen = None if found is None or facts_of(found).is_out else self._seen_for_gradient(op)
         return set() if seen is None else {name for _, calls in seen.gradient for name in calls or () if name not in self.closed}
@@ -296,7 +302,7 @@ class Routes:
 
 
 def _takes(when: Predicate, example: str) -> bool:
-    """Whether a predicate takes a call, as far as tensors without data show."""
+    """Return whether a predicate supports a call, tried on fake tensors."""
     if not example:
         return False
     with fake_tensor_log_off(), FakeTensorMode():
@@ -313,7 +319,7 @@ def _of_variant(rule: Rule) -> Footprint:
 
 
 def _bound(rule: Rule) -> dict[str, int]:
-    """The ops that a linked rule asks for when it is bound, which is all that a derived rule needs."""
+    """Return the ops that a linked rule requests when it is bound."""
     asked: dict[str, int] = {}
 
     def call(used: OpOverload) -> Callable[..., object]:

@@ -13,7 +13,7 @@ __all__ = ["with_rules"]
 
 
 def with_rules(seen: Mapping[str, SeenOp], rules: Iterable[Rule]) -> tuple[Mapping[str, SeenOp], dict[str, str]]:
-    """Recorded calls of each op with what these rules call on fake tensors; and, by op, why some could not be tried.
+    """Add what these rules call on fake tensors to the recorded calls; also return op -> why a rule could not be run.
 
     If a rule cannot be run on a sample, fall back to the next rules' recorded calls.
     """

@@ -1,4 +1,4 @@
-"""Why a call has no route, and which kernels would open one: the search replayed on fake tensors, so that no kernel runs."""
+"""Why a call has no route, and which kernels would give it one: the search replayed on fake tensors, so that no kernel runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["attempts", "ends", "failed_ops", "kernels_to_add", "path", "unsuppor
 # A circle of more rules than this is one that meets its op on other arguments each time.
 _A_CIRCLE = 8
 
-# A route that one more kernel opens asks for tens of ops. A search that asks for so many runs in circles: where ops of a small set
+# A route that one more kernel enables needs tens of ops. A search that asks for so many runs in circles: where ops of a small set
 # lead to one another on other arguments each time, the number of ways grows with the power of their length.
 _LONG_SEARCH = 300
 
@@ -94,7 +94,7 @@ def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[A
 def kernels_to_add(
     planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute
 ) -> list[tuple[OpOverload, ...]]:
-    """The fewest kernels that would open this call, each entry one alternative: the op itself, and every op without a
+    """Return the fewest kernels that would enable this call, each entry one alternative: the op itself, and every op without a
     route that alone would close the call. Proved by running the rules on fake tensors as if the set held the op."""
     candidates = dict.fromkeys(failed for failed in failed_ops(failure) if failed is not op)
     return [(op,), *((failed,) for failed in candidates if _opens(planner, failed, op, args, kwargs))]

@@ -97,8 +97,8 @@ class Closure:
                     self._count_reopened(way)
                 self._open_in_way[way] += 1
 
-    def opened_by(self, kernels: Iterable[str]) -> list[str]:
-        """Return the ops that do not close now, but would close with these additional kernels."""
+    def enabled_by(self, kernels: Iterable[str]) -> list[str]:
+        """Return the ops that are not closed now, but would be with these additional kernels."""
         found = self.add(kernels)
         self.take_back(found)
         return found

@@ -117,7 +117,7 @@ def test_the_conformance_suite_sees_what_its_own_calls_do_not(kind: str, tmp_pat
 @pytest.mark.full
 def test_it_says_which_kernels_to_write_next(projects: dict[str, Path]) -> None:
     out = run(projects["backend"], "mine")
-    assert "kernels to write; they open" in out
+    assert "kernels to write; they enable" in out
     assert "aten.relu.default" in out
 
 

@@ -61,7 +61,7 @@ def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixt
     assert 'id="aten.silu.default"' in Path("plan.html").read_text()
     assert main([*few, "--ops", "few.txt", "--compare", "old.json"]) == 0
     assert main([*few, "--ops", "few.txt", "--compare", "old.json", "--require", "no-worse"]) == 1
-    assert "close no more: 2" in capsys.readouterr().out
+    assert "no longer closed: 2" in capsys.readouterr().out
     assert main([*few, "--compare", "old.json", "--require", "no-worse", "--json", "-"]) == 0
     assert Plan.from_json(capsys.readouterr().out).counts == {"closed": 2}
 

@@ -1,12 +1,12 @@
-"""Next kernels: counts of opened ops are those by which plans with and without the kernels differ."""
+"""Next kernels: counts of enabled ops are those by which plans with and without the kernels differ."""
 
 from __future__ import annotations
 
 import pytest
 
 import eagerdecomp as ed
-from eagerdecomp.conformance.next_kernels import openings
-from eagerdecomp.conformance.results import Opening
+from eagerdecomp.conformance.next_kernels import next_kernels
+from eagerdecomp.conformance.results import NextKernel
 from eagerdecomp.ops.backend import as_backend
 
 pytestmark = pytest.mark.full
@@ -16,8 +16,8 @@ FEW = ed.core_aten() - list(LACKING)
 
 
 @pytest.fixture(scope="module")
-def found() -> tuple[Opening, ...]:
-    return openings(as_backend(FEW))
+def found() -> tuple[NextKernel, ...]:
+    return next_kernels(as_backend(FEW))
 
 
 def closing(ops: ed.OpSet) -> set[str]:
@@ -25,25 +25,25 @@ def closing(ops: ed.OpSet) -> set[str]:
 
 
 @pytest.mark.full
-def test_a_kernel_opens_alone_the_ops_that_close_when_it_is_added(found: tuple[Opening, ...]) -> None:
+def test_a_kernel_opens_alone_the_ops_that_close_when_it_is_added(found: tuple[NextKernel, ...]) -> None:
     before = closing(FEW)
     first = found[0]
     assert first.alone == first.together == len(closing(FEW | [first.op]) - before) > 1
 
 
 @pytest.mark.full
-def test_kernels_open_together_the_ops_that_close_when_all_are_added(found: tuple[Opening, ...]) -> None:
+def test_kernels_open_together_the_ops_that_close_when_all_are_added(found: tuple[NextKernel, ...]) -> None:
     assert sum(one.together for one in found) == len(closing(ed.core_aten()) - closing(FEW))
     assert any(one.together > one.alone for one in found)  # some ops wait for two
 
 
-def test_a_kernel_whose_op_is_decomposed_already_is_not_asked_for(found: tuple[Opening, ...]) -> None:
+def test_a_kernel_whose_op_is_decomposed_already_is_not_asked_for(found: tuple[NextKernel, ...]) -> None:
     assert {str(one.op) for one in found} == {*LACKING} - {"aten.clamp.default"}
 
 
 @pytest.mark.full
 def test_the_best_few_come_first_and_the_others_by_what_each_opens() -> None:
-    every = openings(as_backend(ed.infra()), together=3)
+    every = next_kernels(as_backend(ed.infra()), together=3)
     assert {one.op for one in every} <= set(ed.core_aten()) - set(ed.infra())
     assert len(every) > 100
     rest = [one.alone for one in every[3:]]
@@ -54,4 +54,4 @@ def test_the_best_few_come_first_and_the_others_by_what_each_opens() -> None:
 
 @pytest.mark.full
 def test_nothing_is_missing_of_core_aten() -> None:
-    assert openings(as_backend(ed.core_aten())) == ()
+    assert next_kernels(as_backend(ed.core_aten())) == ()

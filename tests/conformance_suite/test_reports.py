@@ -21,14 +21,14 @@ from eagerdecomp.conformance.reports.markdown import report_markdown
 from eagerdecomp.conformance.reports.page import report_page
 from eagerdecomp.conformance.reports.text import report_text
 from eagerdecomp.conformance.reports.words import one_line, printable, write_scripts
-from eagerdecomp.conformance.results import Consequence, Opening, Report, Verdict
+from eagerdecomp.conformance.results import Consequence, NextKernel, Report, Verdict
 
 FOLLOWING = tuple(
     Consequence(op(name), "f32[3]", op("aten.add.Tensor"))
     for name in ("aten.mish.default", "aten.silu.default", "aten.silu.default")
 )
-NEXT = (Opening(op("aten.erf.default"), 10, 10), Opening(op("aten.cos.default"), 9, 8))
-WHOLE = a_report(consequences=FOLLOWING, openings=NEXT)
+NEXT = (NextKernel(op("aten.erf.default"), 10, 10), NextKernel(op("aten.cos.default"), 9, 8))
+WHOLE = a_report(consequences=FOLLOWING, next_kernels=NEXT)
 
 
 def nasty(text: str = NASTY) -> Report:
@@ -78,14 +78,14 @@ def test_text_counts_first_and_ends_with_the_verdict() -> None:
 
 def test_text_says_what_to_write_next() -> None:
     text = report_text(WHOLE)
-    assert "the next 2 kernels to write; together they open 18 ops of ATen" in text
+    assert "the next 2 kernels to write; together they enable 18 ops of ATen" in text
     assert "  aten.cos.default            9                  8" in text.splitlines()
 
 
 def test_text_names_absent_kernels_only_when_asked() -> None:
     assert "absent: 2 kernels of Core ATen, not listed" in report_text(WHOLE)
-    assert "aten.erf.default" not in report_text(replace(WHOLE, openings=()))
-    listed = report_text(replace(WHOLE, openings=()), absent=True)
+    assert "aten.erf.default" not in report_text(replace(WHOLE, next_kernels=()))
+    listed = report_text(replace(WHOLE, next_kernels=()), absent=True)
     assert "absent: 2 kernels of Core ATen\n  aten.cos.default\n  aten.erf.default" in listed
 
 
@@ -343,7 +343,7 @@ def test_markdown_leaves_a_script_that_holds_data_to_the_json() -> None:
 
 def test_markdown_fits_a_comment() -> None:
     long = [wrong(f"aten.{name}.default", message="word " * 900, example="value " * 900) for name in _UNARY]
-    text = report_markdown(a_report(*long, *map(absent, ["aten.sin.default"]), openings=NEXT))
+    text = report_markdown(a_report(*long, *map(absent, ["aten.sin.default"]), next_kernels=NEXT))
     assert len(text) < 65_536
     assert "wrong too, and left out here for want of space: " in text
     assert text.count("<details>") == text.count("</details>") > 3

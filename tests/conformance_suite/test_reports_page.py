@@ -15,7 +15,7 @@ import eagerdecomp as ed
 from eagerdecomp.conformance.comparing import compare
 from eagerdecomp.conformance.reports.page import report_page
 from eagerdecomp.conformance.reports.words import one_line, printable
-from eagerdecomp.conformance.results import Consequence, Opening, Report, Verdict
+from eagerdecomp.conformance.results import Consequence, NextKernel, Report, Verdict
 
 MANY = [str(op) for op in ed.core_aten() if str(op).startswith(("aten.a", "aten.b", "aten.c"))]
 FAMILIES = {name: "first" if name.startswith("aten.a") else "second" for name in MANY if not name.startswith("aten.c")}
@@ -36,7 +36,7 @@ def many() -> Report:
     ]
     following = tuple(Consequence(op(name), "f32[2]", op("aten.add.Tensor")) for name in ("aten.mish.default", "aten.silu.default"))
     missing = [verdict.op for verdict in verdicts if verdict.state == "absent"]
-    return a_report(*verdicts, consequences=following, openings=tuple(Opening(one, 9, 3) for one in missing))
+    return a_report(*verdicts, consequences=following, next_kernels=tuple(NextKernel(one, 9, 3) for one in missing))
 
 
 @pytest.fixture(scope="module")

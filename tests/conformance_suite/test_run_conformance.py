@@ -89,7 +89,7 @@ def test_verdicts_report_what_is_absent_and_what_was_not_exercised() -> None:
     assert report.verdict("aten.sum.dim_IntList").state == "absent"
     assert report.verdict("aten._assert_async.default").state in ("right", "not exercised")
     assert report.counts["absent"] == len(set(ed.core_aten()) - set(some.ops))
-    assert report.openings
+    assert report.next_kernels
 
 
 def test_an_op_of_which_no_call_is_known_is_not_exercised() -> None:

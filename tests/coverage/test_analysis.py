@@ -97,7 +97,7 @@ def test_an_op_whose_route_depends_on_the_call_says_on_which() -> None:
     assert one.status == "partly"
     assert one.depends in str(plan)
     assert "approximate='tanh'" in one.depends
-    assert "closes for (f32[10, 10])" in one.depends
+    assert "closed for (f32[10, 10])" in one.depends
 
 
 @pytest.mark.full
@@ -109,8 +109,8 @@ def test_a_predicate_says_for_which_calls_the_kernel_runs() -> None:
     sigmoid, silu = made["aten.sigmoid.default"], made["aten.silu.default"]
     assert {route.call[:4]: bool(route.missing) for route in sigmoid.routes}.items() >= {"f32[": False, "bf16": True}.items()
     assert "not for (" in sigmoid.depends
-    assert "closes for (f32[" in sigmoid.depends
-    assert silu.depends == "through aten.sigmoid.default, which closes in part"
+    assert "closed for (f32[" in sigmoid.depends
+    assert silu.depends == "through aten.sigmoid.default, which is partly closed"
     assert sigmoid.depends in str(made)
     exact = CORE.with_predicate("aten.gelu", lambda x, approximate="none": approximate == "none")
     reported = str(ed.plan(exact, ops=["aten.gelu.default"]))
@@ -135,9 +135,9 @@ def test_the_next_kernels_open_what_the_plan_says(core: Plan) -> None:
     before = ed.plan(ops, ops=asked, kernels=1)
     (kernel,) = before.next_kernels
     after = ed.plan(ops | [kernel.op], ops=asked)
-    opened = {one.op for one in after.ops if one.status in FINE} - {one.op for one in before.ops if one.status in FINE}
-    assert opened == set(kernel.opens)
-    assert opened
+    enabled = {one.op for one in after.ops if one.status in FINE} - {one.op for one in before.ops if one.status in FINE}
+    assert enabled == set(kernel.enables)
+    assert enabled
     closed = ed.plan(ops | list(before.to_close), ops=asked)
     assert not closed.with_status("partly", "missing")
 
@@ -150,7 +150,7 @@ def test_no_other_kernels_open_more(lacks: tuple[str, ...]) -> None:
     ops = CORE - [f"aten.{op}" for op in (*lacks, "relu", "linear", "matmul", "silu", "threshold", "softplus")]
     before = ed.plan(ops, ops=asked, kernels=2)
 
-    def opens(kernels: Collection[str]) -> int:
+    def enables(kernels: Collection[str]) -> int:
         return len(before.with_status("partly", "missing")) - len(
             ed.plan(ops | list(kernels), ops=asked, kernels=0).with_status("partly", "missing")
         )
@@ -159,8 +159,8 @@ def test_no_other_kernels_open_more(lacks: tuple[str, ...]) -> None:
     assert chosen
     ends = {op for one in before.with_status("partly", "missing") for op in (one.op, *one.missing)} | set(before.to_close)
     ends = {op for op in ends if not op.startswith("prims.")}  # which are not proposed to a set without any
-    most = max(opens(two) for two in itertools.combinations(sorted(ends), len(chosen)))
-    assert opens(chosen) == sum(len(kernel.opens) for kernel in before.next_kernels) >= most
+    most = max(enables(two) for two in itertools.combinations(sorted(ends), len(chosen)))
+    assert enables(chosen) == sum(len(kernel.enables) for kernel in before.next_kernels) >= most
     assert most <= before.bound
 
 
@@ -174,12 +174,12 @@ def test_ten_kernels_open_no_more_than_their_bound() -> None:
         ]
     )
     assert len(made.next_kernels) == 10
-    assert 1000 < sum(len(kernel.opens) for kernel in made.next_kernels) <= made.bound
+    assert 1000 < sum(len(kernel.enables) for kernel in made.next_kernels) <= made.bound
 
 
 @pytest.mark.full
 def test_core_aten_needs_kernels_for_the_ops_alone_that_close_in_part(core: Plan) -> None:
-    assert {op for kernel in core.next_kernels for op in kernel.opens} == {one.op for one in core.with_status("partly")}
+    assert {op for kernel in core.next_kernels for op in kernel.enables} == {one.op for one in core.with_status("partly")}
 
 
 # -- that it is so ---------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_a_model_s_gaps_are_ranked_for_it_alone() -> None:
     missing = [one.op for one in made.with_status("missing")]
     assert "aten.silu.default" in missing
     assert made.next_kernels
-    assert {op for kernel in made.next_kernels for op in kernel.opens} <= {one.op for one in made.ops}
+    assert {op for kernel in made.next_kernels for op in kernel.enables} <= {one.op for one in made.ops}
 
 
 @pytest.mark.full

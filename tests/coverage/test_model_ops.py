@@ -128,11 +128,11 @@ def test_what_makes_the_model_is_reported_and_not_required() -> None:
     uniform = made["aten.uniform_.default"]
     assert (uniform.calls, uniform.making, uniform.required) == (0, 2, False)
     assert made["aten.addmm.default"].required
-    assert "aten.uniform_.default (making the model)" in str(made)
+    assert "aten.uniform_.default (building the model)" in str(made)
     small = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: x * 2, torch.randn(3)))
     assert small["aten.randn.default"].status == "missing"
     assert small.unmet("closed") == ""
-    assert "ops that do not close and that no step calls (aten.randn.default)" in str(small)
+    assert "ops without a route that no step calls (aten.randn.default)" in str(small)
     assert "nothing is missing" in str(small)
 
 
@@ -140,8 +140,8 @@ def test_what_makes_the_model_is_reported_and_not_required() -> None:
 def test_what_only_the_making_calls_is_distinguished_from_gaps_of_the_step() -> None:
     made = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: torch.sin(x * 2), torch.randn(3)))
     assert [one.op for one in made.failing("closed")] == ["aten.sin.default"]
-    (note,) = [note for note in made.notes if "making the model" in note]
-    assert "calls ops that do not close and that no step calls (aten.randn.default)" in note
+    (note,) = [note for note in made.notes if "building the model" in note]
+    assert "calls ops without a route that no step calls (aten.randn.default)" in note
     assert "nothing is missing" not in str(made)
 
 
@@ -172,7 +172,7 @@ def test_a_second_step_that_fails_leaves_the_plan_of_the_first() -> None:
 
     made = ed.plan(CORE, model=factory)
     assert made["aten.sin.default"].calls == 1
-    assert "run 2 of the step fails, so the plan is of those before it: StopIteration" in made.notes[0]
+    assert "run 2 of the step fails, so the plan covers only the runs before it: StopIteration" in made.notes[0]
     assert made.unmet("closed") == ""
 
 

@@ -57,7 +57,7 @@ def test_a_circle_closes_nothing_and_an_op_without_calls_neither() -> None:
 
 def test_the_kernel_that_opens_most_comes_first_with_what_it_opens() -> None:
     choice = choose_kernels(graph(a="x", b="x", c="y"), (), "abcxy", 2, lambda op: 0)
-    assert [(kernel.op, kernel.opens) for kernel in choice.kernels] == [("x", ("a", "b", "x")), ("y", ("c", "y"))]
+    assert [(kernel.op, kernel.enables) for kernel in choice.kernels] == [("x", ("a", "b", "x")), ("y", ("c", "y"))]
     assert choice.exact
 
 
@@ -65,7 +65,7 @@ def test_two_kernels_that_open_much_together_are_found_where_each_alone_opens_li
     clauses = graph(a="x y", b="x y", c="x y", d="x y", e="z")
     choice = choose_kernels(clauses, (), "abcdexyz", 2, lambda op: 0)
     assert {kernel.op for kernel in choice.kernels} == {"x", "y"}
-    assert choice.opened == choice.bound == 6
+    assert choice.enabled == choice.bound == 6
 
 
 def test_between_kernels_that_open_each_other_the_one_to_avoid_is_not_taken() -> None:
@@ -78,9 +78,9 @@ def test_between_kernels_that_open_each_other_the_one_to_avoid_is_not_taken() ->
 def test_small_graphs_are_settled_exactly(clauses: Clauses, wanted: frozenset[str], count: int) -> None:
     choice = choose_kernels(clauses, (), wanted, count, lambda op: 0)
     assert len(choice.kernels) <= count
-    assert choice.opened == choice.bound == best_of_all(clauses, wanted, count)
-    opened = {op for kernel in choice.kernels for op in kernel.opens}
-    assert closure(clauses, [kernel.op for kernel in choice.kernels]) & wanted == opened
+    assert choice.enabled == choice.bound == best_of_all(clauses, wanted, count)
+    enabled = {op for kernel in choice.kernels for op in kernel.enables}
+    assert closure(clauses, [kernel.op for kernel in choice.kernels]) & wanted == enabled
 
 
 @settings(deadline=None)
@@ -91,7 +91,7 @@ def test_the_bound_of_a_greedy_choice_holds(clauses: Clauses, wanted: frozenset[
         choice = choose_kernels(clauses, (), wanted, count, lambda op: 0)
     finally:
         next_kernels._EXACT = before
-    assert choice.opened <= best_of_all(clauses, wanted, count) <= choice.bound
+    assert choice.enabled <= best_of_all(clauses, wanted, count) <= choice.bound
 
 
 @pytest.mark.full
@@ -126,12 +126,12 @@ def test_given_kernels_are_ranked_by_what_they_open(
     closed = closure(clauses, base)
     ranked = rank_kernels(clauses, closed, OPS, kernels - closed, count, lambda op: 0)
 
-    def opened(*ops: str) -> int:
+    def enabled(*ops: str) -> int:
         return len((closure(clauses, closed | {*ops}) - closed) & {*OPS})
 
     reported = [one.op for one in ranked]
-    assert {*reported} == {op for op in kernels - closed if opened(op)}
-    assert all(one.alone == opened(one.op) for one in ranked)
-    assert [one.together for one in ranked] == [opened(*reported[: n + 1]) - opened(*reported[:n]) for n in range(len(reported))]
-    best = max(opened(*chosen) for chosen in itertools.combinations(kernels, min(count, len(kernels))))
-    assert opened(*reported[:count]) == best
+    assert {*reported} == {op for op in kernels - closed if enabled(op)}
+    assert all(one.alone == enabled(one.op) for one in ranked)
+    assert [one.together for one in ranked] == [enabled(*reported[: n + 1]) - enabled(*reported[:n]) for n in range(len(reported))]
+    best = max(enabled(*chosen) for chosen in itertools.combinations(kernels, min(count, len(kernels))))
+    assert enabled(*reported[:count]) == best

@@ -53,8 +53,8 @@ def test_plans_compare() -> None:
     asked = ["aten.silu.default", "aten.cos.default"]
     old, new = ed.plan(ops, ops=asked), ed.plan(ops - ["aten.sigmoid"] | ["aten.cos"], ops=asked)
     found = new.compare(old)
-    assert (found.opened, found.lost) == (("aten.cos.default",), ("aten.silu.default",))
-    assert "close no more: 1 (aten.silu.default)" in str(found)
+    assert (found.enabled, found.lost) == (("aten.cos.default",), ("aten.silu.default",))
+    assert "no longer closed: 1 (aten.silu.default)" in str(found)
     assert str(old.compare(old)) == "no op differs"
 
 
@@ -67,7 +67,7 @@ def test_only_the_calls_that_both_plans_report_of_are_compared() -> None:
     small, large, both = ed.plan(CORE, model=shapes(3)), ed.plan(CORE, model=shapes(5)), ed.plan(CORE, model=shapes(3, 5))
     few = ed.plan(ed.infra(), model=shapes(3, 5))
     assert small.compare(samples).apart == samples.compare(small).apart == ("aten.mse_loss.default",)
-    assert "not compared, the plans report different calls: 1 (aten.mse_loss.default)" in str(small.compare(samples))
+    assert "not compared, because the plans are of different calls: 1 (aten.mse_loss.default)" in str(small.compare(samples))
     assert "aten.mse_loss.default" in large.compare(small).apart
     assert small.compare(both).apart == ()
     assert "aten.mse_loss.default" in few.compare(small).lost
@@ -148,10 +148,10 @@ def test_prims_are_proposed_to_sets_alone_that_hold_some() -> None:
 
 @pytest.mark.full
 def test_the_kernel_that_opens_most_is_reported_first(core: Plan) -> None:
-    opened = [len(kernel.opens) for kernel in core.next_kernels]
-    assert opened == sorted(opened, reverse=True)
-    assert core.to_close[: len(opened)] == tuple(kernel.op for kernel in core.next_kernels)
-    assert "the one that opens most first; an op that waits for several counts at one of them" in str(core)
+    enabled = [len(kernel.enables) for kernel in core.next_kernels]
+    assert enabled == sorted(enabled, reverse=True)
+    assert core.to_close[: len(enabled)] == tuple(kernel.op for kernel in core.next_kernels)
+    assert "the one that enables most first; an op that waits for several counts at one of them" in str(core)
 
 
 def test_a_loss_is_no_gain() -> None:
@@ -166,7 +166,7 @@ def test_a_loss_is_no_gain() -> None:
     found = made("partly", cheap, broken).compare(made("closed", cheap, dear))
     assert (found.lost, found.cheaper, found.dearer) == (("aten.x.default",), (), ())
     found = made("closed", cheap, dear).compare(made("partly", cheap, broken))
-    assert (found.opened, found.cheaper, found.dearer) == (("aten.x.default",), (), ())
+    assert (found.enabled, found.cheaper, found.dearer) == (("aten.x.default",), (), ())
     other = Route("f32[9]", "a rule", {}, {"aten.mul.Tensor": 2})
     assert made("partly", cheap, broken).compare(made("partly", cheap, other)).cheaper == ()
     through = Route("f32[3]", "a rule", {}, {"aten.full.default": 1}, (), ("aten.y.default",))

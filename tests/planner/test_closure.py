@@ -124,7 +124,7 @@ def test_kernels_are_added_and_taken_back(clauses: Clauses, base: list[str], fir
     more = graph.add(first)
     assert graph.closed == slow_closure(clauses, base + first)
     assert set(more) == graph.closed - start
-    assert set(graph.opened_by(second)) == slow_closure(clauses, base + first + second) - graph.closed
+    assert set(graph.enabled_by(second)) == slow_closure(clauses, base + first + second) - graph.closed
     yet_more = graph.add(second)
     assert graph.holds({*first, *second})
     graph.take_back(yet_more)

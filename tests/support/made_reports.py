@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.results import STATES, Consequence, Failure, Opening, Report, Verdict
+from eagerdecomp.conformance.results import STATES, Consequence, Failure, NextKernel, Report, Verdict
 from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = ["NASTY", "PROPERTIES", "a_report", "absent", "op", "reports", "right", "skipped", "wrong"]
@@ -55,7 +55,7 @@ def skipped(name: str, note: str = "interrupted before it was reached") -> Verdi
     return Verdict(op(name), "not exercised", note=note)
 
 
-def a_report(*verdicts: Verdict, consequences: tuple[Consequence, ...] = (), openings: tuple[Opening, ...] = ()) -> Report:
+def a_report(*verdicts: Verdict, consequences: tuple[Consequence, ...] = (), next_kernels: tuple[NextKernel, ...] = ()) -> Report:
     """A report of these verdicts, or of one of each kind."""
     reported = verdicts or (
         wrong("aten.add.Tensor", "values", "strides"),
@@ -66,7 +66,7 @@ def a_report(*verdicts: Verdict, consequences: tuple[Consequence, ...] = (), ope
         absent("aten.cos.default"),
         skipped("aten.rand.default"),
     )
-    return Report("mine", "standard", 3, reported, consequences, openings, seconds=61.5, calls=200)
+    return Report("mine", "standard", 3, reported, consequences, next_kernels, seconds=61.5, calls=200)
 
 
 _OPS = [
@@ -103,14 +103,14 @@ def reports(draw: st.DrawFn) -> Report:
     consequences = tuple(
         Consequence(op("aten.silu.default"), draw(_WORDS), one, draw(_WORDS)) for one in blamed if draw(st.booleans())
     )
-    openings = tuple(Opening(verdict.op, 3, 1) for verdict in verdicts if verdict.state == "absent")
+    next_kernels = tuple(NextKernel(verdict.op, 3, 1) for verdict in verdicts if verdict.state == "absent")
     return Report(
         draw(_WORDS),
         draw(st.sampled_from(["quick", "standard", "thorough"])),
         draw(st.integers(0, 99)),
         verdicts,
         consequences,
-        openings,
+        next_kernels,
         seconds=draw(st.floats(0, 1e4)),
         interrupted=draw(st.booleans()),
         stale=tuple(draw(st.lists(_WORDS, max_size=2))),

@@ -103,12 +103,12 @@ def _absences(report: Report) -> Iterator[str]:
 
 
 def _next(report: Report) -> Iterator[str]:
-    best = report.openings[:_NEXT]
+    best = report.next_kernels[:_NEXT]
     if best:
         rows = [f"| {_code(str(one.op))} | {one.alone} | {one.together} |" for one in best]
         total = sum(one.together for one in best)
-        title = f"<details><summary>the next {len(best)} kernels to write: together they open {total} ops of ATen</summary>"
-        yield "\n".join([title, "", "| kernel | opens alone | after those above |", "|---|--:|--:|", *rows, "", "</details>"])
+        title = f"<details><summary>the next {len(best)} kernels to write: together they enable {total} ops of ATen</summary>"
+        yield "\n".join([title, "", "| kernel | enables alone | after those above |", "|---|--:|--:|", *rows, "", "</details>"])
 
 
 def _skipped(report: Report) -> Iterator[str]:

@@ -36,7 +36,7 @@ def report_page(
     """
     families = families or {}
     by_family = _by_family(report, families)
-    opening = [one for one in report.openings[:10] if one.together]
+    opening = [one for one in report.next_kernels[:10] if one.together]
     sections = [
         ("wrong", "Wrong kernels", report.with_state("wrong")),
         ("compared", "Compared with the older run", comparison is not None),
@@ -65,7 +65,7 @@ def report_page(
         longest=max((sum(counts.values()) for counts in by_family.values()), default=0),
         families=families,
         other=_OTHER,
-        opens={str(one.op): one.alone for one in report.openings},
+        enables={str(one.op): one.alone for one in report.next_kernels},
         next=opening,
         one_line=one_line,
         printable=printable,

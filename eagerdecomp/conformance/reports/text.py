@@ -118,17 +118,17 @@ def _absences(report: Report, by_name: bool, width: int) -> list[str]:
 
 
 def _next(report: Report) -> list[str]:
-    if not report.openings:
+    if not report.next_kernels:
         return []
-    best = report.openings[:_NEXT]
+    best = report.next_kernels[:_NEXT]
     total = sum(one.together for one in best)
     name = max(max(len(str(one.op)) for one in best), len("kernel"))
-    lines = [f"the next {counted(len(best), 'kernel')} to write; together they open {counted(total, 'op')} of ATen"]
-    lines.append(f"  {'kernel':{name}}  opens alone  after those above")
+    lines = [f"the next {counted(len(best), 'kernel')} to write; together they enable {counted(total, 'op')} of ATen"]
+    lines.append(f"  {'kernel':{name}}  enables alone  after those above")
     lines += [f"  {one.op!s:{name}}  {one.alone:11}  {one.together:17}" for one in best]
-    alone = sorted(report.openings[_NEXT:], key=lambda one: (-one.alone, str(one.op)))
+    alone = sorted(report.next_kernels[_NEXT:], key=lambda one: (-one.alone, str(one.op)))
     if alone:
-        lines.append(f"  {len(alone)} more open some, most alone {alone[0].op} ({alone[0].alone})")
+        lines.append(f"  {len(alone)} more enable some, most alone {alone[0].op} ({alone[0].alone})")
     return lines
 
 

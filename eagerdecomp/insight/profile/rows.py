@@ -167,7 +167,7 @@ class Unsupported:
         message: what its error says, or would have said.
         chain: the ops between the call and the op without a route, outermost first.
         missing: the ops at which the routes ended.
-        kernels_to_add: the fewest kernels that would open a route, each entry one alternative.
+        kernels_to_add: the fewest kernels that would give it a route, each entry one alternative.
     """
 
     op: str
