@@ -1,4 +1,4 @@
-"""Run elementwise ops on large tensors block by block.
+"""Run ops on large tensors block by block: elementwise ones, and those of rows that do not depend on each other.
 
 Intermediate results of a formula are then as large as a block and stay in the CPU cache. Without blocks they are as large as the
 result, and the system must allocate new pages for them.
@@ -6,6 +6,7 @@ result, and the system must allocate new pages for them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
@@ -15,8 +16,10 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import PLAIN_TENSORS
 from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.rules.link import Call, Linkable, link
+from eagerdecomp.rules.rule import has_kernels
 
-__all__ = ["BLOCK_OPS", "large_from", "run_in_blocks"]
+__all__ = ["BLOCK_OPS", "elementwise_in_blocks", "large_from", "rows_in_blocks", "run_in_blocks"]
 
 aten = torch.ops.aten
 
@@ -47,8 +50,17 @@ def large_from(op: OpOverload, used: Set[OpOverload] | None = None) -> int:
     return _LARGE_FOR_TWO if used is not None and len(used - {op, aten._to_copy.default}) <= 2 else _LARGE
 
 
-def run_in_blocks(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
-    """Run an elementwise op block by block, on contiguous tensors of one shape and on 0-dim tensors.
+def run_in_blocks(
+    run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], lead: int | None = None
+) -> Tensor | None:
+    """Run an op block by block, on contiguous CPU tensors and on 0-dim tensors.
+
+    Args:
+        run: runs the op.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        lead: number of leading dimensions, at least 1, over which the op is a loop. Blocks are cut from these, so the tensors must
+            agree in them. By default all dimensions: the op is elementwise, and all tensors have one shape.
 
     Returns:
         The result; None for other calls, which must run without blocks.
@@ -56,19 +68,20 @@ def run_in_blocks(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     tensors = [arg for arg in args if isinstance(arg, Tensor) and arg.dim()]
     if not tensors or not PLAIN_TENSORS.issuperset(map(type, tensors)):
         return None
-    shape = tensors[0].shape
+    shape = tensors[0].shape[:lead]
     for tensor in tensors:
-        if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.shape != shape:
+        if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.shape[:lead] != shape:
             return None
         if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
             return None
-    block = _BLOCK * torch.get_num_threads()
-    whole, rest = divmod(tensors[0].numel(), block)
+    rows = math.prod(shape)
+    block = max(1, _BLOCK * torch.get_num_threads() * rows // (tensors[0].numel() or 1))
+    whole, rest = divmod(rows, block)
     if whole < 2:
         return None
     sizes = [block] * whole + [rest] * bool(rest)
     columns = [
-        aten.split_with_sizes.default(aten.view.default(arg, [-1]), sizes)
+        aten.split_with_sizes.default(aten.view.default(arg, [rows, *arg.shape[len(shape) :]]), sizes)
         if isinstance(arg, Tensor) and arg.dim()
         else [arg] * len(sizes)
         for arg in args
@@ -78,10 +91,69 @@ def run_in_blocks(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     for at, row in enumerate(zip(*columns, strict=True)):
         piece = run(*row, **kwargs)
         if result is None:
-            if not isinstance(piece, Tensor) or piece.dim() != 1 or piece.shape[0] != block:
+            if not isinstance(piece, Tensor) or not piece.dim() or piece.shape[0] != block or (lead is None and piece.dim() != 1):
                 return None
-            result = aten.empty.memory_format(shape, dtype=piece.dtype, device=piece.device)
-            targets = aten.split_with_sizes.default(aten.view.default(result, [-1]), sizes)
+            below = piece.shape[1:]
+            result = aten.empty.memory_format([*shape, *below], dtype=piece.dtype, device=piece.device)
+            targets = aten.split_with_sizes.default(aten.view.default(result, [rows, *below]), sizes)
         aten.copy_.default(targets[at], piece)
         del piece
     return result  # type: ignore[no-any-return]
+
+
+def _bind_elementwise(call: Call) -> Callable[..., Any]:
+    run = _run_large(call)
+    if run is None:
+        return _whole
+
+    def in_blocks(formula: Callable[..., Any], *args: Any) -> Any:
+        size = args[0].numel()
+        if size.__class__ is int and size >= _LARGE and (found := run(formula, args, {})) is not None:
+            return found
+        return formula(*args)
+
+    return in_blocks
+
+
+def _bind_rows(call: Call) -> Callable[..., Any]:
+    run = _run_large(call)
+    if run is None:
+        return _whole
+
+    def in_blocks(formula: Callable[..., Any], *args: Any) -> Any:
+        size, dim, rank = args[0].numel(), args[-1], args[0].dim()
+        if size.__class__ is int and size >= _LARGE and -rank <= dim < rank:
+            lead = dim % rank
+            if lead and (found := run(formula, (*args[:-1], lead - rank), {}, lead)) is not None:
+                return found
+        return formula(*args)
+
+    return in_blocks
+
+
+def _run_large(call: Call) -> Callable[..., Any] | None:
+    """Return `run_in_blocks` for a linked rule, linked at its first call, since few programs have tensors large enough."""
+    if not has_kernels(call, *BLOCK_OPS):
+        return None
+    linked: Callable[..., Any] | None = None
+
+    def run(*args: Any) -> Any:
+        nonlocal linked
+        if linked is None:
+            linked = link(run_in_blocks, call)
+        return linked(*args)
+
+    return run
+
+
+def _whole(formula: Callable[..., Any], *args: Any) -> Any:
+    return formula(*args)
+
+
+#: ``elementwise_in_blocks(formula, tensor, *args)``: ``formula(tensor, *args)``, block by block where the tensor is large and the
+#: rule is linked. For formulas within a rule whose op is not elementwise, such as a loss that is reduced.
+elementwise_in_blocks = Linkable(_bind_elementwise)
+
+#: ``rows_in_blocks(formula, tensor, *args, dim)``: the same for a formula in which only elements along `dim`, and after it, depend
+#: on each other. The formula gets a negative `dim`.
+rows_in_blocks = Linkable(_bind_rows)

@@ -1,4 +1,4 @@
-"""Elementwise ops on large tensors: the same values to the bit, block by block, and little memory beside the result."""
+"""Large elementwise ops and formulas within rules: the same values to the bit, block by block, and little memory."""
 
 from __future__ import annotations
 
@@ -153,3 +153,83 @@ def test_a_set_that_cannot_cut_computes_the_whole() -> None:
 )
 def test_which_ops_are_elementwise(op: OpOverload, elementwise: bool) -> None:
     assert facts_of(op).is_elementwise is elementwise
+
+
+#: Rules whose formula runs in blocks though the op is not elementwise: of a tensor of scores and one of targets in [0, 1].
+WITHIN: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "softmax, backward": lambda x, y: aten._softmax_backward_data(x, y, 1, x.dtype),
+    "log_softmax, backward": lambda x, y: aten._log_softmax_backward_data(x, y, -1, x.dtype),
+    "glu": lambda x, y: aten.glu(x, 1),
+    "glu, backward": lambda x, y: aten.glu_backward(y, torch.cat([x, y], 2), -1),
+    "mse_loss": lambda x, y: aten.mse_loss(x, y),
+    "mse_loss, backward": lambda x, y: aten.mse_loss_backward(x.sum(), x, y, 1),
+    "huber_loss": lambda x, y: aten.huber_loss(x, y, 1, 0.7),
+    "huber_loss, backward": lambda x, y: aten.huber_loss_backward(y, x, y, 0, 0.7),
+    "smooth_l1_loss": lambda x, y: aten.smooth_l1_loss(x, y, 2, 0.7),
+    "smooth_l1_loss, backward": lambda x, y: aten.smooth_l1_loss_backward(x.sum(), x, y, 1, 0.7),
+    "soft_margin_loss": lambda x, y: aten.soft_margin_loss(x, y),
+    "soft_margin_loss, backward": lambda x, y: aten.soft_margin_loss_backward(x.sum(), x, y, 1),
+    "binary_cross_entropy": lambda x, y: aten.binary_cross_entropy(x.sigmoid(), y, y),
+    "binary_cross_entropy, backward": lambda x, y: aten.binary_cross_entropy_backward(x.sum(), x.sigmoid(), y),
+    "with logits": lambda x, y: aten.binary_cross_entropy_with_logits(x, y, None, y),
+}
+
+#: Those of 16-bit floats run by recorded programs, which hold no blocks.
+RECORDED_IN_HALF = {"softmax, backward", "log_softmax, backward", "glu, backward"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", WITHIN)
+def test_formulas_within_rules_are_cut_and_the_whole_to_the_bit(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = torch.randn(9, 14, 16), torch.rand(9, 14, 16)
+    x[0, 0, :3] = torch.tensor([float("inf"), float("-inf"), float("nan")])
+    x, y = x.to(dtype), y.to(dtype)
+    results, counts = [], []
+    for large in (512, 1 << 30):
+        monkeypatch.setattr(blocks, "_LARGE", large)
+        with Calls() as seen:
+            results.append(on_core(lambda: WITHIN[name](x, y), CORE, cache=ed.ProgramCache()))
+        counts.append(seen.copies)
+    assert_same(results[0], results[1], exact=True)
+    if dtype is not torch.bfloat16 or name not in RECORDED_IN_HALF:
+        assert counts[0] > counts[1] + 4
+
+
+class Calls(DispatchMode):
+    """The number of blocks that are copied into a result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        self.copies += func is aten.copy_.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_rows_are_cut_only_before_the_dimension() -> None:
+    for shape, dim, most in (((64, 32), 1, 128), ((64, 32), 0, 2048), ((8, 4, 64), -2, 256), ((2, 1024), 1, 1024)):
+        grad, output = matrix(*shape), matrix(*shape).softmax(dim)
+        with Largest() as seen, ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
+            result = aten._softmax_backward_data(grad, output, dim, grad.dtype)
+        assert seen.elements == most
+        assert_same(result, aten._softmax_backward_data(grad, output, dim, grad.dtype))
+
+
+def test_rows_that_are_not_contiguous_or_do_not_fit_are_not_cut() -> None:
+    grad, output = matrix(32, 64).t(), matrix(64, 32).softmax(1)
+    result = on_core(lambda: aten._softmax_backward_data(grad, output, 1, grad.dtype))
+    assert_same(result, aten._softmax_backward_data(grad, output, 1, grad.dtype))
+    with pytest.raises((RuntimeError, IndexError)):
+        on_core(lambda: aten._softmax_backward_data(output, output, 5, output.dtype))
+
+
+def test_sets_without_the_ops_of_blocks_run_the_whole() -> None:
+    x, y = matrix(64, 32), matrix(64, 32).softmax(1)
+    less = CORE - ["aten.split_with_sizes"]
+    with Largest() as seen, ed.EagerDecompMode(less, cache=ed.ProgramCache()):
+        result = aten._softmax_backward_data(x, y, 1, x.dtype)
+    assert seen.elements == 2048
+    assert_same(result, aten._softmax_backward_data(x, y, 1, x.dtype))

@@ -18,6 +18,7 @@ from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, computed_in, promoted
 from eagerdecomp.eager.scalars import held_number
+from eagerdecomp.rules.blocks import rows_in_blocks
 from eagerdecomp.rules.compute import Constant, constant, elementwise_strides
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import write_out
@@ -140,21 +141,26 @@ def _gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> 
     if approximate == "tanh":
         # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``. ``1 - s`` is a sigmoid of its
         # own: the error of a difference would be multiplied by a large number.
-        # Few names, since each holds its memory.
+        # Few names and no nested calls, since each holds its memory: four tensors at a time.
         linear = _C_TANH_SLOPE(self)
         slope = aten.mul.Tensor(self, self)
-        gate = aten.mul.Tensor(self, aten.add.Tensor(linear, slope, alpha=_TANH_SLOPE * _TANH_CUBIC))
+        gate = aten.add.Tensor(linear, slope, alpha=_TANH_SLOPE * _TANH_CUBIC)
+        gate = aten.mul.Tensor(self, gate)
         slope = aten.add.Tensor(linear, slope, alpha=3 * _TANH_SLOPE * _TANH_CUBIC)
         left = aten.sigmoid.default(aten.neg.default(gate))
         gate = aten.sigmoid.default(gate)
-        left = aten.mul.Tensor(aten.mul.Tensor(left, gate), self)
-        slope = aten.add.Tensor(gate, aten.mul.Tensor(left, slope))
-        del left, gate
-        return aten.mul.Tensor(grad, slope)
+        left = aten.mul.Tensor(left, gate)
+        left = aten.mul.Tensor(left, self)
+        left = aten.mul.Tensor(left, slope)
+        gate = aten.add.Tensor(gate, left)
+        del left, slope
+        return aten.mul.Tensor(grad, gate)
     scaled = aten.mul.Scalar(self, math.sqrt(0.5))
     slope = aten.add.Tensor(_HALF_(self), aten.erf.default(scaled), alpha=0.5)
-    scaled = aten.exp.default(aten.neg.default(aten.mul.Tensor(scaled, scaled)))
-    slope = aten.add.Tensor(slope, aten.mul.Tensor(self, scaled), alpha=1 / math.sqrt(2 * math.pi))
+    scaled = aten.mul.Tensor(scaled, scaled)
+    scaled = aten.exp.default(aten.neg.default(scaled))
+    scaled = aten.mul.Tensor(self, scaled)
+    slope = aten.add.Tensor(slope, scaled, alpha=1 / math.sqrt(2 * math.pi))
     del scaled
     return aten.mul.Tensor(grad, slope)
 
@@ -337,6 +343,10 @@ def _half(x: Tensor, dim: int) -> int:
 @rule("aten.glu.default", compute="float32")
 def _glu(self: Tensor, dim: int = -1) -> Any:
     half = _half(self, dim)
+    return rows_in_blocks(_gated, self, half, dim)
+
+
+def _gated(self: Tensor, half: int, dim: int) -> Any:
     value, gate = aten.split_with_sizes.default(self, [half, half], dim)
     return aten.mul.Tensor(value, aten.sigmoid.default(gate))
 
@@ -444,6 +454,10 @@ def _glu_backward_of_floats(grad_output: Tensor, self: Tensor, dim: int) -> Any:
         self = aten.clone.default(self, memory_format=torch.contiguous_format)
     if not grad_output.is_contiguous():
         grad_output = aten.clone.default(grad_output, memory_format=torch.contiguous_format)
+    return rows_in_blocks(_gated_backward, self, grad_output, half, dim)
+
+
+def _gated_backward(self: Tensor, grad_output: Tensor, half: int, dim: int) -> Any:
     value, gate = aten.split_with_sizes.default(self, [half, half], dim)
     gate = aten.sigmoid.default(gate)
     first = aten.mul.Tensor(gate, grad_output)

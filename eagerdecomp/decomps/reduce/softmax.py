@@ -12,6 +12,7 @@ from torch import Tensor
 from eagerdecomp.eager.layouts import LAYOUTS, with_eager_strides
 from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.rules.blocks import rows_in_blocks
 from eagerdecomp.rules.compute import Constant
 from eagerdecomp.rules.rule import rule
 
@@ -27,7 +28,7 @@ def _softmax_backward(formula: Callable[..., Any]) -> Callable[..., Any]:
         dtype = grad_output.dtype
         if not (dtype is torch.float32 or dtype is torch.float64) or output.dtype is not dtype or input_dtype is not dtype:
             return NotImplemented
-        grad = formula(grad_output, output, dim)
+        grad = rows_in_blocks(formula, grad_output, output, dim)
         return grad if grad.is_contiguous() else aten.clone.default(grad, memory_format=torch.contiguous_format)
 
     return softmax_backward

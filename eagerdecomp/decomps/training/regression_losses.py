@@ -15,6 +15,7 @@ from torch import Tensor
 from eagerdecomp.eager.messages import no_cast, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, can_cast, promoted
 from eagerdecomp.eager.scalars import cast_number
+from eagerdecomp.rules.blocks import elementwise_in_blocks
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import check_result
 
@@ -59,11 +60,15 @@ def _subtractor(kernel: str, self: Tensor, target: Tensor) -> Any:
 
 @rule("aten.mse_loss.default")
 def _mse(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
+    return _reducer(elementwise_in_blocks(_squares, self, target), reduction)
+
+
+def _squares(self: Tensor, target: Tensor) -> Any:
     difference = _subtractor("mse_cpu", self, target)
-    return _reducer(aten.mul.Tensor(difference, difference), reduction)
+    return aten.mul.Tensor(difference, difference)
 
 
-def _bent(kernel: str, self: Tensor, target: Tensor, bend: float) -> Any:
+def _bent(self: Tensor, target: Tensor, kernel: str, bend: float) -> Any:
     """Half the square of the difference up to `bend`, beyond it the line that goes on from there: ``m * (z - m / 2)`` for the
     difference `z`, and `m` the difference up to `bend` either way."""
     difference = _subtractor(kernel, self, target)
@@ -78,7 +83,7 @@ def _huber(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     if self.dtype is not target.dtype and not can_cast(dtype := promoted((self, target)), self.dtype):
         raise no_cast(dtype, self.dtype)
-    loss = _bent("huber_cpu", self, target, delta)
+    loss = elementwise_in_blocks(_bent, self, target, "huber_cpu", delta)
     if loss.dtype is not self.dtype:
         loss = aten._to_copy.default(loss, dtype=self.dtype)
     return _reducer(loss, reduction)
@@ -104,9 +109,13 @@ def _smooth_l1(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float
     if beta == 0:
         return _reducer(aten.abs.default(_subtractor("smooth_l1_cpu", self, target)), reduction)
     if beta < _BARELY:
-        return _reducer(_barely_bent(self, target, beta), reduction)
-    loss = _bent("smooth_l1_cpu", self, target, beta)
-    return _reducer(loss if beta == 1 else aten.div.Scalar(loss, beta), reduction)
+        return _reducer(elementwise_in_blocks(_barely_bent, self, target, beta), reduction)
+    return _reducer(elementwise_in_blocks(_bent_share, self, target, beta), reduction)
+
+
+def _bent_share(self: Tensor, target: Tensor, beta: float) -> Any:
+    loss = _bent(self, target, "smooth_l1_cpu", beta)
+    return loss if beta == 1 else aten.div.Scalar(loss, beta)
 
 
 # The kernels of these gradients return contiguous results.
@@ -117,10 +126,12 @@ def _mse_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: 
     if _whole((grad_output, self, target)):
         share = int(2.0 * _share(reduction, self))  # eager's kernel casts it to the operands' dtype
         return aten.mul.Tensor(aten.mul.Scalar(aten.sub.Tensor(self, target), share), grad_output)
-    grad = aten.mul.Tensor(
-        aten.mul.Scalar(_subtractor("mse_backward_cpu_out", self, target), 2.0 * _share(reduction, self)), grad_output
-    )
+    grad = elementwise_in_blocks(_squares_backward, self, target, grad_output, 2.0 * _share(reduction, self))
     return grad if grad.is_contiguous() else aten.clone.default(grad, memory_format=torch.contiguous_format)
+
+
+def _squares_backward(self: Tensor, target: Tensor, grad_output: Tensor, share: float) -> Any:
+    return aten.mul.Tensor(aten.mul.Scalar(_subtractor("mse_backward_cpu_out", self, target), share), grad_output)
 
 
 def _whole(tensors: Sequence[Tensor]) -> bool:
@@ -147,7 +158,11 @@ def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[..., Any]:
     def backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, bend: float) -> Any:
         if not slope_is_bend and _whole((grad_output, self, target)):
             return _of_whole_numbers(grad_output, self, target, int(_share(reduction, self)), bend)
-        share, difference = _share(reduction, self), _subtractor(kernel, self, target)
+        grad = elementwise_in_blocks(formula, self, target, grad_output, _share(reduction, self), bend)
+        return grad if grad.is_contiguous() else aten.clone.default(grad, memory_format=torch.contiguous_format)
+
+    def formula(self: Tensor, target: Tensor, grad_output: Tensor, share: float, bend: float) -> Any:
+        difference = _subtractor(kernel, self, target)
         if (bend > 0 and slope_is_bend) or bend >= _BARELY:
             most = cast_number(bend, difference.dtype)
             slope = aten.mul.Scalar(aten.clamp.default(difference, -most, most), share if slope_is_bend else share / bend)
@@ -156,8 +171,7 @@ def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[..., Any]:
         else:  # of a distance: where there is none, eager's kernel looks down
             down, up = (aten.full.default([], x, dtype=difference.dtype, device=difference.device) for x in (-share, share))
             slope = aten.where.self(aten.le.Scalar(difference, -bend), down, up)
-        grad = aten.mul.Tensor(slope, grad_output)
-        return grad if grad.is_contiguous() else aten.clone.default(grad, memory_format=torch.contiguous_format)
+        return aten.mul.Tensor(slope, grad_output)
 
     return backward
 
@@ -185,15 +199,23 @@ def _soft_margin(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
         opposite = aten.neg.default(self)
         odds = _written_over(aten.mul.Tensor(opposite, target), opposite)
         return _reducer(_written_over(aten.log1p.default(_written_over(aten.exp.default(odds), odds)), odds), reduction)
-    return _reducer(aten.log1p.default(aten.exp.default(aten.mul.Tensor(self, aten.neg.default(target)))), reduction)
+    return _reducer(elementwise_in_blocks(_margin_missed, self, target), reduction)
+
+
+def _margin_missed(self: Tensor, target: Tensor) -> Any:
+    return aten.log1p.default(aten.exp.default(aten.mul.Tensor(self, aten.neg.default(target))))
 
 
 @rule("aten.soft_margin_loss_backward.default")
 def _soft_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
     if not _of_one_float_type(self, target):
         return NotImplemented
+    return elementwise_in_blocks(_margin_slope, self, target, grad_output, -_share(reduction, self))
+
+
+def _margin_slope(self: Tensor, target: Tensor, grad_output: Tensor, share: float) -> Any:
     odds = aten.exp.default(aten.mul.Tensor(aten.neg.default(target), self))
-    slope = aten.mul.Scalar(aten.mul.Tensor(target, odds), -_share(reduction, self))
+    slope = aten.mul.Scalar(aten.mul.Tensor(target, odds), share)
     return aten.mul.Tensor(aten.div.Tensor(slope, aten.add.Scalar(odds, 1)), grad_output)
 
 
@@ -214,13 +236,15 @@ def _check_probabilities(kernel: str, self: Tensor, target: Tensor, weight: Tens
 @rule("aten.binary_cross_entropy.default")
 def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Any:
     _check_probabilities("binary_cross_entropy", self, target, weight)
-    # Logarithms stop at -100, so that a loss is finite.
-    no, yes = (
-        aten.clamp.default(aten.log1p.default(aten.neg.default(self)), -100.0),
-        aten.clamp.default(aten.log.default(self), -100.0),
-    )
-    loss = aten.sub.Tensor(aten.mul.Tensor(aten.sub.Scalar(target, 1), no), aten.mul.Tensor(target, yes))
+    loss = elementwise_in_blocks(_surprise_of_share, self, target)
     return _reducer(loss if weight is None else aten.mul.Tensor(loss, weight), reduction)
+
+
+def _surprise_of_share(self: Tensor, target: Tensor) -> Any:
+    """Logarithms stop at -100, so that a loss is finite."""
+    no = aten.clamp.default(aten.log1p.default(aten.neg.default(self)), -100.0)
+    no = aten.mul.Tensor(aten.sub.Scalar(target, 1), no)
+    return aten.sub.Tensor(no, aten.mul.Tensor(target, aten.clamp.default(aten.log.default(self), -100.0)))
 
 
 @rule("aten.binary_cross_entropy_backward.default")
@@ -228,13 +252,15 @@ def _binary_cross_entropy_backward(
     grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Any:
     _check_probabilities("binary_cross_entropy_backward", self, target, weight)
+    result = elementwise_in_blocks(_surprise_slope, self, target, aten.mul.Scalar(grad_output, -_share(reduction, self)))
+    return result if weight is None else aten.mul.Tensor(result, weight)
+
+
+def _surprise_slope(self: Tensor, target: Tensor, share: Tensor) -> Any:
     spread = aten.mul.Tensor(aten.sub.Scalar(self, 1), self)
     # The least spread is zero in float16, of the sign that the others have.
     spread = aten.neg.default(aten.abs.default(spread)) if self.dtype is torch.float16 else aten.clamp.default(spread, None, -1e-12)
-    result = aten.div.Tensor(
-        aten.mul.Tensor(aten.sub.Tensor(self, target), aten.mul.Scalar(grad_output, -_share(reduction, self))), spread
-    )
-    return result if weight is None else aten.mul.Tensor(result, weight)
+    return aten.div.Tensor(aten.mul.Tensor(aten.sub.Tensor(self, target), share), spread)
 
 
 @rule("aten.binary_cross_entropy_with_logits.default")
@@ -248,7 +274,12 @@ def _binary_cross_entropy_with_logits(
     """``(1 - y) x - (1 + (p - 1) y) log_sigmoid(x)``."""
     if not self.dtype.is_floating_point:
         raise not_implemented("log_sigmoid_cpu", self.dtype)
-    # 16-bit floats go through the logarithm in float32, as in eager's kernel.
+    loss = elementwise_in_blocks(_surprise_of_logit, self, target, pos_weight)
+    return _reducer(loss if weight is None else _written_over(aten.mul.Tensor(loss, weight), loss), reduction)
+
+
+def _surprise_of_logit(self: Tensor, target: Tensor, pos_weight: Tensor | None) -> Any:
+    """16-bit floats go through the logarithm in float32, as in eager's kernel."""
     half = self.dtype in HALF
     x = aten._to_copy.default(self, dtype=torch.float32) if half else self
     surprise = aten.sub.Tensor(
@@ -261,8 +292,7 @@ def _binary_cross_entropy_with_logits(
             aten.mul.Tensor(aten.add.Scalar(aten.mul.Tensor(aten.sub.Scalar(pos_weight, 1), target), 1), surprise), surprise
         )
     off = aten.sub.Scalar(target, 1)
-    loss = _written_over(aten.sub.Tensor(surprise, _written_over(aten.mul.Tensor(off, self), off)), off)  # of the target's type
-    return _reducer(loss if weight is None else _written_over(aten.mul.Tensor(loss, weight), loss), reduction)
+    return _written_over(aten.sub.Tensor(surprise, _written_over(aten.mul.Tensor(off, self), off)), off)  # of the target's type
 
 
 rule("aten.huber_loss_backward.default")(_bent_backward("huber_backward_cpu_out", slope_is_bend=True))
