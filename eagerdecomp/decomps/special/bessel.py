@@ -1,8 +1,9 @@
 """Bessel functions of orders 0 and 1, plain and modified, and Airy's.
 
-All are computed in float64 and rounded once. Each has ratios of polynomials of its own for small arguments and for large ones
-(tools/fit_ratios.py finds them); large ones are under what the asymptotic expansions have in front: Hankel's of the plain functions
-(Abramowitz and Stegun 9.2.5), and those of 9.7.1 and 10.4.59. Every element takes every way, so each function costs all of them.
+All are computed in float64 and rounded once. Each function has one rational approximation for small arguments and one for large
+arguments (tools/fit_ratios.py finds the coefficients). For large arguments it multiplies the leading factor of the asymptotic
+expansion: Hankel's for the plain functions (Abramowitz and Stegun 9.2.5), and 9.7.1 and 10.4.59 for the others. Every element is
+computed by all approximations and then selected, so a call costs all of them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.rules.rule import rule
 
-#: From here on the plain functions are computed by Hankel's expansion, the modified ones of the first kind by theirs.
+#: From this argument on, asymptotic expansions are used.
 _HANKEL_FROM = 5.0
 _LARGE_FROM = 8.0
 
-#: By order: the first two zeros of J, and what their doubles lack of them.
+#: For each order: the first two zeros of J as doubles, and the rounding errors of these doubles.
 _ZEROS = (
     ((2.404825557695773, -1.176691651530894e-16), (5.520078110286311, 8.088597146146774e-17)),
     ((3.8317059702075125, -1.5269184090088067e-16), (7.015586669815619, -9.414165653410389e-17)),
@@ -42,7 +43,7 @@ _K_LARGE = (coefficients.K0_LARGE, coefficients.K1_LARGE)
 
 
 def _j_small(order: int, size: TensorExpr, square: TensorExpr) -> TensorExpr:
-    """Up to where Hankel's expansion begins, for order 1 over the argument; the factors are exact beside the zeros."""
+    """J for small arguments; for order 1, J divided by the argument. Factors with the zeros keep it exact near them."""
     value = ratio(square, _J_SMALL[order])
     for zero, rest in _ZEROS[order]:
         value = value * ((size - zero) - rest) * (size + zero)
@@ -50,13 +51,13 @@ def _j_small(order: int, size: TensorExpr, square: TensorExpr) -> TensorExpr:
 
 
 def _hankel(order: int, second: bool, x: TensorExpr) -> TensorExpr:
-    """J, or Y, of arguments from 5 on. The sum of a sine and a cosine keeps the angle free of roundings."""
+    """J or Y for arguments from 5 on, as a sum of a sine and a cosine, so that the angle needs no rounding."""
     inverse = _HANKEL_FROM / x
     square = inverse * inverse
     in_phase, quadrature = (ratio(square, fit) for fit in _HANKEL[order])
     quadrature = quadrature * inverse
     sine, cosine = x.sin(), x.cos()
-    # With c and s of x less a quarter of pi, or three: both over the root of 2.
+    # The cosine and sine of x - pi/4 (order 0) or x - 3 pi/4 (order 1), by the angle sum formulas.
     if order == 0:
         c, s = cosine + sine, sine - cosine
     else:
@@ -73,7 +74,7 @@ def _j(order: int) -> Callable[[TensorExpr], TensorExpr]:
         large = _hankel(order, False, size.clamp(_HANKEL_FROM))
         if order == 0:
             return choose(size <= _HANKEL_FROM, small, large)
-        # Times the argument itself, which keeps the sign of a zero.
+        # Multiply by the argument: this keeps the sign of zero.
         return choose(size <= _HANKEL_FROM, small * x, choose(x < 0, -large, large))
 
     return formula
@@ -112,7 +113,7 @@ def _i(order: int, scaled: bool) -> Callable[[TensorExpr], TensorExpr]:
         if scaled:
             small = small * (-near).exp()
         else:
-            # In two halves, since the whole of it may be infinite where the product is not.
+            # Multiply by exp(x/2) twice: exp(x) may overflow where the product does not.
             half = (far / 2).exp()
             large = large * half * half
         value = choose(size <= _LARGE_FROM, small, large)
@@ -163,7 +164,7 @@ def _airy(x: TensorExpr) -> TensorExpr:
     cube = near * near * near
     first, second = ratio(cube, coefficients.AIRY_FIRST), ratio(cube, coefficients.AIRY_SECOND)
     middle = first * _AIRY_AT_0 - second * near * _AIRY_SLOPE_AT_0
-    # Eager's quotient of the exponential's inverse is none at infinity.
+    # At infinity eager divides by infinity times zero: NaN.
     ends = choose(x.equals(math.inf), math.nan, right)
     return choose(x < _AIRY_LEFT, left, choose(x <= _AIRY_RIGHT, middle, ends))
 
@@ -171,7 +172,7 @@ def _airy(x: TensorExpr) -> TensorExpr:
 # -- rules --------------------------------------------------------------------------------------------------------
 
 
-#: Op, formula, the name by which eager's kernel refuses, whether it has float16 and bfloat16.
+#: Op, formula, the name of eager's kernel in its error messages, whether it supports float16 and bfloat16.
 _TABLE: tuple[tuple[str, Callable[[TensorExpr], TensorExpr], str, bool], ...] = (
     ("aten.i0.default", _i(0, False), "i0_vml_cpu", True),
     ("aten.special_i0e.default", _i(0, True), "i0e_cpu", True),

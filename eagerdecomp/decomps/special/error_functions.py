@@ -1,7 +1,7 @@
-"""The complement of the error function, the scaled complement, the inverse, and what the normal distribution makes of them.
+"""The functions erfc, erfcx and erfinv, and the functions of the normal distribution that follow from them.
 
-All are computed in float64 and rounded once. Near the origin they come from `erf`; beyond a half from one ratio of polynomials, of
-the scaled complement over ``1 / (1 + x)``, and the exponential of a square whose rounding is made good.
+All are computed in float64 and rounded once. Up to 1/2 they follow from `erf`. Beyond, they follow from one rational approximation
+of ``erfcx(x) * (1 + x)``, and from ``exp(-x^2)`` with the rounding error of the square compensated.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, in_pairs, ratio
 from eagerdecomp.rules.rule import rule
 
-#: In float32 there is no number between 1 and the one whose square lacks a power of ``e`` below this one of it.
+#: In float32, ``-log(1 - y^2)`` is below this for every `y` below 1.
 _ERFINV_SHORT_TO = 16
 
 
 def _exp_of_square(x: TensorExpr, factor: float) -> TensorExpr:
-    """``exp(factor x^2)`` to the last bit, `factor` a power of 2: the square of what fits in float32 is exact."""
+    """Return ``exp(factor * x^2)``, exact to the last bit, for a power of 2 `factor`. Squares of float32 are exact in float64."""
     short = x.to(torch.float32).to(torch.float64)
     rest = (x - short) * (x + short) * factor
     return (short * short * factor).exp() * rest.exp()
@@ -43,14 +43,14 @@ def _erfc_short(x: TensorExpr) -> TensorExpr:
 
 
 def _erfc(x: TensorExpr) -> TensorExpr:
-    # From 27.3 on nothing is left.
+    # From 27.3 on the result is 0.
     far = x.clamp(0.5, 28)
     below = far + 1
     added = ratio(1 / below, coefficients.ERFCX)
     above = added + 0.75
     quotient = above / below
     whole, rest = product(quotient, below)
-    # What the two sums and the division have lost; each of them is exact.
+    # The rounding errors of the two sums and of the division, each of which is exact.
     lost = ((above - whole) - rest + (added - (above - 0.75)) - quotient * (far - (below - 1))) / below
     short = far.to(torch.float32).to(torch.float64)
     squared, missed = exponential(-(short * short))
@@ -61,7 +61,7 @@ def _erfc(x: TensorExpr) -> TensorExpr:
 
 
 def _erfcx(x: TensorExpr) -> TensorExpr:
-    # Left of -27 it is too large for a number.
+    # Below -27 the result overflows.
     near = x.clamp(-28, 0.5)
     return choose(x < 0.5, _exp_of_square(near, 1.0) * _one_less_erf(near), _scaled_beyond_half(x.clamp(0.5)))
 
@@ -86,18 +86,18 @@ def _ndtri(y: TensorExpr) -> TensorExpr:
 
 
 def _of_both_signs(y: TensorExpr, size: TensorExpr, root: TensorExpr, rest: TensorExpr | float) -> TensorExpr:
-    """The inverse beside the origin, and beyond by `root`, of which `rest` is to be added to it."""
+    """Return erfinv: near 0 by its series, beyond by ``root + rest``, a root and its rounding error."""
     middle = y + y * (ratio(0.5625 - y * y, coefficients.ERFINV_MIDDLE) - 0.125)
     beyond = (root - 0.3125) + (rest - ratio(1 / root, coefficients.ERFINV_TAIL))
     inner = choose(size <= 0.75, middle, choose(y > 0, beyond, -beyond))
-    inside = choose(y.equals(0), y, inner)  # the sum of a zero and of its negative part has no sign
+    inside = choose(y.equals(0), y, inner)  # a sum of zeros of both signs would lose the sign
     return choose(size < 1, inside, choose(size.equals(1), y * math.inf, math.nan))
 
 
 def _erfinv_short(y: TensorExpr) -> TensorExpr:
-    """Over `y` it is smooth in ``log(1 - y^2)`` (Giles, "Approximating the erfinv function", GPU Computing Gems, 2011).
+    """``erfinv(y) / y`` is smooth in ``log(1 - y^2)`` (Giles, "Approximating the erfinv function", GPU Computing Gems, 2011).
 
-    No comparison, which costs as much as ten products: at 1 what the bound cuts off is infinite, beyond it is NaN.
+    It needs no comparison, which would cost as much as ten products: the clamped value is infinite at 1, and NaN beyond.
     """
     (left,) = in_pairs(y * y, (1.0, -1.0))
     logarithm = left.log()
@@ -112,7 +112,7 @@ def _erfinv(y: TensorExpr) -> TensorExpr:
     square = -(whole + rest)
     root = square.sqrt()
     short = root.to(torch.float32).to(torch.float64)
-    # What the root lacks: the rest of its square, and of the logarithm.
+    # The error of the root: of its square, and of the logarithm.
     missed = (square - short * short) - (root - short) * (root + short) - ((whole + square) + rest)
     return _of_both_signs(y, size, root, missed / (root + root))
 

@@ -1,14 +1,15 @@
-"""The incomplete gamma functions, as the share of the whole that lies below `x`, or above.
+"""The regularized incomplete gamma functions: P(a, x), the lower one, and Q(a, x), the upper one.
 
-By Gil, Segura and Temme, "Efficient and accurate algorithms for the computation and inversion of the incomplete gamma function
-ratios" (SIAM J. Sci. Comput. 34, 2012): that share which is the smaller comes from one of three formulas, the other one from it.
+The formulas are those of Gil, Segura and Temme, "Efficient and accurate algorithms for the computation and inversion of the
+incomplete gamma function ratios" (SIAM J. Sci. Comput. 34, 2012). The smaller of P and Q is computed by one of three formulas, and
+the other is 1 minus it.
 
-- `a` from 12 on, and `x` between 0.3 and 2.35 of it: Temme's uniform expansion, an error function and a series beside it.
-- Elsewhere a continued fraction: above, Legendre's; below, that of the confluent hypergeometric function, whose terms are all
-  positive. One loop does both, since all that differs is what the terms grow by.
-- Above, where `x` is below 1.5, where Legendre's is slow: the alternating series.
+- If `a` is at least 12 and ``x / a`` is between 0.3 and 2.35: Temme's uniform expansion, an error function plus a series.
+- Otherwise a continued fraction: Legendre's for Q; for P, that of the confluent hypergeometric function, whose terms are all
+  positive. One loop computes both, because they differ only in the increments of the coefficients.
+- For Q with `x` below 1.5, where Legendre's fraction converges slowly: the alternating series.
 
-Computed in float64 and rounded once; for float32 with fewer terms.
+All are computed in float64 and rounded once. For float32, fewer terms are used.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _SERIES_TO = 1.5
 
 @dataclass(frozen=True)
 class _Lengths:
-    """How many terms each formula has: what is left of them is below the last place, at the worst of the arguments it serves."""
+    """The number of terms of each formula. At its worst argument, the remainder is below the last bit."""
 
     uniform: int
     fraction: int
@@ -50,15 +51,15 @@ _DOUBLE = _Lengths(30, 66, 23)
 
 
 def _plus(base: TensorExpr, other: TensorExpr, factor: float) -> TensorExpr:
-    """``base + factor * other``, by one kernel."""
+    """Return ``base + factor * other`` with one kernel."""
     return TensorExpr(aten.add.Tensor(base.tensor, other.tensor, alpha=factor))
 
 
-# -- what is in front ---------------------------------------------------------------------------------------------
+# -- prefactors ---------------------------------------------------------------------------------------------------
 
 
 def _half_square(x: TensorExpr, a: TensorExpr, near: TensorExpr) -> TensorExpr:
-    """``l - 1 - log(l)`` of ``l = x / a``, which beside 1 is taken from the series of the logarithm without its first terms."""
+    """Return ``l - 1 - log(l)`` for ``l = x / a``. Near 1 it is computed by the series of the logarithm without its first terms."""
     over = (x - a) / a
     r = over / (over + 2)
     square = r * r
@@ -66,22 +67,22 @@ def _half_square(x: TensorExpr, a: TensorExpr, near: TensorExpr) -> TensorExpr:
 
 
 def _front(x: TensorExpr, a: TensorExpr, of_large: TensorExpr) -> TensorExpr:
-    """``x^a e^-x / Gamma(a + 1)``, which for large `a` is known."""
+    """Return ``x^a e^-x / Gamma(a + 1)``; for large `a` by Stirling's series."""
     small = a.clamp(None, _LARGE)
-    # The exponential in two halves, since beside a power the whole of it may be nothing where the product is not.
+    # Multiply by exp(-x/2) twice: exp(-x) may underflow where the product with the power does not.
     half = (x * -0.5).exp()
     shifted = small + 2
     of_small = half * (x / shifted) ** small * small.exp() * half / (shifted.sqrt() * ratio(small, coefficients.GAMMA_UNDER_12))
     return choose(a < _LARGE, of_small, of_large)
 
 
-# -- the smaller share --------------------------------------------------------------------------------------------
+# -- the smaller of P and Q ---------------------------------------------------------------------------------------
 
 
 def _uniform(
     a: TensorExpr, inverse: TensorExpr, eta: TensorExpr, exponential: TensorExpr, front: TensorExpr, below: TensorExpr, count: int
 ) -> TensorExpr:
-    """Temme's expansion. Its double sum over powers of `eta` and of ``1 / a`` is one over polynomials that a recurrence gives."""
+    """Temme's expansion. Its double sum over powers of `eta` and of ``1 / a`` is one sum of polynomials with a recurrence."""
     first, *rest = coefficients.INCOMPLETE_GAMMA_UNIFORM[1 : count + 1]
     power, before, last = eta, TensorExpr(aten.full_like.default(eta.tensor, 1)), eta
     total = last * rest[0] + first
@@ -97,16 +98,17 @@ def _uniform(
 
 
 def _fraction(x: TensorExpr, a: TensorExpr, below: TensorExpr, count: int) -> TensorExpr:
-    """The share over what is in front: `a`, or 1, over ``f(0)``, where ``f(k) = b + k d + (k + 1) (c + k (1 - d)) / f(k + 1)``.
+    """Return P or Q divided by the prefactor: ``a / f(0)`` or ``1 / f(0)``.
 
-    Below, the step `d` is 1, `b` is ``a - x`` and `c` is `x`; above, they are 2, ``x + 1 - a``, and ``a - 1``.
+    ``f(k) = b + k d + (k + 1) (c + k (1 - d)) / f(k + 1)``. For P: ``d = 1``, ``b = a - x``, ``c = x``. For Q: ``d = 2``,
+    ``b = x + 1 - a``, ``c = a - 1``.
     """
     base = choose(below, a - x, x - a + 1)
     factor = choose(below, x, a - 1)
     step = choose(below, 1.0, 2.0)
     less = 1 - step
     value = _plus(base, step, count)
-    # The rest is about what it would be were its terms all alike.
+    # Estimate the tail by a fraction with constant coefficients.
     square = value * value + _plus(factor, less, count) * (4 * (count + 1))
     value = (value + square.clamp(0).sqrt()) / 2
     for k in range(count - 1, -1, -1):
@@ -115,7 +117,7 @@ def _fraction(x: TensorExpr, a: TensorExpr, below: TensorExpr, count: int) -> Te
 
 
 def _alternating(x: TensorExpr, a: TensorExpr, count: int) -> TensorExpr:
-    """Above: ``1 - (1 + u) (1 + v)``, with ``1 + u = x^a / Gamma(a + 1)`` and `v` the series; nothing cancels as `a` goes to 0."""
+    """Return Q as ``1 - (1 + u) (1 + v)``, with ``1 + u = x^a / Gamma(a + 1)`` and a series `v`: exact for small `a`."""
     x, a = x.clamp(None, _SERIES_TO), a.clamp(None, _SERIES_TO + 0.25)
     u = (a * (x.log() - ratio(a, coefficients.LOG_FACTORIAL))).expm1()
     sum_of = 1 / (a + count)
@@ -126,7 +128,7 @@ def _alternating(x: TensorExpr, a: TensorExpr, count: int) -> TensorExpr:
 
 
 def _shares(a: TensorExpr, x: TensorExpr, lengths: _Lengths) -> tuple[TensorExpr, TensorExpr]:
-    """The lower and upper incomplete gamma functions, for arguments above 0."""
+    """Return P and Q for arguments above 0."""
     quotient = x / a
     near = (quotient > _LOW) & (quotient < _HIGH)
     half_square = _half_square(x, a, near)
@@ -156,7 +158,7 @@ def _incomplete(above: bool, kernel: str) -> Callable[[Tensor, Tensor], Any]:
         shape = broadcast_shapes(self.shape, other.shape)
         a, x = (TensorExpr(aten.expand.default(operand, shape)).to(dtype).to(torch.float64) for operand in (self, other))
         value = _shares(a, x, _DOUBLE if dtype is torch.float64 else _SINGLE)[above]
-        # In eager's order, the last one first.
+        # Eager's special cases, the one with priority last.
         value = choose(x.equals(math.inf), at_infinity, value)
         value = choose(a.equals(math.inf), choose(x.equals(math.inf), math.nan, at_0), value)
         value = choose(x.equals(0), at_0, value)

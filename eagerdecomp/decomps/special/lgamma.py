@@ -1,8 +1,8 @@
 """The logarithm of the gamma function, and its derivative.
 
-Computed in float64 and rounded once: Stirling's formula, for the logarithm with a ratio of polynomials for its series (which
-tools/fit_ratios.py finds), and another one beside the zeros of the logarithm; both are summed with what their roundings lose.
-Left of the origin by reflection (DLMF 5.5.3).
+Both are computed in float64 and rounded once, by Stirling's formula. The series of log-gamma is a rational approximation
+(tools/fit_ratios.py finds its coefficients); another one is used near the zeros of log-gamma. Sums include the rounding errors of
+their terms. Negative arguments use reflection (DLMF 5.5.3).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-# ``(log(2 pi) - 1) / 2``, and what its rounding lost.
+# ``(log(2 pi) - 1) / 2`` and its rounding error.
 _LGAMMA_CONSTANT, _LGAMMA_CONSTANT_REST = float.fromhex("0x1.acfe390c97d69p-2"), 1.6728209650585413e-17
 _TWELFTH, _TWELFTH_REST = 1 / 12, 4.625929269271486e-18
-# From here on an asymptotic series in Bernoulli numbers is right to the last place.
+# From this argument on, the asymptotic series in Bernoulli numbers is exact to the last bit.
 _DIGAMMA_FROM = 10
 _DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160)
 
 
 def _from_whole(x: TensorExpr) -> TensorExpr:
-    """The distance between `x` and the nearest integer, exactly."""
+    """Return the distance of `x` to the nearest integer, without rounding."""
     return x - TensorExpr(aten.round.default(x.tensor))
 
 
 def _less_a_line(u: TensorExpr, start: float, slope: float) -> tuple[TensorExpr, TensorExpr]:
-    """``start - slope * u``, for a slope of few digits, and what its rounding lost."""
+    """Return ``start - slope * u`` and its rounding error; `slope` has few significant bits."""
     head, tail = split(u)
     falls = head * slope
     line = start - falls
@@ -42,7 +42,7 @@ def _less_a_line(u: TensorExpr, start: float, slope: float) -> tuple[TensorExpr,
 
 
 def _lgamma_beside_2(u: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """Log-gamma of ``2 + u``, for `u` up to a half, as a sum of two: its zeros are factors of a dominant line."""
+    """Return log-gamma of ``2 + u``, for `u` up to 1/2, as a sum of two numbers: a line through its zeros, and a correction."""
     square, lost = product(u, u)
     both, dropped = total(u, square)
     line, below = _less_a_line(u, 0.421875, 0.09375)
@@ -59,7 +59,7 @@ def _between(x: TensorExpr, whole: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
 
 
 def _lgamma_far(size: TensorExpr, logarithms: tuple[TensorExpr, TensorExpr]) -> tuple[TensorExpr, TensorExpr]:
-    """Stirling's formula from 4 on, as a sum of two: ``(x - 1/2) (log x - 1)``, and what is small beside it."""
+    """Return Stirling's formula, from 4 on, as a sum of two numbers: ``(x - 1/2) (log x - 1)``, and a small correction."""
     factor, lost = total(logarithms[0] - 1, logarithms[1])
     less = size - 0.5
     rough, rest = product(less, factor)
@@ -70,12 +70,12 @@ def _lgamma_far(size: TensorExpr, logarithms: tuple[TensorExpr, TensorExpr]) -> 
     whole, part = product(twelfth, size)
     rough, dropped = total(rough, twelfth)
     series = dropped + inverse * (((_TWELFTH - whole) - part) + _TWELFTH_REST + square * ratio(square, coefficients.LGAMMA_TAIL))
-    # Of what is near the end of the range no product has a rest.
+    # Near the largest double, rounding errors of products would overflow.
     return rough, choose(size < 1e290, missed + (rest + less * lost + _LGAMMA_CONSTANT_REST + series), 0.0)
 
 
 def _lgamma_right(x: TensorExpr, size: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """For arguments above -1/2, as a sum of two; `size` is without a sign."""
+    """Return log-gamma for arguments above -1/2 as a sum of two numbers; `size` is the absolute value."""
     far = size >= 4
     close = choose(size < 0.5, x, size.clamp(None, 4))
     whole = TensorExpr(aten.round.default(close.tensor))
@@ -92,7 +92,7 @@ def _lgamma_right(x: TensorExpr, size: TensorExpr) -> tuple[TensorExpr, TensorEx
 
 
 def _lgamma_short(x: TensorExpr) -> TensorExpr:
-    """The same without what roundings lose."""
+    """Return the same without compensation of rounding errors."""
     size = x.abs()
     small, far = size < 0.5, size >= 4
     log = choose(far | small, size, choose(size < 3, 1.0, size - 1)).log()
@@ -109,7 +109,7 @@ def _lgamma_short(x: TensorExpr) -> TensorExpr:
 
 
 def _log_sine(beside: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """Logarithm of ``sin(pi y) / (pi y)``, as a sum of two: a line in the square of `y` times that, and what is small beside it."""
+    """Return the logarithm of ``sin(pi y) / (pi y)`` as a sum of two numbers: a leading term in ``y^2``, and a small correction."""
     square, lost = product(beside, beside)
     line, below = _less_a_line(square, -1.640625, 0.625)
     rough, missed = product(square, line)
@@ -150,7 +150,7 @@ def _digamma(x: TensorExpr) -> TensorExpr:
     for step in range(1, _DIGAMMA_FROM):
         rungs = rungs + 1 / (large + step)
     of_large = choose(near, series - rungs, series)
-    beside = choose(x.equals(0), x, _from_whole(x))  # which keeps the sign of a zero
+    beside = choose(x.equals(0), x, _from_whole(x))  # keeps the sign of zero
     tangent = TensorExpr(aten.tan.default((beside * math.pi).tensor))
     mirrored = choose((x < 0) & beside.equals(0), math.nan, of_large - math.pi / tangent)
     return choose(x < 0.5, mirrored, of_large)

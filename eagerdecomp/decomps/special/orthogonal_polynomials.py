@@ -1,8 +1,8 @@
 """Orthogonal polynomials, by their recurrences, in eager's own dtype.
 
-Those of Chebyshev take that for the first few orders alone, as eager does: beyond, between -1 and 1, they are sines and cosines,
-and outside hyperbolic ones. The others have no such form: their highest order is read when orders are a tensor, so that such a call
-runs again each time; one number as the order is known without.
+Chebyshev polynomials use the recurrence only for the first few orders, as eager does. Higher orders are sines and cosines between
+-1 and 1, and hyperbolic functions outside. The other polynomials have no such form. If their orders are a tensor, the highest order
+is read from it, so such a call is not cached; if the order is a scalar, nothing is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: Of argument and order, and of the highest order where it is known.
+#: Computes a polynomial from the argument, the order, and the highest order if it is known.
 Formula = Callable[[TensorExpr, Tensor, "int | None"], TensorExpr]
 
 
@@ -43,12 +43,12 @@ def _odd(order: Tensor) -> TensorExpr:
 
 
 def _product_less(factor: TensorExpr, value: TensorExpr, other: TensorExpr) -> TensorExpr:
-    """``factor * value - other``, rounded once as in eager, where the processor multiplies and adds at a time."""
+    """Return ``factor * value - other`` with one rounding, because eager's kernel uses fused multiply-add."""
     dtype = factor.tensor.dtype
     if dtype != torch.float64:
         return (factor.to(torch.float64) * value.to(torch.float64) - other.to(torch.float64)).to(dtype)
     rounded, rest = product(factor, value)
-    # Near the end of the range no product has a rest.
+    # Near the largest double, rounding errors of products would overflow.
     return (rounded - other) + choose(rest.abs() < 1e290, rest, 0.0)
 
 
@@ -57,9 +57,10 @@ def _product_less(factor: TensorExpr, value: TensorExpr, other: TensorExpr) -> T
 
 @dataclass(frozen=True)
 class _Kind:
-    """Chebyshev polynomials: the first one is ``slope * x + start``; in ``theta``, waves of ``n + shift``.
+    """Parameters of one kind of Chebyshev polynomial.
 
-    `sine` and `mirrored` are whether that is a sine, over the one of ``theta`` times `shift`, and what it is below -1.
+    The polynomial of order 1 is ``slope * x + start``. With ``x = cos(theta)``, order n is a cosine of ``(n + shift) * theta``,
+    or, if `sine`, a sine of it divided by ``sin(shift * theta)``. `mirrored` is the kind that gives its values below -1.
     """
 
     slope: float
@@ -112,7 +113,7 @@ def _hyperbolic(kind: _Kind, y: TensorExpr, n: TensorExpr, order: Tensor, larges
     if not kind.shift:
         value = TensorExpr(aten.cosh.default(angle.tensor))
     else:
-        # As powers of ``y + sqrt(y^2 - 1)``, since quotients of hyperbolic ones are infinite before the polynomials are.
+        # Use powers of ``y + sqrt(y^2 - 1)``: hyperbolic functions overflow earlier than the polynomials.
         over = t * kind.shift
         size = y.abs()
         power = (size + ((size - 1).clamp(0, None).sqrt() * (size + 1).sqrt())) ** n
@@ -122,16 +123,16 @@ def _hyperbolic(kind: _Kind, y: TensorExpr, n: TensorExpr, order: Tensor, larges
         left, right = (odd if kind.mirrored else even), (odd if kind.sine else even)
         value = right if left is right else choose(y < 0, left, right)
     value = choose((y < 0) & _odd(order), -value, value)
-    # Two steps after it is infinite eager's recurrence takes one infinity from another.
+    # Two orders after the first infinity, eager's recurrence subtracts infinities.
     return choose((n - 2) * t > math.log(largest) + 0.7, math.nan, value)
 
 
-# -- by recurrence alone ------------------------------------------------------------------------------------------
+# -- other polynomials, by recurrence ------------------------------------------------------------------------------
 
 
-#: Of argument and step, what the next value has of the last one, and how many times the one before is taken from it.
+#: Returns the coefficients of the recurrence for an argument and step: of the last value, and of the one before (subtracted).
 Next = Callable[[TensorExpr, int], "tuple[TensorExpr, int]"]
-#: Eager knows no orders above these of Hermite's.
+#: Eager's highest orders of Hermite polynomials.
 _HERMITE_LIMITS = {torch.float32: 128, torch.float64: 512}
 
 
@@ -142,7 +143,7 @@ def _recurrence(
     divided: bool = False,
     limits: dict[torch.dtype, int] | None = None,
 ) -> Formula:
-    """`divided` is whether a value is divided by its order; `limits` are the largest orders that eager knows."""
+    """Return a formula by recurrence. `divided`: values are divided by their order. `limits`: the highest orders in eager."""
 
     def formula(x: TensorExpr, order: Tensor, top: int | None) -> TensorExpr:
         if top is None:
@@ -163,7 +164,7 @@ def _recurrence(
 
 
 def _legendre(by_recurrence: Formula) -> Formula:
-    """At 1 and -1 eager looks at the sign alone."""
+    """At 1 and -1, eager only uses the sign."""
 
     def formula(x: TensorExpr, order: Tensor, top: int | None) -> TensorExpr:
         result = by_recurrence(x, order, top)
@@ -207,7 +208,7 @@ def _add_rules(name: str, formula: Formula) -> None:
 
 
 def _as_tensor(number: Any, beside: Tensor) -> Tensor:
-    """A number of a kind that does not change what is computed in."""
+    """Return a scalar whose type does not change the dtype of the computation."""
     filled: Tensor = aten.full.default([], number, dtype=floating(beside.dtype), device=beside.device)
     return filled
 

@@ -1,7 +1,7 @@
-"""The zeta function of two arguments, and the derivatives of the digamma function, which are it.
+"""The Hurwitz zeta function, and polygamma, which follows from it.
 
-Computed in float64 and rounded once, by the formula of Euler and Maclaurin: the first terms of the sum, the integral of the others,
-and a series in Bernoulli numbers for the difference.
+Both are computed in float64 and rounded once, by the Euler-Maclaurin formula: the first terms of the sum, the integral of the
+others, and a series in Bernoulli numbers for the difference.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-# So many terms, and so many Bernoulli numbers: the next is below 2e-17 of the sum for any order.
+# Numbers of terms and of Bernoulli numbers. The next term is below 2e-17 of the sum for every order.
 _TERMS = 12
 #: ``B_2j / (2j)!``
 _BERNOULLI = tuple(
@@ -33,12 +33,12 @@ _BERNOULLI = tuple(
 )
 
 
-#: From here on ``s (s + 1) ... (s + 22)`` is more than a double holds.
+#: From this order on, ``s (s + 1) ... (s + 22)`` overflows.
 _ENDLESS = torch.finfo(torch.float64).max ** (1 / 23)
 
 
 def _sum_of_powers(s: TensorExpr | float, q: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """``sum (q + k)^-s`` over all ``k >= 0``, for positive `q`: its first term, and the others."""
+    """Return ``sum (q + k)^-s`` over all ``k >= 0``, for positive `q`, as the first term and the sum of the others."""
     lines = aten.arange.start_step(0, _TERMS, 1, dtype=torch.float64, device=q.tensor.device)
     places = TensorExpr(aten.unsqueeze.default(q.tensor, -1)) + TensorExpr(lines)
     order = s if isinstance(s, float) else TensorExpr(aten.unsqueeze.default(s.tensor, -1))
@@ -51,12 +51,12 @@ def _sum_of_powers(s: TensorExpr | float, q: TensorExpr) -> tuple[TensorExpr, Te
     square = inverse * inverse
     series = _series(s, square)
     rest = last * (series * (inverse * s) + 0.5 + w / (s - 1))
-    # Where the last term counts for nothing, what it is multiplied by may be infinite; eager stops there too.
+    # If the last term is 0, its factor may be infinite. Eager stops there too.
     return first, choose(last < first * 1e-17, others, others + rest)
 
 
 def _series(s: TensorExpr | float, square: TensorExpr) -> TensorExpr:
-    """The series in Bernoulli numbers, over ``s / w``."""
+    """Return the series in Bernoulli numbers, divided by ``s / w``."""
     if isinstance(s, float):
         rising = itertools.accumulate(
             ((s + 2 * j - 1) * (s + 2 * j) for j in range(1, len(_BERNOULLI))), initial=1.0, func=operator.mul
@@ -71,9 +71,9 @@ def _series(s: TensorExpr | float, square: TensorExpr) -> TensorExpr:
 
 
 def _zeta_of_any(s: TensorExpr | float, q: TensorExpr, odd: TensorExpr | bool) -> TensorExpr:
-    """The zeta function for `q` that is no integer below 1, in whole orders where it is negative.
+    """Return the zeta function for every `q` except integers below 1. If `q` is negative, the order must be an integer.
 
-    Left of 0 the sum is over both sides of the origin: all that is right of it, and what is left of it as far as `q`.
+    For negative `q` the sum has two parts: the terms with positive ``q + k``, and the finitely many with negative ``q + k``.
     """
     negative = q < 0
     below = -(TensorExpr(aten.floor.default(q.tensor)))
@@ -83,10 +83,10 @@ def _zeta_of_any(s: TensorExpr | float, q: TensorExpr, odd: TensorExpr | bool) -
     order = s if isinstance(s, float) else TensorExpr(aten.unsqueeze.default(s.tensor, 0))
     first, others = _sum_of_powers(order, sides)
     (right, left, beyond), (rights, lefts, beyonds) = _unbound(first), _unbound(others)
-    # In orders so high that nothing is left of what is beyond, it is no number at all.
+    # In orders so high that these terms underflow, their sum is NaN: use 0.
     far = beyond + beyonds
     far = choose(far > 0, far, 0.0)
-    # The two terms beside the origin nearly cancel at some places: what is small beside them comes last.
+    # The two terms nearest to 0 may nearly cancel: add the smaller terms last.
     near, small = _mirrored(right, left, odd), _mirrored(rights, lefts - far, odd)
     return choose(negative, near + small, right + rights)
 
@@ -113,7 +113,7 @@ def _zeta(self: Tensor, other: Tensor) -> Any:
     value = choose((q < 0) & TensorExpr(aten.logical_not.default(whole.tensor)), math.nan, value)
     pole = (q <= 0) & TensorExpr(aten.eq.Tensor(q.tensor, q.floor().tensor))
     value = choose(pole, math.inf, value)
-    # Orders in which a product of the series is infinite, beside sums of which nothing is left.
+    # Orders for which a product of the series overflows while its sum underflows.
     value = choose((s > _ENDLESS) & TensorExpr(aten.eq.Scalar(value.tensor, 0)), math.nan, value)
     value = choose(s <= 1, choose(s < 1, math.nan, math.inf), value)
     return value.to(dtype).tensor
@@ -153,7 +153,7 @@ def _polygamma(n: int, self: Tensor) -> Any:
 
 
 def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> TensorExpr:
-    """The value of eager's reflection formula: the sine of a rounded multiple of pi, in its type, is not 0."""
+    """Return the value of eager's reflection formula, in which the sine of a rounded multiple of pi is not 0."""
     x = TensorExpr(self).to(wide_type(dtype))
     sine = TensorExpr(aten.sin.default((x * math.pi).tensor)).to(torch.float64)
     return (math.pi / sine) ** 2
