@@ -39,7 +39,7 @@ def blocks(page: str, languages: str) -> list[tuple[str, str]]:
 SETUP, *SECTIONS = [text for _, text in blocks(TOUR, "python")]
 
 #: How comments behind a `print` begin that describe the output. All others are the output, with ... for what is left out.
-ABOUT_OUTPUT = ("per op", "ops by status", "all ops that do not close", "no call of it was recorded")
+ABOUT_OUTPUT = ("per op", "ops by status", "the ops that do not decompose to the set", "no call of it was recorded")
 
 
 def test_readme_leads_to_the_contents_and_they_to_each_page() -> None:
