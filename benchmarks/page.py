@@ -105,7 +105,7 @@ def _measured(kind: str, name: str, device: str, rounds: int) -> dict[str, list[
     }
     ways = {way: Contestant(_pass(kind, name, device, compiled=False), context) for way, context in inside.items()}
     installed = _pass(kind, name, device, compiled=False)
-    ways["eagerdecomp, installed"] = Contestant(installed, _Installed(device, installed))
+    ways["eagerdecomp, installed"] = Contestant(installed, _Installed(torch.device(device).type, installed))
     if device != "cpu" or cpp_compiler():
         ways["torch.compile"] = Contestant(_pass(kind, name, device, compiled=True))
     return race(ways, rounds, 0.05, _clock(device), warm=6)
