@@ -1,4 +1,4 @@
-"""The uses of torch's private API, and nothing else.
+"""All uses of torch's private API.
 
-Each name has a test in ``tests/_torch``: a new torch version is checked by running that folder.
+Each name has a test in ``tests/_torch``; run that folder to check a new torch version.
 """

@@ -1,7 +1,6 @@
-"""Private parts of torch to trace ops as eager runs them: AOTAutograd decomposes some in Python, by bodies
-registered with its dispatcher, to other values, shapes and strides than those of the kernels and gradients that eager has for them.
+"""Make AOTAutograd trace ops as eager runs them.
 
-As in `_torch`, each name has a test in ``tests/_torch``.
+AOTAutograd decomposes some ops in Python, with other values, shapes and strides than eager's kernels and gradients have.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _KEYS = (
 
 
 def _by_scales(op: OpOverload) -> Callable[..., Tensor]:
-    """An ``upsample_*.vec``: the overload that takes the size, which C++'s composition does not use where sizes are symbols."""
+    """Return a function for an ``upsample_*.vec`` op that calls the overload with sizes, also for symbolic ones."""
 
     def run(self: Tensor, output_size: Sequence[Any] | None, *others: Any) -> Tensor:
         from torch._decomp.decompositions import upsample_compute_output_size
@@ -58,11 +57,11 @@ _BY_SCALES = (*_EXACT, *_NEAREST, *_OTHERS, "upsample_linear1d", "upsample_trili
 
 
 def _existing(table: Mapping[str, _Body]) -> Mapping[OpOverload, _Body]:
-    """A table by names of ATen's ops, without those that this torch lacks."""
+    """Return a table without ops that this torch lacks; its keys are names of ATen ops."""
     return {op: body for name, body in table.items() if (op := op_named(f"aten.{name}")) is not None}
 
 
-#: Op -> what it is traced by; None: by its own kernels.
+#: Op -> the function by which it is traced; None: its own kernels.
 TRACED: Mapping[OpOverload, Callable[..., Tensor] | None] = _existing(
     {
         **{f"{name}.default": None for name in _OWN_KERNELS},
@@ -70,7 +69,7 @@ TRACED: Mapping[OpOverload, Callable[..., Tensor] | None] = _existing(
     }
 )
 
-#: Gradients of such ops, which torch cannot trace, or not where sizes are symbols: op -> what its result is like.
+#: Gradient ops that torch cannot trace, or not with symbolic sizes -> a function that returns a tensor like the result.
 _UNKNOWN: Mapping[OpOverload, Callable[..., Tensor]] = _existing(
     {
         "multi_margin_loss_backward.default": _like_the_input,
@@ -85,8 +84,8 @@ _UNKNOWN: Mapping[OpOverload, Callable[..., Tensor]] = _existing(
 
 @contextmanager
 def traced_as_in_eager() -> Iterator[None]:
-    """Has AOTAutograd trace ops that eager has kernels for as these, while it is held."""
-    import torch._decomp  # which registers what is put aside
+    """Return a context manager in which AOTAutograd traces ops that have a kernel in eager as these ops."""
+    import torch._decomp  # registers the functions that are replaced
 
     with ExitStack() as stack:
         for op, body in TRACED.items():
@@ -98,7 +97,7 @@ def traced_as_in_eager() -> Iterator[None]:
 
 @contextmanager
 def _exchanged(op: OpOverload, bodies: Mapping[Any, Callable[..., Tensor] | None]) -> Iterator[None]:
-    """Other bodies of an op for Python's dispatcher."""
+    """Replace the functions that Python's dispatcher runs for an op, and restore them."""
     before = {key: op.py_kernels.pop(key, None) for key in bodies}
     _put(op, bodies)
     try:

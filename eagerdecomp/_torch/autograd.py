@@ -1,4 +1,4 @@
-"""Autograd's nodes, and whether a profiler watches."""
+"""Autograd's nodes, and whether a profiler is active."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from eagerdecomp._torch.private import private
 __all__ = ["BACKWARD_CODE", "autograd_node", "next_node_number", "node_number", "profiler_is_on"]
 
 
-#: The code of the function by which Python enters autograd's engine: what is called further in, backward passes called.
+#: The code of the Python function that runs autograd's engine. Frames inside it belong to a backward pass.
 BACKWARD_CODE = getattr(private("torch.autograd.graph._engine_run_backward", "the lines of backward passes"), "__code__", None)
 
 
-#: The autograd node whose gradient is computed in this thread, None outside of backward passes; ``.name()`` is its class.
+#: Returns the autograd node that is running in this thread; None outside of backward passes. ``.name()`` is its class.
 autograd_node: Callable[[], Any] = private("torch._C._current_autograd_node", "the lines of forward calls")
 
 
-#: The number that the next autograd node of this thread gets. By the time that a mode sees a call, its node has got one.
+#: Returns the sequence number of this thread's next autograd node. When a mode sees a call, the call's node has its number already.
 next_node_number: Callable[[], int] = private("torch._C._autograd._get_sequence_nr", "the lines of forward calls")
 
 
-#: Whether a profiler of torch's is on.
+#: Returns whether a profiler of torch is active.
 profiler_is_on: Callable[[], bool] = private("torch._C._autograd._profiler_enabled", "profiles")
 
 
 def node_number(node: Any) -> int:
-    """Return the number that an autograd node got, in its thread; that of one which no op made is far beyond all others."""
+    """Return the sequence number of an autograd node in its thread; a node that no op made has a very large number."""
     return int(node._sequence_nr())

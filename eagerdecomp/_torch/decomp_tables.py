@@ -1,7 +1,4 @@
-"""torch's own decompositions, found by its private names: the whole table, the Core ATen part, the references.
-
-As in `_torch`, each name has a test in ``tests/_torch``.
-"""
+"""torch's own decompositions: the whole table, the Core ATen part, and the references."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ _DispatchKey = private("torch._C.DispatchKey", "torch's decompositions")
 
 @functools.cache
 def full_table() -> Mapping[Any, Callable[..., Any]]:
-    """torch's whole decomposition table, refs included."""
+    """Return torch's whole decomposition table, including references."""
     from torch._decomp import decomposition_table
 
     return decomposition_table
 
 
 def meta_is_decomposition(op: OpOverload) -> bool:
-    """Whether the op's kernel for fake and meta tensors is one of torch's decompositions, not a function of metadata alone."""
+    """Return whether the op's kernel for fake and meta tensors is a decomposition, not a function of only metadata."""
     from torch._decomp import global_decomposition_table
 
     return op not in global_decomposition_table["meta"] and op in full_table() and _DispatchKey.Meta in op.py_kernels
@@ -41,17 +38,17 @@ _DISABLING = None if is_missing(_disable_dynamo) else _disable_dynamo(lambda: No
 
 @functools.cache
 def without_disabling(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function as it is without `torch._disable_dynamo` around it, or around what its other decorators hold.
+    """Return a function without the wrapper of `torch._disable_dynamo`, also inside its other decorators.
 
-    Nearly every reference is wrapped so, and the first call of one imports `torch._dynamo`, which takes a second. Dynamo meets no
-    rule of ours that it could trace: it skips our modes and what they call.
+    Nearly every reference has this wrapper, and its first call imports `torch._dynamo`, which takes a second. The wrapper is not
+    needed, because Dynamo skips our modes and what they call.
     """
     if not isinstance(function, FunctionType) or function.__closure__ is None:
         return function
     held = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
     if function.__code__ is _DISABLING:
         return without_disabling(held["fn"].cell_contents)
-    if not hasattr(function, "__wrapped__"):  # no decorator's work
+    if not hasattr(function, "__wrapped__"):  # not decorated
         return function
     inside = {name: without_disabling(cell.cell_contents) for name, cell in held.items() if isfunction(cell.cell_contents)}
     if all(found is held[name].cell_contents for name, found in inside.items()):
@@ -63,7 +60,7 @@ def without_disabling(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reference(name: str) -> Callable[..., Any]:
-    """A function of `torch._refs`, which expresses an op by prims."""
+    """Return a function of `torch._refs`, which decomposes an op into prims."""
     import torch._refs
 
     found: Callable[..., Any] = getattr(torch._refs, name)
@@ -72,7 +69,7 @@ def reference(name: str) -> Callable[..., Any]:
 
 @functools.cache
 def core_table() -> Mapping[Any, Callable[..., Any]]:
-    """torch's Core ATen decompositions that are Python functions."""
+    """Return torch's Core ATen decompositions that are Python functions."""
     from torch._decomp import _core_aten_decompositions_post_autograd
 
     return _core_aten_decompositions_post_autograd()
@@ -81,8 +78,8 @@ def core_table() -> Mapping[Any, Callable[..., Any]]:
 def core_entry(op: OpOverload) -> Callable[..., Any] | None:
     """Return the entry of torch's Core ATen decompositions for an op, if it is a Python function.
 
-    The other half of `torch._decomp.core_aten_decompositions` is the C++ kernels of composite ops, each as it stands (`call_at_key`
-    runs it); to make that table takes 80 ms, and its ``get`` always returns None.
+    The other half of `torch._decomp.core_aten_decompositions` is the C++ kernels of composite ops, which `call_at_key` runs. That
+    table takes 80 ms to make, and its ``get`` always returns None.
     """
     found = core_table().get(op)
     if found is None and _DispatchKey.CompositeImplicitAutograd in op.py_kernels:

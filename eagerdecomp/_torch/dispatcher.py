@@ -1,7 +1,4 @@
-"""Private parts of torch's dispatcher: device keys, kernels registered for a while, what is on in this thread.
-
-As in `_torch`, each name has a test in ``tests/_torch``.
-"""
+"""torch's dispatcher: device keys, temporary registrations, and the state of the current thread."""
 
 from __future__ import annotations
 
@@ -39,24 +36,24 @@ __all__ = [
     "without_autocast",
 ]
 
-#: Calls of ops made while it is held go past autograd, to modes and kernels.
+#: A guard: ops that are called in it skip autograd, and reach modes and kernels.
 below_autograd = private("torch._C._AutoDispatchBelowAutograd", "calls below autograd")
 
-#: Whether autocast, for any device, would cast what is called here; below the key at which it has cast an op it would not.
+#: Returns whether autocast would cast the arguments of ops that are called now, on any device.
 autocast_is_on: Callable[[], bool] = private("torch._C._is_any_autocast_enabled", "autocast")
 
 
-#: Turns autocast off, for all devices, while it is held: ``with without_autocast():``.
+#: A context manager that disables autocast for all devices: ``with without_autocast():``.
 without_autocast = private("torch._C._DisableAutocast", "autocast")
 
 
 def views_unknown_to_autograd() -> Any:
-    """Return a guard: views that are made while it is held are plain results for autograd."""
+    """Return a guard: autograd treats views that are made in it as new tensors."""
     return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView))
 
 
 def device_key(device_type: str) -> str | None:
-    """Return the dispatch key of a device type such as ``"cpu"``; None where torch knows no such device."""
+    """Return the dispatch key of a device type such as ``"cpu"``; None if torch has no such device type."""
     try:
         return str(torch._C._dispatch_key_for_device(device_type))
     except RuntimeError:
@@ -64,31 +61,42 @@ def device_key(device_type: str) -> str | None:
 
 
 def is_available(device_type: str) -> bool:
-    """Return whether there is a device of a type to run on, as far as torch's module for it says so."""
+    """Return whether a device of a type is available, according to torch's module for it."""
     return bool(getattr(getattr(torch, device_type, None), "is_available", lambda: True)())
 
 
 def has_computed_kernel(name: str, key: str) -> bool:
-    """Return whether a call of an op, by its dispatcher's name, that reaches a dispatch key finds a kernel there: one registered at
-    it, or a composition for every device."""
+    """Return whether a call that reaches a dispatch key finds a kernel: one registered for the key, or a composition for every
+    device.
+
+    Args:
+        name: the dispatcher's name of the op.
+        key: the dispatch key.
+    """
     return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, key))
 
 
 def names_with_kernel(key: str) -> frozenset[str]:
-    """Return the dispatcher's names of the ops that a kernel is registered for directly at this dispatch key or alias key: what
-    `has_kernel` asks of one op, in a thousandth of the time that all of them take."""
+    """Return the dispatcher's names of all ops that have a kernel registered directly for a dispatch key or alias key.
+
+    This is a thousand times as fast as `has_kernel` for each op.
+    """
     return frozenset(torch._C._dispatch_get_registrations_for_dispatch_key(key))
 
 
 def boxed_kernel(name: str, key: str) -> Callable[..., Any]:
-    """Return the kernel of an op, by its dispatcher's name, at a dispatch key now, whatever is registered there later. Only where
-    `has_computed_kernel` holds."""
+    """Return the current kernel of an op at a dispatch key; it stays the same if another one is registered later.
+
+    Args:
+        name: the dispatcher's name of the op, for which `has_computed_kernel` is true.
+        key: the dispatch key.
+    """
     found = torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, getattr(torch.DispatchKey, key))
     return functools.partial(found.call_boxed, torch._C.DispatchKeySet(getattr(torch.DispatchKey, key)))
 
 
 def falls_through(op: OpOverload, key: str) -> bool:
-    """Return whether something is registered for the op at a dispatch key that only passes on to the next one."""
+    """Return whether the op has a registration at a dispatch key that only passes calls on to the next key."""
     name: str = op.name()  # type: ignore[no-untyped-call]
     found = torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
     return bool(found) and bool(torch._C._dispatch_kernel_for_dispatch_key_is_fallthrough(name, key))
@@ -96,24 +104,24 @@ def falls_through(op: OpOverload, key: str) -> bool:
 
 @contextmanager
 def overriding_silently() -> Iterator[None]:
-    """While it is held, torch does not warn of a kernel that is registered over another."""
+    """Return a context manager in which torch does not warn if a kernel overrides another."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*[Oo]verriding a previously registered kernel")
         yield
 
 
 def close_library(library: torch.library.Library) -> None:
-    """Take back all that a library registered: what was overridden acts again."""
+    """Remove all registrations of a library, which restores the kernels that it overrode."""
     library._destroy()  # type: ignore[no-untyped-call]
 
 
 def forget_dispatch(op: OpOverload) -> None:
-    """Let Python's dispatcher, which is used with symbolic sizes, look an op's kernels up again."""
+    """Clear the op's kernels in the cache of Python's dispatcher, which is used with symbolic sizes."""
     op._dispatch_cache.clear()
 
 
 def forget_dispatch_of(namespaces: Iterable[str]) -> None:
-    """`forget_dispatch` of every op of these namespaces that Python has made an overload of."""
+    """Call `forget_dispatch` for every op of these namespaces for which Python has an overload object."""
     for namespace in namespaces:
         for packet in vars(getattr(torch.ops, namespace)).values():
             if isinstance(packet, OpOverloadPacket):
@@ -123,13 +131,13 @@ def forget_dispatch_of(namespaces: Iterable[str]) -> None:
 
 
 def takes_numbers(op: OpOverload) -> bool:
-    """Return whether Python code may call an op with numbers in the place of tensors."""
+    """Return whether Python code may call an op with scalars in place of tensors."""
     name = op._schema.name.partition("::")[2]
     return op.namespace == "prims" or bool(torch._C._should_allow_numbers_as_tensors(name))
 
 
 def own_device_types() -> tuple[str, ...]:
-    """Return the types of the devices at hand: the CPU, and an accelerator if there is one."""
+    """Return the types of the available devices: the CPU, and an accelerator if there is one."""
     accelerator = torch.accelerator.current_accelerator()
     own = torch._C._get_privateuse1_backend_name()
     found = ["cpu", accelerator.type if accelerator is not None else "cpu", own if own != "privateuseone" else "cpu"]
@@ -137,10 +145,11 @@ def own_device_types() -> tuple[str, ...]:
 
 
 def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Callable[[], None]:
-    """Register kernels for an op, by dispatch key; what is returned takes them away again. One that passes on they override.
+    """Register kernels for an op by dispatch key, and return a function that removes them. Fallthrough registrations are
+    overridden.
 
     Raises:
-        RuntimeError: where Python code has registered a kernel that does not pass on.
+        RuntimeError: if Python code has registered a kernel there that is no fallthrough.
     """
     library: Any = torch.library.Library(op.namespace, "IMPL")  # type: ignore[no-untyped-call]
 
@@ -160,11 +169,11 @@ def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Cal
 
 
 def is_transforming() -> bool:
-    """Return whether a `torch.func` transform or forward-mode differentiation is under way in this thread."""
+    """Return whether a `torch.func` transform or forward-mode differentiation is active in this thread."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def functional_trace_active() -> bool:
-    """Return whether what runs in this thread is traced by `make_fx` or AOTAutograd."""
+    """Return whether `make_fx` or AOTAutograd is tracing in this thread."""
     keys = torch._C._TorchDispatchModeKey
     return any(torch._C._get_dispatch_mode(key) is not None for key in (keys.PROXY, keys.FUNCTIONAL))

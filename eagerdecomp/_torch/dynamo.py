@@ -1,7 +1,4 @@
-"""Private parts of torch to be a backend of `torch.compile`; Dynamo is imported where it is first needed.
-
-As in `_torch`, each name has a test in ``tests/_torch``.
-"""
+"""Private API for a backend of `torch.compile`. Dynamo is imported when it is first needed."""
 
 from __future__ import annotations
 
@@ -34,12 +31,20 @@ def compiled_by(
     inputs: Sequence[Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> Callable[..., Any]:
-    """A graph of Dynamo's by AOTAutograd: `forward` and `backward` are each given a graph of ATen ops, without side effects but for
-    writes at its end, and example inputs, and return what runs it (``_boxed_call``: given a list). Torch decomposes ops by
-    `decompositions`."""
+    """Compile a Dynamo graph by AOTAutograd.
+
+    Args:
+        forward: called with a graph of ATen ops, which has no side effects except writes at its end, and example inputs. It returns
+        a
+            function that runs the graph (``_boxed_call``: it takes a list).
+        backward: as `forward`, for the gradient.
+        model: the graph.
+        inputs: its example inputs.
+        decompositions: the table by which torch decomposes ops.
+    """
     from torch._dynamo.backends.common import aot_autograd
 
-    # Without this torch refuses a graph that gives an input other memory (``x.data = y``).
+    # Otherwise torch rejects a graph that replaces the memory of an input (``x.data = y``).
     keeps = {"keep_inference_input_mutations": True}
     compiler: Any = aot_autograd(fw_compiler=forward, bw_compiler=backward, decompositions=decompositions, **keeps)
     made: Callable[..., Any] = compiler(model, inputs)
@@ -47,7 +52,7 @@ def compiled_by(
 
 
 def fake_mode_of(values: Sequence[Any]) -> FakeTensorMode:
-    """Return the mode of fake tensors: that of the first one, or of the compilation under way."""
+    """Return the mode of the first fake tensor, or of the current compilation."""
     for value in values:
         if isinstance(value, FakeTensor):
             return value.fake_mode
@@ -58,7 +63,7 @@ def fake_mode_of(values: Sequence[Any]) -> FakeTensorMode:
 
 @contextmanager
 def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
-    """Whatever would make a symbolic size of this mode a number, or less general, raises RuntimeError while it is held."""
+    """Return a context manager in which adding a guard for a symbolic size of this mode raises RuntimeError."""
     with ExitStack() as stack:
         if mode.shape_env is not None:
             stack.enter_context(mode.shape_env.error_on_new_guards())
@@ -67,7 +72,7 @@ def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def is_unbacked(size: Any) -> bool:
-    """Return whether a symbolic size comes from data."""
+    """Return whether a symbolic size depends on data."""
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     return bool(free_unbacked_symbols(size))
@@ -75,7 +80,7 @@ def is_unbacked(size: Any) -> bool:
 
 @contextmanager
 def left_whole(ops: Iterable[OpOverload]) -> Iterator[None]:
-    """Keep AOTAutograd from taking these composites apart while it is held; they need kernels at their devices' keys."""
+    """Keep AOTAutograd from decomposing these composites, in a context. They need kernels at the dispatch keys of their devices."""
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     with ExitStack() as stack:
         for op in ops:
@@ -87,7 +92,7 @@ def left_whole(ops: Iterable[OpOverload]) -> Iterator[None]:
 
 
 def _whole_but_on_meta(op: OpOverload) -> Callable[..., Any]:
-    """Return the composition of an op as torch sees it: none for those who ask for it, the op's own where a shape is asked."""
+    """Return a function that replaces the composition of an op: it declines, except on meta tensors, whose shape it computes."""
     body = call_at_key(op, "CompositeImplicitAutograd")
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -109,9 +114,9 @@ def _put_back(op: OpOverload, before: Any) -> None:
 
 
 def skipped_by_dynamo(function: Function) -> Function:
-    """Return the function itself, which Dynamo from now on never compiles, nor what it calls. It is not imported for that.
+    """Mark a function so that Dynamo does not compile it, nor what it calls, and return it. This does not import Dynamo.
 
-    Where this torch lacks the names, Dynamo may compile it: that takes longer and changes no result.
+    If this torch lacks the private names, Dynamo may compile it, which takes longer and changes no result.
     """
     code = function.__code__
     if id(code) not in _skipped:
@@ -121,13 +126,15 @@ def skipped_by_dynamo(function: Function) -> Function:
     return function
 
 
-#: The code of functions that Dynamo skips, by its identity: thousands of functions share one code, and to hash it takes long.
+#: id of a code object that Dynamo skips -> the object. The id is the key, because hashing a code object is slow.
 _skipped: dict[int, CodeType] = {}
 
 
 def traced_functional(kind: type) -> bool:
-    """Return whether tensors of a type are what AOTAutograd runs a graph on to take the writes out of it. They
-    have no result of their own: a mode that is handed one, since it comes before the mode of theirs, passes the call on."""
+    """Return whether AOTAutograd uses this type of tensor to trace a graph without writes.
+
+    A mode that is called with such a tensor must pass the call on, because the mode of these tensors comes after it.
+    """
     from torch._subclasses.functional_tensor import FunctionalTensor
 
     return issubclass(kind, FunctionalTensor)

@@ -1,7 +1,4 @@
-"""Private parts of torch that make a run on fake tensors call the ops of an eager run.
-
-As in `_torch`, each name has a test in ``tests/_torch``.
-"""
+"""Private API to make a run on fake tensors call the same ops as an eager run."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ __all__ = ["fake_mode_or_new", "fake_tensors_take_foreach", "handling_fakes", "m
 
 
 def mode_of_fakes(tensors: Iterable[Tensor]) -> FakeTensorMode:
-    """Return the mode of those that are fake already, or a new one."""
+    """Return the mode of the fake tensors among these, or a new one."""
     found = next((tensor for tensor in tensors if isinstance(tensor, FakeTensor)), None)
     return FakeTensorMode(allow_non_fake_inputs=True) if found is None else found.fake_mode
 
 
 def fake_mode_or_new(tensors: Iterable[Tensor]) -> FakeTensorMode:
-    """The mode of those that are fake already, or the one that is entered, or a new one in which sizes may follow from data."""
+    """Return the mode of the fake tensors among these, else the active one, else a new one in which sizes may depend on data."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     found = next((tensor for tensor in tensors if isinstance(tensor, FakeTensor)), None)
@@ -35,15 +32,18 @@ def fake_mode_or_new(tensors: Iterable[Tensor]) -> FakeTensorMode:
 
 @contextmanager
 def handling_fakes(fakes: FakeTensorMode) -> Iterator[None]:
-    """Run rules on fake tensors of a mode as a handler of ours runs them on others: no other modes, no `__torch_function__`, lazy
-    bits resolved. That an op has no result for fake tensors is one, and not logged as an error."""
+    """Return a context manager in which rules run on fake tensors as in a handler of this library.
+
+    No other modes and no `__torch_function__` are active, and lazy bits are resolved. An op that cannot run on fake tensors raises,
+    without a logged error.
+    """
     with no_current_modes(), fake_tensor_log_off(), fakes, without_torch_function(), lazy_bits_visible():
         yield
 
 
 @contextmanager
 def fake_tensors_take_foreach() -> Iterator[None]:
-    """Let torch choose foreach ops for fake tensors as for others: it asks for the type, and takes plain tensors alone."""
+    """Return a context manager in which torch uses foreach ops for fake tensors too, not only for plain ones."""
     from torch.utils import _foreach_utils
 
     types: list[Any] = _foreach_utils._foreach_supported_types

@@ -1,8 +1,4 @@
-"""Private parts of torch to run all of a program under a mode: higher-order ops (`torch.cond`,
-`flex_attention`) and compiled regions too.
-
-As in `_torch`, each name has a test in ``tests/_torch``.
-"""
+"""Private API to run a whole program under a mode, with higher-order ops (`torch.cond`, `flex_attention`) and compiled regions."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ __all__ = ["AmbientMode", "run_higher_order"]
 
 
 class AmbientMode(DispatchMode):
-    """A mode that a user's program runs in: it is handed higher-order ops too, and Dynamo compiles regions under it."""
+    """A mode for a user's program: it also sees higher-order ops, and Dynamo compiles regions while it is active."""
 
     supports_higher_order_operators = True
 
@@ -30,11 +26,11 @@ class AmbientMode(DispatchMode):
 
 
 def run_higher_order(mode: Any, op: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Run a higher-order op; each op that it calls is handed to the mode whose handler is running.
+    """Run a higher-order op, and let the mode whose handler is running see each op that it calls.
 
-    torch runs the body of such an op once no mode is left, so that whatever it computes is seen by none. Here it runs with the mode
-    on. Only where another mode or a tensor subclass has its own way with the op, as those that trace do, it is called on, with the
-    mode on in the functions that it was given.
+    torch runs the body of such an op outside all modes, so the mode would not see what it computes. Here the body runs in the mode.
+    If another mode or a tensor subclass handles the op itself, as tracing modes do, the op is passed on to it, and its functions
+    run in the mode.
     """
     dense = _body(op)
     if (
@@ -68,8 +64,10 @@ def _subclasses(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _body(op: HigherOrderOperator) -> Callable[..., Any] | None:
-    """Return the function that runs an op on plain tensors, or None. Some of torch's bodies refuse to run under a mode: the same
-    without that."""
+    """Return the function that runs an op on plain tensors, or None.
+
+    If torch's function rejects modes, return a copy that does not.
+    """
     from torch._higher_order_ops.base_hop import BaseHOP
 
     name = op.name()  # type: ignore[no-untyped-call]

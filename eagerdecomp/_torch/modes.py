@@ -1,4 +1,4 @@
-"""Dispatch modes of torch: entered, left, and taken off the stack for a while."""
+"""Dispatch modes of torch: enter, exit, and remove them for a while."""
 
 from __future__ import annotations
 
@@ -35,36 +35,36 @@ __all__ = [
     "without_torch_function",
 ]
 
-#: Removes every `__torch_function__` mode and subclass hook while it is held: ambient modes such as
-#: `torch.set_default_device` act on the user's calls, never on the calls a rule makes.
+#: A guard that disables all `__torch_function__` modes and subclass methods. Modes such as
+#: `torch.set_default_device` must act on the user's calls, but not on the calls of a rule.
 without_torch_function = private("torch._C.DisableTorchFunction", "dispatch modes")
 
-#: Lets `__torch_function__` modes act again while it is held within `without_torch_function`.
+#: A guard that enables `__torch_function__` modes again inside `without_torch_function`.
 with_torch_function = private("torch._C._EnableTorchFunction", "`torch.compile`")
 
-#: Takes every dispatch mode off the stack while it is held, so that modes entered under it are the only ones.
+#: A context manager that removes every dispatch mode from the stack, so that only modes that are entered in it are active.
 no_current_modes = private("torch.utils._python_dispatch._disable_current_modes", "dispatch modes")
 
-#: While it is held, kernels written in Python go before those in C++: they keep a symbolic size open, where those take its number.
+#: A context manager in which kernels in Python come before those in C++. They keep sizes symbolic; C++ kernels fix them.
 python_kernels = private("torch._dispatch.python.enable_python_dispatcher", "symbolic sizes")
 
-#: The dispatch modes entered in this thread, the outermost first, without the one whose handler runs.
+#: Returns the active dispatch modes of this thread, outermost first, without the one whose handler is running.
 mode_stack: Callable[[], list[Any]] = private("torch.utils._python_dispatch._get_current_dispatch_mode_stack", "dispatch modes")
 
 #: Enters a dispatch mode without the process-global flags that `TorchDispatchMode.__enter__` leaves wrong between threads.
 push_mode: Callable[[Any], None] = private("torch._C._push_on_torch_dispatch_stack", "dispatch modes")
 
-#: Leaves the mode that was entered last. No function of Python's, on whose way in an interrupt could come.
+#: Exits the innermost mode. It is a C function, so that no interrupt can come before it runs.
 pop_mode: Callable[[], Any] = functools.partial(private("torch._C._pop_torch_dispatch_stack", "dispatch modes"), None)
 
 
 def modes_entered() -> tuple[int, int]:
-    """Return how many dispatch modes and function modes are entered in this thread."""
+    """Return the number of dispatch modes and of function modes that are active in this thread."""
     return torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
 
 
 def leave_modes(before: tuple[int, int]) -> None:
-    """Leave the modes that were entered since `modes_entered` gave these numbers, and that an interrupt kept from being left."""
+    """Exit the modes that were entered since `modes_entered` returned `before`, and that an interrupt kept from exiting."""
     while torch._C._len_torch_dispatch_stack() > before[0]:
         pop_mode()
     while torch._C._len_torch_function_stack() > before[1]:
@@ -72,26 +72,30 @@ def leave_modes(before: tuple[int, int]) -> None:
 
 
 def fake_mode_entered() -> bool:
-    """Return whether a `FakeTensorMode` is entered in this thread. It runs below all other modes, whichever was entered first."""
+    """Return whether a `FakeTensorMode` is active in this thread.
+
+    It runs below all other modes, in whichever order they were entered.
+    """
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
-#: Restores, in a mode's handler, what of the dispatcher was on when the op was called.
+#: A guard for a mode's handler that restores the dispatcher's state at the call of the op.
 _AsCalled = private("torch._C._RestorePythonTLSSnapshot", "gradients of rules")
 
 
 @contextmanager
 def above_autograd() -> Iterator[None]:
-    """Let autograd act again inside a mode's handler, by itself: no modes, no autocast, no `__torch_function__`, none of the user's
-    hooks on saved tensors (which would be handed tensors that are not theirs), no anomaly checks (which read values).
+    """Enable autograd inside a mode's handler, without everything else that surrounds it.
 
-    Another mode must be entered under it: the dispatcher still counts on one.
+    There are no modes, no autocast, no `__torch_function__`, no saved-tensor hooks of the user (which would get tensors that are
+    not theirs) and no anomaly detection (which reads values). Another mode must be entered inside, because the dispatcher expects
+    one.
     """
     checked = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     with _AsCalled(), torch._C._DisableAutocast(), without_torch_function(), no_current_modes():
         tracing = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
         if checked[0]:
-            torch.set_anomaly_enabled(False)  # of the whole process: left alone where it is off
+            torch.set_anomaly_enabled(False)  # a process-wide flag, so set it only if it is on
         try:
             yield
         finally:
@@ -101,9 +105,10 @@ def above_autograd() -> Iterator[None]:
 
 
 class DispatchMode(TorchDispatchMode):
-    """A `TorchDispatchMode` with a short way in: no wrapper around the handler, no process-global flags at enter and exit.
+    """A faster `TorchDispatchMode`: its handler has no wrapper, and it sets no process-wide flags.
 
-    torch wraps a mode's handler in a Dynamo guard, which costs 0.6 us an op; here Dynamo is reported once, when the class is made.
+    torch wraps a mode's handler in a Dynamo guard, which takes 0.6 us per op. Here the handler is marked for Dynamo once, with its
+    class.
     """
 
     def __init__(self) -> None:
@@ -125,7 +130,7 @@ class DispatchMode(TorchDispatchMode):
                 torch._dynamo.graph_break()  # a mode entered inside a compiled function ends the graph there, as torch's own do
             push_mode(self)
             return self
-        except BaseException:  # an interrupt behind the push
+        except BaseException:  # an interrupt after the push
             leave_modes(before)
             raise
 
@@ -140,9 +145,14 @@ class DispatchMode(TorchDispatchMode):
 
 
 def _leave_below(mode: Any, left: Any) -> None:
-    """Leave a mode that others were entered after. `left` is the last of those, already off the stack; all of them stay entered.
+    """Exit a mode that is not the innermost one; the others stay active.
 
-    torch's own modes leave whichever was entered last. Where one of them took this mode off the stack, `left` is the one to go.
+    torch's modes exit whichever mode is innermost. If one of them has removed `mode` from the stack, `left` is the one that must
+    go.
+
+    Args:
+        mode: the mode to exit.
+        left: the innermost mode, which is off the stack already.
     """
     others = [left]
     while mode in mode_stack():

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 
-#: Where torch keeps its functions and methods that are written in C++, by a short name.
+#: Short name -> the namespace with torch's functions or methods that are written in C++.
 FUNCTION_PLACES: Mapping[str, Any] = {
     "Tensor": torch.Tensor.__base__,
     "torch": private("torch._C._VariableFunctions", "fast calls"),
@@ -60,22 +60,21 @@ FUNCTION_PLACES: Mapping[str, Any] = {
 
 
 def builtin(op: OpOverload) -> Callable[..., Any]:
-    """Return the C function behind an overload: cheaper to hash (0.02 against 0.06 us) and to call than the overload."""
+    """Return the C function of an overload, which is faster to hash (0.02 instead of 0.06 us) and to call than the overload."""
     return op._op
 
 
 def before_first_call(op: OpOverload) -> None:
-    """Prepare the first run of torch's own kernel of an op: only `prims.as_strided` needs it.
+    """Suppress a deprecation warning that torch's own kernel of `prims.as_strided` would issue at its first call.
 
-    That asks a typed storage for its size, and torch warns once a process that those are deprecated, to a user who has none. Here
-    that warning counts as given, as it would after the call.
+    The kernel reads the size of a typed storage. torch warns of this once per process, though the user has no typed storage.
     """
     if op is torch.ops.prims.as_strided.default:
         vars(torch.storage._warn_typed_storage_removal)["has_warned"] = True
 
 
 def overload(qualified: str) -> OpOverload | None:
-    """Return the overload for a dispatcher name such as ``"aten::add.Tensor"``; None where Python cannot see it."""
+    """Return the overload for a dispatcher's name such as ``"aten::add.Tensor"``; None if Python cannot access it."""
     namespace, _, rest = qualified.partition("::")
     packet_name, _, overload_name = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
@@ -84,10 +83,10 @@ def overload(qualified: str) -> OpOverload | None:
 
 
 def visible(qualified: str) -> OpOverload:
-    """`overload` for a name that the dispatcher knows.
+    """Return the overload for a dispatcher's name, as `overload` does, or raise an error.
 
     Raises:
-        AttributeError: where Python cannot see it.
+        AttributeError: if Python cannot access it.
     """
     namespace, _, rest = qualified.partition("::")
     packet_name, _, overload_name = rest.partition(".")
@@ -101,19 +100,19 @@ def dispatcher_name(op: OpOverload) -> str:
 
 
 def dotted(qualified: str) -> str:
-    """Return the text of the overload of a dispatcher's name: ``"aten.add.Tensor"``, ``"aten.silu.default"``."""
+    """Return the overload's text for a dispatcher's name: ``"aten.add.Tensor"``, ``"aten.silu.default"``."""
     name = qualified.replace("::", ".", 1)
     return name if "." in qualified else f"{name}.default"
 
 
 def op_named(name: str) -> OpOverload | None:
-    """Return the overload of a name such as ``"aten.add.Tensor"``; None where Python cannot see it."""
+    """Return the overload for a name such as ``"aten.add.Tensor"``; None if Python cannot access it."""
     namespace, _, rest = name.partition(".")
     return overload(f"{namespace}::{rest}")
 
 
 class AbsentOp:
-    """Stands for an op that this torch lacks in the tables that name it: it is no op that any call is of, and has no route."""
+    """A placeholder in tables for an op that this torch lacks. No call is of this op, and it has no route."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -126,20 +125,20 @@ class AbsentOp:
 
 
 def is_absent(op: Any) -> bool:
-    """Return whether this is what `op_called` returns for an op that this torch lacks."""
+    """Return whether a value is the placeholder that `op_called` returns for an op that this torch lacks."""
     return isinstance(op, AbsentOp)
 
 
 def op_called(name: str) -> OpOverload:
-    """Return the overload of a name such as ``"aten.add.Tensor"``; where this torch has none, an `AbsentOp`.
+    """Return the overload for a name such as ``"aten.add.Tensor"``, or an `AbsentOp` if this torch lacks it.
 
-    For what names an op while a module is imported: a torch that lacks the op still imports the module.
+    Use it for ops that a module names when it is imported, so that the import works on a torch that lacks the op.
     """
-    return op_named(name) or AbsentOp(name)  # type: ignore[return-value]  # it stands for one
+    return op_named(name) or AbsentOp(name)  # type: ignore[return-value]
 
 
 def lacking_op(error: AttributeError) -> OpOverload | None:
-    """Return the `AbsentOp` that an error is about; None for an error that is not about an op which this torch lacks."""
+    """Return the `AbsentOp` that an error is about; None for other errors."""
     if isinstance(error.obj, AbsentOp):
         return error.obj  # type: ignore[return-value]
     if isinstance(error.obj, (OpNamespace, OpOverloadPacket)):
@@ -148,12 +147,12 @@ def lacking_op(error: AttributeError) -> OpOverload | None:
 
 
 def path_of(value: OpNamespace | OpOverloadPacket) -> str:
-    """``"aten"`` of a namespace, ``"aten.add"`` of a packet."""
+    """Return ``"aten"`` for a namespace, and ``"aten.add"`` for a packet."""
     return value.name if isinstance(value, OpNamespace) else str(value)
 
 
 def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:
-    """The dispatcher's overloads of a packet such as ``"aten::add"``; TorchScript-only ones, on strings and lists, are left out."""
+    """Return the overloads of a packet such as ``"aten::add"``, without those that only TorchScript runs, on strings or lists."""
     namespace, _, packet_name = qualified.partition("::")
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
     if not isinstance(packet, OpOverloadPacket):
@@ -163,25 +162,27 @@ def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:
 
 
 def is_dispatched(op: OpOverload) -> bool:
-    """Return whether the dispatcher knows the op; TorchScript alone runs the others, which work on strings and lists."""
+    """Return whether the dispatcher has the op. The others are run by TorchScript only."""
     return bool(torch._C._dispatch_has_kernel(op.name()))  # type: ignore[no-untyped-call]
 
 
 def has_tag(qualified: str, tag: torch.Tag) -> bool:
-    """Return whether the op of a dispatcher name was registered with a tag. To make its overload takes six times as long; that one
-    also carries tags that torch adds in Python, to some prims."""
+    """Return whether the op of a dispatcher's name was registered with a tag.
+
+    This is six times as fast as making its overload, which also has tags that torch adds to some prims in Python.
+    """
     packet, _, name = qualified.partition(".")
     found = torch._C._get_operation_overload(packet, name)
     return found is not None and tag in found[2]
 
 
 def op_names() -> list[str]:
-    """Every name the dispatcher knows, sorted; not cached, since libraries register ops at any time."""
+    """Return every name in the dispatcher, sorted. It is not cached, because libraries may register ops at any time."""
     return sorted(torch._C._dispatch_get_all_op_names())
 
 
 def inductor_prims() -> frozenset[OpOverload]:
-    """Return the ops that Inductor adds to the `prims` namespace for itself, once it is imported."""
+    """Return the ops that Inductor adds to the `prims` namespace when it is imported."""
     module = sys.modules.get("torch._inductor.inductor_prims")
     return (
         frozenset(value for value in vars(module).values() if isinstance(value, OpOverload)) if module is not None else frozenset()
@@ -190,19 +191,19 @@ def inductor_prims() -> frozenset[OpOverload]:
 
 def has_kernel(op: OpOverload, key: str) -> bool:
     """Return whether a kernel is registered for the op directly at this dispatch key or alias key."""
-    # By its name, the key would take three times as long.
+    # Passing the name of the key would take three times as long.
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), getattr(torch._C.DispatchKey, key)))  # type: ignore[no-untyped-call]
 
 
 def call_at_key(op: OpOverload, key: str) -> Callable[..., Any]:
-    """The kernel registered for the op at a key, as a function. Only for keys where `has_kernel` holds: torch crashes otherwise."""
+    """Return the kernel at a dispatch key, as a function. Requires `has_kernel`, because torch crashes otherwise."""
     return functools.partial(op._op_dk, getattr(torch._C.DispatchKey, key))
 
 
 def resolve_packet(qualified: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the name of the overload that a packet (``"aten::add"``) takes for these arguments.
+    """Return the name of the overload that a packet (``"aten::add"``) chooses for these arguments.
 
     Raises:
-        RuntimeError: where none takes them; the message says why.
+        RuntimeError: if no overload takes them; the message says why.
     """
     return str(torch._C._jit_resolve_packet(qualified, *args, **kwargs))

@@ -1,4 +1,4 @@
-"""torch's private names, found so that one which a release of torch lacks is missed by what needs it, and not by the import."""
+"""Look up torch's private names. If a torch release lacks one, the feature that needs it fails, but not the import."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ __all__ = ["MissingNameError", "is_missing", "private"]
 
 
 class MissingNameError(EagerDecompError, AttributeError):
-    """A feature was used that needs a private name of torch, and this torch lacks the name."""
+    """A feature needs a private name of torch that this torch lacks."""
 
 
 class _Missing(type):
-    """The type of what stands for a missing name: a class, so that the library may derive from it and ask for its instances."""
+    """The metaclass of placeholders for missing names.
+
+    They are classes, so that the library can derive from them and use `isinstance`.
+    """
 
     _words: str
 
@@ -30,12 +33,13 @@ class _Missing(type):
 
 
 def private(name: str, feature: str) -> Any:
-    """Return the object of a private name, such as ``"torch._C._x"``; where this torch has none, what raises `MissingNameError`
-    when it is called or read, and that no object is an instance of.
+    """Return the object of a private name, such as ``"torch._C._x"``.
+
+    If this torch lacks it, return a placeholder that raises `MissingNameError` when it is called or read, and has no instances.
 
     Args:
         name: the dotted name. Its module is imported.
-        feature: what needs it, for the error.
+        feature: what needs it, for the error message.
     """
     try:
         return pkgutil.resolve_name(name)
@@ -45,5 +49,5 @@ def private(name: str, feature: str) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether this is what `private` returns for a name that this torch lacks."""
+    """Return whether a value is a placeholder for a name that this torch lacks."""
     return isinstance(value, _Missing)

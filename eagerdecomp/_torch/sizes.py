@@ -1,4 +1,4 @@
-"""Symbolic sizes that work where Python numbers do."""
+"""Symbolic sizes, used like Python numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eagerdecomp._torch.tensors import FakeTensorMode
 __all__ = ["Sizes", "fact_of_size", "guards_ignored", "needs_data"]
 
 
-#: What torch calls a function of sizes in its analysis, the function, and how many of the operands it takes.
+#: (torch's name of a function of sizes, the function, its number of operands)
 _SIZE_FUNCTIONS: tuple[tuple[str, Callable[..., Any], int], ...] = (
     ("to_dtype", torch.sym_float, 1),
     ("minimum", torch.sym_min, 2),
@@ -31,10 +31,10 @@ _SIZE_FUNCTIONS: tuple[tuple[str, Callable[..., Any], int], ...] = (
 
 
 class Sizes:
-    """Sizes of one run on fake tensors that stay symbols.
+    """The symbolic sizes of one run on fake tensors.
 
     Attributes:
-        mode: the fake tensors' mode.
+        mode: the mode of the fake tensors.
     """
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class Sizes:
         self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
 
     def fake(self, tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-        """A fake tensor like another, these dimensions symbols; equal sizes share one.
+        """Return a fake tensor like another, with symbolic sizes for these dimensions. Equal sizes share a symbol.
 
         Raises:
-            IndexError: for a dimension that it has not.
+            IndexError: for a dimension that the tensor does not have.
         """
         from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
@@ -60,11 +60,11 @@ class Sizes:
 
     @staticmethod
     def expression(size: Any) -> Any:
-        """A symbolic number's expression."""
+        """Return the expression of a symbolic number."""
         return size.node.expr
 
     def fixed(self, size: Any) -> int | None:
-        """Return the number that a size had to become; None where it is still open."""
+        """Return the number to which a size was fixed during the run; None if it is still symbolic."""
         if not isinstance(size, torch.SymInt):
             return int(size)
         expression = self._env.replace(self.expression(size))
@@ -72,14 +72,20 @@ class Sizes:
 
     @staticmethod
     def node_of(size: Any, graph: torch.fx.Graph, known: dict[Any, Any], leaf: Callable[[Any], torch.fx.Node]) -> Any:
-        """A node that computes a symbolic number, or the number it has become. `known` keeps the nodes of expressions; `leaf` makes
-        that of a symbol."""
+        """Return a graph node that computes a symbolic number, or the number if it was fixed.
+
+        Args:
+            size: the symbolic number.
+            graph: the graph.
+            known: cache of expressions -> nodes.
+            leaf: returns the node of a symbol.
+        """
         from torch.fx.proxy import GraphAppendingTracer, Proxy
         from torch.utils._sympy.interp import sympy_interp
         from torch.utils._sympy.reference import PythonReferenceAnalysis
 
         class Analysis(PythonReferenceAnalysis):
-            """Calls as nodes, where torch's own ask what their operands are, which a gradient's pass leaves unanswered."""
+            """Operations as graph nodes. torch's own analysis inspects its operands, which nodes do not support."""
 
             @staticmethod
             def int_truediv(a: Any, b: Any) -> Any:
@@ -102,23 +108,23 @@ class Sizes:
             if expression not in known:
                 before = set(graph.nodes)
                 known[expression] = sympy_interp(Analysis, proxies, expression).node
-                for node in graph.nodes:  # in order: the values of what it reads are known
+                for node in graph.nodes:  # in order, so that the values of its operands are known
                     if node not in before:
                         values = [getattr(arg, "meta", {}).get("val", arg) for arg in node.args]
                         node.meta["val"] = node.target(*values)
         return known[expression]
 
     def fits(self, wanted: Any, found: int, symbols: dict[Any, int]) -> bool:
-        """Return whether a size may stand where a number or a symbol was; `symbols` collects what each symbol is."""
+        """Return whether a size may replace a number or symbol of the run; `symbols` collects the value of each symbol."""
         if not isinstance(wanted, torch.SymInt):
             return bool(wanted == found)
-        expression = wanted.node._expr  # as it was made: `expr` is in terms of other sizes, once the run tied it to them
+        expression = wanted.node._expr  # the original; `expr` may refer to other sizes, if the run found them equal
         if expression.is_Symbol:
             return symbols.setdefault(expression, found) == found
         return bool(expression.subs(symbols) == found)
 
     def broken(self, symbols: Mapping[Any, int], names: Mapping[Any, str]) -> str:
-        """Return the condition of the run that does not hold for these sizes, named; "" if all hold."""
+        """Return the first condition of the run that is false for these sizes, as text; "" if all are true."""
         for guard in self._env.guards:
             if not guard.expr.subs(symbols):
                 relation = guard.expr.xreplace({symbol: type(symbol)(name) for symbol, name in names.items() if symbol is not None})
@@ -127,20 +133,20 @@ class Sizes:
 
     @staticmethod
     def symbol(size: Any) -> Any:
-        """Return the symbol that a size was made; None for a number or an expression."""
+        """Return the symbol of a size; None for a number or a larger expression."""
         expression = size.node._expr if isinstance(size, torch.SymInt) else None
         return expression if expression is not None and expression.is_Symbol else None
 
 
 def needs_data(error: Exception) -> bool:
-    """Return whether an error says that code asked for a size which only data decide, as in a program that is exported."""
-    module = sys.modules.get("torch.fx.experimental.symbolic_shapes")  # loaded where there are such sizes
+    """Return whether an error says that code used a size that depends on data, as in `torch.export`."""
+    module = sys.modules.get("torch.fx.experimental.symbolic_shapes")  # imported if there are such sizes
     return module is not None and isinstance(error, module.GuardOnDataDependentSymNode)
 
 
 @contextmanager
 def guards_ignored(mode: FakeTensorMode) -> Iterator[None]:
-    """Keep no guard of what code asks of symbolic sizes of this mode, and no size that follows from data, while it is held."""
+    """Return a context manager in which no guards on symbolic sizes of this mode are recorded, and no data-dependent sizes."""
     with ExitStack() as stack:
         if mode.shape_env is not None:
             stack.enter_context(mode.shape_env.suppress_guards())
@@ -149,6 +155,6 @@ def guards_ignored(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def fact_of_size(size: Any) -> Any:
-    """Return the identity of a symbolic number, of other analyses too; hashable, unlike the number."""
+    """Return a hashable key of a symbolic number that is valid across analyses."""
     env = getattr(size.node, "shape_env", None)
     return str(size), None if env is None else weakref.ref(env)

@@ -1,6 +1,11 @@
-"""Operators: schema, op sets, backends, the text of a call.
+"""Operators, op sets and backends.
 
-`schema` holds the facts of an op, `opset` the sets, `backend` a set with its kernels, `passthrough` the ops that no backend
-computes, `call_text` reads and writes ``f32[2, 3]``, `fast_calls` finds torch's own functions for overloads, and `shipped_data`
-reads what was measured on the running torch release.
+- `schema`, `facts`: facts of an op.
+- `opset`, `opset_file`: op sets.
+- `backend`: an op set with its kernels.
+- `passthrough`: ops that no backend computes.
+- `call_text`: reads and writes calls as text, such as ``f32[2, 3]``.
+- `fast_calls`: torch's own functions for overloads.
+- `kernel_costs`: measured costs of kernels.
+- `shipped_data`: data that was recorded for each torch release.
 """

@@ -1,4 +1,4 @@
-"""A backend: its op set, the kernels it brings, and the device it is for."""
+"""A backend: its op set, its kernels, and its device."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ CompileHook = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Sequ
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """A backend: the ops that it supports and how it runs them; accepted wherever an op set is.
+    """A backend: the ops that it supports, and its kernels. It is accepted wherever an op set is.
 
     Args:
-        name: for messages and tables.
+        name: a name for messages and tables.
         ops: an `OpSet`, or an iterable of overloads, packets and names.
-        kernels: op -> callable with the op's own signature, called as torch calls one: without what has its default.
-            A supported op without an entry runs its native kernel.
-        compile: optional hook, ``compile(graph, inputs) -> function``, that makes one callable of a whole decomposition; see below.
-        device_type: when given (``"cpu"``, ``"cuda"``, ``"npu"`` ...), calls that touch no tensor of that device are left alone.
-        costs: what a kernel costs, in seconds: a function of the op's name and the number of elements of its largest tensor, or a
-            table, op -> number of elements -> seconds, as ``python -m benchmarks --costs FILE`` writes it. Where several rules of
-            the same standing reach the set, the cheapest runs, which may depend on the size. None: every kernel costs the same.
+        kernels: op -> function with the op's signature. It is called as torch calls a kernel: without arguments that have their
+        default
+            value. A supported op without an entry runs torch's own kernel.
+        compile: optional hook, ``compile(graph, inputs) -> function``, that compiles a whole decomposition; see below.
+        device_type: if given (``"cpu"``, ``"cuda"``, ``"npu"`` ...), calls without a tensor on that device run natively.
+        costs: seconds per kernel call: a function of the op's name and the number of elements of its largest tensor, or a table
+            ``{op: {elements: seconds}}``, as ``python -m benchmarks --costs FILE`` writes it. If several rules of equal rank reach
+            the set, the cheapest runs; this may depend on the size. None: every kernel costs the same.
 
-    The hook is asked once for a program, a decomposition for one kind of call (dtypes, shapes, strides, scalars), after it has been
-    run some sixteen times.
+    The hook is called once per program, after the program has run about sixteen times. A program is the decomposition of calls of
+    one kind: with the same dtypes, shapes, strides and scalars.
 
-    - `graph` is a `torch.fx.GraphModule`. Its placeholders are the tensors (and generators) that the op is given and the program
-      uses, in the order of the op's schema, lists spread out, a tensor given twice once. Its ``call_function`` nodes call overloads
-      of `ops` alone (and `operator.getitem`, where one returns several), its ``get_attr`` nodes are tensors that the rule made.
-      Its output is a tuple of what the program makes: arguments that the op returns are not in it, and a program that only writes
-      has an empty one. Each node has ``meta["val"]``, a fake tensor of the shape, strides and dtype that it had in a real run.
-    - `inputs` are the tensors of the call under way, as examples. The hook must neither change nor keep them.
-    - The function it returns is called with tensors like them, as positional arguments. It must write to arguments where the graph
-      does (written arguments share memory with no other) and return a tuple or list of tensors with the graph's shapes, strides and
-      dtypes: the first result is checked. It runs in place of the program from then on, from any thread, whatever `kernels` hold.
-    - None or ``NotImplemented`` in place of a function: not this program, which is run call by call.
-    - What the hook raises ends the call as a `HookError` that names op and program.
+    - `graph` is a `torch.fx.GraphModule`. Its placeholders are the tensors and generators of the call that the program uses, in the
+      order of the op's schema. Lists are flattened, and a tensor that is passed twice has one placeholder. Its ``call_function``
+      nodes call only overloads of `ops` (and `operator.getitem`, for ops with several results). Its ``get_attr`` nodes are tensors
+      that the rule made. Its output is a tuple of the new tensors: arguments that the op returns are not in it, and it is empty if
+      the program only writes. Each node has ``meta["val"]``, a fake tensor with the shape, strides and dtype of a real run.
+    - `inputs` are the tensors of the current call, as examples. The hook must neither change nor store them.
+    - The returned function is called with such tensors as positional arguments. It must write to arguments as the graph does
+    (written
+      arguments share no memory with others), and return a tuple or list of tensors with the graph's shapes, strides and dtypes. The
+      first result is checked. From then on it replaces the program, in all threads, and `kernels` are not called.
+    - If the hook returns None or ``NotImplemented``, the program runs call by call.
+    - If the hook raises, the call raises a `HookError` that names the op and shows the program.
 
-    Programs with less than two calls that compute, or with an op that is in the set by a predicate, are not handed to it.
+    The hook is not called for programs with fewer than two calls that compute, nor for programs with an op that has a predicate.
 
     Raises:
-        OpSetError: for an unknown name, a kernel for an op that is not in `ops` or that cannot take the op's arguments, or a hook
-            that cannot be called.
+        OpSetError: for an unknown name; for a kernel whose op is not in `ops`, or that cannot take the op's arguments.
+        ArgumentTypeError: for an argument of a wrong type, such as a hook that is not a function.
 
     Examples:
         >>> import torch
@@ -128,7 +130,7 @@ def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict
             if op in found:
                 raise OpSetError(f"backend {name!r}: two kernels are given for {op}{among}: remove one of them")
             found[op] = kernel
-    # A packet's kernel may be meant for some of its overloads: not for `out=`.
+    # A kernel for a packet need not support all overloads, such as `out=`.
     meant: dict[int, list[OpOverload]] = {}
     for op, kernel in found.items():
         meant.setdefault(id(inspect.unwrap(kernel)), []).append(op)  # the kernel itself, of one that is watched or timed
@@ -140,15 +142,17 @@ def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict
 
 
 def _misfit(ops: OpSet, op: OpOverload, kernel: Kernel) -> str:
-    """Return why a kernel cannot take the shortest call of its op; "" where it can. Left to the call, its `TypeError` would become
-    ``NotImplemented`` in `Tensor.__mul__` and the like, and its words be lost."""
+    """Return why a kernel cannot be called with the required arguments of its op; "" if it can.
+
+    At the call it would be too late: in `Tensor.__mul__` and the like, Python turns the `TypeError` into ``NotImplemented``.
+    """
     needed = [one for one in facts_of(op).arguments if not one.has_default]
     positional = sum(not one.kwarg_only for one in needed)
     named = [one.name for one in needed if one.kwarg_only]
-    if not named and _plainly_takes(kernel, positional):
+    if not named and _takes_positional(kernel, positional):
         return ""
     signature = _signature(kernel)
-    if signature is None or ops.predicate(op) is not None:  # a predicate may leave it longer calls alone
+    if signature is None or ops.predicate(op) is not None:  # the predicate may require more arguments
         return ""
     try:
         signature.bind(*[None] * positional, **dict.fromkeys(named))
@@ -162,8 +166,8 @@ def _misfit(ops: OpSet, op: OpOverload, kernel: Kernel) -> str:
     return ""
 
 
-def _plainly_takes(kernel: Kernel, positional: int) -> bool:
-    """Whether a function takes so many arguments; what a signature would say, in a hundredth of the time, of most kernels."""
+def _takes_positional(kernel: Kernel, positional: int) -> bool:
+    """Return whether a plain function takes this many arguments. A hundred times as fast as `_signature`, for most kernels."""
     if not isinstance(kernel, FunctionType) or kernel.__code__.co_kwonlyargcount:
         return False
     most = kernel.__code__.co_argcount
@@ -171,11 +175,11 @@ def _plainly_takes(kernel: Kernel, positional: int) -> bool:
 
 
 def _signature(kernel: Kernel) -> inspect.Signature | None:
-    """How a kernel may be called; None where only the call shows it."""
+    """Return the signature of a kernel; None if it has none."""
     if isinstance(kernel, (BuiltinFunctionType, OpOverload)):
         return None
     try:
-        return inspect.signature(kernel, follow_wrapped=False)  # a wrapper takes what it takes, not what it wraps does
+        return inspect.signature(kernel, follow_wrapped=False)  # the arguments of the wrapper, not of the wrapped function
     except (TypeError, ValueError):
         return None
 
@@ -183,7 +187,13 @@ def _signature(kernel: Kernel) -> inspect.Signature | None:
 def as_backend(
     supported: Backend | OpSet | Iterable[OpLike], kernels: Mapping[OpLike, Kernel] | None = None, keep: Iterable[OpLike] = ()
 ) -> Backend:
-    """The backend itself, or an anonymous one around an op set; `kernels` adds to, and wins over, those it has; `keep` adds ops."""
+    """Return a backend itself, or an unnamed backend for an op set.
+
+    Args:
+        supported: a backend or an op set.
+        kernels: kernels that are added, and replace the backend's.
+        keep: composite ops that are added to the set.
+    """
     if not isinstance(supported, Backend):
         supported = Backend("anonymous", supported)
     added = resolve_ops(keep)

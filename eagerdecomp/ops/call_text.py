@@ -1,9 +1,9 @@
-"""The text of a call, such as ``f32[8, 64], [f32[3]], approximate='tanh'``: its reader, which runs nothing, and its writer.
+"""Read and write calls as text, such as ``f32[8, 64], [f32[3]], approximate='tanh'``. Reading executes no code.
 
-A tensor is a dtype with sizes, and strides if they are not contiguous: ``f32[8, 64]``, ``bf16[3, 4][1, 3]``, ``i64[]``. One that is
-sparse is that in the name of its layout, with its sparse dimensions where it has dense ones too: ``coo(f32[8, 64])``,
-``coo(f32[8, 64], 1)``, ``csr(f32[8, 64])``. All else is a Python literal, or a name in torch: ``[1, -2]``, ``None``, ``2j``,
-``inf``, ``torch.float16``, ``channels_last``.
+A tensor is its dtype and sizes, with strides if it is not contiguous: ``f32[8, 64]``, ``bf16[3, 4][1, 3]``, ``i64[]``. A sparse
+tensor is such a text in the name of its layout, with the number of sparse dimensions if there are dense ones:
+``coo(f32[8, 64])``, ``coo(f32[8, 64], 1)``, ``csr(f32[8, 64])``. Other arguments are Python literals, or names in torch:
+``[1, -2]``, ``None``, ``2j``, ``inf``, ``torch.float16``, ``channels_last``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eagerdecomp.errors import ArgumentError
 
 __all__ = ["CallTextError", "SHORT_DTYPES", "call_text", "describe_call", "parse_call", "tensor_text", "value_text"]
 
-#: Dtypes as PyTorch's listings of graphs spell them; one that is not here by its own name.
+#: Dtypes as PyTorch's graph listings spell them. Other dtypes are written by their name.
 SHORT_DTYPES = {
     torch.float32: "f32",
     torch.float64: "f64",
@@ -38,7 +38,7 @@ SHORT_DTYPES = {
     torch.bool: "b8",
 }
 
-#: What makes a sparse tensor of a dense one.
+#: Name of a sparse layout -> method that converts a dense tensor.
 _LAYOUTS: Mapping[str, Callable[..., Tensor]] = {"coo": Tensor.to_sparse, "csr": Tensor.to_sparse_csr, "csc": Tensor.to_sparse_csc}
 
 _DTYPES = {text: dtype for dtype, text in SHORT_DTYPES.items()} | {
@@ -53,33 +53,33 @@ _NAMES: dict[str, Any] = {
     "infj": complex(0, math.inf),
     "nanj": complex(0, math.nan),
 }
-# Text in quotes, or empty brackets behind a dtype or other brackets, which Python does not read.
+# Text in quotes, or empty brackets after a dtype or brackets, which are no valid Python.
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _EMPTY_SIZES = re.compile(_QUOTED + r"|(?<=[\w\]])\[\s*\]")
-# Text in quotes, with or without an end, a bracket, or what begins a comment.
+# Text in quotes (closed or not), a bracket, or the start of a comment.
 _BRACKETS = re.compile(_QUOTED + r"|['\"].*|[\[\](){}#]", re.DOTALL)
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
 
 class CallTextError(ArgumentError):
-    """The text of a call cannot be read; the message says where and why."""
+    """The text of a call cannot be read. The message says where and why."""
 
 
 def parse_call(text: str, make: Callable[[tuple[int, ...], tuple[int, ...] | None, torch.dtype], Tensor] | None = None) -> Any:
-    """Return the positional and the keyword arguments that the text of a call holds.
+    """Return the positional and keyword arguments of a call from its text.
 
     Args:
         text: the arguments, without parentheses around them.
-        make: gives a tensor of these sizes, strides (None: contiguous) and dtype; by default `tensor_like`.
+        make: makes a tensor of these sizes, strides (None: contiguous) and dtype; by default `tensor_like`.
 
     Raises:
-        CallTextError: where it is none.
+        CallTextError: if the text is not the arguments of a call.
     """
     return _Reader(text, make or tensor_like).call()
 
 
 def tensor_like(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> Tensor:
-    """A tensor with values that most ops take: numbers within (0, 1), zeros as indices, masks that are true."""
+    """Return a tensor with values that most ops accept: floats between 0 and 1, zeros for integers, True for bools."""
     if strides is None:
         strides = tuple(math.prod(max(size, 1) for size in sizes[dim + 1 :]) for dim in range(len(sizes)))
     count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if all(sizes) else 0
@@ -97,7 +97,7 @@ class _Reader:
     def __init__(self, text: str, make: Callable[..., Tensor]) -> None:
         self._text = text
         self._make = make
-        self._added: list[int] = []  # where in what Python reads two characters were added
+        self._added: list[int] = []  # positions in the changed text at which two characters were added
 
     def call(self) -> tuple[list[Any], dict[str, Any]]:
         if not self._text.strip():
@@ -133,7 +133,7 @@ class _Reader:
         return [self._value(node) for node in tree.args], named
 
     def _match_brackets(self) -> None:
-        """Raise where brackets do not match: Python would report the ones around all that it reads."""
+        """Raise an error if brackets do not match. Python's own error would show the text that was added around the call."""
         opened: list[int] = []
         for match in _BRACKETS.finditer(self._text):
             if match[0] in _CLOSING:
@@ -163,7 +163,7 @@ class _Reader:
         return self._fault_in_text(max(offset - 2 - 2 * sum(place < offset for place in self._added), 0), why)
 
     def _fault_at(self, byte: int | None, why: str) -> CallTextError:
-        """A fault where Python's tree says that something is: it counts bytes."""
+        """Return the error for a position in Python's syntax tree, which counts bytes."""
         return self._fault(len(self._bytes[:byte].decode()), why)
 
     def _fault_in_text(self, offset: int, why: str) -> CallTextError:
@@ -231,7 +231,7 @@ class _Reader:
         return tuple(one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, int))
 
     def _number(self, node: ast.UnaryOp | ast.BinOp) -> Any:
-        """A number with a sign, or a complex one: ``-1``, ``1 + 2j``."""
+        """Return a number with a sign, or a complex number: ``-1``, ``1 + 2j``."""
         fault = self._fault_at(node.col_offset, "expressions are not computed: write their value")
         if isinstance(node, ast.UnaryOp):
             value = self._value(node.operand)
@@ -272,7 +272,7 @@ def value_text(value: Any, *, tensor: Callable[[Tensor], str] = tensor_text, ite
     if isinstance(value, (list, tuple)):
         shown = ", ".join([value_text(item, tensor=tensor, items=items) for item in value[:items]])
         return f"[{shown}]" if items is None or len(value) <= items else f"[{shown}, ... {len(value)} in all]"
-    # torch spells out each byte of a storage.
+    # The `repr` of a storage lists each byte.
     return f"storage of {value.nbytes()} bytes" if isinstance(value, torch.UntypedStorage) else repr(value)
 
 
@@ -286,14 +286,14 @@ def call_text(
 ) -> str:
     """Return the arguments of a call as text: ``f32[2, 3], [1, 2], alpha=2``.
 
-    `parse_call` reads it back, but for what no text can stand for (a storage, a generator, another device) and what was cut off.
+    `parse_call` can read it, except values without a text (a storage, a generator, another device) and texts that were shortened.
 
     Args:
         args: the positional arguments.
         kwargs: the keyword arguments.
-        tensor: how to write a tensor.
-        items: shorten longer lists.
-        width: cut off longer texts.
+        tensor: returns the text of a tensor.
+        items: maximum number of items of a list that are written.
+        width: maximum length of the text.
     """
     words = [value_text(arg, tensor=tensor, items=items) for arg in args]
     words += [f"{name}={value_text(value, tensor=tensor, items=items)}" for name, value in kwargs.items()]
@@ -302,5 +302,5 @@ def call_text(
 
 
 def describe_call(op: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return a call in short: ``aten.add.Tensor(f32[2, 3], 1, alpha=2)``."""
+    """Return a call as short text: ``aten.add.Tensor(f32[2, 3], 1, alpha=2)``."""
     return f"{op}({call_text(args, kwargs, items=8)})"

@@ -1,6 +1,6 @@
-"""Facts about ops that their schemas and tags do not state: one table. `facts_of` (`ops/schema.py`) returns them with the schema's.
+"""A table of facts about ops that their schemas and tags do not state. `facts_of` (`ops/schema.py`) returns them with the others.
 
-`out=` and in-place behaviour has a table of its own, `eager/out_quirks.py`; so have argument checks, `eager/checks`.
+Facts about `out=` and in-place ops are in `eager/out_quirks.py`, and argument checks in `eager/checks`.
 """
 
 from __future__ import annotations
@@ -14,64 +14,64 @@ __all__ = ["ROWS", "UNSTATED", "UnstatedFacts"]
 
 @dataclass(frozen=True, eq=False)
 class UnstatedFacts:
-    """Facts about one op that no schema and no tag states; the defaults hold for every op that `ROWS` does not name."""
+    """Facts about one op that neither its schema nor its tags state. Ops that are not in `ROWS` have the default values."""
 
-    #: Returns uninitialized memory. Code that returns such memory has filled it, by an op or by a C++ kernel.
+    #: Returns uninitialized memory.
     allocates: bool = False
-    #: Functional, and takes a tensor for its metadata alone: `at::fill` and `at::copy` overwrite every value of it.
+    #: Functional, and reads only the metadata of a tensor: `at::fill` and `at::copy` overwrite all its values.
     overwrites: bool = False
-    #: Its C++ kernel reads shape or dtype of a tensor alone. Any other kernel that gives an argument to no op may read its memory.
+    #: Its C++ kernel reads only the shape or dtype of a tensor. Other kernels that pass an argument to no op may read its memory.
     reads_metadata: bool = False
-    #: The result follows from the dtypes of its tensors alone: a query, or a composite that branches on nothing else.
+    #: Its result depends only on the dtypes of its tensors: a query, or a composite that branches only on dtypes.
     reads_dtypes: bool = False
-    #: Reads data only where an index is a mask (bool or uint8), though a tag says that it always does.
+    #: Reads data only if an index is a mask (bool or uint8), though its tag says that it always does.
     reads_masks: bool = False
-    #: Takes a storage offset, which a rule may have read from an input.
+    #: Has a storage offset as an argument, which a rule may have read from an input.
     takes_offset: bool = False
-    #: Reads or takes memory of a tensor's storage outside the tensor.
+    #: Uses memory of a tensor's storage outside the tensor.
     whole_storage: bool = False
-    #: The result's rank depends on sizes: every dimension of size 1 is dropped.
+    #: The rank of the result depends on sizes, because dimensions of size 1 are dropped.
     rank_by_size: bool = False
-    #: The result is contiguous where all tensors that it reads are; pointwise ops, which a tag names, aside.
+    #: The result is contiguous if all its tensors are. (Pointwise ops have this property too; they have a tag.)
     keeps_contiguous: bool = False
-    #: Each element of the result is computed of the elements at its place, though torch does not tag the op as pointwise.
+    #: Each element of the result depends only on the elements at its position, though the op lacks the tag `pointwise`.
     elementwise: bool = False
-    #: Makes a view without an alias in the schema, so that autograd takes it for a result of its own.
+    #: Returns a view that its schema does not declare, so autograd treats it as a new tensor.
     undeclared_view: bool = False
     #: Functional, but its kernel calls the view op, and so rejects strides that the view op rejects.
     rejects_strides: bool = False
-    #: Updates running statistics where this argument is true, though its schema marks none as written. No gradient reads them then.
+    #: Name of an argument. If it is true, the op updates running statistics, though its schema marks none as written.
     writes_statistics_if: str = ""
-    #: Arguments whose values no gradient of the composition reads: a program may write to them before backward, as in eager.
+    #: Arguments whose values no gradient of the composition reads, so a program may write to them before the backward pass.
     unread_by_gradient: tuple[str, ...] = ()
-    #: A composite whose parts sample other random numbers than it does on sets without its parts: no set implies it.
+    #: A composite that draws other random numbers than its decomposition, so that no set implies it.
     draws_unlike_parts: bool = False
-    #: A composite with a formula in `derivatives.yaml`, for devices with a kernel for it. (Those of `linear` and `matmul` call ops
-    #: that no such device need have.)
+    #: A composite with a formula in `derivatives.yaml`, for devices with a kernel for it. (The formulas of `linear` and `matmul`
+    #: call ops that such a device may lack.)
     gradient_by_formula: bool = False
-    #: About a tensor's place in autograd, not its values.
+    #: Concerns autograd's state of a tensor, not its values.
     about_autograd: bool = False
     #: Its decomposition reads which attention kernels are enabled (`torch.nn.attention.sdpa_kernel`).
     reads_sdp_flags: bool = False
-    #: The sizes of its result follow from values alone, so that no meta kernel knows them.
+    #: The sizes of its result depend on values, so no meta kernel can compute them.
     sized_by_values: bool = False
     #: Results that only the kernel which made them can read: a workspace.
     opaque_results: tuple[int, ...] = ()
     #: The op whose workspace this one reads. A set without that op cannot use this one: given another workspace, it crashes.
     reads_workspace_of: str = ""
-    #: Results that are uninitialized, or any of several right ones; None for all results.
+    #: Positions of results that are uninitialized, or one of several correct results; None for all results.
     arbitrary_results: tuple[int, ...] | None = ()
-    #: Returns values and their indices along a dimension: of equal values, eager picks any.
+    #: Returns values and their indices along a dimension. If values are equal, eager may return any of their indices.
     finds_ties: bool = False
-    #: Error of eager's own float64 kernel, relative to the largest value, where that is worse than rounding.
+    #: Relative error of eager's own float64 kernel (of the largest value), if it exceeds rounding errors.
     eager_error: float = 0.0
-    #: Positions of tensors that PyTorch itself passes as scalars though Python may not: `torch.func.vmap` expands wrapped numbers.
+    #: Positions of tensors at which `torch.func.vmap` passes scalars, though Python code may not.
     given_numbers: tuple[int, ...] = ()
-    #: Makes a tensor of an unsupported layout, from tensors that have none.
+    #: Name of an unsupported layout that the result has though no argument has it.
     makes_layout: str = ""
 
 
-#: Facts, and the ops that they hold for: packets (``aten::`` unless another namespace is given), or overloads where those differ.
+#: (facts, names of ops). A name is a packet (of ``aten::`` unless it has a namespace), or an overload if overloads differ.
 ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
     (
         {"allocates": True, "arbitrary_results": None},
@@ -120,7 +120,8 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
     ({"reads_workspace_of": "aten.mkldnn_rnn_layer.default"}, "mkldnn_rnn_layer_backward"),
     ({"arbitrary_results": None}, "resize resize_ set_"),
     ({"arbitrary_results": (1,)}, "_ctc_loss"),  # past the lengths, `log_alpha` is uninitialized
-    # LAPACK leaves free the signs or phases of eigenvectors and singular vectors, and the order of a general matrix's eigenvalues.
+    # LAPACK does not define the signs or phases of eigenvectors and singular vectors, nor the order of a general matrix's
+    # eigenvalues.
     ({"arbitrary_results": (1,)}, "_linalg_eigh linalg_eigh"),
     ({"arbitrary_results": (0, 1)}, "linalg_eig"),
     ({"arbitrary_results": (0, 2)}, "_linalg_svd linalg_svd svd"),
@@ -153,5 +154,5 @@ def _by_op() -> Mapping[str, UnstatedFacts]:
     return {name: UnstatedFacts(**facts) for name, facts in found.items()}
 
 
-#: By an op's packet (``"aten::add"``), or by its overload (``"aten::add.Tensor"``).
+#: Name of a packet (``"aten::add"``) or overload (``"aten::add.Tensor"``) -> its facts.
 UNSTATED: Mapping[str, UnstatedFacts] = _by_op()

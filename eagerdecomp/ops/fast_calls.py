@@ -1,15 +1,15 @@
-"""Direct functions: torch's own functions in place of boxed calls of overloads, where they are proven to reach the same overload.
+"""Find torch's own function for an overload, which is faster than the overload itself.
 
-``torch.add(x, y)`` reaches ``aten.add.Tensor`` 0.3 to 1.4 us sooner than the overload itself, whose arguments are boxed one by one;
-but torch's argument parser chooses the overload then. ``tools/prove_direct.py`` calls both on arguments of every kind and writes
-``fast_calls.json``: per overload its function and the kinds of arguments with which exactly that overload, and no other, arrives
-with exactly those arguments (but ``pin_memory=False`` may be given, which is the default). Kinds are letters:
+``torch.add(x, y)`` reaches ``aten.add.Tensor`` 0.3 to 1.4 us sooner than a call of the overload, which boxes each argument. But
+torch's argument parser then chooses the overload. ``tools/prove_direct.py`` calls both with arguments of every kind and writes
+``fast_calls.json``: for each overload its function, and the kinds of arguments with which the function calls exactly this overload
+with exactly these arguments (it may add ``pin_memory=False``, the default). Kinds are letters:
 
 ``t`` tensor, of any number of dimensions · ``b i f c`` Python bool, int, float, complex · ``x`` symbolic number · ``n`` None ·
-``l`` list of numbers · ``X`` list with symbolic ones · ``L`` list of tensors · ``o`` list of tensors and None · ``e`` empty list ·
-``d`` dtype · ``v`` device · ``y`` layout · ``m`` memory format · ``g`` generator · ``s`` string · ``-`` left out
+``l`` list of numbers · ``X`` list with symbolic numbers · ``L`` list of tensors · ``o`` list of tensors and None · ``e`` empty
+list · ``d`` dtype · ``v`` device · ``y`` layout · ``m`` memory format · ``g`` generator · ``s`` string · ``-`` argument omitted
 
-Handlers of ``__torch_function__`` are called as often as for boxed calls, and get the function instead of the overload.
+Handlers of ``__torch_function__`` get the function instead of the overload; they are called as often.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from eagerdecomp.ops.shipped_data import shipped_data
 
 __all__ = ["ABSENT", "ANY", "direct_function", "function_at", "kind_of", "load_direct", "native", "path_of"]
 
-#: The kind of an argument that is not given.
+#: The kind of an omitted argument.
 ABSENT = "-"
 
-#: In place of kinds: whatever may arrive at a mode, where only keyword-only arguments are given by name.
+#: Stands for all kinds that may arrive at a mode, where only keyword-only arguments are passed by name.
 ANY = "*"
 
 _KINDS: dict[type, str] = {
@@ -50,7 +50,7 @@ _KINDS: dict[type, str] = {
 
 
 def function_at(path: str) -> Callable[..., Any] | None:
-    """Return the C function behind ``"torch.add"``, ``"Tensor.add"``, ``"nn.gelu"``; None where there is none, or one in Python."""
+    """Return the C function at ``"torch.add"``, ``"Tensor.add"`` or ``"nn.gelu"``; None if there is none, or one in Python."""
     place, _, name = path.partition(".")
     function = getattr(FUNCTION_PLACES[place], name, None)
     return function if isinstance(function, (BuiltinFunctionType, MethodDescriptorType)) else None
@@ -63,7 +63,7 @@ Table = Mapping[str, "str | Sequence[Sequence[str]]"]
 
 @functools.cache
 def load_direct() -> Table:
-    """Return the shipped table; empty on another torch release than the one it was proven on."""
+    """Return the shipped table; empty if it was made on another torch release."""
     text = shipped_data("fast_calls.json")
     functions: Table = {} if text is None else json.loads(text)["functions"]
     return functions
@@ -71,8 +71,11 @@ def load_direct() -> Table:
 
 @functools.cache
 def native(op: OpOverload) -> Callable[..., Any]:
-    """Return the quickest way to torch's own kernel of an op for every call that may arrive at a mode, with keyword-only arguments
-    alone given by name, as linked rules give them too: direct function or builtin."""
+    """Return the fastest function that runs torch's own kernel of an op: its direct function if one is proven for all calls, else
+    the builtin.
+
+    Only keyword-only arguments may be passed by name, as they arrive at a mode.
+    """
     proven = load_direct().get(str(op), ())
     if isinstance(proven, str):
         return function_at(proven) or builtin(op)
@@ -81,7 +84,7 @@ def native(op: OpOverload) -> Callable[..., Any]:
 
 
 def direct_function(op: OpOverload, kinds: Sequence[str]) -> Callable[..., Any] | None:
-    """Return the direct function of an op for calls with these kinds of arguments, in schema order; None where none is proven."""
+    """Return the direct function of an op for these kinds of arguments, in schema order; None if none is proven."""
     proven = load_direct().get(str(op), ())
     if isinstance(proven, str):
         return function_at(proven)
@@ -92,13 +95,13 @@ def direct_function(op: OpOverload, kinds: Sequence[str]) -> Callable[..., Any] 
 
 
 def path_of(op: OpOverload) -> str:
-    """The direct function of an op by its path (``"torch.add"``), with whatever arguments it is proven; "" where there is none."""
+    """Return the path of an op's direct function (``"torch.add"``), for whichever kinds it is proven; "" if there is none."""
     proven = load_direct().get(str(op), ())
     return proven if isinstance(proven, str) else next((path for path, *_ in proven), "")
 
 
 def kind_of(argument: Argument, value: Any) -> str:
-    """Return the kind of a plain value that an argument is given; "?", which nothing is proven for, where it has none."""
+    """Return the kind of an argument's value; "?" for a value without a kind, for which nothing is proven."""
     if argument.is_list and isinstance(value, (list, tuple)):
         if not value:
             return "e"

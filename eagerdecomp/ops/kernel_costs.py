@@ -1,4 +1,4 @@
-"""Costs of a backend's kernels, by op and size: given as a function or as a table, used as a function."""
+"""Costs of a backend's kernels by op and size, given as a function or as a table."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["CostOf", "Costs", "CostTable", "cost_function"]
 
-#: The seconds of one call of an op, by the op's name (``"aten.mul.Tensor"``) and the number of elements of its largest tensor.
+#: (op name such as ``"aten.mul.Tensor"``, number of elements of the largest tensor) -> seconds of one call.
 CostOf: TypeAlias = Callable[[str, int], float]
 
-#: What `Backend(costs=)` takes: such a function, or op -> number of elements -> seconds.
+#: The argument `Backend(costs=)`: such a function, or a table op -> number of elements -> seconds.
 Costs: TypeAlias = CostOf | Mapping[str, Mapping[Any, float]]
 
 
 @dataclass(frozen=True, eq=False)
 class CostTable:
-    """Measured costs as a function: linear between two sizes, below the first as it, beyond the last in proportion to the size.
-    An op that is not in the table costs the median of those that are.
+    """A function made of measured costs: linear between two sizes, constant below the first, proportional to the size beyond the
+    last.
+
+    An op that is not in the table costs the median of the others.
 
     Attributes:
-        measured: op -> (number of elements, seconds), by size.
+        measured: op -> (number of elements, seconds), sorted by size.
     """
 
     measured: Mapping[str, tuple[tuple[int, float], ...]]
@@ -52,8 +54,8 @@ def cost_function(costs: Costs) -> CostOf:
     """Return costs as a function.
 
     Raises:
-        ArgumentTypeError: for neither a function nor a table; for a size or cost that is no number.
-        ArgumentError: for a table without a measured op, or with a size below 1.
+        ArgumentTypeError: if `costs` is neither a function nor a table, or if a size or cost is not a number.
+        ArgumentError: if the table has no op, or has a size below 1.
     """
     if not isinstance(costs, Mapping):
         if not callable(costs):

@@ -110,11 +110,11 @@ class OpSet:
 
     @property
     def has_predicates(self) -> bool:
-        """Whether any op is supported for some calls only."""
+        """Whether any op of the set has a predicate."""
         return bool(self._predicates)
 
     def predicate(self, op: OpOverload) -> Predicate | None:
-        """Return the predicate of an op, or None where every call of it is supported.
+        """Return the predicate of an op; None if the set supports all its calls.
 
         Args:
             op: an overload.
@@ -180,7 +180,7 @@ def _unpickled(names: list[str], predicates: dict[str, Predicate], label: str) -
 
 
 def _either(left: OpSet, right: OpSet) -> dict[OpOverload, Predicate]:
-    """Predicates of a union: a call is supported when either side supports it."""
+    """Return the predicates of a union, which supports a call if either set does."""
     merged: dict[OpOverload, Predicate] = {}
     for op in left._ops | right._ops:
         ours, theirs = left._predicates.get(op), right._predicates.get(op)
@@ -189,7 +189,7 @@ def _either(left: OpSet, right: OpSet) -> dict[OpOverload, Predicate]:
         elif op not in left._ops:
             chosen = theirs
         elif ours is None or theirs is None:
-            chosen = None  # one side takes every call
+            chosen = None  # one set supports every call
         elif ours is theirs:
             chosen = ours
         else:
@@ -207,7 +207,7 @@ def _any_of(first: Predicate, second: Predicate) -> Predicate:
 
 
 def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
-    """An `OpSet` as it is, or one made of an iterable of overloads, packets and names."""
+    """Return an `OpSet` itself, or one made of an iterable of overloads, packets and names."""
     if isinstance(ops, OpSet):
         return ops
     if isinstance(ops, str) and ops in NAMED_SETS:
@@ -226,11 +226,11 @@ def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
 
 
 def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
-    """Return the overloads that overloads, packets and names (``"aten.add.Tensor"``, ``"aten::add"``) stand for.
+    """Return the overloads for overloads, packets and names (``"aten.add.Tensor"``, ``"aten::add"``).
 
     Raises:
-        OpSetError: for names that this torch does not have, all of them, a line each.
-        ArgumentTypeError: for an op by itself, and for what is no op.
+        OpSetError: for names that this torch does not have; the message has a line for each.
+        ArgumentTypeError: for a single op instead of an iterable, and for a value that is no op.
     """
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
         raise ArgumentTypeError(f"expected an iterable of operators, not one operator: write [{_spelled(ops)}]")
@@ -323,7 +323,8 @@ def prims() -> OpSet:
     return OpSet._make({op for op in named if op is not None} - inductor_prims() | set(infra()), {}, "prims")
 
 
-# What `minimal_opset(last_resort=True)` finds for calls of real numbers, and what these lead to: `abs` of complex ones, `expm1` in
+# The result of `minimal_opset(last_resort=True)` for real numbers, and ops that other calls need in addition: `abs` of complex
+# numbers, `expm1` in
 # float64, where a formula would lose accuracy, `fmod.Scalar`, whose shipped entry hands its number to `fmod.Tensor`, and three ops
 # of sparse tensors. Names without an overload are those of ``.default``.
 _TINY = (
@@ -338,9 +339,11 @@ _TINY = (
 
 @functools.cache
 def tiny() -> OpSet:
-    """Return the smallest set known to carry torch's operator database in float32, forward: most of Core ATen by fewer kernels.
+    """Return the smallest known set that supports torch's operator database in float32, forward: most of Core ATen by fewer
+    kernels.
 
-    What `minimal_opset(last_resort=True)` finds for real numbers, a few more, and `infra`. Expect many kernel calls for each op.
+    It is the result of `minimal_opset(last_resort=True)` for real numbers, a few more ops, and `infra`. Expect many kernel calls
+    per op.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -351,5 +354,5 @@ def tiny() -> OpSet:
     return OpSet(named | infra(), label="tiny")
 
 
-#: The sets that ``--ops`` knows by name; ``@name`` includes one in a file.
+#: Name for ``--ops`` (``@name`` in a file of ops) -> function that returns the set.
 NAMED_SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims, "infra": infra, "tiny": tiny}

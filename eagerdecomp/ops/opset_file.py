@@ -1,4 +1,4 @@
-"""Op sets from the command line: ``core``, ``prims``, or a file with one op a line."""
+"""Read op sets from the command line: the name of a set, such as ``core``, or a file with one op per line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ __all__ = ["op_set_from", "parse_ops"]
 
 
 def op_set_from(spec: str, option: str = "--ops") -> OpSet:
-    """Return the set that ``--ops SPEC`` (or another option) stands for: a named set, or the ops of a file.
+    """Return the set for ``--ops SPEC``: a named set, or the ops of a file.
+
+    Args:
+        spec: the name or the path.
+        option: the option, for messages.
 
     Raises:
-        OpSetError: where there is no such file, it cannot be read, or a line names no operator; the message says which line.
+        OpSetError: if there is no such file, it cannot be read, or a line names no operator. The message gives the line.
     """
     named = NAMED_SETS.get(spec)
     if named is not None:
@@ -37,8 +41,8 @@ def op_set_from(spec: str, option: str = "--ops") -> OpSet:
 def parse_ops(lines: Iterable[str], *, source: str, label: str = "") -> OpSet:
     """Return the set that the lines of an op file describe.
 
-    A line holds one op (``aten.add.Tensor``), a packet for all its overloads (``aten.add``), or ``@core``, ``@prims``, ``@infra``,
-    ``@tiny`` for that whole set; ``#`` starts a comment. Nothing else is added: a file of arithmetic ops wants ``@infra``.
+    A line has one op (``aten.add.Tensor``), a packet for all its overloads (``aten.add``), or ``@core``, ``@prims``, ``@infra`` or
+    ``@tiny`` for a whole set; ``#`` starts a comment. Memory ops are not added: a file of arithmetic ops needs ``@infra`` too.
 
     Raises:
         OpSetError: for lines that name no operator, each with its number and close matches; for a file without any op.

@@ -26,7 +26,7 @@ COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional
 PASSTHROUGH_NAMESPACES = COLLECTIVE_NAMESPACES | {"prim", "profiler"}
 
 
-#: Namespaces of ops that torch itself registers, whose C++ kernels compute by operators only what no passthrough op does.
+#: Namespaces of ops that torch itself registers.
 TORCH_NAMESPACES = PASSTHROUGH_NAMESPACES | {"aten", "prims", "quantized", "sparse", "torch_nn", "mkldnn", "mkl", "onednn"}
 
 
@@ -61,7 +61,7 @@ PASSTHROUGH_OPS = frozenset(
 )
 
 
-#: Ops that make a sparse tensor of its parts.
+#: Ops that make a sparse tensor from its dense parts.
 SPARSE_FACTORIES = frozenset(
     {
         "aten._sparse_coo_tensor_with_dims.default",
@@ -105,5 +105,5 @@ def is_passthrough_name(name: str) -> bool:
     return name.partition(".")[0] in PASSTHROUGH_NAMESPACES or name in PASSTHROUGH_OPS or name in SPARSE_OPS or name in HOST_OPS
 
 
-#: By which rules read a number of a tensor's data.
+#: The op by which rules read a scalar from a tensor.
 READ = op_called("aten._local_scalar_dense.default")

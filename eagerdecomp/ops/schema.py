@@ -1,4 +1,4 @@
-"""Facts about one op: what its schema and tags state (mutation, aliasing, randomness, data dependence), and `ops/facts.py`'s."""
+"""Facts about one op: those of its schema and tags (mutation, aliasing, randomness, data dependence), and of `ops/facts.py`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Argument(NamedTuple):
-    """One argument of a schema. `kind` is the schema's text of the type with ``Optional[...]`` and ``List[...]`` taken off."""
+    """One argument of a schema. `kind` is the type as text, without ``Optional[...]`` and ``List[...]``."""
 
     name: str
     kind: str
@@ -51,14 +51,14 @@ _DATA_TAGS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_outpu
 
 
 class OpFacts(UnstatedFacts):
-    """Facts about one op: what its schema and tags state, and what they do not (`UnstatedFacts`).
+    """Facts about one op: those that its schema and tags state, and `UnstatedFacts`.
 
-    Most ops are seen as kernels, of which little is asked: arguments, which take longest to read, are read when asked for.
+    `arguments` are read from the schema when they are first used, because this takes longest and most ops do not need them.
 
     Attributes:
-        mutated: the positions of the arguments that it writes.
-        is_out: it writes keyword-only arguments, and no others.
-        is_inplace: it writes its first argument. Other writers (batch norm's running statistics) are neither.
+        mutated: the positions of the arguments that the op writes.
+        is_out: whether it writes keyword-only arguments, and no others.
+        is_inplace: whether it writes its first argument. Other ops that write, such as batch norm with statistics, are neither.
     """
 
     __setattr__ = object.__setattr__  # computed below, so not frozen as the rows are
@@ -92,7 +92,7 @@ class OpFacts(UnstatedFacts):
 
     @functools.cached_property
     def is_elementwise(self) -> bool:
-        """Each element of the one result is computed of numbers and of the elements of tensors at its place alone."""
+        """Whether each element of the single result depends only on scalars and on the elements of tensors at its position."""
         returns, arguments = self._op._schema.returns, self.arguments
         return (
             (self.elementwise or torch.Tag.pointwise in self._op.tags)
@@ -106,12 +106,12 @@ class OpFacts(UnstatedFacts):
 
     @functools.cached_property
     def returns_alias(self) -> bool:
-        """A result may be a view of an argument."""
+        """Whether a result may be a view of an argument."""
         return any(alias is not None and not alias.is_write for alias in self._aliases_of_returns)
 
     @functools.cached_property
     def returns_written(self) -> bool:
-        """A result is an argument that it wrote."""
+        """Whether a result is an argument that the op wrote."""
         return any(alias is not None and alias.is_write for alias in self._aliases_of_returns)
 
     @property
@@ -120,12 +120,12 @@ class OpFacts(UnstatedFacts):
 
     @functools.cached_property
     def changes_metadata(self) -> bool:
-        """It changes the sizes, strides or storage of its first argument."""
+        """Whether the op changes the sizes, strides or storage of its first argument."""
         return torch.Tag.inplace_view in self._op.tags
 
     @property
     def is_functional(self) -> bool:
-        """Neither writes to an argument nor returns one."""
+        """Whether the op neither writes to an argument nor returns one."""
         return not self.mutated and not self.returns_alias
 
 
@@ -144,7 +144,7 @@ def _argument(arg: Any) -> Argument:
 
 @functools.cache
 def kind_of(text: str) -> tuple[str, bool, bool, bool]:
-    """A type's text as an argument's `kind`, `optional`, `is_list` and `optional_items`."""
+    """Return an argument's `kind`, `optional`, `is_list` and `optional_items` from the text of its type."""
     kind, optional = _inside(text, "Optional[")
     kind, is_list = _inside(kind, "List[")
     kind, optional_items = _inside(kind, "Optional[") if is_list else (kind, False)
@@ -157,12 +157,12 @@ def _inside(text: str, opening: str) -> tuple[str, bool]:
 
 @functools.cache
 def facts_of(op: OpOverload) -> OpFacts:
-    """Return the facts of an overload; computed once."""
+    """Return the facts of an overload; they are cached."""
     return OpFacts(op)
 
 
 def reads_data(op: OpOverload, args: Sequence[Any]) -> bool:
-    """Return whether what a call returns, or its shape, comes from data: of `index` it does for masks alone."""
+    """Return whether the result of a call, or its shape, depends on data. `index` does so only for masks."""
     facts = facts_of(op)
     if not (facts.reads_data and facts.reads_masks):
         return facts.reads_data
@@ -170,7 +170,7 @@ def reads_data(op: OpOverload, args: Sequence[Any]) -> bool:
 
 
 def arguments_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """All of a call's arguments in schema order, defaults filled in."""
+    """Return all arguments of a call in schema order, including defaults."""
     values = list(args)
     for argument in facts_of(op).arguments[len(values) :]:
         values.append(kwargs.get(argument.name, argument.default))
@@ -178,7 +178,7 @@ def arguments_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def call_of(op: OpOverload, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The reverse of `arguments_of`: positional and keyword arguments, defaults left out as the dispatcher leaves them out."""
+    """Return positional and keyword arguments without defaults, as the dispatcher passes them: the reverse of `arguments_of`."""
     positional: list[Any] = []
     named: dict[str, Any] = {}
     given = 0
@@ -195,27 +195,27 @@ def call_of(op: OpOverload, values: Sequence[Any]) -> tuple[list[Any], dict[str,
 def _is_default(value: Any, default: Any) -> bool:
     if value is default:
         return True
-    # By text too, since `-0.0 == 0.0` and `True == 1`.
+    # Compare the text too, because `-0.0 == 0.0` and `True == 1`.
     return type(value) is type(default) and isinstance(value, (bool, int, float, str, list)) and repr(value) == repr(default)
 
 
 def writes_several(op: OpOverload) -> bool:
-    """Return whether the op writes to more than one tensor: several arguments, or a list."""
+    """Return whether the op writes several arguments, or a list of tensors."""
     facts = facts_of(op)
     return len(facts.mutated) > 1 or any(facts.arguments[position].is_list for position in facts.mutated)
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Return whether torch ships the op as CompositeImplicitAutograd: a C++ composition of other ops, its gradient by theirs."""
+    """Return whether torch registers the op as CompositeImplicitAutograd: a C++ composition, differentiated op by op."""
     return has_kernel(op, "CompositeImplicitAutograd")
 
 
 @functools.cache
 def functional_variant(op: OpOverload) -> OpOverload | None:
-    """Return the functional op that computes what an in-place or ``out=`` op writes: one of its namesakes, confirmed by schema.
+    """Return the functional op that computes the result of an in-place or ``out=`` op, or None.
 
-    It takes the same arguments without the written keyword-only ones, writes none and returns a new tensor for each.
-    A factory's functional variant also takes what ``out`` settles: see `settled_by_out`.
+    It has the same name, and the same arguments without the written keyword-only ones; it writes nothing and returns a new tensor
+    for each written argument. The variant of a factory also takes arguments that ``out`` determines: see `settled_by_out`.
     """
     facts = facts_of(op)
     if not facts.mutated or facts.changes_metadata:
@@ -237,8 +237,7 @@ def functional_variant(op: OpOverload) -> OpOverload | None:
 
 
 def _namesakes(op: OpOverload, packet: str) -> Iterator[OpOverload]:
-    """The packet's overloads, in an order that makes the choice among them deterministic: the one with the op's own overload name
-    first, since it is the likely one, and a packet's overloads take long to make."""
+    """Yield the overloads of a packet in a fixed order, the most likely variant (with the op's own overload name) first."""
     first = overload(f"{packet}.{op._overloadname}")
     if first is not None and is_dispatched(first):
         yield first
@@ -246,8 +245,10 @@ def _namesakes(op: OpOverload, packet: str) -> Iterator[OpOverload]:
 
 
 def settled_by_out(op: OpOverload, variant: OpOverload) -> tuple[str, ...]:
-    """Return the arguments that only the functional variant of an ``out=`` factory takes: ``dtype`` and ``device`` at most, since
-    a strided ``out`` has the layout that they default to, and pinning says nothing of the values."""
+    """Return the arguments that only the functional variant of an ``out=`` factory has: at most ``dtype`` and ``device``.
+
+    A strided ``out`` has the default layout, and pinning does not change values.
+    """
     own = {arg.name for arg in facts_of(op).arguments}
     return tuple(arg.name for arg in facts_of(variant).arguments if arg.name in ("dtype", "device") and arg.name not in own)
 
@@ -264,13 +265,13 @@ def _returns_fit(op: OpOverload, variant: OpOverload, facts: OpFacts) -> bool:
     returned = len(variant._schema.returns)
     if facts.is_out:
         return returned == len(facts.mutated)
-    # An in-place op returns what it wrote; one that writes lists returns nothing, its variant one list per written argument.
+    # An in-place op returns its written argument. An op that writes lists returns nothing; its variant returns a list for each.
     fresh = len(op._schema.returns) or len(facts.mutated)
     return returned == fresh
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Every tensor in a nested argument or result, in order."""
+    """Yield every tensor in a nested argument or result, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Data that was measured on releases of torch and is shipped in ``data/torch-<release>``."""
+"""Read data that was recorded for torch releases, in ``data/torch-<release>``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["nearest_release", "shipped_data"]
 
 
 def shipped_data(name: str, release: str | None = None) -> str | None:
-    """Return the text of a data file, decompressed where its name ends in ``.gz``.
+    """Return the text of a data file, decompressed if its name ends in ``.gz``.
 
     Args:
         name: the file's name.
-        release: the torch release it was measured on; the one that runs unless given.
+        release: the torch release of the data; by default the installed one.
 
     Returns:
-        The text; None where none was measured on that release.
+        The text; None if there is no such file for that release.
     """
     file = resources.files("eagerdecomp").joinpath("data", f"torch-{release or torch_release()}", name)
     if not file.is_file():
@@ -30,8 +30,7 @@ def shipped_data(name: str, release: str | None = None) -> str | None:
 
 @functools.cache
 def nearest_release(name: str) -> str:
-    """Return the release whose data of that name comes nearest the torch that runs: its own, else the newest before it, else the
-    oldest."""
+    """Return the nearest release that has this file: the installed one, else the newest before it, else the oldest."""
     folder = resources.files("eagerdecomp").joinpath("data")
     releases = [place.name.removeprefix("torch-") for place in folder.iterdir() if place.joinpath(name).is_file()]
     releases.sort(key=_numbers)
