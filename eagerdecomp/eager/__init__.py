@@ -1,5 +1,11 @@
-"""Eager's behaviour around the arithmetic of an op, and the comparison of two runs of a call.
+"""Eager's behavior around the arithmetic of an op, and the comparison of two runs of a call.
 
-`promotion`, `scalars`, `strides`, `layouts` and `overlap` are eager's conventions, `messages` its words, `checks` what it
-rejects. `observe` records what a call left behind, `compare` judges it. Formulas of ops belong to `decomps`.
+- `promotion`, `scalars`, `strides`, `layouts`: eager's conventions.
+- `messages`: eager's error messages.
+- `checks`: the arguments that eager rejects.
+- `out_quirks`: in-place and ``out=`` ops.
+- `observe`: records the results and effects of a call.
+- `compare`, `tolerance`: compare these with eager's.
+
+Formulas of ops belong to `decomps`.
 """

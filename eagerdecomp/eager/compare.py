@@ -1,12 +1,13 @@
-"""Judging: whether one call of an op left behind what eager leaves behind, and where it does not.
+"""Compare the results and effects of a call with eager's.
 
-Dtypes, shapes, strides, what is a view of what and what was written must be eager's. Values must be eager's within rounding: an
-element may be off by some units of its dtype, by a few units of the tensor's largest element in the precision that is computed in,
-by what rounding the inputs would change, and by as much as eager itself is off. The last two, which want the op computed in
-float64, are only asked of a call whose values are not near eager's anyway.
+Dtypes, shapes, strides, aliases and writes must be equal. Values must agree within rounding. The allowed error of an element is the
+sum
+of: some units in the last place of its dtype; a few units of the tensor's largest element in the precision of the computation; the
+change of the result if the inputs are rounded; and the error of eager itself. The last two need the op in float64, and are computed
+only if the values are not close to eager's.
 
-Of a sparse tensor its parts are compared. Of a tensor without values (meta, fake, nested, quantized) only dtype, layout, device and
-shape are.
+For a sparse tensor, its dense parts are compared. For tensors without values (meta, fake, nested, quantized), only dtype, layout,
+device and shape are compared.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ __all__ = [
     "written_inputs",
 ]
 
-#: What of a result's values is held to eager's.
+#: How values are compared: all; only that no NaN is new; or not at all.
 Compare: TypeAlias = Literal["values", "new NaN", "looks"]
 
-# Inexact dtypes that not every kernel used here takes, and what they are compared in.
+# Floating-point dtypes that some kernels used here do not support -> the dtype in which they are compared.
 _COMPARED_IN = {
     **dict.fromkeys((torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz), torch.float32),
     torch.float8_e8m0fnu: torch.float32,
@@ -66,20 +67,20 @@ _COMPARED_IN = {
 
 @dataclass(frozen=True)
 class Difference:
-    """How what a call left behind differs from eager's.
+    """A difference between a result or effect of a call and eager's.
 
     Attributes:
         kind: ``error``, ``nesting``, ``type``, ``dtype``, ``shape``, ``strides``, ``aliasing``, ``values``, ``layout`` or
             ``device``.
-        what: which of the results, or which argument afterwards.
-        expected: eager's, in words, or the worst element of eager's.
-        got: the other.
-        index: where the worst element is.
-        off: by how much that one is off.
-        ulps: the same counted in numbers of its dtype that lie between.
-        allowed: what would have been taken for rounding there.
-        wrong: how many elements differ.
-        of: of how many.
+        what: which result, or which argument after the call.
+        expected: eager's, as text; for values, eager's worst element.
+        got: the other one.
+        index: index of the worst element.
+        off: absolute error of the worst element.
+        ulps: its error in units in the last place.
+        allowed: the allowed absolute error there.
+        wrong: number of elements that differ.
+        of: number of elements.
     """
 
     kind: str
@@ -110,7 +111,7 @@ def _number(value: Any) -> str:
 
 
 def is_arbitrary(op: OpOverload, leaf: int) -> bool:
-    """Whether nothing says which values a result of an op holds."""
+    """Return whether the values of a result of an op are not defined."""
     free = facts_of(op).arbitrary_results
     return free is None or leaf in free
 
@@ -127,14 +128,18 @@ def difference(
     strides: bool = True,
     loose: float = 1.0,
 ) -> Difference | None:
-    """The first way in which what a call left behind is not what eager does; None where it is.
+    """Return the first difference between the results and effects of a call and eager's; None if there is none.
 
     Args:
-        args, kwargs: the call's arguments as they were before, which `native`, eager's kernel, is called on again in float64.
-        want, have: what eager left behind, and what is judged.
-        values: False for a call that drew random numbers: of values then only NaN counts where eager has none.
-        strides: False where results in memory of their own may have any strides.
-        loose: how many times what is taken for rounding a value may be off.
+        op: the overload.
+        args: positional arguments before the call.
+        kwargs: keyword arguments before the call.
+        want: eager's results and effects.
+        have: the results and effects to compare.
+        native: eager's kernel, which may be called on the arguments in float64.
+        values: False for a call that drew random numbers; then only new NaNs count.
+        strides: False if results that are no views may have any strides.
+        loose: factor by which the allowed error is multiplied.
     """
     if want.error is not None or have.error is not None:
         if want.error is not None and have.error is not None:
@@ -179,22 +184,22 @@ def _tolerance_of_result(op: OpOverload, dtype: torch.dtype) -> Tolerance | None
 
 
 def alias_difference(what: str, number: int, want: Observed, have: Observed, names: Sequence[str]) -> Difference | None:
-    """How a result is another argument, or a view of another, than eager's; `names` are those of the arguments."""
+    """Return how the aliases of a result differ from eager's; `names` are the names of the arguments."""
     one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
     if not (_comparable(want.leaves[number]) and _comparable(have.leaves[number])):
-        one, other = (want.same[number], ()), (have.same[number], ())  # where one has no memory, nothing is known of views
+        one, other = (want.same[number], ()), (have.same[number], ())  # without memory, views cannot be detected
     if one == other or not isinstance(want.leaves[number], Tensor):
         return None
     return Difference("aliasing", what, alias_text(*one, names), alias_text(*other, names))
 
 
 def error_text(error: Exception | None) -> str:
-    """The error of a call, in one line."""
+    """Return the error of a call as one line."""
     return "returns" if error is None else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def alias_text(same: int, shares: Sequence[tuple[int, int]], names: Sequence[str]) -> str:
-    """Whose memory a result is in: the input that it is, or those that it shares memory with."""
+    """Return as text which input a result is, or with which inputs it shares memory."""
     if same >= 0:
         return f"argument {names[same]} itself"
     if not shares:
@@ -203,7 +208,7 @@ def alias_text(same: int, shares: Sequence[tuple[int, int]], names: Sequence[str
 
 
 def input_names(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[str]:
-    """The name of each tensor among the arguments, in the order of `Observed.inputs`."""
+    """Yield the name of each tensor argument, in the order of `Observed.inputs`."""
     names = [argument.name for argument in facts_of(op).arguments]
     for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
         for number, leaf in enumerate(leaves_of(value)):
@@ -212,7 +217,7 @@ def input_names(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def written_inputs(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[int]:
-    """Which of a call's tensors, in the order of `Observed.inputs`, the op writes."""
+    """Return the indices of the tensors that the op writes, in the order of `Observed.inputs`."""
     mutated = {facts_of(op).arguments[position].name for position in facts_of(op).mutated}
     return {number for number, name in enumerate(input_names(op, args, kwargs)) if name.partition("[")[0] in mutated}
 
@@ -229,15 +234,18 @@ def leaf_difference(
     truth: Callable[[], TrueValues | None] = lambda: None,
     loose: float = 1.0,
 ) -> Difference | None:
-    """How one result, or an argument afterwards, differs from eager's.
+    """Return how one result, or an argument after the call, differs from eager's.
 
     Args:
-        compare: ``values``; ``new NaN``: of values only NaN counts where eager has none; ``looks``: no values at all.
-        facts: attributes of a tensor that must be eager's.
-        strides: whether strides must be eager's.
-        tolerance: how far values of a dtype may be off; None where they must be eager's.
-        truth: the true values, asked for where values are not near eager's.
-        loose: how many times what is taken for rounding a value may be off.
+        what: a name for the result, for the message.
+        want: eager's.
+        have: the one to compare.
+        compare: ``values``; ``new NaN``: only a NaN where eager has none counts; ``looks``: ignore values.
+        facts: attributes of a tensor that must be equal.
+        strides: whether strides must be equal.
+        tolerance: returns the allowed error for a dtype; None if values must be equal.
+        truth: returns the true values; called only if values are not close to eager's.
+        loose: factor by which the allowed error is multiplied.
     """
     if not isinstance(want, Tensor) or not isinstance(have, Tensor):
         same = same_number(want, have) or (type(want) is type(have) and compare != "values")
@@ -245,7 +253,7 @@ def leaf_difference(
     for kind in facts:
         if getattr(want, kind) != getattr(have, kind):
             return Difference(kind, what, getattr(want, kind), getattr(have, kind))
-    if want.is_nested:  # a rule may stand a padded tensor and its mask for it, as no op set has nested tensors
+    if want.is_nested:  # a rule may return a padded tensor and its mask, because no op set supports nested tensors
         return None
     if have.is_nested:
         return Difference("layout", what, want.layout, "nested")
@@ -271,7 +279,7 @@ def leaf_difference(
 
 
 def _parts(tensor: Tensor) -> Sequence[Tensor]:
-    """The parts of a sparse tensor."""
+    """Return the dense parts of a sparse tensor."""
     if type(tensor) is not Tensor or tensor.device.type == "meta":
         return ()
     if tensor.layout is torch.sparse_coo:
@@ -323,7 +331,7 @@ def _values(
 
 
 def _clearly_near(want: Tensor, have: Tensor, tolerance: Tolerance) -> bool:
-    """Whether two tensors are near each other, asked in float32 at a third of the cost; False where that is inconclusive."""
+    """Return whether two tensors are clearly close, by a test in float32 that takes a third of the time. False is inconclusive."""
     if want.dtype.is_complex:
         return False
     if want.dtype not in (torch.float32, torch.float64):
@@ -334,14 +342,14 @@ def _clearly_near(want: Tensor, have: Tensor, tolerance: Tolerance) -> bool:
 
 
 def _ulps(one: Tensor, other: Tensor) -> int | None:
-    """How many numbers of their dtype two numbers are apart."""
+    """Return the distance of two numbers in units in the last place of their dtype."""
     places = ordered_bits(torch.stack([one, other]))
     finite = places is not None and bool(one.isfinite()) and bool(other.isfinite())
     return abs(int(places[0]) - int(places[1])) if places is not None and finite else None
 
 
 def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], number: int, want: Observed, have: Observed) -> bool:
-    """Whether the places that a search returns are others than eager's, and hold equal values."""
+    """Return whether a search op returned other indices than eager, at which the values are equal."""
     if not facts_of(op).finds_ties or number != 1 or len(want.leaves) != 2:
         return False
     if not all(map(_comparable, (*want.leaves, *have.leaves))):
@@ -360,9 +368,9 @@ def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], numb
 
 
 def _truth_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], native: Callable[..., Any]) -> Truth:
-    """A call of an op in float64."""
+    """Return the `Truth` of a call."""
     inexact = any(tolerance_of(one.dtype) for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
-    # A function of elements may compute integers, if it is given those alone, in the default dtype.
+    # An elementwise op on integers only may compute in the default dtype.
     of_whole = torch.Tag.pointwise in op.tags and not inexact
 
     def run(seed: int, side: int) -> Observed:

@@ -1,4 +1,4 @@
-"""Ops that `torch.use_deterministic_algorithms` refuses: the calls of ATen's `alertNotDeterministic` in kernels of the CPU."""
+"""Ops that `torch.use_deterministic_algorithms` rejects: the calls of ATen's `alertNotDeterministic` in CPU kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _unless_accumulated(self: Any, index: Any, source: Any, accumulate: bool = F
 
 
 #: Functional op -> the name in eager's message, and the calls that alert. In-place and ``out=`` overloads run the functional op.
-#: ATen's other alerts are in kernels of other devices, and in `resize_` of quantized tensors, which are native in the mode.
+#: ATen's other alerts are in kernels of other devices, and in `resize_` of quantized tensors, which the mode runs natively.
 NONDETERMINISTIC: dict[str, tuple[str, Callable[..., bool]]] = {
     "aten.max_unpool2d.default": ("max_unpooling2d_forward_out", _always),
     "aten.max_unpool3d.default": ("max_unpooling3d_forward_out", _always),
@@ -48,7 +48,7 @@ def alert_not_deterministic(kernel: str) -> None:
 
 
 def alerts(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of a rule for `op` with eager's alert before it; `fn` itself where eager has none."""
+    """Return the function of a rule for `op` with eager's alert before it; `fn` itself if eager has none."""
     if op not in NONDETERMINISTIC:
         return fn
     kernel, applies = NONDETERMINISTIC[op]

@@ -1,4 +1,4 @@
-"""Generators: lending a generator's state to the kernels of a set, which draw from their device's default generator alone."""
+"""Lend the state of a generator to kernels of a set, which draw only from the default generator of their device."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ import torch
 __all__ = ["drawing_again", "drawing_from", "drawing_in_turn", "states_of", "takes_generator"]
 
 _exchange = threading.RLock()
-if hasattr(os, "register_at_fork"):  # as `forking` does: a child has not the thread that held it
+if hasattr(os, "register_at_fork"):  # as `host.fork_safe` does: the thread that held it does not exist in a child
     os.register_at_fork(after_in_child=_exchange._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 @contextmanager
 def drawing_from(generator: torch.Generator | None, device: torch.device | str | None) -> Iterator[None]:
-    """While held, kernels that draw from the device's default generator draw from this one; those of other threads wait, if the
-    library calls them (`drawing_in_turn`).
+    """Make kernels that draw from the device's default generator draw from this generator, in a context.
+
+    Kernels that the library calls in other threads (`drawing_in_turn`) wait meanwhile.
 
     Raises:
-        RuntimeError: eager's, for a generator of another device type.
+        RuntimeError: eager's error, for a generator of another device type.
     """
     if generator is None:
         yield
         return
     asked = torch.device(device if device is not None else "cpu")
     default = _default_generator(asked)
-    # The device type is its own, which for a device made in Python is the CPU's: torch makes no generator for such a device.
+    # A device that is made in Python has CPU generators, because torch makes none for it.
     if generator.device.type != default.device.type:
         raise RuntimeError(f"Expected a '{asked.type}' device type for generator but found '{generator.device.type}'")
-    # A generator reaches a kernel as another Python object around the same state.
+    # A generator may arrive as another Python object with the same state.
     if default._cdata == generator._cdata:  # type: ignore[attr-defined]
         yield
         return
@@ -49,7 +50,7 @@ def drawing_from(generator: torch.Generator | None, device: torch.device | str |
 
 
 def drawing_in_turn(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel that draws random numbers, which waits while another thread has lent a state: it would draw from that."""
+    """Wrap a kernel that draws random numbers to wait while another thread has lent a state (`drawing_from`)."""
 
     @functools.wraps(kernel)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -60,12 +61,12 @@ def drawing_in_turn(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takes_generator(*args: Any, generator: torch.Generator | None = None, **kwargs: Any) -> bool:
-    """Whether a call names its generator: the exchange of states is then an effect that no program can hold."""
+    """Return whether a call passes a generator. Lending its state is an effect that no program can have."""
     return generator is not None
 
 
 def states_of(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Generator, torch.Tensor]]:
-    """The default generators that kernels on these tensors may draw from, the CPU's too, each with its state."""
+    """Return the default generators from which kernels on these tensors may draw, including the CPU's, each with its state."""
     found = {"cpu": torch.default_generator}
     for device in {tensor.device for tensor in tensors}:
         if device.type not in ("cpu", "meta") and getattr(torch.get_device_module(device), "default_generators", None):
@@ -75,7 +76,7 @@ def states_of(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Generator, to
 
 @contextmanager
 def drawing_again(states: Sequence[tuple[torch.Generator, torch.Tensor]] | None) -> Iterator[None]:
-    """While held, default generators draw what they drew after these states; then they go on from where they were."""
+    """Make default generators draw what they drew after these states, in a context; then restore their current states."""
     if states is None:
         yield
         return

@@ -1,7 +1,7 @@
-"""Layouts: how eager lays out the results of ops whose shipped table entries lay them out otherwise.
+"""The strides of eager's results, for ops whose entries in torch's tables return other strides.
 
-The entries compute the right values from other ops, whose results lie as those ops lay them; on inputs that are dense but not in
-contiguous order the difference shows. Here stands, per op, what eager's own kernel does.
+These entries return correct values, with the strides of the ops that they call. For inputs that are dense but not contiguous, these
+differ from the strides of eager's kernels. The table has eager's strides for each such op.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["LAYOUTS", "all_contiguous", "as_operands", "in_format_of", "iterator
 
 aten = torch.ops.aten
 
-#: ``wanted(result, *args) -> strides``: of one result, from the result itself and the op's arguments; None where the result lies
-#: as it should. What a rule reads its program depends on, so each asks first what most calls share.
+#: ``wanted(result, *args)`` returns the strides of a result; None if its strides are right. It first
+#: reads facts that most calls share, because each fact that it reads becomes a guard of the program.
 Wanted: TypeAlias = Callable[..., "Sequence[int] | None"]
 
 
 def with_eager_strides(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callable[..., Any]:
-    """The entry with the results at these positions copied where they lie otherwise than eager's."""
+    """Wrap a table entry to copy the results at these positions if their strides are not eager's."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         result = entry(*args, **kwargs)
@@ -41,7 +41,7 @@ def with_eager_strides(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) 
 
 
 def all_contiguous(values: Sequence[Any]) -> bool:
-    """Whether the tensors among them are contiguous and of one shape, so that all elementwise work on them is contiguous."""
+    """Return whether the tensors among the values are contiguous and have one shape, so that elementwise results are too."""
     operands = [value for value in values if isinstance(value, Tensor)]
     return all(operand.is_contiguous() for operand in operands) and all(
         operand.shape == operands[0].shape for operand in operands[1:] if operand.dim()
@@ -49,7 +49,7 @@ def all_contiguous(values: Sequence[Any]) -> bool:
 
 
 def in_format_of(result: Tensor, given: Tensor | None) -> Tensor:
-    """`result` in channels last where ATen says that of `given` (its `suggest_memory_format`), contiguous otherwise."""
+    """Return `result` in channels last if ATen's `suggest_memory_format` is that for `given`, else contiguous."""
     form = torch.contiguous_format if given is None else suggested_memory_format(given)
     if result.is_contiguous(memory_format=form):
         return result
@@ -81,7 +81,7 @@ def _contiguous(result: Tensor, *args: Any) -> Sequence[int] | None:
 
 
 def _channels_last_as_input(position: int) -> Wanted:
-    """Channels last where that argument is, contiguous otherwise: ATen's `suggest_memory_format`."""
+    """Return strides in channels last if the argument at `position` is (`suggest_memory_format`), else contiguous."""
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         given, dims = args[position], result.dim()
@@ -93,8 +93,12 @@ def _channels_last_as_input(position: int) -> Wanted:
 
 
 def as_operands(count: int | None = None, *, promotes: bool = True) -> Wanted:
-    """Strides of an elementwise kernel's result, whose operands are the first `count` tensors of the call, or all, and are first
-    made of the result's dtype where it `promotes`."""
+    """Return the strides of an elementwise kernel's result.
+
+    Args:
+        count: the number of operands, which are the first tensors of the call; None for all tensors.
+        promotes: whether the operands are first converted to the result's dtype.
+    """
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         operands = [arg for arg in args if isinstance(arg, Tensor)][:count]
@@ -106,14 +110,17 @@ def as_operands(count: int | None = None, *, promotes: bool = True) -> Wanted:
 
 
 def _as_compared(result: Tensor, *args: Any) -> Sequence[int] | None:
-    """Strides of a bool result, whose operands are first converted to their promoted dtype."""
+    """Return the strides of a bool result, whose operands are first converted to their promoted dtype."""
     operands = [arg for arg in args if isinstance(arg, Tensor)][:2]
     return None if all_contiguous(operands) else iterator_strides(result.shape, operands, promoted(operands))
 
 
 def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor], computed_in: torch.dtype | None = None) -> Sequence[int]:
-    """The strides that ATen's `TensorIterator` gives a result of `shape`: of its operands, the first that orders two dimensions
-    apart settles their order. One of another type than the kernel computes in is copied before: nothing of it is expanded then."""
+    """Return the strides that ATen's `TensorIterator` gives a result of `shape`.
+
+    The first operand that distinguishes two dimensions determines their order. Operands of another dtype than `computed_in` are
+    copied first, so their expanded dimensions do not count as expanded.
+    """
     dims = len(shape)
     spread = [_spread(operand, shape, computed_in or operand.dtype) for operand in operands]
     order = list(range(dims - 1, -1, -1))  # innermost first; an insertion sort, as in TensorIteratorBase::reorder_dimensions
@@ -130,7 +137,7 @@ def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor], computed_
 
 
 def _spread(operand: Tensor, shape: Sequence[int], computed_in: torch.dtype) -> list[int]:
-    """The operand's strides over the whole shape: 0 where it is broadcast."""
+    """Return the operand's strides for the whole shape: 0 for broadcast dimensions."""
     missing = len(shape) - operand.dim()
     kept = operand.dtype is computed_in or is_dense(operand)
     strides = operand.stride() if kept else in_order(operand.shape, memory_order(operand))
@@ -155,7 +162,7 @@ def _all(wanted: Wanted, count: int = 1) -> dict[int, Wanted]:
 
 #: op -> result position -> its strides in eager.
 LAYOUTS: dict[str, dict[int, Wanted]] = {
-    # Elementwise kernels whose entries start from another operand than the kernel does.
+    # Elementwise kernels whose entries use the strides of another operand.
     "aten.hardsigmoid_backward.default": _all(as_operands(2)),
     "aten.hardswish_backward.default": _all(as_operands(2)),
     "aten.softplus_backward.default": _all(as_operands(2)),
@@ -180,7 +187,7 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten.lerp.Tensor": _all(as_operands(3)),
     "aten.select_scatter.default": _all(as_operands(1)),
     "aten.slice_scatter.default": _all(as_operands(1)),
-    # Kernels that allocate a contiguous result whatever the input.
+    # Kernels that always allocate a contiguous result.
     "aten.pow.Scalar": _all(_contiguous),
     "aten.mse_loss_backward.default": _all(_contiguous),
     "aten.smooth_l1_loss_backward.default": _all(_contiguous),
@@ -191,7 +198,7 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten.upsample_nearest1d.default": _all(_contiguous),
     "aten._upsample_nearest_exact1d.default": _all(_contiguous),
     "aten.baddbmm.default": _all(_contiguous),
-    # Kernels that know channels last and contiguous only.
+    # Kernels that return either channels last or contiguous results.
     "aten._adaptive_avg_pool2d.default": _all(_channels_last_as_input(0)),
     "aten.channel_shuffle.default": _all(_channels_last_as_input(0)),
     "aten.max_unpool2d.default": _all(_channels_last_as_input(0)),

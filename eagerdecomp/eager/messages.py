@@ -1,4 +1,4 @@
-"""How dtypes and shapes are spelt: in ATen's messages, in PyTorch's listings; and the refusal that all of ATen's kernels share."""
+"""Names of dtypes and shapes in ATen's messages, and errors that many ATen kernels raise."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SCALAR_TYPE_NAMES = {
 
 
 def scalar_type_name(dtype: torch.dtype) -> str:
-    """A dtype as ATen's messages spell it: ``Long``, ``ComplexFloat``."""
+    """Return the name of a dtype in ATen's messages: ``Long``, ``ComplexFloat``."""
     return _SCALAR_TYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
@@ -78,18 +78,18 @@ def type_name(dtype: torch.dtype) -> str:
 
 
 def cpp_name(dtype: torch.dtype) -> str:
-    """A dtype as C++ spells it: ``long int``, ``c10::Half``."""
+    """Return the name of a dtype in C++: ``long int``, ``c10::Half``."""
     return _CPP_NAMES.get(dtype, scalar_type_name(dtype))
 
 
 def no_cast(source: torch.dtype, target: torch.dtype) -> RuntimeError:
-    """Eager's refusal to write a result of one dtype where another is."""
+    """Return eager's error for writing a result into a tensor whose dtype it cannot be cast to."""
     found, wanted = scalar_type_name(source), scalar_type_name(target)
     return RuntimeError(f"result type {found} can't be cast to the desired output type {wanted}")
 
 
 def not_held(dtype: torch.dtype) -> RuntimeError:
-    """Eager's refusal of a number that a dtype cannot hold, which has names of its own for integers: ``int`` and ``int64_t``."""
+    """Return eager's error for a scalar that a dtype cannot represent; integers have special names there (``int``, ``int64_t``)."""
     if dtype.is_floating_point or dtype.is_complex:
         name = cpp_name(dtype)
     else:
@@ -98,23 +98,23 @@ def not_held(dtype: torch.dtype) -> RuntimeError:
 
 
 def not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
-    """The error by which a kernel of ATen's refuses a dtype."""
+    """Return the error of an ATen kernel that does not support a dtype."""
     return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
 
 
 def shape_text(shape: Iterable[int]) -> str:
-    """A shape as ATen's messages spell it: ``[2, 3]``."""
+    """Return a shape as in ATen's messages: ``[2, 3]``."""
     return "[" + ", ".join(map(str, shape)) + "]"
 
 
 def dimension_error(dim: int, rank: int) -> IndexError:
-    """Eager's error for a dimension that a tensor of this rank does not have."""
+    """Return eager's error for a dimension that a tensor of this rank does not have."""
     most = max(1, rank)
     return IndexError(f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")
 
 
 def not_true(condition: str) -> RuntimeError:
-    """ATen's error for a condition that it checks without words of its own."""
+    """Return ATen's error for a failed check without a message of its own."""
     return RuntimeError(
         f"Expected {condition} to be true, but got false.  "
         "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"

@@ -1,4 +1,4 @@
-"""Observing: what one call of an op left behind, and copies of its arguments to make it again."""
+"""Record the results and effects of a call, and copy its arguments to repeat it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "with_lazy_bits",
 ]
 
-# A tensor that is a smaller part of its memory than this is copied without the rest.
+# If a tensor uses less than 1/4 of its storage, the rest is not copied.
 _SMALL_PART = 4
 
 
@@ -42,12 +42,12 @@ class Observed:
     """The results and effects of one call.
 
     Attributes:
-        leaves: what it returned, lists spread out.
-        nesting: how that was nested.
-        inputs: the tensors that it was given, as it left them.
-        error: what it raised in place of a result.
-        same: of each leaf which input it is, or -1.
-        shares: of each leaf the inputs whose memory it shares, each with how far into it the leaf begins.
+        leaves: the results, with lists flattened.
+        nesting: the nesting of these lists.
+        inputs: the tensor arguments after the call.
+        error: the exception that the call raised, or None.
+        same: for each leaf, the index of the input that it is, or -1.
+        shares: for each leaf, the inputs with which it shares memory, each with the offset of the leaf.
     """
 
     leaves: Sequence[Any]
@@ -59,7 +59,7 @@ class Observed:
 
 
 class Caught:
-    """Keeps what is raised inside it, if it is an error and no interrupt: ``with Caught() as caught: ...; caught.error``."""
+    """Catches an error, but no interrupt: ``with Caught() as caught: ...; caught.error``."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -75,7 +75,7 @@ class Caught:
 
 
 def observe(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Observed]:
-    """The result and effects of a call; an error that it raises is part of them."""
+    """Run a call; return its result, and its results and effects. An exception that it raises is one of the effects."""
     result = None
     with Caught() as caught:
         result = run(*args, **kwargs)
@@ -85,10 +85,14 @@ def observe(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
 def observed(
     result: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception | None = None, *, empty: bool = False
 ) -> Observed:
-    """Return the results and effects of a call that was made.
+    """Return the results and effects of a call that has run.
 
     Args:
-        empty: tensors without elements share memory too.
+        result: its result.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        error: the exception that it raised, or None.
+        empty: whether tensors without elements may share memory.
     """
     inputs = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
     leaves = list(leaves_of(result))
@@ -107,12 +111,12 @@ def _shared(leaf: Tensor, inputs: Sequence[Tensor], empty: bool) -> Iterator[tup
 
 
 def nesting_of(value: Any) -> Any:
-    """How lists are nested, whatever they hold."""
+    """Return the nesting of lists, without their leaves."""
     return tuple(map(nesting_of, value)) if isinstance(value, (list, tuple)) else None
 
 
 def leaves_of(value: Any) -> Iterator[Any]:
-    """The leaves of nested lists, in order."""
+    """Yield the leaves of nested lists, in order."""
     if isinstance(value, (list, tuple)):
         for item in value:
             yield from leaves_of(item)
@@ -121,24 +125,27 @@ def leaves_of(value: Any) -> Iterator[Any]:
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The nested lists with each thing that they hold changed."""
+    """Return nested lists with `change` applied to each leaf."""
     if isinstance(value, (list, tuple)):
         return type(value)(mapped(item, change) for item in value) if type(value) in (list, tuple) else [*value]
     return change(value)
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a call can be made again on a copy of this tensor, which may be on the meta device."""
+    """Return whether a call can be repeated on a copy of this tensor, which may be a meta tensor."""
     return type(tensor) in PLAIN_TENSORS and is_dense(tensor) and not is_zero_tensor(tensor)
 
 
 def copied(
     op: OpOverload | None, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call of an op (None: of any values), every tensor in memory of its own, shared as theirs is.
+    """Return copies of the arguments of a call. The copies share memory as the arguments do.
 
     Args:
-        home: on the CPU, wherever they are; a device among the arguments becomes the CPU, a generator of another device a new one.
+        op: the overload; None for any values.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        home: copy to the CPU. A device argument becomes the CPU, and a generator of another device is replaced by a new one.
     """
     tensors = {id(one): one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)}
     users = Counter(map(_owner, tensors.values()))
@@ -153,12 +160,12 @@ def copied(
 
 
 def copying(alone: Collection[int] = (), *, device: torch.device | None = None, gradients: bool = False) -> Callable[[Any], Any]:
-    """Return a function that copies tensors, with storage shared as theirs is, and returns other values as they are.
+    """Return a function that copies tensors, whose copies share storages as they do, and that returns other values unchanged.
 
     Args:
-        alone: storages of one tensor each, of which a copy may leave out what the tensor does not use.
-        device: where the copies are; None for where each tensor is.
-        gradients: a copy requires a gradient where the tensor does.
+        alone: storages that only one tensor uses, so that a copy may omit the rest of the storage.
+        device: the device of the copies; None for that of each tensor.
+        gradients: whether a copy requires a gradient if the tensor does.
     """
     tensors: dict[int, Tensor] = {}
     storages: dict[int, torch.UntypedStorage] = {}
@@ -195,7 +202,7 @@ def _copy(given: Tensor, storages: dict[int, torch.UntypedStorage], alone: bool,
         made = (part.clone() if stays else part.to(device)).as_strided(given.shape, given.stride())
     else:
         if storage._cdata not in storages:
-            # A device need not move storages, but it moves tensors.
+            # A device may not support copying storages, but it can copy tensors.
             storages[storage._cdata] = storage.clone() if stays else whole_memory(given).to(device).untyped_storage()  # type: ignore[no-untyped-call]
         made = given.new_empty(0) if stays else torch.empty(0, dtype=given.dtype, device=device)  # a fake one makes fakes
         made.set_(storages[storage._cdata], given.storage_offset(), given.shape, given.stride())
@@ -203,31 +210,31 @@ def _copy(given: Tensor, storages: dict[int, torch.UntypedStorage], alone: bool,
 
 
 def whole_memory(tensor: Tensor) -> Tensor:
-    """The whole storage of a tensor, as one dimension of its dtype."""
+    """Return the whole storage of a tensor as a 1-d tensor of its dtype."""
     given = bare(tensor)
     return given.as_strided((given.untyped_storage().nbytes() // given.element_size(),), (1,), 0)
 
 
 def bare(tensor: Tensor) -> Tensor:
-    """The memory as it is, without autograd, conj and neg bits."""
+    """Return a tensor on the same memory without autograd, conj and neg bits."""
     tensor = tensor.detach()
     tensor = torch.ops.aten._neg_view(tensor) if tensor.is_neg() else tensor
     return tensor.conj() if tensor.is_conj() else tensor
 
 
 def with_lazy_bits(made: Tensor, like: Tensor) -> Tensor:
-    """A view of `made` with the conj and neg bits of another tensor."""
+    """Return a view of `made` with the conj and neg bits of `like`."""
     made = made.conj() if like.is_conj() else made
     return torch.ops.aten._neg_view(made) if like.is_neg() else made
 
 
 def resolved(tensor: Tensor) -> Tensor:
-    """The tensor's values without autograd and lazy bits."""
+    """Return a tensor's values without autograd and lazy bits."""
     return tensor.detach().resolve_conj().resolve_neg()
 
 
 def significant_strides(tensor: Tensor) -> tuple[int, ...]:
-    """The strides that say where elements lie: those of dimensions above 1; none of a tensor without elements or strides."""
+    """Return the strides of dimensions of size above 1; () for a tensor without elements or strides."""
     if tensor.layout is not torch.strided or not tensor.numel():
         return ()
     return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)

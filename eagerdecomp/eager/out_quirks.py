@@ -1,6 +1,6 @@
-"""Quirks of ops that write into a caller's tensor: one record per in-place or ``out=`` op, with ATen's reason beside each field.
+"""Quirks of ops that write into a caller's tensor: a record for each in-place or ``out=`` op, with the ATen source of each field.
 
-None of it is in the schema. The facts were measured; `tests/eager/test_overlap.py` holds every op to those about shared memory.
+No schema states them. They were measured; `tests/eager/test_overlap.py` checks those about shared memory for every op.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OutStrides: TypeAlias = Literal["result", "always", "contiguous", "lapack"]
 
 @dataclass(frozen=True)
 class OutQuirks:
-    """How an op's kernel writes into its ``out``, or into `self`. A default is what most ops do."""
+    """How an op's kernel writes into ``out`` or `self`. The defaults describe most ops."""
 
     # -- dtype
 
@@ -106,7 +106,7 @@ _MEDIANS = _exact(
     "(while checking arguments for median)",
 )
 
-#: What is true of a group of ops: packets, overloads of one, and in-place ops, which share the quirks of their functional packet.
+#: Quirks of groups of ops: packets, overloads, and in-place ops. An in-place op has the quirks of its functional packet.
 _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
     (
         _exact(),
@@ -262,7 +262,7 @@ _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
 
 
 def _with(one: OutQuirks, other: OutQuirks) -> OutQuirks:
-    """`one`, with the fields of `other` that are not its defaults."""
+    """Return `one` with those fields of `other` that are not defaults."""
     changed = {each.name: value for each in fields(other) if (value := getattr(other, each.name)) != each.default}
     return replace(one, **changed)
 
@@ -294,7 +294,7 @@ def out_quirks(op: OpOverload) -> OutQuirks:
 
 
 def positions_in(op: OpOverload, entries: Sequence[str]) -> list[list[int]]:
-    """For each output, the positions of the arguments named by `entries`: ``self``, or ``values/self`` for that output alone."""
+    """Return for each output the positions of the arguments in `entries`: ``self`` is for all outputs, ``values/self`` for one."""
     facts = facts_of(op)
     places = {argument.name: position for position, argument in enumerate(facts.arguments)}
     found = [entry.rpartition("/") for entry in entries]

@@ -1,4 +1,4 @@
-"""The type that operands are computed in: ATen's promotion, which as an operator would reach the backend."""
+"""ATen's type promotion, without calling operators, which would reach the backend."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = [
 ]
 
 
-#: Unsigned integers of which eager has few kernels, and which beside floats promote with nothing but themselves.
+#: Unsigned integers for which eager has few kernels, and which promote only with floats and with themselves.
 WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
 
 FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu})
 
-#: Types that few of eager's kernels take.
+#: Dtypes that few of eager's kernels support.
 RARE = FLOAT8 | {torch.uint16, torch.uint32, torch.uint64, torch.complex32}
 
 
 def promoted(operands: Sequence[Tensor]) -> torch.dtype:
-    """The type that operands promote to: of those with dimensions, unless a kind above theirs has none."""
+    """Return the dtype to which operands promote: tensors with dimensions decide, unless a 0-dim tensor has a higher category."""
     with_dims = [x.dtype for x in operands if x.dim()]
     without = [x.dtype for x in operands if not x.dim()]
     if not with_dims or not without:
@@ -47,12 +47,12 @@ def promoted(operands: Sequence[Tensor]) -> torch.dtype:
     if _kind(higher) >= _kind(lower) and _kind(higher):
         return higher
     if _kind(higher) == 2:
-        return higher.to_complex()  # a complex number beside floats keeps their precision
+        return higher.to_complex()  # a complex 0-dim tensor keeps the precision of the floats
     return lower if _kind(lower) > 1 else promote_types(higher, lower)
 
 
 def computed_in(operands: Iterable[Any]) -> torch.dtype | None:
-    """The type that tensors and Python numbers promote to, whatever else is among them; None without a tensor."""
+    """Return the dtype to which tensors and Python scalars promote; other values are ignored. Return None without a tensor."""
     given = list(operands)
     tensors = [x for x in given if isinstance(x, Tensor)]
     if not tensors:
@@ -67,7 +67,7 @@ def computed_in(operands: Iterable[Any]) -> torch.dtype | None:
 
 
 def floating(dtype: torch.dtype) -> torch.dtype:
-    """The type that functions of real numbers give: the default one for integers."""
+    """Return the dtype of a real function's result: the default dtype for integers."""
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
 
 
@@ -77,7 +77,7 @@ def _kind(dtype: torch.dtype) -> int:
 
 @functools.cache
 def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
-    """`torch.can_cast`, tabulated: the original is an operator and would reach the backend."""
+    """Return `torch.can_cast` from a table, because the original is an operator and would reach the backend."""
     if source.is_complex and not target.is_complex:
         return False
     if source.is_floating_point and not (target.is_floating_point or target.is_complex):
@@ -87,7 +87,7 @@ def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
 
 @functools.cache
 def promote_types(left: torch.dtype, right: torch.dtype) -> torch.dtype:
-    """`torch.promote_types`, which is itself an operator."""
+    """Return `torch.promote_types` without calling it, because it is an operator."""
     if left is not right and (left in WIDE_UNSIGNED or right in WIDE_UNSIGNED) and 2 not in (_kind(left), _kind(right)):
         raise RuntimeError(
             "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
@@ -110,7 +110,7 @@ def promote_types(left: torch.dtype, right: torch.dtype) -> torch.dtype:
 
 
 def number_like(like: Tensor, value: complex) -> Tensor:
-    """A number as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing."""
+    """Return a scalar as a 0-dim tensor of the dtype and device of `like`, so that nothing is promoted."""
     return torch.ops.aten.full.default([], value, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
 
 
@@ -120,15 +120,15 @@ HALF = frozenset({torch.float16, torch.bfloat16})
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:
-    """The type that eager computes a dtype in."""
+    """Return the dtype in which eager computes a dtype: float32 for float16 and bfloat16."""
     return torch.float32 if dtype in HALF else dtype
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """The tensor in the type that eager computes it in."""
+    """Return the tensor in the dtype in which eager computes it."""
     return in_type(tensor, wide_type(tensor.dtype))
 
 
 def in_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """The tensor in this dtype; itself where it has it."""
+    """Return the tensor in this dtype; the tensor itself if it has the dtype."""
     return tensor if tensor.dtype is dtype else aten._to_copy.default(tensor, dtype=dtype)

@@ -1,8 +1,8 @@
-"""Facts about decomposed random ops: for which calls they draw eager's own numbers.
+"""The calls of decomposed random ops that draw the same random numbers as eager.
 
-Two draws are the same if they start from the same generator state, give the same values up to rounding, and leave the same state
-behind. The facts were measured on the CPU against plain eager; `tests/eager/test_random_numbers.py` measures them again. An op
-without a fact here is not known to draw eager's numbers.
+Two calls draw the same numbers if, from the same generator state, they return the same values up to rounding and leave the same
+state. This was measured on the CPU against plain eager; `tests/eager/test_random_numbers.py` measures it again. An op that is not
+listed may draw other numbers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _BLOCK = 16
 
 @dataclass(frozen=True)
 class RandomCall:
-    """The fact about one random op.
+    """How one random op draws.
 
     Attributes:
         draws_by: the op whose kernel draws the numbers.
-        where: for which calls they are eager's; None for all.
+        where: returns for the op's arguments whether they are eager's numbers; None if they always are.
     """
 
     draws_by: OpOverload
@@ -45,12 +45,12 @@ class RandomCall:
 
 
 def _in_order(like: Tensor, memory_format: torch.memory_format | None = None) -> bool:
-    """Whether a result in the layout of `like` is contiguous."""
+    """Return whether a result like `like` is contiguous."""
     return all(place == dim for place, dim in enumerate(memory_order(like, memory_format)))
 
 
 def _normal_in_place(self: Tensor, *parameters: Any, **options: Any) -> bool:
-    """Eager fills contiguous tensors by blocks; others, and small ones, one by one, which ours does for small ones alone."""
+    """Return whether eager draws as the decomposition does: both fill contiguous tensors in blocks, and small ones one by one."""
     return self.numel() * (1 + self.is_complex()) < _BLOCK or self.is_contiguous()
 
 
@@ -62,7 +62,7 @@ def _normal_like(
 
 
 def _normal_by_tensors(first: Any, second: Any = 1.0, *rest: Any, **options: Any) -> bool:
-    """Eager draws the remainder behind the last block once more, in the type of the tensor: another count for float16, bfloat16."""
+    """Return whether no remainder is left after the last block; eager draws that part again, in the dtype of the tensor."""
     given = [one for one in (first, second) if isinstance(one, Tensor)]
     if not any(one.dtype in HALF for one in given):
         return True
@@ -107,10 +107,10 @@ def _facts() -> Iterator[tuple[str, RandomCall]]:
     yield "multinomial", RandomCall(_RAND, _in_float64)
 
 
-# Arguments by which a call draws nothing: where they are False, or 0 if that is marked.
+# Argument -> whether 0 counts: a call draws nothing if the argument is False (or 0).
 _IDLE = {"train": False, "training": False, "dropout": True, "dropout_p": True}
 
-#: By packet, or by overload where its overloads differ.
+#: Packet, or overload if overloads differ -> how it draws.
 FACTS: Mapping[str, RandomCall] = dict(_facts())
 
 
@@ -157,7 +157,7 @@ def same_numbers(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: 
 
 
 def _draws_by_the_set(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: Callable[[OpOverload], bool]) -> bool:
-    """Whether an op is decomposed by rules of the library down to a kernel of the set that draws."""
+    """Return whether library rules decompose an op down to a kernel of the set that draws."""
     known = fact_of(op)
     if known is None or by_user(op):
         return False

@@ -1,4 +1,4 @@
-"""Numbers as ATen hands them to kernels: which arguments of which ops it makes of which type, and what no type holds it refuses."""
+"""Convert Python scalars to the dtypes in which ATen passes them to kernels, and reject scalars that the dtype cannot represent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HELD", "cast_number", "held_number", "holding", "holds", "real_numbe
 
 
 def real_number(value: Any, dtype: torch.dtype) -> Any:
-    """A number as ATen takes it for one of `dtype`: a complex one for a real one where it is."""
+    """Return a scalar as ATen converts it for a dtype: a complex scalar must be real for a real dtype."""
     if not isinstance(value, complex) or dtype.is_complex:
         return value
     if value.imag:
@@ -27,8 +27,11 @@ def real_number(value: Any, dtype: torch.dtype) -> Any:
 
 
 def holds(dtype: torch.dtype, value: Any) -> bool:
-    """Whether ATen takes a number for one of a real dtype: whole ones below zero wrap around in bytes, infinities are floats. A
-    symbolic one counts as held: to check its value would fix the sizes that it follows from."""
+    """Return whether ATen accepts a scalar for a real dtype.
+
+    Negative integers wrap around in uint8, and infinity is a float. A symbolic scalar is accepted, because reading it would fix
+    sizes.
+    """
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
         return True
     if isinstance(value, complex):
@@ -43,11 +46,12 @@ def holds(dtype: torch.dtype, value: Any) -> bool:
 
 
 def held_number(value: Any, dtype: torch.dtype) -> Any:
-    """A number as one of `dtype`, as ATen makes it: of floats integers without their fractions, of complex numbers real ones. A
-    symbolic one of a fitting kind stays as it is.
+    """Return a scalar converted to a dtype as ATen does: floats are truncated for integer dtypes, complex scalars must be real.
+
+    A symbolic scalar of a suitable kind is returned unchanged.
 
     Raises:
-        RuntimeError: if it is none, in eager's words.
+        RuntimeError: eager's error, if the dtype cannot represent it.
     """
     if dtype is torch.bool:
         return bool(value)
@@ -68,8 +72,14 @@ def cast_number(value: float, dtype: torch.dtype) -> float:
 
 
 class _Held(NamedTuple):
-    """An argument: its name, its place, and of the type of the op's first tensor the one that ATen makes the number of; None where
-    it refuses the tensor's dtype first."""
+    """A scalar argument and its dtype.
+
+    Attributes:
+        name: the argument's name.
+        place: its position.
+        of: returns, for the dtype of the op's first tensor, the dtype to which ATen converts the scalar; None if ATen rejects the
+            tensor's dtype before.
+    """
 
     name: str
     place: int
@@ -81,7 +91,7 @@ def _own(dtype: torch.dtype) -> torch.dtype:
 
 
 def _as_limit(dtype: torch.dtype) -> torch.dtype | None:
-    """`hardtanh` makes its limits long integers first, and looks at their signs."""
+    """Return the dtype of `hardtanh`'s limits: it converts them to int64 first, and checks their signs."""
     return dtype if dtype.is_floating_point else None if dtype.is_complex else torch.int64
 
 
@@ -112,7 +122,7 @@ def _double(dtype: torch.dtype) -> torch.dtype:
 _SPREAD = {f"aten.{name}.correction": (_Held("correction", 2, _double),) for name in ("std", "var", "std_mean", "var_mean")}
 _SLOPES = (_Held("alpha", 1, _wide_of_floats), _Held("scale", 2, _wide_of_floats), _Held("input_scale", 3, _wide_of_floats))
 
-#: op -> the arguments that are numbers of some type, where rules would go on with any.
+#: op -> its scalar arguments that ATen converts, while rules would accept any scalar.
 HELD: dict[str, tuple[_Held, ...]] = {
     **_SPREAD,
     "aten.addmm.default": (_Held("beta", 3, _wide), _Held("alpha", 4, _wide)),
@@ -146,12 +156,12 @@ HELD: dict[str, tuple[_Held, ...]] = {
     "aten.threshold_backward.default": (_Held("threshold", 2, _wide),),
 }
 
-# A number between these is one of every floating-point dtype.
+# Every floating-point dtype can represent scalars between these.
 _LEAST, _MOST = -6e4, 6e4
 
 
 def holding(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule's function that is handed numbers of the types which eager's kernel has; `fn` itself where all is left as it is."""
+    """Return a rule's function that gets scalars converted as eager's kernel does; `fn` itself if no argument is converted."""
     held = HELD.get(op)
     if held is None:
         return fn

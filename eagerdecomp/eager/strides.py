@@ -1,4 +1,4 @@
-"""Strides: those of a tensor, and those that `torch.empty_like` would give another like it."""
+"""Compute strides: of a tensor, and of the result of `torch.empty_like`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHANNELS_LAST = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """ATen's `is_non_overlapping_and_dense`: the strides are a permutation of contiguous ones."""
+    """Return whether the strides are a permutation of contiguous ones (ATen's `is_non_overlapping_and_dense`)."""
     if tensor.is_contiguous():
         return True
     expected = 1
@@ -37,12 +37,12 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def is_expanded(tensor: Tensor) -> bool:
-    """ATen's `has_internal_overlap`, where it is sure."""
+    """Return whether elements surely overlap (the certain case of ATen's `has_internal_overlap`)."""
     return not is_dense(tensor) and any(not step and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def lies_in_lines(tensor: Tensor) -> bool:
-    """ATen's `is_row_or_column_contiguous`, of a matrix or a batch of them."""
+    """Return whether a matrix, or each of a batch, is row- or column-contiguous (ATen's `is_row_or_column_contiguous`)."""
     rank = tensor.dim()
     columns = in_order(tensor.shape, [*range(rank - 2), rank - 1, rank - 2])
     facts = zip(tensor.shape, tensor.stride(), columns, strict=True)
@@ -50,12 +50,12 @@ def lies_in_lines(tensor: Tensor) -> bool:
 
 
 def reach(size: Sequence[int], stride: Sequence[int]) -> int:
-    """How many elements of memory a view spans."""
+    """Return the number of elements of memory that a view spans."""
     return 0 if 0 in size else 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
 
 
 def memory_order(tensor: Tensor, memory_format: torch.memory_format | None = None) -> list[int]:
-    """The dimensions of ``empty_like(tensor, memory_format=...)`` from the outermost in memory to the innermost."""
+    """Return the dimensions of ``empty_like(tensor, memory_format=...)`` from the outermost to the innermost in memory."""
     dims = list(range(tensor.dim()))
     if memory_format in (torch.channels_last, torch.channels_last_3d):
         return _CHANNELS_LAST[tensor.dim()]
@@ -79,7 +79,7 @@ def memory_order(tensor: Tensor, memory_format: torch.memory_format | None = Non
 
 
 def in_order(shape: Sequence[int], order: Sequence[int]) -> list[int]:
-    """The strides of a dense tensor whose dimensions have this order, from the outermost in memory to the innermost."""
+    """Return the strides of a dense tensor whose dimensions have this order, from the outermost to the innermost in memory."""
     strides, step = [1] * len(shape), 1
     for dim in reversed(order):
         strides[dim] = step
@@ -93,7 +93,7 @@ def like_strides(tensor: Tensor) -> Sequence[int]:
 
 
 def inverse(order: Sequence[int]) -> list[int]:
-    """The permutation that undoes another."""
+    """Return the inverse permutation."""
     undone = [0] * len(order)
     for position, dim in enumerate(order):
         undone[dim] = position
@@ -101,7 +101,7 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 
 def can_be_viewed(tensor: Tensor, shape: Sequence[int]) -> bool:
-    """ATen's `computeStride`: whether a view of this shape, without -1 and of as many elements, exists."""
+    """Return whether a view of this shape exists (ATen's `computeStride`). The shape has as many elements, and no -1."""
     if not tensor.numel():
         return True
     sizes, strides = tensor.shape, tensor.stride()
@@ -111,7 +111,7 @@ def can_be_viewed(tensor: Tensor, shape: Sequence[int]) -> bool:
     step, held, taken = strides[-1], 1, 1
     for dim in range(len(sizes) - 1, -1, -1):
         held *= sizes[dim]
-        # The end of a run of dimensions that is contiguous in memory.
+        # The end of a group of dimensions that is contiguous in memory.
         if dim == 0 or (sizes[dim - 1] != 1 and strides[dim - 1] != held * step):
             while place >= 0 and (taken < held or shape[place] == 1):
                 taken *= shape[place]

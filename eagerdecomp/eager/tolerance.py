@@ -1,4 +1,4 @@
-"""Tolerance: how far a value may be from eager's, per dtype, and what a run of the call in float64 adds to that."""
+"""The allowed error of a value by dtype, and the additional error that a run of the call in float64 justifies."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ __all__ = [
 
 
 class Tolerance(NamedTuple):
-    """How far from eager's a value of one dtype may be. The terms add up.
+    """The allowed difference of a value of one dtype from eager's. The terms are added.
 
     Attributes:
-        relative: of the value itself.
-        of_largest: of the largest finite value of its tensor.
-        rounding: the relative distance of numbers in the precision that eager computes in.
-        absolute: the same for every value.
+        relative: relative to the value.
+        of_largest: relative to the largest finite value of the tensor.
+        rounding: the relative rounding error of the precision in which eager computes.
+        absolute: absolute error.
     """
 
     relative: float
@@ -52,8 +52,8 @@ def _tolerance(relative: float, of_largest: float, rounding: float, dtype: torch
     return Tolerance(relative, of_largest, rounding, 2 * (info.tiny if info.bits >= 32 else info.smallest_normal / 64))
 
 
-# 16-bit floats are computed in float32 and rounded once; two roundings are fine, since eager's may fall to either side. Inputs in
-# float64 are moved by more than one rounding: nothing wider shows what that does, and its own roundings would hide it.
+# float16 and bfloat16 are computed in float32 and rounded once; two roundings are allowed, because eager may round to either side.
+# float64 inputs are changed by more than one rounding, because no wider dtype is available to compute the effect of one.
 _TOLERANCES = {
     torch.float64: _tolerance(1e-9, 1e-11, 2.0**-46, torch.float64),
     torch.float32: _tolerance(2e-6, 5e-7, 2.0**-23, torch.float32),
@@ -62,7 +62,7 @@ _TOLERANCES = {
     torch.complex32: _tolerance(2.0**-9, 5e-7, 2.0**-23, torch.float32),
 }
 
-# Relative and absolute, as `torch.testing.assert_close` has them. All other dtypes must be equal.
+# (relative, absolute) of `torch.testing.assert_close`. Values of other dtypes must be equal.
 _ASSERT_CLOSE = {
     torch.float64: (1e-7, 1e-7),
     torch.float32: (1.3e-6, 1e-5),
@@ -72,22 +72,22 @@ _ASSERT_CLOSE = {
 
 _REAL = {torch.complex128: torch.float64, torch.complex64: torch.float32, torch.complex32: torch.float16}
 
-#: The dtype in which a call shows the true values.
+#: Dtype -> the dtype in which the true values are computed.
 WIDER = {
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
     **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
 }
 
-# How many times what rounding the inputs changes, and what eager is off by, a value may be off.
+# Factors of the allowed error: of the change by rounded inputs, and of eager's own error.
 _OF_INPUTS = 16
 _OF_EAGER = 4
 
-# How often the inputs are rounded again, each time up and down.
+# How often the inputs are rounded differently, each time up and down.
 _ROUNDINGS = 4
 
 
 def tolerance_of(dtype: torch.dtype) -> Tolerance | None:
-    """How far from eager's values of a dtype may be; None for integers, which must be eager's."""
+    """Return the allowed error for a dtype; None for integers, which must be equal."""
     if not (dtype.is_floating_point or dtype.is_complex):
         return None
     known = _TOLERANCES.get(dtype) or _TOLERANCES.get(_REAL.get(dtype, dtype))
@@ -95,7 +95,7 @@ def tolerance_of(dtype: torch.dtype) -> Tolerance | None:
 
 
 def tolerance_of_assert_close(dtype: torch.dtype, slack: float = 1) -> Tolerance | None:
-    """How far values may be apart by `torch.testing.assert_close`, or `slack` times that; None where they must be equal."""
+    """Return the tolerance of `torch.testing.assert_close` times `slack`; None for dtypes that must be equal."""
     dtype = _REAL.get(dtype, dtype)
     if not dtype.is_floating_point:
         return None
@@ -103,35 +103,35 @@ def tolerance_of_assert_close(dtype: torch.dtype, slack: float = 1) -> Tolerance
     return Tolerance(slack * relative, 0.0, 2.0**-23, slack * absolute)
 
 
-# -- what is the same --------------------------------------------------------------------------------------------------------
+# -- equality ----------------------------------------------------------------------------------------------------------------
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def same_number(one: Any, other: Any) -> bool:
-    """Whether two values that are no tensors are the same, of one type; NaN is NaN."""
+    """Return whether two Python values have the same type and are equal; NaN equals NaN."""
     return type(one) is type(other) and bool(one == other or (one != one and other != other))
 
 
 def same_values(one: Tensor, other: Tensor) -> Tensor:
-    """Where two tensors are equal, or both NaN."""
+    """Return where two tensors are equal or both NaN."""
     return (one == other) | (one.isnan() & other.isnan())
 
 
 def bits_of(tensor: Tensor) -> Tensor:
-    """The bits of each element (of a complex one, of each part) as an integer."""
+    """Return the bits of each element (of a complex element, of each part) as an integer."""
     tensor = resolved(tensor).contiguous()
     tensor = torch.view_as_real(tensor) if tensor.dtype.is_complex else tensor
     return tensor.view(_BITS[tensor.element_size()])
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one dtype and shape hold the same bits."""
+    """Return whether two tensors of one dtype and shape have the same bits."""
     return torch.equal(bits_of(one), bits_of(other))
 
 
 def ordered_bits(values: Tensor) -> Tensor | None:
-    """The number of each value in the row of all values of its dtype, both zeros being 0; None for integers and float8."""
+    """Return the rank of each value among all values of its dtype, 0 for both zeros; None for integers and float8."""
     if values.dtype.is_complex or values.dtype not in _TOLERANCES:
         return None
     bits = bits_of(values)
@@ -139,35 +139,35 @@ def ordered_bits(values: Tensor) -> Tensor | None:
 
 
 def worst_index(badness: Tensor) -> tuple[int, ...]:
-    """The index of the largest element, the first of several."""
+    """Return the index of the largest element, the first one of several."""
     return tuple(int(one) for one in torch.unravel_index(badness.argmax(), badness.shape))
 
 
-# -- what is near ------------------------------------------------------------------------------------------------------------
+# -- closeness ---------------------------------------------------------------------------------------------------------------
 
 
 def allowed_error(values: Tensor, tolerance: Tolerance) -> Tensor:
-    """How far each value may be off, of a tensor in float64 or complex128."""
+    """Return the allowed error of each value of a tensor in float64 or complex128."""
     size = values.abs()
     finite = torch.where(size.isfinite(), size, _finite_part(values) if values.is_complex() else 0.0)
     return tolerance.relative * finite + tolerance.of_largest * finite.max() + tolerance.absolute
 
 
 def _finite_part(values: Tensor) -> Tensor:
-    """The size of what is finite of complex numbers that are not."""
+    """Return the magnitude of the finite part of complex numbers that are not finite."""
     return torch.nan_to_num(torch.view_as_real(values), 0.0, 0.0, 0.0).abs().amax(-1)
 
 
 def wrong_values(want: Tensor, have: Tensor, allowed: Tensor) -> Tensor:
-    """Where values are neither the same nor within what is allowed."""
+    """Return where values are neither equal nor within the allowed error."""
     same = same_values(want, have)
-    if want.is_complex() and not bool(want.isfinite().all()):  # a part may be finite beside one that is not
+    if want.is_complex() and not bool(want.isfinite().all()):  # one part of a complex number may be finite
         parts = wrong_values(torch.view_as_real(want), torch.view_as_real(have), allowed.unsqueeze(-1))
         same = same | (~want.isfinite() & ~parts.any(-1))
     return ~same & ~((have - want).abs() <= allowed)
 
 
-# -- the truth ---------------------------------------------------------------------------------------------------------------
+# -- true values -------------------------------------------------------------------------------------------------------------
 
 
 class TrueValues(NamedTuple):
@@ -175,8 +175,8 @@ class TrueValues(NamedTuple):
 
     Attributes:
         values: in float64 or complex128.
-        moved: how far rounding the inputs moves each.
-        eager_off: how far eager is off for inputs nearby, if that is known.
+        moved: how much each changes if the inputs are rounded.
+        eager_off: eager's error for inputs nearby, if it is known.
     """
 
     values: Tensor
@@ -187,22 +187,22 @@ class TrueValues(NamedTuple):
 def within_truth(
     wrong: Tensor, want: Tensor, have: Tensor, known: TrueValues, tolerance: Tolerance, dtype: torch.dtype, loose: float
 ) -> tuple[Tensor, Tensor]:
-    """Return which of the elements not near eager's are not near the true values either, and the allowed error."""
+    """Return which elements are neither close to eager's nor to the true values, and the allowed error."""
     allowed = allowed_error(known.values, tolerance) + _OF_INPUTS * torch.where(known.moved.isfinite(), known.moved, 0.0)
     beyond = (want - known.values).abs() - allowed
     excess = torch.where(beyond.isfinite(), beyond, 0.0).max().clamp(min=known.eager_off)
     allowed = loose * (allowed + _OF_EAGER * excess)
-    # What is too large for the dtype is infinite.
+    # Values that are too large for the dtype become infinite.
     rounded = known.values.to(torch.complex64 if dtype is torch.complex32 else dtype).to(known.values.dtype)
     return wrong & wrong_values(known.values, have, allowed) & wrong_values(rounded, have, allowed), allowed
 
 
 class Truth:
-    """A call in float64, and what rounding its inputs changes; made when it is asked for.
+    """A call in float64, and the changes by rounded inputs. They are computed when they are needed.
 
     Args:
-        run: makes the call in float64: ``run(seed, side)`` with each input moved by one rounding, to the other side for the other
-            sign of `side`; as they are where that is 0.
+        run: ``run(seed, side)`` runs the call in float64, with each input changed by one rounding: up or down by `seed`, and the
+            other way for the other sign of `side`. Inputs are unchanged for side 0.
         inexact: whether any input can be rounded.
     """
 
@@ -211,7 +211,7 @@ class Truth:
         self._runs: list[Observed] | None = None
 
     def __call__(self, part: str, number: int) -> TrueValues | None:
-        """The true values of one of the ``leaves`` or ``inputs`` that the call left behind; None where float64 shows none."""
+        """Return the true values of one of the ``leaves`` or ``inputs`` after the call; None if float64 gives none."""
         if self._runs is None:
             self._runs = []
             with Caught() as caught:
@@ -227,13 +227,13 @@ class Truth:
         away = [torch.nan_to_num((one - true).abs(), nan=0.0, posinf=0.0) for one in moved]
         if not away:
             return TrueValues(true, torch.zeros(()))
-        # Of a step of a function that jumps there, one side alone says what rounding does to it.
+        # At a jump of the function, only one of the two sides shows the effect of rounding.
         pairs = [torch.minimum(up, down) for up, down in zip(away[::2], away[1::2], strict=True)]
         return TrueValues(true, torch.stack(pairs).amax(0))
 
 
 def nudge(tensor: Tensor, rounding: float, draws: torch.Generator) -> Tensor:
-    """The tensor with each element moved up or down by so much of itself, to the other side for the other sign."""
+    """Change each element by the relative error `rounding`, up or down at random. Its sign reverses all directions."""
     signs = torch.randint(0, 2, tensor.shape, generator=draws, dtype=torch.float64).mul_(2).sub_(1).to(tensor.device)
     return tensor * (1 + rounding * signs)
 
@@ -245,11 +245,14 @@ def call_widened(
     change: Callable[[Any, torch.dtype], Any],
     wider: Mapping[torch.dtype, torch.dtype] = WIDER,
 ) -> Observed:
-    """Make a call in a wider precision; of what it leaves behind all but what is a view of what.
+    """Run a call in a wider precision, and return its results and effects without aliases.
 
     Args:
-        args, kwargs: those that `change` returns as they are may be written.
-        change: what becomes of each tensor, widened already, and of each Python float; with the dtype that it had.
+        native: runs the call.
+        args: positional arguments; those that `change` returns unchanged may be written.
+        kwargs: keyword arguments.
+        change: called with each widened tensor or Python float and its original dtype; returns the value to pass.
+        wider: dtype -> wider dtype.
     """
     made: dict[int, Tensor] = {}
 

@@ -1,4 +1,4 @@
-"""Unsupported layouts: sparse, nested, quantised and MKLDNN tensors, which no op of Core ATen takes or returns."""
+"""Detect unsupported layouts: sparse, nested, quantized and MKLDNN tensors, which no op of Core ATen supports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _found(op: OpOverload, values: Any) -> Iterator[str]:
 
 
 def outside_layouts(op: OpOverload, args: Any, kwargs: Any) -> str:
-    """The part of a call's error about unsupported layouts; "" where there are none."""
+    """Return a sentence for a call's error about unsupported layouts; "" if the call has none."""
     kinds = list(dict.fromkeys(_found(op, (args, kwargs))))
     if not kinds:
         return ""
@@ -44,8 +44,10 @@ _KEYS = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")
 
 
 def of_plain_tensors(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A composite-explicit kernel, which covers no tensor of such a layout where eager has other kernels for some: it would say
-    that a sparse tensor is none."""
+    """Wrap a composite-explicit kernel to decline tensors of such a layout if eager has other kernels for them.
+
+    The kernel would treat a sparse tensor as dense.
+    """
     if not any(has_kernel(op, key) for key in _KEYS):
         return kernel
 

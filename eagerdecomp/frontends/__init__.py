@@ -1,1 +1,1 @@
-"""Ways into the library: the mode, installation, `torch.compile`, graph capture, preflight."""
+"""The public entry points: the mode, installation, `torch.compile`, graph capture, decomposition tables, preflight."""

@@ -1,4 +1,4 @@
-"""The rules as a decomposition table for PyTorch's own tools: ``torch.export``, ``make_fx``, AOTAutograd."""
+"""Export the rules as a decomposition table for PyTorch's own tools: ``torch.export``, ``make_fx``, AOTAutograd."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 
 __all__ = ["decompositions"]
 
-#: Calls whose rule is remembered at most.
+#: Maximum number of calls whose rule is cached.
 _REMEMBERED = 4096
 
-#: Rules within rules, deeper than which a search is taken for endless.
+#: Maximum depth of nested rules; a deeper search counts as endless.
 _MAX_DEPTH = 32
 
-#: What a rule may raise on tensors without data, or on sizes that may be any number.
+#: Errors that a rule may raise for tensors without data, or for symbolic sizes.
 _UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError, struct.error)
 
 
@@ -83,8 +83,10 @@ def decompositions(
 
 
 def _rules_of(planner: Planner, op: OpOverload) -> Sequence[Rule]:
-    """The rules of an op; none for an op of the set or a passthrough op. C++ compositions among them: a tool that is given a table
-    keeps the composite ops that it does not hold."""
+    """Return the rules of an op; () for an op of the set and for an op that passes through.
+
+    C++ compositions are included, because a tool with a table keeps composite ops that are not in it.
+    """
     decision = planner.decide(op)
     supported = decision.kernel is not None and decision.when is None
     if decision.passthrough or supported or facts_of(op).mutated:
@@ -96,11 +98,11 @@ class _Search(threading.local):
     """The search of one thread.
 
     Attributes:
-        active: a search is under way.
-        chain: the rules under way, outermost first, each with the facts of its call.
-        lowest: the lowest place in the chain at which a rule led back to itself, below the call that is searched now.
-        found: facts of a call -> its rule; None for a call that no rule brings to the set, whatever called it.
-        running: the facts of calls whose rules run for the tool, outermost first.
+        active: whether a search is running.
+        chain: the active rules, outermost first, each with the facts of its call.
+        lowest: the lowest position in the chain to which a rule led back, below the current call.
+        found: facts of a call -> its rule, or None if no rule reaches the set, whichever call it is nested in.
+        running: facts of the calls whose rules run for the tool, outermost first.
     """
 
     def __init__(self) -> None:
@@ -114,25 +116,25 @@ class _Search(threading.local):
 class _Routes:
     """The rules by which calls reach the set.
 
-    A tool cannot take back what a rule called before it failed. So each call is searched first, on fake tensors, where the tool
-    records nothing: the first rule whose calls all lead to the set, by rules in turn, is the one that the tool then runs. With
-    symbolic sizes, rules that hold for every size come first.
+    A tool cannot undo what a rule called before it failed. So the rule of each call is found first, on fake tensors that the tool
+    does not see: the first rule whose calls all reach the set, by their own rules. Then the tool runs that rule. With symbolic
+    sizes, rules that are valid for all sizes come first.
 
     Args:
         planner: decides for each op.
         rules: op -> its rules in order.
-        all_ops: the table holds every op with a rule, so that a call of any other op outside the set has no route.
+        all_ops: whether the table has every op with a rule, so that a call of any other op outside the set has no route.
     """
 
     def __init__(self, planner: Planner, rules: Mapping[OpOverload, Sequence[Rule]], *, all_ops: bool) -> None:
         self.rules = rules
         self._planner = planner
         self._all_ops = all_ops
-        self._found: dict[Any, Rule | None] = {}  # of calls that a tool made
+        self._found: dict[Any, Rule | None] = {}  # facts of a call that a tool made -> its rule
         self._search = _Search()
 
     def decomposition(self, op: OpOverload) -> Callable[..., Any]:
-        """The table's function for an op."""
+        """Return the function of an op for the table."""
 
         def decompose(*args: Any, **kwargs: Any) -> Any:
             return self._decompose(op, args, kwargs)
@@ -146,7 +148,7 @@ class _Routes:
         rule = None if self.is_supported(op, args, kwargs) else self._rule_for(op, args, kwargs)
         facts, running = _facts(op, args, kwargs), self._search.running
         if rule is None or facts in running:  # seen again: on other strides than in the search, a rule led elsewhere
-            # To export, NotImplemented would be the result of a composite.
+            # `torch.export` would take NotImplemented as the result of a composite.
             return call_at_key(op, "CompositeImplicitAutograd")(*args, **kwargs) if is_composite(op) else NotImplemented
         running.append(facts)
         try:
@@ -162,19 +164,19 @@ class _Routes:
             running.pop()
 
     def is_supported(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Whether a call stays: its op is in the set, for this call, or left to the tool."""
+        """Return whether a call needs no rule: the set supports it, or the tool handles it."""
         if op not in self.rules and not self._all_ops:
             return True
         decision = self._planner.decide(op)
         if decision.kernel is not None:
             return decision.when is None or bool(decision.when(*args, **kwargs))
-        # A check that returns nothing may stay: what it checks is computed by others.
+        # A check that returns nothing may stay, because no other op uses its result.
         return op not in self.rules and (decision.passthrough or bool(facts_of(op).mutated) or not op._schema.returns)
 
     # -- search --------------------------------------------------------------------------------------------------------
 
     def _rule_for(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Rule | None:
-        """The rule that brings a call to the set; None if there is none."""
+        """Return the rule by which a call reaches the set; None if there is none."""
         args, kwargs = _mapped(_below_functionalization, args, kwargs)
         facts = _facts(op, args, kwargs)
         if facts not in self._found:
@@ -192,7 +194,7 @@ class _Routes:
     def _searched_from_outside(
         self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], fakes: FakeTensorMode
     ) -> dict[Any, Rule | None]:
-        """The rules for a call and for all calls below it, by their facts; those that fix no symbolic size, if there are such."""
+        """Return the rules for a call and all nested calls, by their facts; preferably rules that fix no symbolic size."""
         search = self._search
         search.active, search.chain, search.found = True, [], {}
         try:
@@ -209,13 +211,16 @@ class _Routes:
             search.active, search.chain, search.found = False, [], {}
 
     def searched(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], *, may_write: bool | None = None) -> Any:
-        """The result of a call by the first of its rules that leads to the set.
+        """Return the result of a call by its first rule that reaches the set.
 
         Args:
-            may_write: the call is made above functionalization.
+            op: the overload.
+            args: positional arguments.
+            kwargs: keyword arguments.
+            may_write: whether the call is made above functionalization.
 
         Raises:
-            NoRoute: if none does.
+            NoRoute: if no rule reaches the set.
         """
         search, facts = self._search, _facts(op, args, kwargs)
         known = search.found.get(facts)
@@ -241,10 +246,10 @@ class _Routes:
                 finally:
                     del search.chain[depth:]
                 if result is not NotImplemented:
-                    if search.found.get(facts) is known:  # not one that the rule itself led to, for the same call
+                    if search.found.get(facts) is known:  # the rule itself did not call this op with the same facts
                         search.found[facts] = rule
                     return functional.current(result)
-            if search.lowest >= depth:  # no rule outside this call had a part in it
+            if search.lowest >= depth:  # the result does not depend on outer rules
                 search.found[facts] = None
             raise NoRoute(op)
         finally:
@@ -259,10 +264,10 @@ class _Routes:
         return True
 
     def _is_failed_route(self, rule: Rule, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Whether an error that a rule raised on fake tensors leaves the call to the next rule.
+        """Return whether the next rule should be tried after an error of a rule on fake tensors.
 
         Raises:
-            NoRoute: for a call that eager does not accept. The op's own kernel then raises eager's error.
+            NoRoute: for a call that eager rejects. The op's own kernel then raises eager's error.
         """
         if needs_data(error):
             return True
@@ -275,15 +280,15 @@ class _Routes:
 
 
 class _Functional(DispatchMode):
-    """Runs the calls of one rule without writes, which graphs of these tools cannot hold, and without reading data.
+    """Runs the calls of one rule without writes, which the graphs of these tools cannot contain, and without reading data.
 
-    A write to a tensor that the rule itself made becomes the functional variant of the op, whose result stands for the tensor
-    from then on. Any other write, and a call that reads data, ends in NoRoute, so that the next rule is tried.
+    A write to a tensor that the rule itself made is replaced by the functional variant of the op; its result replaces the tensor
+    from then on. Other writes, and calls that read data, raise NoRoute, so that the next rule is tried.
 
     Args:
         op: the rule's op.
-        routes: in a search, those that run the rule's calls; otherwise the tool does.
-        may_write: the rule runs above functionalization.
+        routes: in a search, the routes of the rule's calls; None if the tool runs them.
+        may_write: whether the rule runs above functionalization.
     """
 
     def __init__(self, op: OpOverload, routes: _Routes | None = None, *, may_write: bool = False) -> None:
@@ -292,14 +297,14 @@ class _Functional(DispatchMode):
         self._routes = routes
         self._may_write = may_write
         self._fresh: dict[int, Tensor] = {}  # made by this rule, and not viewed
-        self._written: dict[int, tuple[Tensor, Any]] = {}  # tensor -> what stands for it
+        self._written: dict[int, tuple[Tensor, Any]] = {}  # id of a tensor -> the tensor and its replacement
 
     def current(self, value: Any) -> Any:
-        """The present replacement of a tensor, in lists too."""
+        """Return the current replacement of a tensor, or of each tensor in a list."""
         found = self._written.get(id(value))
         if found is not None:
             return self.current(found[1])
-        if isinstance(value, tuple):  # named ones too: an op's results have no names
+        if isinstance(value, tuple):  # named tuples become plain ones, as an op returns them
             return tuple([self.current(one) for one in value])
         return [self.current(one) for one in value] if isinstance(value, list) else value
 
@@ -364,7 +369,7 @@ def _as_fake(value: Any, fakes: FakeTensorMode) -> Any:
 
 
 def _facts(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return all that the choice of a rule for a call may depend on: everything except data."""
+    """Return all facts of a call on which the choice of a rule may depend: everything except data."""
     return op, torch.get_default_dtype(), _fact((args, kwargs))
 
 
@@ -379,4 +384,4 @@ def _fact(value: Any) -> Any:
         return tuple([_fact(one) for one in value])
     if isinstance(value, Mapping):
         return tuple([(name, _fact(value[name])) for name in sorted(value)])
-    return type(value), repr(value)  # by text, since `-0.0 == 0.0` and `nan != nan`
+    return type(value), repr(value)  # as text, because `-0.0 == 0.0` and `nan != nan`

@@ -1,4 +1,4 @@
-"""Dynamo: a backend of `torch.compile`, whose graphs are brought to the op set as the mode brings eager's calls to it."""
+"""A backend for `torch.compile`: decompose its graphs to the op set, as the mode decomposes eager calls."""
 
 from __future__ import annotations
 
@@ -46,43 +46,43 @@ def dynamo_backend(
     verify: Verify | Literal["cpu"] | None = None,
     whole_graphs: bool = False,
 ) -> DynamoBackend:
-    """Make a backend of `torch.compile`: ``torch.compile(model, backend=dynamo_backend(backend))``.
+    """Make a backend for `torch.compile`: ``torch.compile(model, backend=dynamo_backend(backend))``.
 
-    Each graph that Dynamo finds, and that of its gradient, is decomposed when it is compiled, by the rules that the mode would
-    take, into calls of kernels of the backend. What cannot be known then (a rule reads data, goes by a size that is a symbol, or is
-    none: there is no route) is done by the mode's handlers at each call, with its programs and its errors. Random ops draw when
-    they run, from the generator and the numbers that the mode has.
+    Each graph that Dynamo finds, and the graph of its gradient, is decomposed when it is compiled, by the rules of the mode, into
+    kernel calls. Some calls cannot be decomposed then: their rule reads data or depends on a symbolic size, or they have no route.
+    The mode's handlers run these at each call, with the mode's programs and errors. Random ops draw at run time, the same numbers
+    as in the mode.
 
-    What Dynamo leaves to eager around a graph break, what autograd does between graphs (the sum of gradients, the 1 that `backward`
-    begins with) and the optimizer are eager: the mode, or `install`, brings those to the set too::
+    Other code runs in eager: what Dynamo leaves to eager around a graph break, what autograd does between graphs (the sum of
+    gradients, the initial 1 of `backward`), and the optimizer. Use the mode, or `install`, to decompose that too::
 
         compiled = torch.compile(model, backend=dynamo_backend(backend))
         with EagerDecompMode(backend):
             compiled(x).sum().backward()
 
-    Such a mode's `verify` watches the kernels that graphs call, if its backend, rules and `on_unsupported` are these; it then does
-    what is left to run time, too. Where only the backend is the same, its `Verified.skipped` counts the graphs that ran without.
+    If that mode has an equal backend, rules and `on_unsupported`, it also runs the calls that are left to run time, and its
+    `verify` checks the kernels that graphs call. If only the backend is equal, its `Verified.skipped` counts the graphs that were
+    not checked.
 
     Args:
-        supported_ops: as for `EagerDecompMode`. The backend's `compile` hook is asked for programs of what is done at run time,
-            and, with `whole_graphs`, for graphs.
+        supported_ops: as for `EagerDecompMode`. The backend's `compile` hook is called for programs that are recorded at run time,
+            and with `whole_graphs` for graphs.
         rules: as for `EagerDecompMode`.
         cache: as for `EagerDecompMode`.
         keep: as for `EagerDecompMode`.
         on_unsupported: as for `EagerDecompMode`.
-        verify: as for `EagerDecompMode`: the kernels that graphs call, and what is done at run time, are held to native eager on
-            the CPU while compiled functions run, in the mode and out of it. A difference is raised out of the compiled function, or
-            out of `backward`. `DynamoBackend.verified` has the counts.
-        whole_graphs: hand each compiled graph as a whole to the backend's `compile` hook, in place of the programs in it.
+        verify: as for `EagerDecompMode`: check the kernels that graphs call, and the calls left to run time, against native eager
+            on the CPU, whenever a compiled function runs, inside the mode or outside. A difference is raised from the compiled
+            function, or from `backward`. `DynamoBackend.verified` has the counts.
+        whole_graphs: pass each compiled graph as a whole to the backend's `compile` hook, instead of the programs in it.
 
     Returns:
-        A callable for ``backend=``. What `torch.compile` is given as ``mode=`` and ``options=`` is meant for Inductor, and is left
-        unread.
+        A callable for ``backend=``. It ignores the arguments ``mode=`` and ``options=`` of `torch.compile`, which are for Inductor.
 
     Raises:
         OpSetError: for an unknown op name, or an op that cannot be kept.
         RuleError: for two rules for one op.
-        ArgumentError: for a `verify` that is neither of the two, and for `whole_graphs` with `verify` or without a hook.
+        ArgumentError: for an invalid `verify`; for `whole_graphs` with `verify`, or without a compile hook.
 
     Examples:
         >>> import torch
@@ -125,14 +125,14 @@ class DynamoBackend:
 
     def __call__(self, model: GraphModule, inputs: Sequence[Any], *, mode: Any = None, options: Any = None) -> Callable[..., Any]:
         """Compile a graph: called by Dynamo."""
-        # Dynamo takes the modes off while it compiles, but not where DistributedDataParallel has it split graphs.
+        # Dynamo disables modes while it compiles, except when it splits graphs for DistributedDataParallel.
         with no_current_modes(), traced_as_in_eager(), self._keeping():
             made = compiled_by(self._compiled, self._compiled, model, inputs)
         within = self._mode
 
         @skipped_by_dynamo
         def run(*args: Any) -> Any:
-            # AOTAutograd itself calls ops beside those of its graphs: views that are returned, inputs that are written.
+            # AOTAutograd calls ops outside its graphs too: for views that are returned, and for inputs that are written.
             if any(map(within.is_like, mode_stack())):
                 return made(*args)
             with within:
@@ -150,16 +150,19 @@ class DynamoBackend:
             yield
 
     def graphs(self) -> list[GraphModule]:
-        """Return the graphs that compiled functions run now, forward and backward, in the order in which they were compiled."""
+        """Return the graphs that compiled functions run, forward and backward, in the order in which they were compiled."""
         return [graph for graph in (held() for held in self._graphs) if graph is not None]
 
     def stats(self) -> Stats:
-        """Return counts of the calls made at run time, which print as a table. Kernels in compiled graphs are not counted."""
+        """Return counts of the calls that were left to run time; they print as a table.
+
+        Kernel calls of compiled graphs are not counted.
+        """
         return self._mode.stats()
 
     @property
     def verified(self) -> Verified:
-        """The checks of `verify` so far in compiled functions, and the differences found; prints as text."""
+        """The results of `verify` so far in compiled functions. It prints as text."""
         return self._mode.verified
 
     def _compiled(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -170,10 +173,10 @@ class DynamoBackend:
 
 
 class _Compiled(EagerDecompMode):
-    """The mode that does what compiled graphs leave to run time.
+    """The mode that runs the calls that compiled graphs leave to run time.
 
     Attributes:
-        keeping: what keeps composites whole while a graph is traced.
+        keeping: the composites to keep whole while a graph is traced.
     """
 
     _tracing = True
@@ -181,16 +184,16 @@ class _Compiled(EagerDecompMode):
     def __init__(self, supported_ops: Backend | OpSet | Iterable[OpLike], **options: Any) -> None:
         super().__init__(supported_ops, **options)
         self.keeping = _Keeping(self.kept) if self.kept is not None else None
-        self.kept = None  # traced graphs hold them: nothing is left to keep
+        self.kept = None  # the traced graphs contain the kept ops already
         self._alike: weakref.WeakKeyDictionary[EagerDecompMode, bool] = weakref.WeakKeyDictionary()
 
     @property
     def planner(self) -> Planner:
-        """The planner, which decides for each op."""
+        """The planner."""
         return self._engine.planner
 
     def is_like(self, mode: Any) -> bool:
-        """Whether a mode brings ops to the same set and kernels as this one."""
+        """Return whether a mode has the same op set and kernels as this one."""
         if mode is self:
             return True
         if not isinstance(mode, EagerDecompMode):
@@ -202,7 +205,7 @@ class _Compiled(EagerDecompMode):
         return found
 
     def watched_by(self, alike: Sequence[EagerDecompMode]) -> EagerDecompMode:
-        """Who calls the ops of a graph: of the modes around it that are like this one, the inner one that verifies, or this one."""
+        """Return the mode that runs the ops of a graph: the innermost of the equal modes that verifies, else this one."""
         if self._verifying is None:
             for mode in reversed(alike):
                 if mode._verifying is None:
@@ -213,7 +216,7 @@ class _Compiled(EagerDecompMode):
         return self
 
     def apart(self, body_by: Callable[[EagerDecompMode], Callable[..., Any]], args: list[Any]) -> Any:
-        """Run a graph without the modes like this one: kernels of the backend are called, as by its handlers, with them off."""
+        """Run a graph without the equal modes: it calls kernels of the backend, as a mode's handlers do."""
         stack = mode_stack()
         alike = [mode for mode in stack if self.is_like(mode)]
         body = body_by(self.watched_by(alike))
@@ -228,7 +231,7 @@ class _Compiled(EagerDecompMode):
 
 
 def _exchange(before: Sequence[Any], after: Sequence[Any]) -> None:
-    """Put modes in the place of all that are entered."""
+    """Replace all active modes by others."""
     for _ in before:
         pop_mode()
     for mode in after:
@@ -236,7 +239,7 @@ def _exchange(before: Sequence[Any], after: Sequence[Any]) -> None:
 
 
 class _Keeping(CompositeMode):
-    """Keeps composites whole while a graph is traced, and passes everything on."""
+    """A mode that keeps composites whole while a graph is traced, and passes every call on."""
 
     def __init__(self, kept: Kept) -> None:
         super().__init__()
@@ -253,8 +256,10 @@ class _Keeping(CompositeMode):
 
 
 def _boxed(graph: GraphModule, mode: _Compiled, hook: CompileHook | None = None) -> Callable[..., Any]:
-    """Return the function of a lowered graph that AOTAutograd calls: it empties the list of its inputs, so that each tensor lives
-    as long as something reads it."""
+    """Return the function of a lowered graph for AOTAutograd.
+
+    It empties the list of its inputs, so that each tensor is freed when it is no longer needed.
+    """
     body = _function(graph, mode.planner, lambda: mode)
     if hook is not None and _is_integral(graph, mode.planner):
         body = _compiled_by_hook(graph, mode, hook, body)
@@ -278,7 +283,7 @@ def _boxed(graph: GraphModule, mode: _Compiled, hook: CompileHook | None = None)
 
 
 def _is_integral(graph: GraphModule, planner: Planner) -> bool:
-    """Whether a lowered graph has calls of the set alone, on tensors, so that a compile hook can take it."""
+    """Return whether a lowered graph has only calls of the set, on tensors, so that a compile hook can compile it."""
 
     def fits(node: Node) -> bool:
         if node.op == "placeholder":
@@ -295,10 +300,10 @@ def _is_integral(graph: GraphModule, planner: Planner) -> bool:
 def _compiled_by_hook(
     graph: GraphModule, mode: _Compiled, hook: CompileHook, body: Callable[[list[Any]], Any]
 ) -> Callable[[list[Any]], Any]:
-    """A graph as the function that a compile hook makes of it at the first call, or as `body` where the hook makes none.
+    """Return the function that a compile hook makes of a graph at the first call, or `body` if the hook declines.
 
-    A hook's function returns what the graph makes. Inputs, and views of them, which a graph returns as well (a weight that the
-    gradient reads), are not made: what returns them runs beside it, so that they stay what they are.
+    The hook's function returns only new tensors. A graph may also return inputs, and views of them (a weight that the gradient
+    reads). These are returned by a second graph, so that they stay aliases.
     """
     (output,) = graph.graph.find_nodes(op="output")
     returned: list[Any] = list(output.args[0])
@@ -329,7 +334,7 @@ def _compiled_by_hook(
 
 
 def _with_outputs(graph: GraphModule, keep: Callable[[Node], bool], outputs: Sequence[Any]) -> GraphModule:
-    """A graph of those nodes of another that are kept, with other outputs. What writes is kept though no output needs it."""
+    """Return a graph with the nodes that `keep` selects, and other outputs. Nodes that write stay even if no output needs them."""
     copied, copies = Graph(), dict[Node, Node]()
     for node in graph.graph.nodes:
         if node.op != "output" and keep(node):
@@ -340,10 +345,10 @@ def _with_outputs(graph: GraphModule, keep: Callable[[Node], bool], outputs: Seq
 
 
 def _function(graph: GraphModule, planner: Planner, mode: Callable[[], Any]) -> Callable[[list[Any]], Any]:
-    """A lowered graph as a Python function, a line a call: of the planner's kernels, and of `mode()` for what is left to it."""
+    """Return a lowered graph as a Python function with a line per call: of a kernel, or of `mode()` for run-time calls."""
     names: dict[Node, str] = {}
     scope: dict[str, Any] = {}
-    # With lazy bits about, torch must see a call before a Python kernel does: it resolves them.
+    # If tensors may have lazy bits, a Python kernel is called through torch, which resolves them.
     lazy = any(_is_complex(node.meta.get("val")) for node in graph.graph.nodes)
 
     def constant(value: Any) -> str:
@@ -401,7 +406,7 @@ def _function_of_several(body: Callable[[list[Any]], Any]) -> Callable[..., Any]
 
 
 def _runner(node: Node, planner: Planner, mode: Callable[[], Any], lazy: bool) -> Callable[..., Any]:
-    """The function that a node of a lowered graph calls."""
+    """Return the function that a node of a lowered graph calls."""
     op: Any = node.target
     if isinstance(op, HigherOrderOperator):
         return _through(op, mode)
@@ -432,7 +437,7 @@ def _through(op: Any, mode: Callable[[], Any]) -> Callable[..., Any]:
 
 
 def _below(own: Callable[..., Any]) -> Callable[..., Any]:
-    """A composite as one call, where autograd would decompose it."""
+    """Return a function that calls a composite as one op below autograd, which would decompose it."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with below_autograd():

@@ -1,8 +1,8 @@
-"""Lowering: a graph of ATen ops as a graph of a backend's, each op's rules run once, on fake tensors.
+"""Lower a graph of ATen ops to a graph of a backend's ops: run the rules of each op once, on fake tensors.
 
-Of an op that has no kernel a recording takes the place, made by the tracer as in eager. What no recording holds (reads data, draws
-by another generator's state, has no route) stays the op that it is, to be run by its handler at each call; so does an op whose
-rules go by a size that is a symbol: to them it may be any number.
+An op without a kernel is replaced by a recording, which the recorder makes as in eager. Some calls cannot be recorded: they read
+data, draw from another generator, have no route, or depend on a symbolic size. These nodes stay, and the op's handler runs them at
+each call.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ from eagerdecomp.tracing.recorder import Recorder
 
 __all__ = ["AT_RUN_TIME", "lower"]
 
-#: The entry of a node's ``meta`` that says why its op is run by its handler.
+#: Key in a node's ``meta``: why the op's handler runs it at run time.
 AT_RUN_TIME = "eagerdecomp_at_run_time"
 
-#: What a rule may raise on tensors without data, or on sizes that may be any number.
+#: Errors that a rule may raise for tensors without data, or for symbolic sizes.
 _UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError, struct.error)
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def lower(module: GraphModule, planner: Planner) -> GraphModule:
-    """A graph like another whose ``call_function`` nodes call ops that the planner's backend supports, higher-order ops and
-    functions of sizes aside; the others have `AT_RUN_TIME` in their ``meta``.
+    """Return a graph whose ``call_function`` nodes call only ops of the backend, except higher-order ops and functions of sizes.
+
+    Nodes that are left to run time have `AT_RUN_TIME` in their ``meta``.
 
     Args:
-        module: as AOTAutograd makes them: each node that is a tensor has a fake one in ``meta["val"]``.
-        planner: decides what happens to each op.
+        module: a graph of AOTAutograd: each node of a tensor has a fake one in ``meta["val"]``.
+        planner: decides for each op.
     """
     return _Lowering(module, planner).run()
 
 
 class _Lowering:
-    """One graph on its way."""
+    """The lowering of one graph."""
 
     def __init__(self, module: GraphModule, planner: Planner) -> None:
         self._module = module
@@ -95,7 +96,7 @@ class _Lowering:
             return self._as_it_is(node, found)
         try:
             return self._spliced(found, op, node)
-        except _Unspeakable as what:
+        except _UnknownSize as what:
             return self._as_it_is(node, f"no input of the graph has the size {what}")
 
     def _as_it_is(self, node: Node, why: str = "") -> Node:
@@ -120,14 +121,14 @@ class _Lowering:
         return made
 
     def _concerns(self, node: Node) -> bool:
-        """Whether a call is one of the backend's: it touches tensors, and those of its device."""
+        """Return whether a call concerns the backend: it has a tensor on the backend's device."""
         values = [*_leaves([self._value(given) for given in (*node.args, *node.kwargs.values())]), *_leaves(node.meta.get("val"))]
         devices = {value.device.type for value in values if isinstance(value, Tensor)}
         wanted = self._planner.backend.device_type
         return bool(devices) if wanted is None else wanted in devices
 
     def _value(self, given: Any) -> Any:
-        """The stand-in of an argument while a rule runs; each tensor gets its own."""
+        """Return the fake value of an argument for running a rule; each tensor is a new one."""
         seen: dict[Node, Any] = {}
 
         def value(node: Node) -> Any:
@@ -151,7 +152,7 @@ class _Lowering:
     # -- recordings ----------------------------------------------------------------------------------------------------
 
     def _recorded(self, op: OpOverload, node: Node) -> _Recorded | str:
-        """The kernels that a call reaches, or why that is not known before it is made."""
+        """Return the kernel calls of a call, or why they are known only at run time."""
         if facts_of(op).mutated:
             return "it writes to an argument"
         args, kwargs = self._value((node.args, dict(node.kwargs)))
@@ -176,7 +177,7 @@ class _Lowering:
                 stack.enter_context(context)
             if symbolic:
                 stack.enter_context(python_kernels())
-            warnings.simplefilter("ignore")  # torch's, of what its own rules use
+            warnings.simplefilter("ignore")  # torch's own rules issue deprecation warnings
             try:
                 result = recorder.run(self._planner.decide(op).rules, args, kwargs)
                 recording = recorder.recording(result)
@@ -219,7 +220,7 @@ class _Lowering:
         return self._argument(program.result, nodes)
 
     def _argument(self, value: Any, nodes: Mapping[Slot, Any]) -> Any:
-        """An argument of a call as one of a node."""
+        """Return the argument of a recorded call as an argument of a node."""
         if isinstance(value, _SYMBOLIC):
             return self._size(value)
         if isinstance(value, (list, tuple)):
@@ -227,7 +228,7 @@ class _Lowering:
         return map_slots(value, nodes.__getitem__)
 
     def _size(self, value: Any) -> Any:
-        """A symbolic number as a node, computed of the graph's inputs."""
+        """Return a node for a symbolic number, computed from the graph's inputs."""
 
         def leaf(symbol: Any) -> Node:
             for old in self._module.graph.nodes:
@@ -243,17 +244,17 @@ class _Lowering:
                         made = self._graph.call_function(torch.ops.aten.sym_size.int, (self._nodes[old], dim))
                         made.meta["val"] = size
                         return made
-            raise _Unspeakable(str(symbol))
+            raise _UnknownSize(str(symbol))
 
         return Sizes.node_of(value, self._graph, self._sizes, leaf)
 
 
-class _Unspeakable(Exception):
-    """A size that nothing in the graph gives."""
+class _UnknownSize(Exception):
+    """Raised for a size that the graph cannot compute."""
 
 
 class _Recorded:
-    """A recording, and a fake tensor for each of its slots."""
+    """A program, and a fake tensor for each of its slots."""
 
     def __init__(self, program: Program, values: Mapping[Slot, Any]) -> None:
         self.program = program
@@ -261,7 +262,7 @@ class _Recorded:
 
 
 class _Lowered(Recorder):
-    """A recorder whose programs may hold symbolic sizes, and in which every rule is gone into."""
+    """A recorder whose programs may have symbolic sizes, and that decomposes every op."""
 
     def __init__(self, decide: Callable[[OpOverload], Decision], op: OpOverload, arguments: Sequence[Any]) -> None:
         super().__init__(decide, op, arguments, by_predicate=builtin)
@@ -277,12 +278,12 @@ class _Lowered(Recorder):
         return super()._encode(value)
 
     def values(self) -> Mapping[Slot, Any]:
-        """The tensor that each slot stood for."""
+        """Slot -> the fake tensor that it stands for."""
         return dict(self._values)
 
 
 def _mapped(value: Any, replace: Callable[[Node], Any]) -> Any:
-    """A node's argument with each node in it replaced; lists stay lists that may be written to."""
+    """Return a node's argument with each node in it replaced; lists stay mutable."""
     if isinstance(value, Node):
         return replace(value)
     if isinstance(value, (list, tuple)):
@@ -313,7 +314,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _symbols_in(values: Sequence[Any]) -> Iterator[Any]:
-    """Symbolic numbers among the values, and in their shapes and strides."""
+    """Yield the symbolic numbers among the values, and in their shapes and strides."""
     for value in _leaves(values):
         if isinstance(value, _SYMBOLIC):
             yield value

@@ -1,4 +1,4 @@
-"""Installing: a backend's ops, and programs for all others, registered as kernels of its device; no mode, any thread."""
+"""Install a backend: register kernels and programs for its device in torch's dispatcher, for all threads and without a mode."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Installation", "install"]
 
-#: Device type -> what is installed there; torch's dispatcher is one for the whole process.
+#: Device type -> its installation. There is one per process, because the dispatcher is shared.
 _installed: dict[str, Installation] = {}
 _lock = free_in_child(threading.RLock())
 
@@ -59,30 +59,30 @@ def install(
     keep: Iterable[OpLike] = (),
     verify: Verify | Literal["cpu"] | None = None,
 ) -> Installation:
-    """Register kernels for the ops that a device lacks; ``handle.remove()`` of the result undoes it.
+    """Register kernels for the ops that a device lacks. ``handle.remove()`` of the result undoes it.
 
-    From then on every op on tensors of that device, in any thread and without a ``with``, runs a kernel of the set. Ops of the set
-    stay what they are and cost nothing more; a Python kernel that the `Backend` brings is registered as the device's. Every other
-    op gets a kernel that runs its decomposition, as in `EagerDecompMode`: the same rules, programs and cache. One without a route
-    raises `UnsupportedOpError`. Ops that PyTorch composes of others in C++ are left to it. Autograd, ``vmap``, forward-mode
-    gradients and autocast act above kernels, as they do for every device; what `torch.compile` compiled for itself, below.
+    From then on, every op on tensors of that device runs kernels of the set, in any thread and without a ``with``. Ops of the set
+    are unchanged and cost nothing more; Python kernels of the `Backend` are registered for the device. Every other op gets a kernel
+    that runs its decomposition with the rules, programs and cache of `EagerDecompMode`; an op without a route raises
+    `UnsupportedOpError`. Composite ops, which PyTorch decomposes in C++, stay as they are. Autograd, ``vmap``, forward-mode
+    gradients and autocast work above these kernels, as for every device, and code that `torch.compile` has compiled calls them.
 
-    On a device that has kernels of its own for more than the set (the CPU), what a kernel calls in turn runs natively: it is part
-    of that kernel. So is what a backend's Python kernel calls.
+    If the device has more kernels than the set, as the CPU has, ops that these kernels call run natively, as part of the kernel.
+    The same holds for ops that a Python kernel of the backend calls.
 
     Args:
-        backend: a `Backend`, or a set of ops whose kernels the device has.
-        device_type: ``"cpu"``, ``"cuda"``, ``"npu"`` ...; the backend's own unless given.
+        backend: a `Backend`, or a set of ops for which the device has kernels.
+        device_type: ``"cpu"``, ``"cuda"``, ``"npu"`` ...; by default the backend's.
         rules: as for `EagerDecompMode`.
         cache: as for `EagerDecompMode`.
         keep: as for `EagerDecompMode`. A composite of the set, or of `keep`, runs whole, in training too.
-        verify: as for `EagerDecompMode`; the device's own kernels are checked where they are part of a decomposition.
+        verify: as for `EagerDecompMode`. The device's own kernels are checked only inside decompositions.
 
     Returns:
-        A handle, which is a context manager too: ``with install(backend, "npu"): ...``.
+        A handle, which is also a context manager: ``with install(backend, "npu"): ...``.
 
     Raises:
-        InstallError: where the device has an installation already, or is none that torch knows. Later, by a call that reaches an
+        InstallError: if the device has an installation already, or torch has no such device; and later, by a call that reaches an
             op of the set for which the device has no kernel.
         OpSetError: for an op that cannot be kept.
 
@@ -125,8 +125,8 @@ class Installation:
     """The handle of an installed backend.
 
     Attributes:
-        backend: what is installed.
-        device_type: where.
+        backend: the backend.
+        device_type: the device type.
 
     Examples:
         >>> import torch
@@ -156,14 +156,14 @@ class Installation:
         self.device_type = device_type
         self._kernels = DeviceKernels(key)
         self._supported = {dispatcher_name(op): backend.ops.predicate(op) is None for op in backend.ops}
-        #: Kernels of the backend's own, by the dispatcher's names of their ops.
+        #: Dispatcher's name of an op -> the backend's kernel.
         self._own = {dispatcher_name(op): own[op] for op in backend.kernels}
         names = op_names()
-        #: Whether the device has kernels that its backend does not speak of, as the CPU has: those run whole.
+        #: Whether the device has kernels for ops outside the set, as the CPU has.
         self._has_more = any(
             self._kernels.has_own(name) and name not in self._supported for name in names if name.startswith("aten::")
         )
-        # Where it has not, the kernels go to the dispatcher, which also knows which tensors they are for.
+        # If not, register the kernels with the dispatcher, which calls them for tensors of the device only.
         kernels: dict[OpLike, Kernel] = {
             op: kernel
             for op, kernel in own.items()
@@ -172,13 +172,13 @@ class Installation:
         here = Backend(backend.name, backend.ops, kernels, backend.compile, device_type, backend.costs)
         self._engine = Engine(here, rules, cache, watch=watch_of(None, verifying))
         self._engine.runtime.guarded = False
-        # Whoever verifies a call makes it natively too, which takes tensors alone: they are made before.
+        # A verified call also runs natively, and native kernels need tensors, so scalars are converted before.
         self._engine.runtime.wrapped_numbers = verifying is None
         self._engine.may_fall_back = False
         self._busy = _Busy()
         self._late: dict[OpOverload, Callable[..., Any]] = {}
         kept = kept_of(there, keep)
-        # What torch composes of others has its gradient of theirs, which a kernel takes away, unless the op is kept.
+        # A composite gets its gradient from the ops it calls. A kernel would remove the gradient, unless the op is kept.
         self._composed = names_with_kernel("CompositeImplicitAutograd").difference(map(dispatcher_name, kept.ops if kept else ()))
         self._let_go: Callable[[], None] | None = None
         try:
@@ -204,7 +204,7 @@ class Installation:
         self.remove()
 
     def remove(self) -> None:
-        """Take every kernel away again: the device is as it was before. Does nothing the second time."""
+        """Remove all registered kernels, so that the device is as before. A second call does nothing."""
         with _lock:
             if _installed.get(self.device_type) is self:
                 del _installed[self.device_type]
@@ -214,12 +214,12 @@ class Installation:
             self._kernels.remove()
 
     def stats(self) -> Stats:
-        """Return counts per op since the installation, of the ops that it decomposes. Ops of the set are not counted."""
+        """Return counts per op since the installation, for decomposed ops. Ops of the set are not counted."""
         return self._engine.stats()
 
     @property
     def verified(self) -> Verified:
-        """See `EagerDecompMode.verified`."""
+        """The results of `verify` so far; see `EagerDecompMode.verified`."""
         return self._verifying.found() if self._verifying is not None else Verified()
 
     def why_missed(self, op: OpLike) -> str:
@@ -249,7 +249,7 @@ class Installation:
     # -- kernels -------------------------------------------------------------------------------------------------------
 
     def _needed(self, name: str) -> Callable[..., Any] | None:
-        """The kernel that an op needs here, if any."""
+        """Return the kernel that an op needs here; None if it needs none."""
         own, supported = self._own.get(name), name in self._supported
         always = supported and self._supported[name]
         if always and own is None:
@@ -257,24 +257,25 @@ class Installation:
         text = dotted(name)
         if own is None and (is_passthrough_name(text) or not self._kernels.runs(name)):
             return None
-        # Without memory, and dropped by torch from sums and products, where the device has them so.
+        # If the device supports efficient zero tensors, torch handles them itself.
         if own is None and text == _EFFICIENT_ZEROS and self._kernels.has_own(name):
             return None
         if name in self._composed and not self._kernels.has_own(name):
             return None
         if always and not self._has_more:
             return own
-        # A kernel that a predicate chooses is called by the op itself.
+        # The handler of an op with a predicate calls the kernel.
         return self._kernel(name, self._kernels.native(name) if self._has_more or supported else None)
 
     def _kernel(self, name: str, native: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """Return the dispatcher's kernel of an op; its overload and its entry are made at the first call.
+        """Return the dispatcher's kernel of an op. Its overload and its entry are made at the first call.
 
         Args:
-            native: on a device that has kernels of its own, the op's: what they call in turn is theirs, and runs natively.
+            name: the dispatcher's name of the op.
+            native: the device's own kernel, if it has kernels outside the set. Ops that such kernels call run natively.
         """
         entry: Entry | None = None
-        # Rules of an op that Python code may call with numbers for tensors know what to do with them.
+        # Rules accept scalars for ops that Python code may call with scalars in place of tensors.
         places: tuple[int, ...] = ()
         verifies = self._verifying is not None
         native_places: tuple[int, ...] | None = None
@@ -302,14 +303,14 @@ class Installation:
                 if places:
                     args = without_numbers(places, args)
                 entry.calls += 1
-                if autocast_is_on():  # what the op was given is cast already, and none of its parts is cast again
+                if autocast_is_on():  # the arguments are cast already, and the ops of the decomposition must not cast again
                     with without_autocast():
                         return entry.run(*args, **kwargs)
                 return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
             except NoRoute as caught:
                 failure = caught.without_frames()
             except RecursionError:
-                # As `complex.default`, which torch composes of the `complex.out` that a rule makes of it.
+                # Such as `complex.default`: torch's kernel calls `complex.out`, whose rule calls `complex.default`.
                 text = dotted(name)
                 raise InstallError(
                     f"{text} calls itself without end on {self.device_type!r}. It reaches an op of the set for which the device "
@@ -325,7 +326,7 @@ class Installation:
         return skipped_by_dynamo(kernel)
 
     def _absent(self, name: str) -> Callable[..., Any]:
-        """Run an op of the set that the device has no kernel for; torch's own kernel, if any, would call another op."""
+        """Return a kernel that raises, for an op of the set without a kernel. torch's own kernel might call another op."""
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             raise InstallError(
@@ -336,7 +337,7 @@ class Installation:
 
     @skipped_by_dynamo
     def _seen_later(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-        """The fallback: ops without a kernel, some of them registered since."""
+        """Run an op that has no kernel, such as one that was registered after the installation: the fallback kernel."""
         kernel = self._late.get(op)
         if kernel is None:
             name = dispatcher_name(op)
@@ -345,6 +346,6 @@ class Installation:
 
 
 class _Busy(threading.local):
-    """Whether one of our kernels is running in this thread."""
+    """Per-thread state: whether a kernel of an installation is running."""
 
     now = False

@@ -29,58 +29,56 @@ __all__ = ["EagerDecompMode"]
 
 
 class EagerDecompMode(CompositeMode):
-    """Brings every eager op to the ops a backend supports: ``with EagerDecompMode(core_aten()): train()``.
+    """Decompose every eager op to ops that a backend supports: ``with EagerDecompMode(core_aten()): train()``.
 
     Args:
         supported_ops: an `OpSet`, an iterable of overloads, packets or names, or a `Backend`.
-        kernels: op -> callable, over those a `Backend` brings; a supported op without one runs its native kernel.
-        on_unsupported: ``"error"`` raises `UnsupportedOpError` for a call without a route; ``"fallback"`` runs it natively,
-            counts it, and warns once per op.
+        kernels: op -> function; these replace the kernels of a `Backend`. A supported op without a kernel runs torch's own.
+        on_unsupported: ``"error"`` raises `UnsupportedOpError` for a call without a route; ``"fallback"`` runs it natively, counts
+            it, and warns once per op.
         rules: your own decompositions (`register_decomposition`); each comes before all others for its op.
-        cache: where programs are kept; by default modes with an equal backend and rules share one.
-        keep: composite ops that are to reach the backend whole, in training too, and are in the set by it: eager takes `linear`,
-            `layer_norm` or `scaled_dot_product_attention` apart in C++, before a mode can see them, except in inference mode. Those
-            of `supported_ops` are kept without being named here; of Core ATen's, which eager turns into others of it, the ones that
-            the backend brings a kernel for. See below.
-        preflight: refuse in the forward pass what could not be differentiated on the set: a call on tensors that require a gradient
-            raises `UnsupportedGradientError` where its gradient has no route, before it runs. Judged is this very call, on fake
-            tensors, once for a kind of call, which takes milliseconds. A call whose gradient nothing needs is refused too: make it
-            under `torch.no_grad()`. Not judged: the sum of gradients that meet at one tensor, a user's `torch.autograd.Function`,
-            gradients by `torch.func`, sparse tensors. Of several results it is enough that one can be differentiated.
-        verify: hold calls to native eager on the CPU while the program runs: ``"cpu"``, or a `Verify` that says which calls, and
-            what becomes of a difference. Checked are rules, programs and the backend's kernels, torch's own on the CPU aside; for
-            a backend with another `device_type`, that device's own kernels too. `verified` has the counts. See below.
-        host_random: what happens to random calls that data loading code makes on CPU tensors, of ops outside the set. ``"native"``
-            runs them by torch's kernel and counts them (`OpStats.host_random`), so that a seed gives eager's order of data;
-            ``"decomposed"`` decomposes them like all others. Data loading code is what `torch.utils.data` runs: samplers,
-            `random_split`, a `DataLoader`'s seeds and workers, and the datasets and functions that they call. On every device that
-            code runs on the host. Other random calls stay decomposed; `OpStats.other_numbers` counts those that draw other numbers
-            than eager.
+        cache: stores programs; by default modes with an equal backend and rules share one.
+        keep: composite ops that reach the backend whole, in training too; they are added to the set. Otherwise eager decomposes
+            `linear`, `layer_norm` or `scaled_dot_product_attention` in C++ before a mode sees them, except in inference mode.
+            Composites of `supported_ops` are kept too, but those of Core ATen, which eager decomposes into other Core ATen ops,
+            only if the backend has a kernel for them. See below.
+        preflight: whether to check gradients in the forward pass. A call on tensors that require a gradient then raises
+            `UnsupportedGradientError`, before it runs, if its gradient has no route. The check runs this call on fake tensors, once
+            per kind of call, and takes milliseconds. It also rejects calls whose gradient is never needed: make these under
+            `torch.no_grad()`. It does not check sums of gradients that meet at one tensor, a user's `torch.autograd.Function`,
+            gradients by `torch.func`, and sparse tensors. For an op with several results, one differentiable result is enough.
+        verify: compare calls with native eager on the CPU while the program runs: ``"cpu"``, or a `Verify` with settings. Checked
+            are rules, programs and the backend's kernels, but not torch's own kernels on the CPU. For a backend with another
+            `device_type`, that device's own kernels are checked too. `verified` has the counts. See below.
+        host_random: how random ops outside the set run if data loading code calls them on CPU tensors. ``"native"`` runs torch's
+            kernel and counts the call (`OpStats.host_random`), so that a seed gives eager's order of data; ``"decomposed"``
+            decomposes them like all others. Data loading code is what `torch.utils.data` runs: samplers, `random_split`, a
+            `DataLoader`'s seeds and workers, and the datasets and functions that they call. `OpStats.other_numbers` counts
+            decomposed random calls whose numbers may differ from eager's.
 
-    A kept op's gradient is that of PyTorch's composition, which backward runs again, on ops of the set: it can be differentiated as
-    often. Random ops draw their numbers again; a kernel that draws others than the composition does by the same generator raises in
-    backward. While such a mode is entered, in any thread, the op has a kernel in PyTorch's dispatcher, through which calls of other
-    threads pass on to the composition. Some calls come in parts still: under `torch.func` and forward-mode AD; under an autocast
-    without a rule for the op; of a random op that needs a gradient while it is traced. Ops that return views cannot be kept.
+    **Kept ops.** The gradient of a kept op is that of PyTorch's composition: the backward pass runs the composition again, on ops
+    of the set, and can itself be differentiated. Random ops draw their numbers again; if the kernel drew other numbers than the
+    composition, backward raises. While such a mode is active in any thread, the op has a kernel in PyTorch's dispatcher, which runs
+    the composition in other threads. Kept ops are still decomposed under `torch.func` and forward-mode AD, under an autocast
+    without a rule for the op, and in traces if a random op needs a gradient. Ops that return views cannot be kept.
 
-    A checked call is made natively, on copies of its arguments, and then as ever; what both leave behind is compared: values within
-    rounding, NaN, dtype, shape, strides, what is a view of what, what was written, errors. Of ops that draw random numbers values
-    are not compared; the program's generators, gradients and tensors are as they would be without. Of meta, fake, sparse, nested
-    and quantized tensors at most dtype, layout, device and shape are compared; `verified.skipped` counts such calls. A mode that
-    verifies a backend with kernels of its own shares no programs with others.
+    **Verified calls.** A checked call also runs natively, on copies of its arguments. Compared are values (within rounding), NaN,
+    dtype, shape, strides, aliases, writes and errors; for random ops not the values. Checking does not change the program's
+    generators, gradients and tensors. For meta, fake, sparse, nested and quantized tensors at most dtype, layout, device and shape
+    are compared; `verified.skipped` counts such calls. A mode that verifies a backend with its own kernels does not share programs.
 
     Raises:
         OpSetError: for an unknown op name, a kernel for an op outside the set, or an op that cannot be kept.
-        RuleError: for two rules for one op; by a call of a rule that breaks its op's contract, such as one that returns an alias
-            of its input.
-        ArgumentError: for `preflight` with ``on_unsupported="fallback"``, by which every gradient can be computed; for an argument
-            that has none of the values above.
+        RuleError: for two rules for one op; by a call of a rule that breaks its op's contract, such as one that returns an alias of
+            its input.
+        ArgumentError: for an invalid value; for `preflight` with ``on_unsupported="fallback"``, with which every gradient has a
+            route.
         ArgumentTypeError: for an argument of a wrong type, such as one operator for a set.
         UnsupportedOpError: by a call without a route, unless `on_unsupported` is ``"fallback"``.
         UnsupportedGradientError: with `preflight`, by a call whose gradient has no route.
-        DifferenceError: with `verify`, by a call whose results are not eager's, unless ``on_difference="record"``.
+        DifferenceError: with `verify`, by a call that differs from eager, unless ``on_difference="record"``.
 
-    A mode can be entered again, nested, and used from several threads at once (each enters it for itself).
+    A mode can be entered several times, also nested. Each thread must enter it itself.
 
     Examples:
         >>> import torch
@@ -94,7 +92,7 @@ class EagerDecompMode(CompositeMode):
         1
     """
 
-    _tracing = False  # whether what runs is written down to be run again
+    _tracing = False  # whether calls are traced into a graph
 
     def __init__(
         self,
@@ -151,12 +149,12 @@ class EagerDecompMode(CompositeMode):
     ) -> Any:
         if types and desugars_first(types):
             if any(map(traced_functional, types)):
-                return func(*args, **(kwargs or {}))  # torch.export at work: what it traces is not run
+                return func(*args, **(kwargs or {}))  # `torch.export` traces the op and does not run it
             return NotImplemented
         try:
             entry = self._entries[func._op]
         except (KeyError, AttributeError):
-            entry = None  # not from here: an error raised on the way would carry this one as its context
+            entry = None  # make the entry outside of `except`, so that later errors do not have this one as context
         if entry is None:
             if isinstance(func, HigherOrderOperator):
                 return run_higher_order(self, func, args, kwargs or {})
@@ -172,12 +170,12 @@ class EagerDecompMode(CompositeMode):
         return f"EagerDecompMode({self.backend!r}, on_unsupported={self.on_unsupported!r})"
 
     def stats(self) -> Stats:
-        """Return counts per op since the mode was made, which print as a table."""
+        """Return counts per op since the mode was made; they print as a table."""
         return self._engine.stats()
 
     @property
     def verified(self) -> Verified:
-        """The checks of `verify` so far, and the differences found; prints as text."""
+        """The results of `verify` so far, with the differences found. It prints as text."""
         return self._verifying.found() if self._verifying is not None else Verified()
 
     def why_missed(self, op: OpLike) -> str:
@@ -195,16 +193,16 @@ class EagerDecompMode(CompositeMode):
         return self._engine.why_missed(op)
 
     def explain(self, op: OpLike, *args: Any, **kwargs: Any) -> Explanation:
-        """Return what this mode does with a call of an op, with the mode's counts and why the last call was a cache miss.
+        """Return what this mode does with a call of an op, the mode's counts, and why the last call was a cache miss.
 
         Args:
             op: an overload, a packet or a name.
-            *args: the op's positional arguments. Without any, the explanation lists the op's rules and the program of its last
-                recorded call.
+            *args: the op's positional arguments. Without arguments, the explanation lists the op's rules and the program of its
+                last recorded call.
             **kwargs: the op's keyword arguments.
 
         Returns:
-            The explanation, as of `eagerdecomp.explain`; it prints as text.
+            The explanation, as by `eagerdecomp.explain`; it prints as text.
 
         Raises:
             OpSetError: for an unknown op name, or a packet whose overload neither the arguments nor the calls so far determine.

@@ -1,8 +1,8 @@
-"""Preflight: whether a call's gradient could be computed on the op set, asked when the call is made.
+"""Preflight: check when a call is made whether its gradient can be computed on the op set.
 
-The gradient of the very call is run on fake tensors, each op of it by the handlers that `backward()` would use, so that no kernel
-runs. What was found to close is kept by a coarse kind of call (dtypes, ranks, which sizes are 0 or 1, small numbers); a refusal is
-of the exact call, and not kept.
+The gradient of this call runs on fake tensors. The handlers that `backward()` would use run each op of it, so no kernel runs. If it
+has a route, this is cached for similar calls (with the same dtypes, ranks and small numbers, and sizes of 0 or 1 at the same
+dimensions). If not, the result is not cached.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from eagerdecomp.runtime.engine import Engine
 
 __all__ = ["Preflight"]
 
-#: What an op or a rule may raise on tensors without data; then nothing is known of the call.
+#: Errors that an op or rule may raise for tensors without data. The call is then not checked.
 _UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 
-_MOST_KINDS = 1024  # kinds kept for one op
+_MOST_KINDS = 1024  # maximum number of cached kinds of calls per op
 
-#: Exponents, norms and probabilities at which formulas change.
+#: Exponents, norms and probabilities for which ops use other formulas.
 _SPECIAL_VALUES = (0.0, 0.5, 1.0, 2.0, math.inf, -math.inf)
 
 
 class Preflight:
-    """Judges the calls of one mode.
+    """Checks the calls of one mode.
 
     Args:
         backend: the mode's backend.
-        rules: the user's own rules.
+        rules: the user's rules.
     """
 
     def __init__(self, backend: Backend, rules: Iterable[Rule]) -> None:
-        # Native kernels stand for the backend's own: only those have returns for fake tensors.
+        # Native kernels replace the backend's own, which do not support fake tensors.
         bare = Backend(backend.name, backend.ops, device_type=backend.device_type, costs=backend.costs)
         self._engine = Engine(bare, rules, ProgramCache())
-        # One for all calls: what linked rules make once is of it.
+        # One mode for all calls, because linked rules cache constant tensors of it.
         self._fakes = FakeTensorMode(allow_non_fake_inputs=True)
         self._lock = free_in_child(threading.Lock())
         self._exact = any(backend.ops.predicate(op) is not None for op in backend.ops)
 
     def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
-        """The handler `run` of an op, which refuses calls whose gradient has no route by `UnsupportedGradientError`."""
+        """Wrap the handler of an op to raise `UnsupportedGradientError` for calls whose gradient has no route."""
         facts = facts_of(op)
         if facts.is_out or not any(argument.holds_tensors for argument in facts.arguments):
             return run
@@ -74,7 +74,7 @@ class Preflight:
             kind = (*[_kind(value, exact) for value in values], *kwargs, _shared(values))
             if kind in fine:
                 return run(*args, **kwargs)
-            judged = _judgeable(values) and self._judge(op, args, kwargs)
+            judged = _can_be_fake(values) and self._judge(op, args, kwargs)
             result = run(*args, **kwargs)
             if judged is None and facts.is_functional:
                 self._judge(op, args, kwargs, result)
@@ -86,7 +86,7 @@ class Preflight:
         return watched
 
     def _judge(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any = None) -> bool | None:
-        """Raise if a call's gradient has no route; None where that is not known before the call has its result."""
+        """Raise if a call's gradient has no route. Return None if that is not known before the call has run."""
         with self._lock, warnings.catch_warnings(), above_autograd(), fake_tensor_log_off(), self._fakes:
             warnings.simplefilter("ignore")  # the call itself will warn
             refused = self._refused(op, args, kwargs, result)
@@ -97,7 +97,7 @@ class Preflight:
         raise UnsupportedGradientError(str(op), describe_call(op, args, kwargs), wanted, refused)
 
     def _refused(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> list[UnsupportedOpError] | None:
-        """Return the error that `backward()` would raise; None where the op cannot run on fake tensors."""
+        """Return the errors that `backward()` would raise; None if the op cannot run on fake tensors."""
         fakes = _Fakes(facts_of(op).is_inplace)
         try:
             given, named = fakes.of(args), {name: fakes.of(value) for name, value in kwargs.items()}
@@ -109,18 +109,18 @@ class Preflight:
                 with _Returning(op, fake_results):
                     returned = op(*given, **named)
         except _UNKNOWN:
-            return None  # eager's own error, or data decides
+            return None  # eager's own error, or the result depends on data
         outputs = [tensor for tensor in tensors_in(returned) if tensor.requires_grad]
         if fakes.base is not None and outputs:
-            outputs = [fakes.base]  # of an in-place op on a view the gradient goes through what it is a view of
+            outputs = [fakes.base]  # the gradient of an in-place op on a view passes through the base
         refused = self._backward(outputs, fakes.leaves)
-        # Of several results nobody knows which the loss will use.
+        # It is not known which of several results the loss uses.
         if refused and len(outputs) > 1 and not all(self._backward([output], fakes.leaves) for output in outputs):
             return []
         return refused if refused and self._runs(op, given, named) else []
 
     def _runs(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Whether the op itself has a route; where it has none, that is the error to raise."""
+        """Return whether the op itself has a route. If not, the call raises that error."""
         observed = _OnTheSet(self._engine)
         try:
             with torch.no_grad(), observed:
@@ -139,15 +139,15 @@ class Preflight:
             with observed:
                 torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
         except _UNKNOWN:
-            pass  # no derivative, which eager reports in its words; or an op that has no result for fake tensors
+            pass  # no derivative, for which eager has its own error; or an op that cannot run on fake tensors
         return list(observed.refused.values())
 
 
 class _OnTheSet(DispatchMode):
-    """Brings the ops of a gradient to the set as the mode would, on fake tensors; those without a route run as they are.
+    """A mode that decomposes the ops of a gradient as the user's mode would, on fake tensors. Ops without a route run natively.
 
     Attributes:
-        refused: call -> the error of one without a route.
+        refused: call -> its error, for calls without a route.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -167,7 +167,7 @@ class _OnTheSet(DispatchMode):
             except UnsupportedOpError as error:
                 self.refused.setdefault(error.call, error)
             except _UNKNOWN:
-                pass  # its rule goes by data
+                pass  # its rule depends on data
         return func(*args, **kwargs)
 
     def _handled(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -180,7 +180,7 @@ class _OnTheSet(DispatchMode):
 
 
 class _Returning(DispatchMode):
-    """Returns for one op, whose result depends on data, what it gave."""
+    """A mode that returns a given result for one op, whose result depends on data."""
 
     def __init__(self, op: OpOverload, result: Any) -> None:
         super().__init__()
@@ -194,14 +194,14 @@ class _Returning(DispatchMode):
 
 
 class _Fakes:
-    """Fake tensors like given ones: those that require a gradient are leaves.
+    """Makes fake tensors like given ones. Those that require a gradient are leaves.
 
     Args:
-        writes: the first of them is going to be written.
+        writes: whether the op writes the first tensor.
 
     Attributes:
         leaves: the leaves.
-        base: what the first tensor is a view of, where that is written.
+        base: the base of the first tensor, if that is a view and is written.
     """
 
     def __init__(self, writes: bool) -> None:
@@ -211,7 +211,7 @@ class _Fakes:
         self.base: Tensor | None = None
 
     def of(self, value: Any) -> Any:
-        """The stand-in of an argument."""
+        """Return the fake value of an argument."""
         if isinstance(value, Tensor):
             made = self._made.get(id(value))
             if made is None:
@@ -234,7 +234,7 @@ class _Fakes:
         return made
 
     def _written(self, tensor: Tensor) -> Tensor:
-        """A tensor to be written, which is no leaf where it requires a gradient."""
+        """Return a fake tensor to be written; if it requires a gradient, it is no leaf."""
         if tensor._base is None:
             return _no_leaf(self._leaf(tensor))
         self.base = _no_leaf(self._leaf(tensor._base))
@@ -258,8 +258,8 @@ def _requires_grad(values: Sequence[Any]) -> bool:
     return False
 
 
-def _judgeable(values: Sequence[Any]) -> bool:
-    """Whether fake tensors can stand for the tensors: dense ones, of sizes that are numbers."""
+def _can_be_fake(values: Sequence[Any]) -> bool:
+    """Return whether fake tensors can replace the tensors: they are dense, with sizes that are numbers."""
     return all(_is_dense(tensor) and all(type(size) is int for size in tensor.shape) for tensor in tensors_in(values))
 
 
@@ -269,7 +269,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _kind(value: Any, exact: bool) -> Any:
-    """The facts that a gradient may depend on, coarsely."""
+    """Return the facts on which a gradient may depend, coarsely."""
     if isinstance(value, Tensor):
         if not _is_dense(value):
             return value.dtype, value.layout, value.requires_grad, is_lazy(value)
@@ -287,6 +287,6 @@ def _kind(value: Any, exact: bool) -> Any:
 
 
 def _shared(values: Sequence[Any]) -> tuple[int, ...]:
-    """Which tensors are one."""
+    """Return which tensors are the same."""
     seen: dict[int, int] = {}
     return tuple([seen.setdefault(id(tensor), len(seen)) for tensor in tensors_in(values)])

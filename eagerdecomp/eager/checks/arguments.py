@@ -1,6 +1,6 @@
-"""Checks of arguments that eager makes and torch's decompositions leave out or word otherwise, in eager's order and words.
+"""Eager's checks of arguments that torch's decompositions omit or report differently, in eager's order and with its messages.
 
-All ask for sizes, layouts and dtypes alone. Which op has which is `eager.checks.table`.
+They read only sizes, layouts and dtypes. `eager.checks.table` lists the checks of each op.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _wrapped(dim: int, rank: int) -> int:
 
 
 def check_topk(self: Tensor, k: int, dim: int) -> None:
-    """Checks of eager's kernel, for rules that replace it although Core ATen holds the op."""
+    """Run the checks of eager's kernel, for rules that replace `topk` although Core ATen contains it."""
     if self.dtype is torch.bool:
         raise RuntimeError("topk does not support bool dtypes on CPU")
     if self.is_complex():
@@ -76,7 +76,9 @@ def _spread_out(
     single = self.numel() and all(size == 1 for place, size in enumerate(self.shape) if place not in dims)
     if single and self.dtype in HALF and (out.dtype.is_complex or (out.dtype.is_floating_point and out.dtype not in HALF)):
         raise RuntimeError(f"std_var_all: Unsupported dtype {scalar_type_name(self.dtype)}")
-    if self.dtype.is_floating_point and out.dtype.is_complex and self.numel() and not single:  # a single number is filled in
+    if (
+        self.dtype.is_floating_point and out.dtype.is_complex and self.numel() and not single
+    ):  # a single number is written by `fill_`
         raise not_implemented("std_cpu", out.dtype)
 
 
@@ -130,7 +132,7 @@ def _complex(self: Tensor, other: Tensor) -> None:
 
 
 def _dot(self: Tensor, tensor: Tensor) -> None:
-    exchanged = tensor.is_conj() and not self.is_conj()  # as eager does, to multiply without the bit
+    exchanged = tensor.is_conj() and not self.is_conj()  # eager swaps the operands then
     _two_vectors(*((tensor, self) if exchanged else (self, tensor)))
 
 
@@ -480,7 +482,7 @@ def _groups(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C
         )
     for name, one in (("weight", weight), ("bias", bias)):
         if one is not None and list(one.shape) != [C]:
-            message = shape_text([0] if weight is None else weight.shape)  # of the bias too eager says the weight's
+            message = shape_text([0] if weight is None else weight.shape)  # eager prints the shape of the weight for the bias too
             raise RuntimeError(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
                 f"but got {name} of shape {message} and input of shape {shape}"
@@ -493,7 +495,7 @@ def _groups(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C
 
 
 def _normalized(*places: int) -> Callable[..., None]:
-    """Eager's norms take one type alone, or float16 and bfloat16 beside parameters in float32; those stand at `places`."""
+    """Return a check of dtypes: norms require one dtype, or float32 parameters (at `places`) for float16 and bfloat16 inputs."""
 
     def check(input: Tensor, *more: Any) -> None:
         given = [one for one in (more[place] for place in places) if one is not None]

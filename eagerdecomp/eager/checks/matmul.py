@@ -14,7 +14,7 @@ __all__ = ["PRODUCT_CHECKS", "check_addmv", "check_baddbmm"]
 
 
 def _fits(self: Tensor, size: Sequence[int]) -> None:
-    """Refuse what is added to a product of this size and does not expand to it."""
+    """Raise if the added term of a product does not expand to its size."""
     more = len(size) - self.dim()
     if more < 0:
         raise RuntimeError(
@@ -59,12 +59,12 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Non
 
 
 def check_baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
-    """Refuse what eager's `baddbmm` refuses first: what does not fit the dimensions that the result is made of, or lacks them."""
+    """Raise for the calls that eager's `baddbmm` rejects first: operands whose ranks or sizes do not match the result."""
     _fits(self, [one.size(dim) for one, dim in ((batch1, 0), (batch1, 1), (batch2, 2))])
 
 
 def check_addmv(self: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> None:
-    """Refuse what eager's `addmv` refuses: other ranks and sizes, operands of several dtypes."""
+    """Raise for the calls that eager's `addmv` rejects: wrong ranks or sizes, or operands of several dtypes."""
     if mat.dim() != 2 or vec.dim() != 1 or self.dim() > 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got {self.dim()}, {mat.dim()}, {vec.dim()}")
     rows, columns = mat.shape

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 REAL_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
-#: Up to here a floating-point dtype holds every integer.
+#: Floating-point dtype -> the largest n such that it represents all integers up to n.
 _WHOLE_UP_TO = {torch.float32: 2**24, torch.float64: 2**53, torch.float16: 2**11, torch.bfloat16: 2**8}
 
 
@@ -97,7 +97,7 @@ def check_log_normal(dtype: torch.dtype, empty: bool, mean: float = 1.0, std: fl
 
 
 def _range_of(dtype: torch.dtype) -> tuple[int, int]:
-    """The integers that a type can hold at all, lowest and highest."""
+    """Return the smallest and the largest integer that a dtype can represent."""
     if dtype is torch.bool:
         return 0, 1
     if dtype.is_floating_point:
@@ -133,7 +133,7 @@ def check_random(dtype: torch.dtype, empty: bool, low: int | None = None, high: 
 
 
 def may_warn(*args: Any, dtype: torch.dtype | None = None, **options: Any) -> bool:
-    """Whether integers of this call of `random_`, `randint` or a variant may lie outside the floating dtype's exact range."""
+    """Return whether a call of `random_`, `randint` or a variant may draw integers that its dtype cannot represent."""
     dtype = dtype or (args[0].dtype if isinstance(args[0], torch.Tensor) else torch.int64)
     whole = _WHOLE_UP_TO.get(dtype)
     return whole is not None and any(isinstance(bound, int) and abs(bound) > whole for bound in args)

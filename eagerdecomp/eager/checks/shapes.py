@@ -1,6 +1,6 @@
-"""Checks of shapes that eager's views and joins make, in eager's words, for sets that hold none of them.
+"""Eager's checks of shapes in views and concatenations, with its messages, for sets without these ops.
 
-torch's Python references of these ops raise errors of other types. Which op has which is one table, in `eager.checks.table`.
+torch's Python references of these ops raise other types of errors. `eager.checks.table` lists the checks of each op.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ __all__ = ["SHAPE_CHECKS", "broadcast_shapes", "check_few"]
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> list[int]:
-    """Return the shape that all of these expand to.
+    """Return the shape to which all of these broadcast.
 
     Raises:
-        RuntimeError: with ATen's message (`infer_size_impl` in ExpandUtils.cpp); `torch.broadcast_shapes` has another one.
+        RuntimeError: with ATen's message (`infer_size_impl` in ExpandUtils.cpp), which differs from that of
+            `torch.broadcast_shapes`.
     """
     found: list[int] = []
     for shape in shapes:
@@ -43,7 +44,7 @@ def _check_dimension(dim: int, rank: int) -> None:
 
 
 def _view(self: Tensor, size: Sequence[int]) -> None:
-    if self.is_contiguous():  # what does not fit its size is refused in eager's words already
+    if self.is_contiguous():  # a wrong size raises eager's error already
         return
     known, count = math.prod(one for one in size if one != -1), self.numel()
     unknown = sum(one == -1 for one in size)
@@ -61,13 +62,13 @@ def _check_viewed(self: Tensor, size: Sequence[int]) -> None:
 
 
 def check_few(elements: Tensor, test_elements: Tensor) -> None:
-    """The strides of `isin`, which looks for few elements one by one, in a view of them all."""
+    """Check the strides for `isin`, which views the elements as one dimension if there are few test elements."""
     if test_elements.numel() < int(10 * elements.numel() ** 0.145):
         _check_viewed(test_elements, [test_elements.numel()])
 
 
 def _matrix_exp(self: Tensor) -> None:
-    """Batches of more than one dimension are viewed as one."""
+    """Check the strides of a batch, whose dimensions are viewed as one."""
     if self.dim() > 3 and self.numel() and self.size(-1) > 1:
         _check_viewed(self, [math.prod(self.shape[:-2]), *self.shape[-2:]])
 
@@ -144,7 +145,7 @@ def _slice(self: Tensor, dim: int = 0, *more: Any) -> None:
 def _expand(self: Tensor, size: Sequence[int], *, implicit: bool = False) -> None:
     missing = len(size) - self.dim()
     if missing < 0:
-        return  # rejected in words that name the dtype of the tensor
+        return  # rejected with another message, which names the dtype
     for at, wanted in enumerate(size):
         if at < missing and wanted < 0:
             raise RuntimeError(
@@ -167,7 +168,7 @@ def _as_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], storag
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
     span = reach(size, stride)
     own = self.numel() if self.is_contiguous() else reach(self.shape, self.stride())
-    if offset + span <= self.storage_offset() + own:  # without asking for the storage, which no key reports
+    if offset + span <= self.storage_offset() + own:  # without reading the storage, which no guard covers
         return
     held = self.untyped_storage().nbytes()
     needed = (offset + span) * self.element_size()

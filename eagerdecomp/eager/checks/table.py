@@ -1,8 +1,8 @@
-"""Refusals: the calls that eager's kernels refuse and that decompositions of the same ops would take, or refuse by another error.
+"""The checks of each op: calls that eager's kernels reject, and that a decomposition would accept or reject with another error.
 
-A decomposition takes what its parts take: `silu` of integers would give a value, where eager raises. Here stands, per op, the name
-by which eager's kernel refuses, and which dtypes; and what else it asks of its arguments. The questions are asked while a call is
-recorded, of dtypes and sizes alone, so they cost nothing later.
+A decomposition accepts all that its ops accept: `silu` of integers would return a value, but eager raises. The tables list, for
+each op, the dtypes that eager's kernel rejects, the kernel's name in the message, and other checks. A check reads only dtypes and
+sizes. It runs while a call is recorded, so it takes no time later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eagerdecomp.eager.scalars import held_number, holding
 
 __all__ = ["CHECKS", "REFUSED", "refusing"]
 
-#: Takes an op's arguments, and raises what eager would.
+#: Takes an op's arguments, and raises eager's error if eager rejects them.
 Check: TypeAlias = Callable[..., None]
 
 _BOOL = frozenset({torch.bool})
@@ -194,7 +194,7 @@ def _stack(tensors: Sequence[Tensor], dim: int = 0) -> None:
 
 
 def _logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool = False) -> None:
-    if not dim and not keepdim and self.dim() and self.numel():  # what eager keeps of it is no number any more
+    if not dim and not keepdim and self.dim() and self.numel():  # eager's result has no dimensions then, and does not fit
         raise RuntimeError(f"output with shape [] doesn't match the broadcast shape {shape_text([1] * self.dim())}")
 
 
@@ -225,7 +225,7 @@ def _smooth_l1(self: Tensor, target: Tensor, reduction: int = 1, beta: float = 1
 
 
 def _kind(side: Any) -> int:
-    """The kind of a tensor's dtype, or of a number: bools, integers, floats, complex numbers, as they promote."""
+    """Return the category of a tensor's dtype or of a scalar in type promotion: bool, integer, floating point, complex."""
     if isinstance(side, Tensor):
         dtype = side.dtype
         return 0 if dtype is torch.bool else 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1
@@ -268,7 +268,7 @@ _NOT_CUMULATED = _BOOL | WIDE_UNSIGNED
 def _cumulated(name: str) -> Check:
     def check(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> None:
         if not -self.dim() <= dim < self.dim():
-            return  # refused for that first
+            return  # rejected before with another error
         if (dtype in _NOT_CUMULATED or (dtype or self.dtype) is torch.complex32) and self.numel():
             raise not_implemented(f"{name}_out_cpu", dtype or self.dtype)
 
@@ -322,7 +322,7 @@ def _ldexp(self: Tensor, other: Tensor, *, out: Tensor | None = None) -> None:
 
 def _lerp(self: Tensor, end: Tensor, weight: Tensor) -> None:
     for name, one in (("end", end), ("weight", weight)):
-        if one.dtype is not self.dtype and (name == "end" or one.dim()):  # a weight without dimensions is read as a number
+        if one.dtype is not self.dtype and (name == "end" or one.dim()):  # a 0-dim weight is read as a scalar
             raise RuntimeError(f"expected dtype {cpp_name(self.dtype)} for `{name}` but got dtype {cpp_name(one.dtype)}")
     if (dtype := promoted((self, end, weight))) in _INTEGRAL or dtype is torch.complex32:
         raise not_implemented("lerp_kernel_tensor", dtype)
@@ -334,11 +334,11 @@ def _powsum(self: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, 
 
 
 def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size: int, step: int) -> None:
-    if grad_in.dtype is torch.complex32 and step < size:  # windows that do not overlap are copied
+    if grad_in.dtype is torch.complex32 and step < size:  # windows without overlap are only copied
         raise not_implemented("unfold_backward_cpu", grad_in.dtype)
 
 
-#: What else an op asks of its arguments, as a function of them that raises eager's error.
+#: op -> other checks: a function of its arguments that raises eager's error.
 CHECKS: dict[str, Check] = {
     **ARGUMENT_CHECKS,
     **NORM_CHECKS,
@@ -384,7 +384,7 @@ CHECKS: dict[str, Check] = {
 }
 
 
-#: Ops of which all arguments are operands.
+#: Ops whose arguments are all operands.
 _PROMOTING = frozenset(
     f"aten.{name}"
     for name in (
@@ -398,11 +398,10 @@ _PROMOTING = frozenset(
 
 
 def refusing(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule's function that first refuses what eager's kernel refuses, and is handed numbers as eager's is (`held`); `fn` itself
-    where that is nothing.
+    """Return a rule's function with eager's checks before it, and with scalars converted as eager does (`holding`).
 
-    A dtype is refused when all tensors of the call have refused ones: one of another would promote the rest. Where operands are
-    known to promote, it is the dtype that they promote to.
+    Return `fn` itself if the op has no checks. A dtype is rejected only if all tensors of the call have rejected dtypes, because
+    another one would promote the result. For ops whose operands promote, their promoted dtype is checked.
     """
     fn = holding(op, fn)
     kernel, dtypes = REFUSED.get(op, ("", frozenset()))

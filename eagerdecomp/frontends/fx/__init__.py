@@ -1,1 +1,1 @@
-"""Capture of calls as a torch.fx graph."""
+"""Capture a run as a torch.fx graph."""

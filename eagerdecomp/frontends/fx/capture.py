@@ -1,4 +1,4 @@
-"""Capture: what one run of a function sent to the backend, forward and backward, as a graph that can be run again."""
+"""Capture the kernel calls of one run of a function, forward and backward, as a graph that can be run again."""
 
 from __future__ import annotations
 
@@ -38,36 +38,35 @@ def trace(
 ) -> Callable[..., torch.fx.GraphModule]:
     """Trace a function to a `GraphModule` of the kernel calls that reach the backend: ``trace(fn, ops)(*args)``.
 
-    Every kernel call is a ``call_function`` node whose target is an overload of the set, in the order of the run: of the forward
-    pass, of a ``backward()`` or ``torch.autograd.grad`` within `fn`, of an optimizer's step. Nothing is added and nothing left
-    out: writes in place stay writes, random ops draw again. Each node has ``meta["val"]``, a fake tensor of the shape, strides and
-    dtype of the run, ``meta["original_aten"]``, the op that PyTorch called, and the line of yours that it comes from, a gradient
-    from the one that it is the gradient of. It is the first run of its rules; what runs often may make fewer calls, once the
-    passes have been over what was recorded. A backend's kernel is one node; its `compile` hook is not asked. Ranges of a profiler
-    are no kernel calls.
+    Each kernel call is a ``call_function`` node whose target is an overload of the set, in the order of the run. This includes a
+    ``backward()`` or ``torch.autograd.grad`` inside `fn`, and an optimizer's step. In-place writes stay in-place, and random ops
+    draw again. Each node has ``meta["val"]``, a fake tensor with the shape, strides and dtype of the run;
+    ``meta["original_aten"]``, the op that PyTorch called; and the line of your program that made the call (for a gradient, the line
+    of the forward call). Rules run as at their first call; cached programs of the mode may make fewer calls, because passes have
+    optimized them. A kernel of the backend is one node, and its `compile` hook is not called. Profiler ranges are not recorded.
 
-    The graph takes what `fn` takes, nested alike, and returns what it returns. Tensors that `fn` holds (parameters, buffers, a
-    closure's) are attributes of the graph, the very same tensors, and are written where `fn` writes them. Numbers and other values
-    stay what they were. It makes kernel calls and no more: `.grad` is not set, so return the gradients that you want as outputs.
-    Called on other values it does to them what `fn` would. Called on what it was not made for (other shapes, strides, dtypes,
-    numbers; a mask that selects another number of values) it raises `TraceError`.
+    The graph takes the arguments of `fn`, nested in the same way, and returns its results. Tensors that `fn` uses (parameters,
+    buffers, tensors of a closure) are attributes of the graph: the same tensors, which it writes where `fn` does. Scalars and other
+    values are constants. The graph does not set `.grad`, so return the gradients that you need. With other values it computes what
+    `fn` would. For inputs with other shapes, strides, dtypes or scalars, or if a mask selects another number of values, it raises
+    `TraceError`.
 
     Args:
         fn: a function or module.
         supported_ops: as for `EagerDecompMode`.
         rules: as for `EagerDecompMode`.
-        keep: as for `EagerDecompMode`: composites that are to be single nodes. A random one that needs a gradient is in parts, so
-            that both passes have the same mask.
-        symbolic: argument -> dimension, or dimensions, whose size stays a symbol, as in ``{"x": 0}`` for the batch of `x`; equal
-            sizes share one. A tensor in a list or dict goes by its place among the argument's: ``x_0``. `fn` then runs on fake
-            tensors, without a kernel, so nothing it reads may depend on values.
+        keep: as for `EagerDecompMode`: composites that become single nodes. A random one that needs a gradient is decomposed, so
+            that both passes use the same mask.
+        symbolic: name of an argument -> dimension, or dimensions, whose size stays symbolic, as in ``{"x": 0}`` for the batch of
+            `x`. Equal sizes share a symbol. A tensor in a list or dict is named by its index among the argument's tensors: ``x_0``.
+            `fn` then runs on fake tensors without calling kernels, so it must not read values.
 
     Returns:
         A function: called with arguments of `fn`, it runs `fn` once and returns the `GraphModule`.
 
     Raises:
-        TraceError: when the returned function is called with values that `fn` cannot be traced for, such as a symbolic size that
-            a rule reads, or a `symbolic` that names no dimension.
+        TraceError: by the returned function, if `fn` cannot be traced for these arguments, for example because a rule reads a
+            symbolic size; `TraceRequestError` if `symbolic` names no tensor or dimension.
         OpSetError: for an unknown op name, or an op that cannot be kept.
         RuleError: for two rules for one op.
         UnsupportedOpError: for a call without a route.
@@ -89,7 +88,7 @@ def trace(
 
 
 class _Capture:
-    """One run of a function: its inputs as placeholders, the run, its result as the graph's output."""
+    """One traced run of a function."""
 
     def __init__(
         self, fn: Callable[..., Any], args: Any, kwargs: dict[str, Any], symbolic: Mapping[str, int | Sequence[int]]
@@ -104,7 +103,7 @@ class _Capture:
         top = [*args, *kwargs.values()]
         called = argument_names(fn, len(args)) + list(kwargs)
         names: list[str] = []
-        own: list[str] = []  # as the function calls them
+        own: list[str] = []  # the names that the user may pass
         for name, value in zip(called, top, strict=True):
             leaves, _ = tree_flatten(value)
             whole = len(leaves) == 1 and leaves[0] is value
@@ -131,7 +130,7 @@ class _Capture:
         self._called = [safe(name) for name in called]
 
     def _open(self, name: str, value: Any, dims: tuple[int, ...]) -> Any:
-        """An input of a symbolic trace."""
+        """Return the fake tensor for an input of a symbolic trace."""
         if not isinstance(value, Tensor) and not dims:
             return value
         assert self._sizes is not None
@@ -144,7 +143,7 @@ class _Capture:
             ) from None
 
     def _result(self) -> Any:
-        """The results of the function."""
+        """Return the results of the function."""
         try:
             return self._fn(*self._args, **self._kwargs)
         except RuntimeError as error:
@@ -161,7 +160,7 @@ class _Capture:
             raise
 
     def run(self, backend: Backend, rules: Iterable[Rule], keep: Iterable[OpLike]) -> Trace:
-        """Run the function and close the graph."""
+        """Run the function, and return the finished graph."""
         kernels: dict[OpLike, Any] = {op: functools.partial(self._noter.note, op, kernel) for op, kernel in backend.kernels.items()}
         observed = Backend(backend.name, backend.ops, kernels, None, backend.device_type, backend.costs)
         mode = _Attributing(observed, rules=tuple(rules), cache=ProgramCache(), keep=keep)
@@ -202,7 +201,7 @@ class _Capture:
 
 
 class _Attributing(EagerDecompMode):
-    """The mode, which also says which op of the program is under way."""
+    """The mode, which also tells the graph recorder which op the program has called."""
 
     _tracing = True
     noter: GraphRecorder
@@ -215,7 +214,7 @@ class _Attributing(EagerDecompMode):
 
 
 def _plain(value: Any) -> bool:
-    """Whether a value is nested in nothing but what a graph's output may be made of."""
+    """Return whether a value is nested only in containers that a graph's output may have."""
     if type(value) in (list, tuple):
         return all(map(_plain, value))
     if type(value) is dict:

@@ -1,4 +1,4 @@
-"""The result of a traced run: a graph of kernel calls that runs on inputs like the traced ones, and rejects others."""
+"""The result of a trace: a graph of kernel calls that runs on inputs like the traced ones, and rejects others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Trace", "as_traced", "looks"]
 
 
 class Trace(torch.fx.GraphModule):
-    """A graph of kernel calls: runs without autograd, whose part was done when it was made, on inputs like those it was made of."""
+    """A graph of kernel calls. It runs without autograd, because backward passes are part of the graph."""
 
     def recompile(self) -> Any:
         made = super().recompile()
@@ -45,10 +45,10 @@ class Trace(torch.fx.GraphModule):
 
 
 def as_traced(value: Any, expected: Any) -> None:
-    """Stands in a graph behind a kernel that reads data: what followed went by its value, or by its shape.
+    """Check in a graph that a value that was read from a tensor is the same as in the trace, because later calls depend on it.
 
     Raises:
-        TraceError: where it is another one now.
+        TraceError: if it is another value.
     """
     found = list(value.shape) if isinstance(value, Tensor) else value
     if found != expected and not (isinstance(found, float) and math.isnan(found) and math.isnan(expected)):
@@ -59,9 +59,9 @@ def as_traced(value: Any, expected: Any) -> None:
 
 
 def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Sizes | None) -> None:
-    """Whether these are inputs like those that the graph was made of."""
+    """Raise `TraceError` if the inputs differ from the traced ones in more than their values."""
     if len(given) != len(placeholders):
-        return  # the call itself says what is missing
+        return  # the call itself raises an error that names the missing argument
     symbols: dict[Any, int] = {}
     names: dict[Any, str] = {}
     for node, value in zip(placeholders, given, strict=True):
@@ -96,5 +96,5 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
 
 
 def looks(value: Any) -> str:
-    """An input in words."""
+    """Return an input as text."""
     return value_text(value, tensor=functools.partial(tensor_text, strides=True))

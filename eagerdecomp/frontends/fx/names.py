@@ -1,4 +1,4 @@
-"""Names: what a function calls its arguments and the tensors that it holds."""
+"""Names for graph nodes: of a function's arguments, and of the tensors that it uses."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["argument_names", "names_held", "safe"]
 
 
 def argument_names(fn: Callable[..., Any], count: int) -> list[str]:
-    """Names for so many positional arguments: those of the function's parameters."""
+    """Return names for this many positional arguments: those of the function's parameters."""
     names: list[str] = []
     try:
         parameters = list(inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters.values())
-    except (TypeError, ValueError):  # of a builtin Python cannot say
+    except (TypeError, ValueError):  # a builtin without a signature
         parameters = []
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -32,13 +32,13 @@ def argument_names(fn: Callable[..., Any], count: int) -> list[str]:
 
 
 def safe(name: str) -> str:
-    """A name that fx takes for a placeholder."""
-    # fx takes a placeholder called "self" for the module, and gives one named like a builtin or a keyword two names.
+    """Return a name that fx accepts for a placeholder."""
+    # fx treats a placeholder "self" as the module, and renames one with the name of a builtin or keyword.
     return f"{name}_" if name == "self" or hasattr(builtins, name) or keyword.iskeyword(name) else name
 
 
 def names_held(fn: Callable[..., Any]) -> dict[int, str]:
-    """Names of the tensors that a function holds: by id, the path to each with dots as underscores."""
+    """Return names for the tensors that a function uses: id -> the path to the tensor, with underscores for dots."""
     names: dict[int, str] = {}
     for name, value in _holders(fn):
         if isinstance(value, torch.nn.Module):

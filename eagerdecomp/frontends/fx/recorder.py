@@ -1,4 +1,4 @@
-"""Noting: each kernel call of a run as a node of an FX graph."""
+"""Record each kernel call of a run as a node of an FX graph."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ __all__ = ["GraphRecorder"]
 
 @dataclass
 class _Known:
-    """The node of a tensor; the number of the result where it is one of several and not taken out yet."""
+    """The node of a tensor; `number` is the index of the result if the node has several and this one has no node yet."""
 
-    #: Holds the address and not the tensor: autograd copies where someone else still has what it is given.
+    #: A weak reference, because autograd copies a gradient if anything else refers to it.
     weak: Any
     node: Any
     number: int | None
@@ -41,17 +41,17 @@ class _Known:
 
 
 class GraphRecorder(DispatchMode):
-    """Notes each call that comes out of what is entered after it as a node of a graph.
+    """A mode that records each call from the modes inside it as a node of a graph.
 
     Args:
-        root: what the graph's attributes are put on.
-        graph: what the calls are noted in.
-        fakes: the mode of the fake tensors that stand for values in ``meta["val"]``.
-        held: names for tensors that are no inputs, by id.
-        around: what each kernel is called within.
+        root: the module that gets the graph's attributes.
+        graph: the graph.
+        fakes: the mode of the fake tensors in ``meta["val"]``.
+        held: id -> name of tensors that are no inputs.
+        around: returns a context manager in which each kernel is called.
     """
 
-    supports_higher_order_operators = True  # no `AmbientMode`: what Inductor compiles would run unnoted
+    supports_higher_order_operators = True  # no `AmbientMode`, because calls in code that Inductor compiles would be missed
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class GraphRecorder(DispatchMode):
     # -- inputs and attributes -------------------------------------------------------------------------------------------------
 
     def take(self, name: str, value: Any) -> None:
-        """An input of the function, as a placeholder."""
+        """Add an input of the function as a placeholder."""
         node = self._graph.create_node("placeholder", name, name=name)
         node.meta["val"] = self._picture(value)
         if isinstance(value, Tensor):
@@ -94,7 +94,7 @@ class GraphRecorder(DispatchMode):
         self._placed.append(node)
 
     def give_back_gradients(self) -> None:
-        """Take fake gradients off real tensors."""
+        """Restore the `.grad` of real tensors, which may be fake after the run."""
         for tensor, before in self._gradients:
             if isinstance(tensor.grad, FakeTensor):
                 tensor.grad = before
@@ -117,7 +117,7 @@ class GraphRecorder(DispatchMode):
             self._root.register_buffer(wanted, value)
         else:
             setattr(self._root, wanted, value)
-        # Behind the inputs, in front of all calls: what is read later may be written before.
+        # Insert it after the inputs and before all calls, because a call may write it before another reads it.
         with self._graph.inserting_before(self._first_call()):
             node = self._graph.get_attr(wanted)
         node.stack_trace = self._line
@@ -138,7 +138,7 @@ class GraphRecorder(DispatchMode):
         return self.note(func, func, *args, **(kwargs or {}))
 
     def note(self, op: Any, kernel: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call a kernel and note it as a call of the op; what a kernel itself calls is not noted."""
+        """Call a kernel, and record it as a call of the op. Ops that the kernel calls are not recorded."""
         if self._within:
             return kernel(*args, **kwargs)
         self._line = self._line_under_way()
@@ -173,7 +173,7 @@ class GraphRecorder(DispatchMode):
         return result
 
     def _line_under_way(self) -> str | None:
-        """The user's line that a call comes from, in a backward pass the one that it is the gradient of, as listings read it."""
+        """Return the line of the user's program that made a call (in backward, of the forward call), as stack traces write it."""
         number = self._lines.number_of(sys._getframe(2), self._forward)
         line = self._lines.lines()[number]
         if not line.text:
@@ -181,7 +181,7 @@ class GraphRecorder(DispatchMode):
         return f'File "{line.file}", line {line.number}, in {line.function.rpartition(".")[2]}\n    {line.text}'
 
     def read(self, value: Any) -> Any:
-        """The representation of a value in a node's arguments."""
+        """Return the representation of a value in a node's arguments."""
         if isinstance(value, Tensor):
             known = self._find(value)
             if known is None:
@@ -204,14 +204,14 @@ class GraphRecorder(DispatchMode):
         return self._attribute(value)
 
     def _storage(self, value: torch.UntypedStorage) -> Any:
-        """A storage as that of a tensor that has it."""
+        """Return a node for a storage, as the storage of a tensor that has a node."""
         for known in reversed(self._known.values()):
             if known.storage == value._cdata and not known.weak.expired():
                 return self._graph.call_method("untyped_storage", (known.node,))
         return self._attribute(value)
 
     def _size(self, value: Any) -> Any:
-        """A symbolic number as a node: the size of an input, or what is computed of such."""
+        """Return a node for a symbolic number: the size of an input, or computed from such sizes."""
 
         def leaf(symbol: Any) -> Any:
             for placeholder in self._placed:
@@ -241,7 +241,7 @@ class GraphRecorder(DispatchMode):
         self._known[value._cdata] = _Known(WeakTensor(value), node, number, val, storage)
 
     def _picture(self, value: Any) -> Any:
-        """The ``meta["val"]`` of a value: a fake tensor in place of a tensor."""
+        """Return the ``meta["val"]`` of a value, with fake tensors for tensors."""
         if not isinstance(value, Tensor):
             return value
         if value.layout is not torch.strided:
