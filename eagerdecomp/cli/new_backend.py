@@ -105,7 +105,9 @@ def write_project(name: str, folder: Path, device: str | None = None) -> list[Pa
             write_text(path, Template(text).substitute(values))
             written.append(path)
     except OSError as error:
-        raise ScaffoldError(f"{error.filename or folder}: cannot write this file: {error.strerror}") from None
+        raise ScaffoldError(
+            f"{error.filename or folder}: cannot write this file: {error.strerror}. Choose another folder with --dir"
+        ) from None
     return written
 
 

@@ -40,7 +40,7 @@ def read_manifest(path: str | Path) -> dict[str, str]:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConformanceError(f"{path}: cannot read this file: {reason}") from None
+        raise ConformanceError(f"{path}: cannot read this file: {reason}. Pass a file with one op per line") from None
     return parse_manifest(text, str(path))
 
 

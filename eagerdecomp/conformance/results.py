@@ -187,7 +187,8 @@ class Report:
         for verdict in self.results:
             if str(verdict.op) == name:
                 return verdict
-        raise OpLookupError(f"the report has no verdict on {name}: it was not among the ops of that run")
+        command = f"eagerdecomp conformance MODULE:BACKEND --ops {name}"
+        raise OpLookupError(f"the report has no verdict on {name}: it was not among the ops of that run. Test it with: {command}")
 
     def __str__(self) -> str:
         counts = ", ".join(f"{number} {state}" for state, number in self.counts.items() if number)

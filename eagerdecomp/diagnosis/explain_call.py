@@ -99,7 +99,9 @@ def _schemas(overloads: Sequence[OpOverload]) -> str:
     listed = [overload for overload in overloads if not any(argument.is_out for argument in overload._schema.arguments)]
     others = [f"{len(overloads) - len(listed)} more with out="] if len(listed) < len(overloads) else []
     between = "\n  " if len(listed) > 1 else " "
-    shown = f"The overload{'s are' if len(listed) > 1 else ' is'}" + "".join(between + _signature(overload) for overload in listed)
+    shown = f"Pass those of {'one of its overloads' if len(listed) > 1 else 'its overload'}" + "".join(
+        between + _signature(overload) for overload in listed
+    )
     return "; ".join([shown, *others])
 
 
@@ -148,7 +150,7 @@ def _explain(
         return Explanation(call="", verdict=_verdict_of_op(planner, op), rules=_rule_verdicts(planner, op, ()), **fields)
     mismatch = _argument_error(op, args, kwargs)
     if mismatch:
-        raise OpSetError(f"{op} does not take these arguments: {mismatch}. Its schema is {op._schema}")
+        raise OpSetError(f"{op} does not take these arguments: {mismatch}. Pass those of {op._schema}")
     values, named = copied(op, args, kwargs)  # not every write is in the schema (running statistics of batch norm)
     every = arguments_of(op, values, named)
     fields["call"] = describe_call(op, args, dict(kwargs))

@@ -150,6 +150,7 @@ def unsupported_error(
     """
     steps = path(failure)
     ways = tuple(tuple(str(kernel) for kernel in kernels) for kernels in kernels_to_add(planner, op, args, kwargs, failure))
+    memory_hint = _memory_hint(failure)
     gaps: list[Gap] = []
     if seen is not None:
         seen[Gap(str(op), ways)] = None
@@ -162,14 +163,16 @@ def unsupported_error(
         tried=list(dict.fromkeys(attempts(failure))),
         kernels_to_add=ways,
         op_set=repr(planner.backend.ops),
-        hint=outside_layouts(op, args, kwargs) or _hint(failure) or _rule_to_add(failure),
+        hint=outside_layouts(op, args, kwargs) or memory_hint or _rule_to_add(failure),
         may_fall_back=may_fall_back,
         gaps=list(dict.fromkeys(gap.op for gap in gaps)),
-        additions=list(dict.fromkeys(kernel for kernels, _ in choose_kernels_to_add(gaps) for kernel in kernels)),
+        # The hint has the line to paste if memory ops are missing.
+        additions=[] if memory_hint else list(dict.fromkeys(op for added, _ in choose_kernels_to_add(gaps) for op in added)),
     )
 
 
-def _hint(failure: NoRoute) -> str:
+def _memory_hint(failure: NoRoute) -> str:
+    """Return a hint to add `infra()` if memory ops are missing, else ""."""
     missing = [str(op) for op in dict.fromkeys(failed_ops(failure)) if op in infra()]
     if not missing:
         return ""

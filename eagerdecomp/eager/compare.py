@@ -187,7 +187,7 @@ def alias_difference(what: str, number: int, want: Observed, have: Observed, nam
     """Return how the aliases of a result differ from eager's; `names` are the names of the arguments."""
     one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
     if not (_comparable(want.leaves[number]) and _comparable(have.leaves[number])):
-        one, other = (want.same[number], ()), (have.same[number], ())  # without memory, views cannot be detected
+        one, other = (want.same[number], ()), (have.same[number], ())  # where one has no memory, nothing is known of views
     if one == other or not isinstance(want.leaves[number], Tensor):
         return None
     return Difference("aliasing", what, alias_text(*one, names), alias_text(*other, names))
@@ -253,7 +253,7 @@ def leaf_difference(
     for kind in facts:
         if getattr(want, kind) != getattr(have, kind):
             return Difference(kind, what, getattr(want, kind), getattr(have, kind))
-    if want.is_nested:  # a rule may return a padded tensor and its mask, because no op set supports nested tensors
+    if want.is_nested:  # a rule may stand a padded tensor and its mask for it, as no op set has nested tensors
         return None
     if have.is_nested:
         return Difference("layout", what, want.layout, "nested")

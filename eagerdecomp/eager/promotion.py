@@ -47,7 +47,7 @@ def promoted(operands: Sequence[Tensor]) -> torch.dtype:
     if _kind(higher) >= _kind(lower) and _kind(higher):
         return higher
     if _kind(higher) == 2:
-        return higher.to_complex()  # a complex 0-dim tensor keeps the precision of the floats
+        return higher.to_complex()  # a complex number beside floats keeps their precision
     return lower if _kind(lower) > 1 else promote_types(higher, lower)
 
 

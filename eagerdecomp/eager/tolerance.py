@@ -161,7 +161,7 @@ def _finite_part(values: Tensor) -> Tensor:
 def wrong_values(want: Tensor, have: Tensor, allowed: Tensor) -> Tensor:
     """Return where values are neither equal nor within the allowed error."""
     same = same_values(want, have)
-    if want.is_complex() and not bool(want.isfinite().all()):  # one part of a complex number may be finite
+    if want.is_complex() and not bool(want.isfinite().all()):  # a part may be finite beside one that is not
         parts = wrong_values(torch.view_as_real(want), torch.view_as_real(have), allowed.unsqueeze(-1))
         same = same | (~want.isfinite() & ~parts.any(-1))
     return ~same & ~((have - want).abs() <= allowed)

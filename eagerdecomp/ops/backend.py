@@ -161,7 +161,7 @@ def _misfit(ops: OpSet, op: OpOverload, kernel: Kernel) -> str:
             f"the kernel for {op} cannot take its arguments: {error}\n"
             f"  the op is {op._schema}\n"
             f"  the kernel is {getattr(kernel, '__qualname__', repr(kernel))}{signature}\n"
-            "  torch leaves arguments at their defaults out of the call"
+            "  what to do: give the kernel the op's arguments and defaults. torch omits arguments that have their default value"
         )
     return ""
 

@@ -111,6 +111,8 @@ class _Reader:
             tree = ast.parse(source, mode="eval").body
         except SyntaxError as error:
             why = error.msg or "cannot be read"
+            if why == "invalid syntax":
+                why += ": write tensors such as f32[8, 64] and Python literals, separated by commas"
             why = (
                 "a comma is missing between two arguments"
                 if "forgot a comma" in why

@@ -158,7 +158,10 @@ def test_a_killed_process_leaves_the_old_file_or_none(script: Path, tmp_path: Pa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_a_full_device_is_named_after_the_run(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--quiet", "--record", "/dev/full", str(script)]) == 1
-    assert capfd.readouterr().err == "eagerdecomp run: --record /dev/full: cannot write this file: No space left on device\n"
+    assert (
+        capfd.readouterr().err
+        == "eagerdecomp run: --record /dev/full: cannot write this file: No space left on device. Choose another path\n"
+    )
 
 
 @pytest.mark.full

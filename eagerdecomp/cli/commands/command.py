@@ -143,13 +143,13 @@ def output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]
     try:
         check_writable(target)
     except OSError as error:
-        raise UsageError(f"{option} {name}: cannot write this file: {error.strerror}") from None
+        raise UsageError(f"{option} {name}: cannot write this file: {error.strerror}. Choose another path") from None
 
     def write(text: str) -> None:
         try:
             write_text(target, text)
         except OSError as error:
-            raise UsageError(f"{option} {name}: cannot write this file: {error.strerror}", FAILED) from None
+            raise UsageError(f"{option} {name}: cannot write this file: {error.strerror}. Choose another path", FAILED) from None
 
     yield write
 
@@ -193,7 +193,7 @@ def called(option: str, spec: str, factory: Callable[[], Any]) -> Any:
     except EagerDecompError:
         raise
     except Exception as error:  # the function is the user's, and may raise anything
-        raise UsageError(f"{option} {spec}: calling it raises {fault_in_words(error)}".strip()) from error
+        raise UsageError(f"{option} {spec}: calling it raises {fault_in_words(error)}. Fix that first".strip()) from error
 
 
 def rules_of(spec: str) -> tuple[tuple[Rule, ...], bool]:

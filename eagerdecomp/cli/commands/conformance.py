@@ -183,7 +183,10 @@ def _old(name: str) -> Report:
     try:
         return Report.from_json(Path(name).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = str(error)
+        if isinstance(error, OSError):
+            command = "eagerdecomp conformance MODULE:BACKEND --json FILE"
+            reason = f"cannot read this file: {error.strerror}. Write a report with: {command}"
         raise UsageError(f"--compare {name}: {reason}") from None
 
 

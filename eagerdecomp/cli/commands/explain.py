@@ -61,7 +61,7 @@ def _run(args: argparse.Namespace) -> int:
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             if isinstance(error, EagerDecompError):
                 raise
-            raise UsageError(f"the call raises in eager too: {str(error).splitlines()[0]}", FAILED) from None
+            raise UsageError(f"the call raises in eager too: {str(error).splitlines()[0]}. Correct --call", FAILED) from None
         shown(args)(str(explanation))
         write(json.dumps(explanation.as_dict(), indent=2) + "\n")
     return FAILED if explanation.verdict.startswith("no route") else 0

@@ -166,7 +166,9 @@ def _older(name: str) -> Plan:
         text = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise PlanError(f"--compare {name}: cannot read this file: {reason}") from None
+        raise PlanError(
+            f"--compare {name}: cannot read this file: {reason}. Write a plan with: eagerdecomp plan --json FILE"
+        ) from None
     try:
         return Plan.from_json(text)
     except PlanError as error:

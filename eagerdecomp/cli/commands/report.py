@@ -55,7 +55,9 @@ def _record(name: str) -> Record:
     try:
         text = Path(name).read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{name}: cannot read this file: {error.strerror}") from None
+        raise UsageError(
+            f"{name}: cannot read this file: {error.strerror}. Write a record with: eagerdecomp run --record FILE SCRIPT"
+        ) from None
     except UnicodeDecodeError:
         raise UsageError(
             f"{name}: this is not a record of a run (not UTF-8 text). Write one with: eagerdecomp run --record FILE SCRIPT"

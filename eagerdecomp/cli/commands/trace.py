@@ -79,7 +79,7 @@ def _run(args: argparse.Namespace) -> int:
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError) as error:
             if isinstance(error, EagerDecompError):
                 raise
-            raise UsageError(f"{args.model}: running it raises {fault_in_words(error)}", FAILED) from error
+            raise UsageError(f"{args.model}: running it raises {fault_in_words(error)}. Fix that first", FAILED) from error
         text = graph.print_readable(print_output=False)
         kernels: dict[str, int] = {}
         for node in graph.graph.nodes:

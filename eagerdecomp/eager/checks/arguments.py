@@ -76,9 +76,7 @@ def _spread_out(
     single = self.numel() and all(size == 1 for place, size in enumerate(self.shape) if place not in dims)
     if single and self.dtype in HALF and (out.dtype.is_complex or (out.dtype.is_floating_point and out.dtype not in HALF)):
         raise RuntimeError(f"std_var_all: Unsupported dtype {scalar_type_name(self.dtype)}")
-    if (
-        self.dtype.is_floating_point and out.dtype.is_complex and self.numel() and not single
-    ):  # a single number is written by `fill_`
+    if self.dtype.is_floating_point and out.dtype.is_complex and self.numel() and not single:  # a single number is filled in
         raise not_implemented("std_cpu", out.dtype)
 
 
@@ -132,7 +130,7 @@ def _complex(self: Tensor, other: Tensor) -> None:
 
 
 def _dot(self: Tensor, tensor: Tensor) -> None:
-    exchanged = tensor.is_conj() and not self.is_conj()  # eager swaps the operands then
+    exchanged = tensor.is_conj() and not self.is_conj()  # as eager does, to multiply without the bit
     _two_vectors(*((tensor, self) if exchanged else (self, tensor)))
 
 
@@ -482,7 +480,7 @@ def _groups(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C
         )
     for name, one in (("weight", weight), ("bias", bias)):
         if one is not None and list(one.shape) != [C]:
-            message = shape_text([0] if weight is None else weight.shape)  # eager prints the shape of the weight for the bias too
+            message = shape_text([0] if weight is None else weight.shape)  # of the bias too eager says the weight's
             raise RuntimeError(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
                 f"but got {name} of shape {message} and input of shape {shape}"

@@ -22,7 +22,7 @@ _HALVES = torch.complex32
 
 def _clamp(self: Tensor, min: Any = None, max: Any = None) -> None:
     if self.is_floating_point():
-        return  # the bounds are converted to this dtype
+        return  # whatever the bounds are, which are made numbers of that type
     given = {name: bound for name, bound in (("min", min), ("max", max)) if bound is not None}
     _bounded(f"clamp_{next(iter(given))}" if len(given) == 1 else "clamp", self, *given.values())
 
@@ -37,7 +37,7 @@ def _clamp_max(self: Tensor, max: Any) -> None:
 
 def _bounded(kernel: str, self: Tensor, *bounds: Any) -> None:
     computed = computed_in((self, *bounds))
-    assert computed is not None  # there is a tensor
+    assert computed is not None  # that of a tensor, at least
     if computed.is_complex:
         raise NotImplementedError("clamp is not supported for complex types")
     if computed is torch.bool or computed in WIDE_UNSIGNED:
@@ -46,7 +46,7 @@ def _bounded(kernel: str, self: Tensor, *bounds: Any) -> None:
 
 def _dist(self: Tensor, other: Tensor, p: Any = 2) -> None:
     computed = computed_in((self, other))
-    assert computed is not None  # there are two tensors
+    assert computed is not None  # that of two tensors
     if not (computed.is_floating_point or computed.is_complex) and torch.bool not in (self.dtype, other.dtype):
         raise RuntimeError(
             f"norm(): input dtype should be either floating point or complex. Got {scalar_type_name(computed)} instead."
@@ -72,7 +72,7 @@ def _halves_reduced(kernel: str) -> Callable[..., None]:
 
 
 def _nansum_out(self: Tensor, *more: Any, dtype: torch.dtype | None = None, out: Tensor) -> None:
-    if self.dtype.is_floating_point and not (dtype or out.dtype).is_floating_point:  # the dtype of the computation
+    if self.dtype.is_floating_point and not (dtype or out.dtype).is_floating_point:  # which it is computed in
         raise not_implemented("nansum_cpu", dtype or out.dtype)
 
 

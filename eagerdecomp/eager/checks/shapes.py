@@ -44,7 +44,7 @@ def _check_dimension(dim: int, rank: int) -> None:
 
 
 def _view(self: Tensor, size: Sequence[int]) -> None:
-    if self.is_contiguous():  # a wrong size raises eager's error already
+    if self.is_contiguous():  # what does not fit its size is refused in eager's words already
         return
     known, count = math.prod(one for one in size if one != -1), self.numel()
     unknown = sum(one == -1 for one in size)
@@ -145,7 +145,7 @@ def _slice(self: Tensor, dim: int = 0, *more: Any) -> None:
 def _expand(self: Tensor, size: Sequence[int], *, implicit: bool = False) -> None:
     missing = len(size) - self.dim()
     if missing < 0:
-        return  # rejected with another message, which names the dtype
+        return  # rejected in words that name the dtype of the tensor
     for at, wanted in enumerate(size):
         if at < missing and wanted < 0:
             raise RuntimeError(
@@ -168,7 +168,7 @@ def _as_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], storag
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
     span = reach(size, stride)
     own = self.numel() if self.is_contiguous() else reach(self.shape, self.stride())
-    if offset + span <= self.storage_offset() + own:  # without reading the storage, which no guard covers
+    if offset + span <= self.storage_offset() + own:  # without asking for the storage, which no key reports
         return
     held = self.untyped_storage().nbytes()
     needed = (offset + span) * self.element_size()

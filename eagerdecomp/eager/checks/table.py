@@ -194,7 +194,7 @@ def _stack(tensors: Sequence[Tensor], dim: int = 0) -> None:
 
 
 def _logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool = False) -> None:
-    if not dim and not keepdim and self.dim() and self.numel():  # eager's result has no dimensions then, and does not fit
+    if not dim and not keepdim and self.dim() and self.numel():  # what eager keeps of it is no number any more
         raise RuntimeError(f"output with shape [] doesn't match the broadcast shape {shape_text([1] * self.dim())}")
 
 
@@ -268,7 +268,7 @@ _NOT_CUMULATED = _BOOL | WIDE_UNSIGNED
 def _cumulated(name: str) -> Check:
     def check(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> None:
         if not -self.dim() <= dim < self.dim():
-            return  # rejected before with another error
+            return  # refused for that first
         if (dtype in _NOT_CUMULATED or (dtype or self.dtype) is torch.complex32) and self.numel():
             raise not_implemented(f"{name}_out_cpu", dtype or self.dtype)
 
@@ -322,7 +322,7 @@ def _ldexp(self: Tensor, other: Tensor, *, out: Tensor | None = None) -> None:
 
 def _lerp(self: Tensor, end: Tensor, weight: Tensor) -> None:
     for name, one in (("end", end), ("weight", weight)):
-        if one.dtype is not self.dtype and (name == "end" or one.dim()):  # a 0-dim weight is read as a scalar
+        if one.dtype is not self.dtype and (name == "end" or one.dim()):  # a weight without dimensions is read as a number
             raise RuntimeError(f"expected dtype {cpp_name(self.dtype)} for `{name}` but got dtype {cpp_name(one.dtype)}")
     if (dtype := promoted((self, end, weight))) in _INTEGRAL or dtype is torch.complex32:
         raise not_implemented("lerp_kernel_tensor", dtype)
@@ -334,7 +334,7 @@ def _powsum(self: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, 
 
 
 def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size: int, step: int) -> None:
-    if grad_in.dtype is torch.complex32 and step < size:  # windows without overlap are only copied
+    if grad_in.dtype is torch.complex32 and step < size:  # windows that do not overlap are copied
         raise not_implemented("unfold_backward_cpu", grad_in.dtype)
 
 

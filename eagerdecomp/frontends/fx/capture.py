@@ -201,7 +201,7 @@ class _Capture:
 
 
 class _Attributing(EagerDecompMode):
-    """The mode, which also tells the graph recorder which op the program has called."""
+    """The mode, which also reports to the graph recorder which op the program has called."""
 
     _tracing = True
     noter: GraphRecorder

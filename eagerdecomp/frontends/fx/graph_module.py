@@ -80,21 +80,22 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
         else:
             like = type(want) is type(value) and bool(want == value)
         if not like:
+            traced, called = looks(want), looks(value)
+            if traced == called:
+                traced, called = looks(want, strides=True), f"{looks(value, strides=True)} (sizes, then strides)"
             raise TraceError(
-                f"the graph was traced for {node.name} of {looks(want)}, and was called with {looks(value)}. Trace the function "
-                "again"
+                f"the graph was traced with {node.name} = {traced}, and was called with {called}. Trace the function again"
             )
         variant = node.meta.get("same_as")
         if variant is not None and value is not given[variant]:
             raise TraceError(
                 f"the graph was traced with one tensor for both {placeholders[variant].name} and {node.name}, and was called with "
-                "two. Trace "
-                "the function again"
+                "two. Trace the function again"
             )
     if sizes is not None and (broken := sizes.broken(symbols, names)):
-        raise TraceError(f"the graph is valid only where {broken}, which is false here. Trace the function again with such inputs")
+        raise TraceError(f"the graph is valid only if {broken}, which is false here. Trace the function again with such inputs")
 
 
-def looks(value: Any) -> str:
+def looks(value: Any, *, strides: bool = False) -> str:
     """Return an input as text."""
-    return value_text(value, tensor=functools.partial(tensor_text, strides=True))
+    return value_text(value, tensor=functools.partial(tensor_text, strides=strides))

@@ -223,7 +223,7 @@ class GraphRecorder(DispatchMode):
                         node.meta["val"] = size
                         return node
             raise TraceError(
-                f"the size {symbol} depends on the values of a tensor, which a symbolic trace cannot record. Trace without "
+                f"a size ({symbol}) depends on the values of a tensor, which a symbolic trace cannot record. Trace it without "
                 "symbolic="
             )
 
