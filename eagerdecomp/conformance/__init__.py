@@ -1,7 +1,7 @@
-"""Conformance: which kernels of a backend are wrong, on which smallest call, and what to write next.
+"""The conformance suite: find wrong kernels of a backend, each with the smallest failing call, and rank the kernels to write next.
 
-`run_conformance` is the suite; ``eagerdecomp conformance MODULE:BACKEND`` and ``pytest --pyargs eagerdecomp.conformance
---eagerdecomp-backend MODULE:BACKEND`` run the same checks.
+Three ways to run the same checks: `run_conformance`, ``eagerdecomp conformance MODULE:BACKEND``, and ``pytest --pyargs
+eagerdecomp.conformance --eagerdecomp-backend MODULE:BACKEND``.
 """
 
 from __future__ import annotations

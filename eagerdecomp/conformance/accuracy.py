@@ -1,4 +1,4 @@
-"""Accuracy: whether values are the true ones within what a spec allows."""
+"""Check whether values are within the error that a spec allows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eagerdecomp.eager.tolerance import WIDER, call_widened, same_bits, same_val
 
 __all__ = ["Off", "Truth", "is_repeated", "one_by_one", "values_off"]
 
-# How many of the units by which rounding an input moves a value other algorithms may be off.
+# Factor of the error for other algorithms, in units of the change of a value by a rounded input.
 _OF_INPUTS = 16.0
 
 _FLOAT32 = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
@@ -25,13 +25,15 @@ _FLOAT32 = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
 
 @dataclass(frozen=True)
 class Off:
-    """The worst of the values that are wrong.
+    """The worst wrong value.
 
     Attributes:
-        index: where.
-        expected, got: eager's, and the kernel's.
-        allowed: how far it might have been; None where it had to be eager's.
-        wrong, of: how many values are wrong, of how many.
+        index: its index.
+        expected: eager's value.
+        got: the kernel's value.
+        allowed: the allowed error; None if it had to equal eager's.
+        wrong: number of wrong values.
+        of: number of values.
         about: ``values``, or ``the sign of zero``.
     """
 
@@ -44,7 +46,7 @@ class Off:
     about: str = "values"
 
     def text(self, what: str) -> str:
-        """In a sentence."""
+        """Return a sentence about it."""
         where = f", first at {list(self.index)}" if self.index else ""
         near = f" (off by {_away(self.got, self.expected)}, {self.allowed:.2g} allowed)" if self.allowed is not None else ""
         return f"{self.wrong} of {self.of} {self.about} of {what} wrong{where}: {self.got!r}, eager {self.expected!r}{near}"
@@ -56,13 +58,13 @@ def _away(one: Any, other: Any) -> str:
 
 
 class Truth:
-    """A call in float64, computed when it is asked for: true values, and what they are measured by.
+    """A call in float64: the true values, and the scales by which errors are measured. They are computed when they are needed.
+
+    Results have numbers: first the results of the call, then its tensor arguments after the call.
 
     Args:
-        call: with eager's arguments, unwritten.
+        call: the call, with arguments that eager has not written.
         native: eager's kernel.
-
-    What it is asked for is numbered: results first, then the tensors that were given, as the call left them.
     """
 
     def __init__(self, call: Call, native: Callable[..., Any]) -> None:
@@ -70,11 +72,11 @@ class Truth:
         self._runs: dict[Any, list[Any]] = {}
 
     def values(self, number: int) -> Tensor | None:
-        """True values of a result; None where the op cannot be computed in float64."""
+        """Return the true values of a result; None if the op cannot be computed in float64."""
         return self._leaf("values", number, _as_it_is)
 
     def in_float32(self, number: int) -> Tensor | None:
-        """Eager's float32 results for float16 and bfloat16 inputs: also right, even where the formula differs."""
+        """Return eager's float32 results for float16 and bfloat16 inputs. They count as right too, even if the formula differs."""
         if "float32" not in self._runs:
             self._runs["float32"] = self._run(_as_it_is, _FLOAT32)
         leaves = self._runs["float32"]
@@ -82,11 +84,11 @@ class Truth:
         return resolved(leaf) if isinstance(leaf, Tensor) and leaf.is_floating_point() else None
 
     def terms(self, number: int) -> Tensor | None:
-        """The op on absolute values."""
+        """Return the result of the op on absolute values."""
         return self._leaf("terms", number, _absolute)
 
     def moved(self, number: int) -> Tensor | None:
-        """How far each value moves when the inputs are rounded once more to the precision they are computed in."""
+        """Return how much each value changes if the inputs are rounded once more in the precision of the computation."""
         true, found = self.values(number), None
         for seed, side in ((0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0)):
             draws = torch.Generator().manual_seed(seed)
@@ -98,11 +100,11 @@ class Truth:
         return found
 
     def terms_count(self, size: int) -> float:
-        """How many numbers went into each value, at most."""
+        """Return the maximum number of terms of each value."""
         return max((one.numel() for one in tensors_of(self._call)), default=1) / max(1, size)
 
     def growth(self, size: int) -> float:
-        """How many units sums of as many terms may be off by."""
+        """Return the allowed error of a sum of that many terms, in units."""
         return one_by_one(self.terms_count(size), any(is_repeated(one) for one in tensors_of(self._call)))
 
     def _leaf(self, name: Any, number: int, change: Callable[[Any, torch.dtype], Any]) -> Tensor | None:
@@ -115,12 +117,12 @@ class Truth:
         return leaf if leaf.dtype in (torch.float64, torch.complex128) else None
 
     def _run(self, change: Callable[[Any, torch.dtype], Any], wider: Mapping[torch.dtype, torch.dtype] = WIDER) -> list[Any]:
-        # Integers beside inexact ones are indices, which have to stay what they are.
+        # Integers in a call with floats are indices, which must not change.
         whole = not any(one.is_floating_point() or one.is_complex() for one in tensors_of(self._call))
 
         def changed(value: Any, dtype: torch.dtype) -> Any:
             inexact = dtype.is_floating_point or dtype.is_complex
-            value = value.clone() if isinstance(value, Tensor) and value.dtype is dtype else value  # the call may write it
+            value = value.clone() if isinstance(value, Tensor) and value.dtype is dtype else value  # because the call may write it
             return change(value, dtype) if inexact or (whole and change is _absolute) else value
 
         seen = call_widened(self._native, self._call.args, self._call.kwargs, changed, wider)
@@ -137,7 +139,7 @@ def _absolute(value: Any, dtype: torch.dtype) -> Any:
     found: Tensor = value.abs().to(value.dtype)
     if found.is_floating_point() or found.is_complex():
         return found
-    return torch.where(found < 0, torch.iinfo(found.dtype).max, found)  # of the least of integers there is no absolute value
+    return torch.where(found < 0, torch.iinfo(found.dtype).max, found)  # the smallest integer has no absolute value
 
 
 def _nudged(side: float, draws: torch.Generator, value: Any, dtype: torch.dtype) -> Any:
@@ -148,12 +150,12 @@ def _nudged(side: float, draws: torch.Generator, value: Any, dtype: torch.dtype)
 
 
 def is_repeated(tensor: Tensor) -> bool:
-    """Whether a tensor holds each number several times, expanded."""
+    """Return whether a tensor is expanded, so that it contains each number several times."""
     return any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def one_by_one(count: float, repeated: bool) -> float:
-    """How many units a sum of so many terms may be off by, also made one by one, which rounds equal ones to one side each time."""
+    """Return the allowed error of a sum that is computed term by term, which rounds equal terms in the same direction."""
     return max(1.25 * math.sqrt(count), count / 4 if repeated else 0.0)
 
 
@@ -161,12 +163,15 @@ def one_by_one(count: float, repeated: bool) -> float:
 
 
 def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int, truth: Truth) -> Off | None:
-    """The worst of a kernel's values that are wrong, or None.
+    """Return the worst wrong value of a kernel, or None.
 
     Args:
-        want, have: eager's and the kernel's values, of one dtype and shape.
-        exact: the true values rounded once are asked for.
-        number: of the result, for `truth`.
+        want: eager's values.
+        have: the kernel's values, of the same dtype and shape.
+        near: the allowed error.
+        exact: whether the values must be the true ones, rounded once.
+        number: the number of the result, for `truth`.
+        truth: the true values.
     """
     if not want.numel() or same_bits(want, have):
         return None
@@ -180,8 +185,8 @@ def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int,
     same = same_values(wanted, given)
     if dtype.is_complex:
         real, imag = same_values(wanted.real, given.real), same_values(wanted.imag, given.imag)
-        # What is infinite in one part is infinity, whatever the other is: eager's own kernels return NaN there on some processors,
-        # and nothing says how far off a rounded part may be beside it.
+        # A complex number with an infinite part is infinity, whatever the other part is: eager's kernels return NaN there on some
+        # processors, and the error of the other part is not defined.
         both = (real & wanted.real.isinf()) | (imag & wanted.imag.isinf())
         nan = (wanted.real + wanted.imag + given.real + given.imag).isnan()
         same = (real & imag) | (wanted.isnan() & given.isnan()) | (both & (nan | (near.ulps > 0)))
@@ -190,7 +195,7 @@ def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int,
         known = found is not None and found.shape == wanted.shape and found.dtype == kind
         true = torch.where(found.isinf() & wanted.isfinite(), wanted, found) if found is not None and known else wanted
         allowed = _allowed(wanted, true, dtype, near, exact, number, truth)
-        rounded = true.to(dtype).to(kind)  # what is too large for the dtype is infinite
+        rounded = true.to(dtype).to(kind)  # values that are too large for the dtype become infinite
         close = (
             _within(given, true, allowed)
             | _within(given, wanted, allowed - (wanted - true).abs())
@@ -210,7 +215,7 @@ def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int,
         wrong = _zero_signs_off(want, have)
         halves = dtype in (torch.float16, torch.bfloat16)
         if bool(wrong.any()) and (halves or not near.tiny) and dtype not in (torch.float64, torch.complex128):
-            found = truth.values(number)  # what is too small for the dtype may be either zero, rounded once or twice
+            found = truth.values(number)  # a value that is too small may become a zero of either sign
             wrong &= (found == 0) if found is not None and found.shape == want.shape else wrong
         if bool(wrong.any()):
             return _worst(want, have, wrong, None, "zeros (their sign)")
@@ -222,7 +227,7 @@ def _within(have: Tensor, true: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _at_the_brim(have: Tensor, true: Tensor, dtype: torch.dtype) -> Tensor:
-    """Values about as large as the dtype's largest, which rounding may take to infinity or not."""
+    """Return which values are about as large as the dtype's largest, so that rounding may make them infinite."""
     if dtype.is_complex:
         return torch.zeros(have.shape, dtype=torch.bool)
     most = torch.finfo(dtype).max
@@ -231,7 +236,7 @@ def _at_the_brim(have: Tensor, true: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _short_of_infinity(have: Tensor, want: Tensor, dtype: torch.dtype) -> Tensor:
-    """Large values where eager's formula overflows before its function does, and nothing says the true ones."""
+    """Return which large values are in places where eager's formula overflows before the true function does."""
     if dtype.is_complex:
         return torch.zeros(have.shape, dtype=torch.bool)
     most = torch.finfo(dtype).max
@@ -239,12 +244,12 @@ def _short_of_infinity(have: Tensor, want: Tensor, dtype: torch.dtype) -> Tensor
 
 
 def _unit(dtype: torch.dtype) -> float:
-    """The relative distance of numbers in the precision that eager computes a dtype in."""
+    """Return the relative rounding error of the precision in which eager computes a dtype."""
     return 2.0**-52 if dtype in (torch.float64, torch.complex128) else 2.0**-23
 
 
 def _half_a_unit(true: Tensor, dtype: torch.dtype) -> Tensor:
-    """Half the distance between numbers of float16 or bfloat16 there; nothing for others, where a spec's units have it."""
+    """Return half the distance of neighbouring float16 or bfloat16 numbers; 0 for other dtypes, whose specs include it."""
     if dtype not in (torch.float16, torch.bfloat16):
         return torch.zeros(true.shape, dtype=torch.float64)
     info = torch.finfo(dtype)

@@ -1,4 +1,4 @@
-"""Checks: what must hold of one call of a kernel, or of several, beside what eager does."""
+"""Compare one call of a kernel, or several, with eager, and check what eager cannot show."""
 
 from __future__ import annotations
 
@@ -28,23 +28,26 @@ __all__ = ["LIKE_EAGER", "PARAMETERS", "REFUSES", "compared", "like_eager"]
 
 
 def like_eager(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """The kernel does what eager does, in every respect that eager promises."""
+    """Check that the kernel returns and does what eager does, in every respect that eager promises."""
     return compared(kernel, spec, spec.call(draw))
 
 
 def takes_parameters(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """The kernel does the same below autograd with tensors that require a gradient, as a mode hands it a module's parameters."""
+    """Check that the kernel does the same below autograd with tensors that require a gradient, as parameters do."""
     return compared(kernel, spec, spec.call(draw), parameters=True)
 
 
 def compared(kernel: Kernel, spec: Spec, call: Call, *, parameters: bool = False) -> Fault | None:
-    """How what the kernel does with a call differs from what eager does.
+    """Return how the results and effects of a kernel's call differ from eager's, or None.
 
     Args:
-        parameters: with tensors that require a gradient, below autograd.
+        kernel: the kernel.
+        spec: the spec of its op.
+        call: the call.
+        parameters: whether to pass tensors that require a gradient, below autograd.
 
     Raises:
-        Skip: where the backend does not claim the call, or eager's kernel has no such dtype.
+        Skip: if the backend does not claim the call, or eager's kernel does not support the dtype.
     """
     kernel.require_claim(call)
     theirs = given(call.args, call.kwargs, parameters=parameters)
@@ -67,7 +70,7 @@ def compared(kernel: Kernel, spec: Spec, call: Call, *, parameters: bool = False
 
 @contextmanager
 def _in_training() -> Iterator[None]:
-    """The state in which a mode calls kernels in a forward pass: gradients enabled, autograd above."""
+    """Return a context manager with the state in which a mode calls kernels: gradients enabled, below autograd."""
     with torch.enable_grad(), below_autograd():
         yield
 
@@ -85,7 +88,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def differing(kernel: Kernel, spec: Spec, call: Call, want: Observed, theirs: Given, have: Observed, ours: Given) -> Fault | None:
-    """How what a kernel left behind differs from what eager did."""
+    """Return how the results and effects of a kernel differ from eager's, or None."""
 
     def fault(kind: str, message: str, expected: Any = "", got: Any = "") -> Fault:
         return Fault(kind, message, str(expected), str(got), call)
@@ -158,7 +161,7 @@ def _aliasing(
     one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
     if one == other:
         return None
-    if one[0] >= 0 and one[1] == other[1] and not facts_of(kernel.op).mutated:  # a view of all of it does as well
+    if one[0] >= 0 and one[1] == other[1] and not facts_of(kernel.op).mutated:  # a view of the whole argument is accepted too
         return None
     names = list(input_names(kernel.op, call.args, call.kwargs))
     return fault("aliasing", f"{what} shares other memory than eager's", alias_text(*one, names), alias_text(*other, names))
@@ -199,7 +202,7 @@ def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observ
 
 
 def _joined(have: Observed, want: Observed) -> tuple[int, int] | None:
-    """Two results of which a write to one changes the other, though eager's have each their own memory."""
+    """Return two results that share memory though eager's do not, or None."""
 
     def spans(one: Observed) -> dict[int, tuple[int, int, int]]:
         tensors = {number: leaf for number, leaf in enumerate(one.leaves) if isinstance(leaf, Tensor) and not one.shares[number]}
@@ -213,7 +216,7 @@ def _joined(have: Observed, want: Observed) -> tuple[int, int] | None:
 
 
 def _span(tensor: Tensor) -> tuple[int, int, int]:
-    """The storage of a tensor, and the bytes of it from its first to its last element."""
+    """Return the storage of a tensor, and the range of bytes between its first and last element."""
     start = int(tensor.storage_offset())
     last = start + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.untyped_storage()._cdata, start * tensor.element_size(), (last + 1) * tensor.element_size()
@@ -224,7 +227,7 @@ def _overlap(one: tuple[int, int, int], other: tuple[int, int, int] | None) -> b
 
 
 def _lists_changed(kernel: Kernel, call: Call, ours: Given) -> str | None:
-    """The name of an argument, a list of numbers, that the kernel changed."""
+    """Return the name of a list argument that the kernel changed, or None."""
     given_, left = arguments_of(kernel.op, call.args, call.kwargs), arguments_of(kernel.op, ours.args, ours.kwargs)
     for argument, before, after in zip(facts_of(kernel.op).arguments, given_, left, strict=False):
         if isinstance(before, list) and not any(isinstance(one, Tensor) for one in before) and repr(before) != repr(after):
@@ -247,12 +250,12 @@ def _memory(kernel: Kernel, call: Call, theirs: Given, ours: Given, fault: Calla
 
 
 def _has_no_kernel(error: Exception) -> bool:
-    """Whether eager refuses a dtype because nobody wrote that kernel for the CPU, which says nothing of another device."""
+    """Return whether eager has no CPU kernel for a dtype. Another device may still support it."""
     return isinstance(error, NotImplementedError) or "not implemented for" in str(error)
 
 
 def _one(value: Any, index: tuple[int, ...] = ()) -> str:
-    """A value as text; of a large tensor what lies around an index, along its last dimension."""
+    """Return a value as text; for a large tensor only the elements around an index, along its last dimension."""
     if not isinstance(value, Tensor):
         return repr(value)
     if value.numel() > 8 and index:
@@ -267,14 +270,14 @@ def _shown(one: Observed) -> str:
 
 
 def refuses(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """The kernel refuses what eager refuses."""
+    """Check that the kernel rejects calls that eager rejects."""
     if spec.refused is None:
-        raise Skip("nothing that eager refuses")
+        raise Skip("the spec has no call that eager rejects")
     call = spec.refused(draw)
     theirs = given(call.args, call.kwargs)
     _, want = observe(kernel.native, theirs.args, theirs.kwargs)
     if want.error is None or (_has_no_kernel(want.error) and not call.by_rule):
-        raise Skip("eager takes it")
+        raise Skip("eager accepts the call")
     kernel.require_claim(call)
     ours = given(call.args, call.kwargs, kernel.device)
     _, have = observe(kernel.run, ours.args, ours.kwargs)

@@ -1,4 +1,4 @@
-"""Choices: a case is a list of numbers, so that it can be drawn again, shrunk, and steered to what was tried least."""
+"""Make the random choices of a case as a list of numbers, so that the case can be repeated, shrunk, and steered to rare choices."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["INPUT_SEEDS", "Coverage", "Draw", "simplest"]
 
 T = TypeVar("T")
 
-# How many earlier choices of a case are looked at together with a new one.
+# Number of earlier choices of a case that are combined with a new one.
 _PAIRED = 4
 
-# How often a choice goes to what was tried least; else it is blind, so that every combination comes up some time.
+# Probability of the least tried option. Otherwise the choice is uniform, so that every combination occurs at some time.
 _STEERED = 0.75
 
 _SEEDS = 2**16
 
-#: Seeds from here on are of inputs, those below of kernels. Generators of the CPU heed 32 bits of a seed.
+#: Seeds of inputs start here; smaller seeds are for kernels. CPU generators use 32 bits of a seed.
 INPUT_SEEDS = 2**31
 
 
 class Coverage:
-    """Chooses what was chosen least so far, alone and together with the first choices of the case.
+    """Chooses the least tried option, alone and together with earlier choices of the case.
 
     Args:
-        seed: of the choices that are left open.
+        seed: seed of the random part of choices.
     """
 
     def __init__(self, seed: int) -> None:
@@ -38,11 +38,11 @@ class Coverage:
         self._paired: Counter[tuple[str, int, str, int]] = Counter()
 
     def any(self, count: int) -> int:
-        """One of so many, blindly."""
+        """Return a uniform random number below `count`."""
         return self._random.randrange(count)
 
     def choose(self, name: str, count: int, earlier: Sequence[tuple[str, int]]) -> int:
-        """Which of `count` options a choice called `name` goes to, after the `earlier` ones of the case."""
+        """Return one of `count` options for the choice `name`, given the earlier choices of the case."""
         if count == 1:
             return 0
         before = earlier[:_PAIRED]
@@ -62,14 +62,14 @@ class Coverage:
 
 
 class Draw:
-    """Where a case takes its choices from: those of a case drawn before, then what `coverage` says, else the first option.
+    """Makes the choices of a case: first those of a given case, then those of `coverage`, else the first option.
 
-    Options are given simplest first: a case is made smaller by going to earlier ones.
+    Options are sorted from simple to complex, so earlier options make a case smaller.
 
     Attributes:
-        choices: what was chosen so far, which `Draw(choices)` draws again.
-        taken: the same with their names.
-        seeds: which of the choices are seeds of values, so that a call of the same kind can be drawn with other values.
+        choices: the choices so far; `Draw(choices)` repeats them.
+        taken: the choices with their names.
+        seeds: which choices are seeds of values, so that the case can be drawn again with other values.
     """
 
     def __init__(self, choices: Sequence[int] = (), coverage: Coverage | None = None) -> None:
@@ -80,7 +80,7 @@ class Draw:
         self.seeds: list[int] = []
 
     def pick(self, name: str, options: Sequence[T]) -> T:
-        """One of some options, simplest first."""
+        """Return one of the options, which are sorted from simple to complex."""
         number = len(self.choices)
         if number < len(self._given):
             place = min(self._given[number], len(options) - 1)
@@ -93,7 +93,7 @@ class Draw:
         return options[place]
 
     def any(self, count: int) -> int:
-        """A number below `count` that nothing is steered by."""
+        """Return a number below `count`, without steering."""
         number = len(self.choices)
         if number < len(self._given):
             place = min(self._given[number], count - 1)
@@ -103,33 +103,34 @@ class Draw:
         return place
 
     def seed(self) -> int:
-        """The seed of some values."""
+        """Return a seed for values."""
         self.seeds.append(len(self.choices))
         return self.any(_SEEDS)
 
     def generator(self) -> torch.Generator:
-        """A seeded generator for the values of inputs.
+        """Return a seeded generator for the values of inputs.
 
-        Its seed is never one that a kernel is run after: a right kernel would draw the very numbers that its inputs are made of.
+        Its seed never equals a seed that is set before a kernel runs: a correct kernel would then draw the numbers of its inputs
+        again.
         """
         return torch.Generator().manual_seed(INPUT_SEEDS + self.seed())
 
     def with_other_values(self, step: int) -> list[int]:
-        """The choices so far, each seed another."""
+        """Return the choices so far with other seeds."""
         return [(place + step) % _SEEDS if number in self.seeds else place for number, place in enumerate(self.choices)]
 
     def flag(self, name: str) -> bool:
-        """False, or True."""
+        """Return False or True."""
         return self.pick(name, (False, True))
 
 
 def simplest(choices: Sequence[int], fails: Callable[[Sequence[int]], bool], tries: int) -> list[int]:
-    """The simplest case found that fails too: each choice is taken back to earlier options for as long as it does.
+    """Return the simplest case that still fails: each choice is replaced by earlier options while the case fails.
 
     Args:
-        choices: of a case that fails.
-        fails: whether a case with these choices fails.
-        tries: how often that is asked at most.
+        choices: the choices of a failing case.
+        fails: returns whether a case fails.
+        tries: maximum number of calls of `fails`.
     """
     best = list(choices)
     changed = True

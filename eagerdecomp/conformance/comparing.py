@@ -1,8 +1,8 @@
-"""Comparing: what got better and what got worse between two runs of the suite, as a pull request wants to know it.
+"""Compare two runs of the suite: which kernels got better or worse, for a pull request.
 
-Each kernel's verdict then and now is a `Change`. Worse is what a pull request should not bring: a kernel that is wrong and was not,
-that breaks a property which it kept, that is gone and was right, or that is no longer exercised (in a run that was not cut short).
-A kernel that was wrong and is gone is neither better nor worse. What only one of the runs was asked for is not compared.
+Each kernel whose verdict differs is a `Change`. It is worse if the kernel is wrong now and was not, breaks another property, was
+right and is absent now, or is no longer exercised (in a run that was not cut short). A kernel that was wrong and is absent now is
+neither better nor worse. Ops that only one of the runs tested are not compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["DIRECTIONS", "Change", "Comparison", "Direction", "compare"]
 
 Direction = Literal["worse", "better", "neither"]
 
-#: In the order of the report, with its words.
+#: Direction -> its text in reports, in their order.
 DIRECTIONS: Mapping[Direction, str] = {
     "worse": "worse than before",
     "better": "better than before",
@@ -31,10 +31,11 @@ class Change:
 
     Attributes:
         op: its name.
-        was, now: its state; ``absent`` too where the run knows of no such op.
-        broken: properties that it breaks now and did not.
-        fixed: properties that it broke and does not.
-        direction: whether that is ``better`` or ``worse``.
+        was: its state in the old run; ``absent`` also if that run does not know the op.
+        now: its state in the new run.
+        broken: properties that it breaks now and did not before.
+        fixed: properties that it broke before and does not now.
+        direction: ``better``, ``worse`` or ``neither``.
     """
 
     op: str
@@ -53,13 +54,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a run differs from an older one.
+    """The differences between two runs.
 
     Attributes:
-        changes: the kernels whose verdicts differ, by name.
-        same: how many are as they were.
-        apart: not compared: ops of one run that the other was not asked for, or did not reach.
-        notes: how the runs themselves differ: another profile, another torch.
+        changes: the kernels whose verdicts differ, sorted by name.
+        same: number of kernels with equal verdicts.
+        apart: ops that only one of the runs tested or reached, which are not compared.
+        notes: other differences of the runs: profile, version of torch.
     """
 
     changes: tuple[Change, ...] = ()
@@ -68,12 +69,12 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     def changes_to(self, direction: Direction) -> tuple[Change, ...]:
-        """The changes for the better, the worse, or neither."""
+        """Return the changes of one direction."""
         return tuple(change for change in self.changes if change.direction == direction)
 
     @property
     def worse(self) -> bool:
-        """Whether anything got worse: what a gate goes by."""
+        """Whether any kernel got worse, which fails a CI check."""
         return bool(self.changes_to("worse"))
 
     def __str__(self) -> str:
@@ -88,7 +89,7 @@ class Comparison:
 
 
 def compare(old: Report, new: Report) -> Comparison:
-    """The improvements and regressions from one run to the next."""
+    """Return the differences from an old run to a new one."""
     then, now = ({str(verdict.op): verdict for verdict in report.results} for report in (old, new))
     apart: list[str] = []
     changes: list[Change] = []
@@ -103,7 +104,7 @@ def compare(old: Report, new: Report) -> Comparison:
 
 
 def _unknown_to(report: Report, verdict: Verdict | None) -> bool:
-    """Whether a run does not know the result of an op: it was not asked, or did not reach it."""
+    """Return whether a run has no result for an op, because it did not test or did not reach it."""
     return report.limited if verdict is None else report.interrupted and verdict.state == "not exercised"
 
 

@@ -1,4 +1,4 @@
-"""Ops that a backend has no kernel for, decomposed to its kernels, and the kernel to blame where one goes wrong."""
+"""Test ops that a backend decomposes to its kernels, and find the kernel to blame if one differs."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ __all__ = ["Program", "programs", "tried"]
 
 @dataclass(frozen=True)
 class Program:
-    """A call of an op that the backend has no kernel for."""
+    """A call of an op that the backend decomposes."""
 
     op: OpOverload
     call: str
 
 
 def programs(backend: Backend, seed: int, most: int) -> list[Program]:
-    """Calls of ops that the backend decomposes, as far as their calls close; each op once before any twice, and its kernels in
-    turn, as the seed orders."""
+    """Return calls of ops that the backend decomposes, if they have a route.
+
+    Each op comes once before any op comes twice; the seed determines the order.
+    """
     draws = random.Random(seed)
     names = [name for name, seen in load_calls().items() if seen.eager and name.startswith("aten.")]
     routes = Routes(planner_of(backend), load_calls())
@@ -54,7 +56,7 @@ def programs(backend: Backend, seed: int, most: int) -> list[Program]:
 
 
 def _in_turn(backend: Backend, routes: Routes, wanted: Iterable[Program]) -> list[Program]:
-    """The programs so ordered that every kernel of the backend is soon seen by one; those that meet none come last."""
+    """Return the calls in an order in which each kernel of the backend is used early. Calls that use none come last."""
     meets: dict[str, deque[Program]] = {str(op): deque() for op in backend.kernels}
     last = dict.fromkeys(wanted)
     for one in last:
@@ -72,7 +74,10 @@ def _in_turn(backend: Backend, routes: Routes, wanted: Iterable[Program]) -> lis
 
 
 def tried(backend: Backend, wanted: Sequence[Program], beat: Callable[[int], None]) -> Iterator[tuple[Program, Blame | None, str]]:
-    """Run calls on the backend against eager; of each what is wrong and who is to blame, or why it said nothing."""
+    """Run calls on the backend and compare them with eager.
+
+    Yield for each call its `Blame` (None if it is right), and the reason why it was not compared, or "".
+    """
     for number, one in enumerate(wanted):
         beat(number)
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Devices: how the suite reaches kernels of a device other than the CPU, alone and in programs that run on the CPU."""
+"""Test kernels of a device other than the CPU, alone and in programs that run on the CPU."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["brought_home", "can_fork", "device_of", "kernel_of", "reached"]
 
-# Seconds in which a child has brought a tensor to the device and back.
+# Timeout in seconds for a child process that copies a tensor to the device and back.
 _PATIENCE = 20.0
 
 
 def device_of(backend: Backend) -> str:
-    """Where the tensors of a backend live."""
+    """Return the device of a backend's tensors."""
     return backend.device_type or "cpu"
 
 
 def kernel_of(backend: Backend, op: OpOverload) -> Kernel:
-    """A backend's kernel of an op, to be tried."""
+    """Return a backend's kernel of an op, for testing."""
     run, device = backend.kernels.get(op, op), device_of(backend)
     if device != "cpu" and _makes_tensors(op):
         run = functools.partial(_made_there, run, torch.device(device))
@@ -40,12 +40,12 @@ def kernel_of(backend: Backend, op: OpOverload) -> Kernel:
     return Kernel(op, run, op, device, claims if device == "cpu" else _of_tensors_there(backend, claims))
 
 
-# The op by which a tensor gets a bit that says that its values are to be read as others, and the method that asks for it.
+# The op that sets a lazy bit -> the tensor method that returns whether it is set.
 _LAZY_BITS = {op_called("aten._conj.default"): "is_conj", op_called("aten._neg_view.default"): "is_neg"}
 
 
 def _of_tensors_there(backend: Backend, claims: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """A backend's claims without calls on tensors that its device never has, since its set lacks what makes them."""
+    """Return a backend's claims, without calls on tensors with lazy bits that no op of the set can make."""
     bits = [method for op, method in _LAZY_BITS.items() if op not in backend.ops]
     if not bits:
         return claims
@@ -59,7 +59,7 @@ def _of_tensors_there(backend: Backend, claims: Callable[..., Any] | None) -> Ca
 
 
 def _makes_tensors(op: OpOverload) -> bool:
-    """Whether nothing but its argument says on which device an op works."""
+    """Return whether only an argument determines the device of an op, as for factories."""
     arguments = facts_of(op).arguments
     return any(one.name == "device" for one in arguments) and not any(one.holds_tensors for one in arguments)
 
@@ -70,10 +70,10 @@ def _made_there(run: Callable[..., Any], device: torch.device, /, *args: Any, **
 
 @contextmanager
 def reached(backend: Backend) -> Iterator[None]:
-    """While held, tensors are copied to a backend's device and back; where torch has no kernels for that, the backend is installed.
+    """Return a context manager in which tensors can be copied to a backend's device and back; if needed, it installs the backend.
 
     Raises:
-        ConformanceError: where they do not come back all the same.
+        ConformanceError: if a tensor does not come back unchanged.
     """
     device = device_of(backend)
     if device == "cpu" or _there_and_home(device) is None:
@@ -91,7 +91,7 @@ def reached(backend: Backend) -> Iterator[None]:
 
 
 def can_fork(backend: Backend) -> bool:
-    """Whether kernels of a backend may run in forked processes: a child tries."""
+    """Return whether kernels of a backend can run in forked processes. A child process tries it."""
     device = device_of(backend)
     return has_fork(device) and (device == "cpu" or survives(functools.partial(_ends_well, device), _PATIENCE))
 
@@ -103,7 +103,7 @@ def _ends_well(device: str) -> None:
 
 
 def _there_and_home(device: str) -> Exception | None:
-    """The error of copying a tensor with unusual strides to a device and back."""
+    """Return the error of copying a tensor with unusual strides to a device and back, or None."""
     with Caught() as caught:
         sent = torch.arange(6.0, device="cpu").view(2, 3).t()[1:]
         back = home(given([sent], {}, device).args[0])
@@ -113,8 +113,14 @@ def _there_and_home(device: str) -> Exception | None:
 
 
 def brought_home(backend: Backend, without: Collection[OpOverload]) -> Backend:
-    """A backend's kernels, but for some, as those of one on the CPU: for each call its arguments go to the device, and its results
-    come back. Views, what returns its argument, and what draws stay torch's own."""
+    """Return a CPU backend that runs a device's kernels: each call copies its arguments to the device, and its results back.
+
+    Views, ops that return an argument, and random ops run torch's own kernels.
+
+    Args:
+        backend: the backend.
+        without: ops whose kernels are left out.
+    """
     kernels: dict[OpLike, Callable[..., Any]] = {op: kernel for op, kernel in backend.kernels.items() if op not in without}
     if device_of(backend) != "cpu":
         kernels = {op: functools.partial(_there_and_back, kernel_of(backend, op)) for op in backend.ops if _travels(op, without)}

@@ -1,9 +1,8 @@
-"""Distribution tests: whether random numbers follow their distribution, by bounds that hold for every sample size.
+"""Test whether random numbers follow their distribution, with bounds that are valid for every sample size.
 
-Each test gives an upper bound of the probability that a right kernel does as badly, as its logarithm, by an inequality that is
-proven for finite samples: Dvoretzky, Kiefer, Wolfowitz and Massart's for the distance of distributions, Chernoff's for counts, the
-method of types for several counts. Nothing is approximated, so `ALARM` is exact: a kernel that samples the distribution, by
-whatever algorithm, is called wrong in at most one run of so many, however many of its `TESTS` a run makes.
+Each test returns the logarithm of an upper bound of its p-value. The bounds are proven for finite samples: by Dvoretzky, Kiefer,
+Wolfowitz and Massart for the distance of distributions, by Chernoff for counts, and by the method of types for several counts. So a
+correct kernel is called wrong with a probability of at most `ALARM` per run, if the run makes at most `TESTS` tests.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ __all__ = [
     "worst",
 ]
 
-#: How likely a right kernel is called wrong in a run, at most.
+#: Maximum probability that a run calls a correct kernel wrong.
 ALARM = 1e-9
-#: How many tests a run makes at most.
+#: Maximum number of tests per run.
 TESTS = 10**6
-#: The logarithm of the probability below which one test speaks against a kernel.
+#: A test fails if the logarithm of its p-value is below this.
 LEVEL = math.log(ALARM / TESTS)
 
-#: Both tails beyond these levels, together, are looked at by themselves.
+#: Levels of the tails that are tested separately, both tails together.
 _TAILS = (1e-4, 1e-3, 1e-2, 1e-1)
 _CELLS = 4
 _PLACES = 4096
-#: Of so many numbers it is looked at whether they come up again.
+#: Number of values that are searched for repetitions.
 _FIRST = 2**15
 _LAGS = (1, 2, 3, 4, 7, 8, 16, 32, 64)
 
@@ -58,10 +57,11 @@ class Distribution:
     """A continuous distribution.
 
     Attributes:
-        cdf: its distribution function, of a float64 tensor.
-        low, high: between which its numbers are, `high` excluded.
-        grained: its numbers may be multiples of the dtype's epsilon, and need not be finer near zero.
-        bits: by dtype, of two numbers how rarely they are the same: once in two to the power of so many draws.
+        cdf: its distribution function, for a float64 tensor.
+        low: lower bound of its values.
+        high: upper bound of its values, exclusive.
+        grained: whether values may be multiples of the dtype's epsilon, without finer values near zero.
+        bits: dtype -> n, if two values are equal with a probability of at most ``2 ** -n``.
     """
 
     cdf: Callable[[Tensor], Tensor]
@@ -71,11 +71,11 @@ class Distribution:
     bits: dict[torch.dtype, float]
 
 
-#: From 0 to 1, 1 excluded.
+#: Uniform on [0, 1).
 UNIFORM = Distribution(
     lambda x: x.clamp(0.0, 1.0), 0.0, 1.0, True, {torch.float64: 32, torch.float32: 22, torch.float16: 10, torch.bfloat16: 7}
 )
-#: Of mean 0 and variance 1.
+#: Normal with mean 0 and variance 1.
 NORMAL = Distribution(
     torch.special.ndtr, -math.inf, math.inf, False, {torch.float64: 32, torch.float32: 20, torch.float16: 8, torch.bfloat16: 5}
 )
@@ -85,9 +85,9 @@ NORMAL = Distribution(
 
 
 def distance(levels: Tensor, slack: float = 0.0) -> float:
-    """Log p-value bound of the largest distance between the levels' distribution and the uniform one, beyond rounding.
+    """Log p-value bound of the largest distance between the levels' distribution and the uniform one, minus rounding errors.
 
-    It is looked at in so many places: the bound is of the largest anywhere.
+    The distance is evaluated at a fixed number of points, and the bound holds for its maximum over all points.
     """
     count = levels.numel()
     bins = torch.bincount((levels * _PLACES).long().clamp(0, _PLACES - 1), minlength=_PLACES)
@@ -102,7 +102,7 @@ def share(found: int, count: int, probability: float) -> float:
 
 
 def shares(found: Sequence[int], probabilities: Sequence[float]) -> float:
-    """Log p-value bound of the counts of several outcomes."""
+    """Log p-value bound of the counts of several outcomes (method of types)."""
     count, kinds = sum(found), len(found)
     away = count * _divergence([one / count for one in found], probabilities)
     types = math.lgamma(count + kinds) - math.lgamma(count + 1) - math.lgamma(kinds)
@@ -111,7 +111,7 @@ def shares(found: Sequence[int], probabilities: Sequence[float]) -> float:
 
 
 def pairs(outcomes: Tensor, probabilities: Sequence[float], lag: int) -> float:
-    """Log p-value bound of the counts of pairs of outcomes at a distance, each outcome in at most one pair."""
+    """Log p-value bound of the counts of pairs of outcomes with distance `lag`; each outcome is in at most one pair."""
     kinds = len(probabilities)
     whole = outcomes[: outcomes.numel() // (2 * lag) * 2 * lag].view(-1, 2, lag)
     counts = torch.bincount((whole[:, 0] * kinds + whole[:, 1]).flatten(), minlength=kinds * kinds)
@@ -121,7 +121,7 @@ def pairs(outcomes: Tensor, probabilities: Sequence[float], lag: int) -> float:
 def repeats(values: Tensor, coincidence: float) -> float:
     """Log p-value bound of repeated runs of values, if two values are equal with probability at most `coincidence`.
 
-    Of runs that overlap, each value has to be the one it would repeat: that is as likely as the root of `coincidence` at most.
+    Overlapping runs use the square root of `coincidence`, because each value must equal the value that it repeats.
     """
     count = values.numel()
     each = math.log(coincidence) / 2
@@ -165,8 +165,9 @@ def sampled(sample: Tensor, distribution: Distribution, lags: Sequence[int] = ()
     """Return how a sample contradicts the distribution, or None.
 
     Args:
-        sample: floats, in memory order.
-        lags: distances at which neighbours are looked at, beside usual ones.
+        sample: floats in memory order.
+        distribution: the distribution.
+        lags: distances of pairs to test, in addition to the usual ones.
     """
     flat = sample.detach().contiguous().flatten()
     if not bool(flat.isfinite().all()):
@@ -213,7 +214,7 @@ def chance(outcomes: Tensor, probability: float, lags: Sequence[int] = ()) -> st
 
 
 def worst(found: dict[str, float]) -> str | None:
-    """Which test speaks against a sample most, if any does."""
+    """Return the name of the failed test with the smallest p-value, or None."""
     name = min(found, key=lambda one: found[one])
     if found[name] >= LEVEL:
         return None
@@ -227,7 +228,7 @@ def worst(found: dict[str, float]) -> str | None:
 
 @contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """While held, the default generators go on from a seed; then they are what they were."""
+    """Return a context manager that seeds the default generators, and restores their states."""
     module: Any = torch.get_device_module(device) if torch.device(device).type != "cpu" else None
     kept = torch.get_rng_state()
     other = module.get_rng_state() if hasattr(module, "get_rng_state") else None

@@ -1,4 +1,4 @@
-"""Specs of ops that have none of their own: calls like those seen in torch's operator database."""
+"""Specs for ops without a spec of their own: calls like those that were recorded for torch's operator database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILLS = ("uniform", "normal", "lattice", "small", "tens", "ones", "zeros")
 
 
 def examples_of(op: OpOverload) -> list[str]:
-    """Calls of an op that were seen, as text that can be read again."""
+    """Return recorded calls of an op as text."""
     seen = load_calls().get(str(op))
     texts = [one.example for one in seen.calls] if seen is not None else []
     texts += [example for example, _ in seen.gradient] if seen is not None else []
@@ -38,7 +38,7 @@ def _is_integral(text: str) -> bool:
 
 
 def spec_of_any(op: OpOverload) -> Spec | None:
-    """Cases for an op that has no spec: calls like those seen, of other dtypes, values and layouts; None if none was."""
+    """Return a spec for an op without one: recorded calls with other dtypes, values and strides. None if no call was recorded."""
     examples = examples_of(op)
     if not examples:
         return None

@@ -1,4 +1,4 @@
-"""Kernels used together: in decomposed ops, and in random programs of views and writes."""
+"""Test kernels together: in decomposed ops, and in random programs of views and writes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = ["Together", "tried_together"]
 
-# Calls of programs that one process makes, and random programs.
+# Number of calls of decomposed ops, and of random programs, per process.
 _CHUNK = 100
 _VIEWS = 80
 
-# How many times the patience for a call random programs get, which report nothing as they run.
+# Factor of the timeout for random programs, which report no progress.
 _LONGER = 10
 
 
 @dataclass(frozen=True)
 class Together:
-    """How much is tried: calls of ops that are decomposed, random programs of views, and seconds without news until a hang."""
+    """How much to test: number of calls of decomposed ops, number of random programs of views, and timeout in seconds."""
 
     programs: int
     views: int
@@ -38,12 +38,14 @@ class Together:
 def tried_together(
     backend: Backend, effort: Together, seed: int, processes: int, verdicts: Mapping[OpOverload, Verdict]
 ) -> tuple[dict[OpOverload, Verdict], tuple[Consequence, ...], int]:
-    """Verdicts changed by what goes wrong, decomposed ops that go wrong with the kernel to blame, and how many calls were made.
+    """Return the verdicts with failures added, the decomposed ops that are wrong with the kernel to blame, and the number of calls.
 
     Args:
-        backend: without the kernels that end their process.
-        processes: how many at a time; 0 for none of their own.
-        verdicts: what is known of each kernel by itself: what goes wrong by one that is wrong is a consequence of that.
+        backend: the backend, without kernels that end their process.
+        effort: how much to test.
+        seed: seed of random choices.
+        processes: number of processes at a time; 0 runs everything in this process.
+        verdicts: the verdict on each kernel alone. A failure that a wrong kernel causes is a consequence.
     """
     changed: dict[OpOverload, Verdict] = {}
     found: list[Consequence] = []

@@ -1,13 +1,13 @@
-"""The manifest in which a backend's author declares which kernels of Core ATen are missing, and why.
+"""The manifest in which the author of a backend declares missing kernels of Core ATen, with reasons.
 
-A text file with one op a line, by its full name, and a reason behind ``#``::
+It is a text file with one op per line, by its full name, and a reason after ``#``::
 
     # what comes next
-    aten.erf.default          # no approximation written yet
+    aten.erf.default              # no approximation written yet
     aten.grid_sampler_2d.default  # not on this device
 
-It is held to both ways: an absence that nobody declared fails, and so does an entry that is stale, whose kernel is there by now or
-which names nothing that a backend could lack. So the file says what is missing at any time, and no kernel is lost unseen.
+Both directions are checked: a missing kernel that is not declared fails, and so does a stale entry, whose kernel exists or which is
+no op that a backend could lack. So the file is always complete, and no kernel is lost unnoticed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _UNWRITTEN = "not written yet"
 
 
 def read_manifest(path: str | Path) -> dict[str, str]:
-    """The ops that a manifest declares absent, each with its reason.
+    """Return the ops that a manifest file declares missing, with their reasons.
 
     Raises:
-        ConformanceError: where it cannot be read, or a line is no entry.
+        ConformanceError: if the file cannot be read, or a line is not an entry.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -45,12 +45,12 @@ def read_manifest(path: str | Path) -> dict[str, str]:
 
 
 def parse_manifest(text: str, source: str = "manifest") -> dict[str, str]:
-    """The ops that the text of a manifest declares absent, each with its reason ("" where it gives none).
+    """Return the ops that the text of a manifest declares missing, with their reasons ("" without one).
 
-    Whether there are such ops is not asked here: a name that this torch does not know is a stale entry.
+    A name that this torch does not know is not an error here, but a stale entry.
 
     Raises:
-        ConformanceError: for a line that holds more than one name, or an op declared twice.
+        ConformanceError: for a line with more than one name, or an op that is declared twice.
     """
     declared: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), 1):
@@ -65,9 +65,9 @@ def parse_manifest(text: str, source: str = "manifest") -> dict[str, str]:
 
 
 def hold_to_manifest(report: Report, declared: Iterable[str], backend: Backend) -> Report:
-    """The report with what of the manifest does not hold: `Report.stale` and `Report.undeclared`.
+    """Return the report with `Report.stale` (entries that are not missing) and `Report.undeclared` (missing, without an entry).
 
-    It is the backend that the manifest is about, whichever of its kernels were run.
+    They concern the whole backend, whichever of its kernels were tested.
     """
     absent = {str(op) for op in core_aten() if op not in backend.ops}
     names = set(declared)
@@ -75,7 +75,7 @@ def hold_to_manifest(report: Report, declared: Iterable[str], backend: Backend) 
 
 
 def stale_because(name: str) -> str:
-    """Why an entry that is no absence is none."""
+    """Return why an entry is stale."""
     try:
         found = [str(op) for op in resolve_ops([name])]
     except OpSetError:
@@ -86,9 +86,9 @@ def stale_because(name: str) -> str:
 
 
 def write_manifest(report: Report, declared: Mapping[str, str] | None = None) -> str:
-    """The text of a manifest that declares exactly what is absent in a report, with the reasons given before.
+    """Return the text of a manifest that declares exactly the missing ops of a report, with the reasons given before.
 
-    A report of some ops alone, `Report.limited`, knows nothing of the others: entries for those are kept as they were.
+    If the run tested only some ops (`Report.limited`), entries for the others are kept.
     """
     before = dict(declared or {})
     reported = {str(verdict.op) for verdict in report.results}

@@ -1,4 +1,4 @@
-"""Memory: a call's arguments in memory of their own, on the kernel's device, and what the call did to that memory."""
+"""Copy the arguments of a call to memory of their own on the kernel's device, and check what the call wrote there."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ class Given:
     """Arguments in memory of their own.
 
     Attributes:
-        args, kwargs: to call with.
-        memory: the whole storage of each of their tensors, as a tensor of one dimension.
-        before: what that held, on the CPU.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        tensors: their tensors.
+        memory: for each tensor its whole storage, as a 1-d tensor.
+        before: a copy of `memory` on the CPU, made before the call.
     """
 
     args: list[Any]
@@ -33,7 +35,7 @@ class Given:
     before: list[Tensor]
 
     def stray(self, written: Collection[int]) -> tuple[int, int] | None:
-        """A tensor whose memory changed outside those that the call may write, and the first such element."""
+        """Return a tensor whose memory changed though the call may not write it, and the first such element; or None."""
         for number, (memory, before) in enumerate(zip(self.memory, self.before, strict=True)):
             after = memory.cpu()
             if same_bits(after, before):
@@ -43,17 +45,20 @@ class Given:
                 if same_storage(one, self.tensors[number]) and one.numel():
                     where = bare(one)
                     places = torch.arange(len(expected)).as_strided(where.shape, where.stride(), where.storage_offset()).flatten()
-                    expected[places] = after[places]  # by places, since elements of it may share memory
+                    expected[places] = after[places]  # by index, because elements may share memory
             if not same_bits(after, expected):
                 return number, int((bits_of(after) != bits_of(expected)).nonzero()[0][0])
         return None
 
 
 def given(args: Sequence[Any], kwargs: Mapping[str, Any], device: str = "cpu", *, parameters: bool = False) -> Given:
-    """Arguments of a call, in memory of their own on a device, shared as theirs is, guards and all.
+    """Copy the arguments of a call to a device. The copies share memory as the arguments do, and keep guard values.
 
     Args:
-        parameters: those that can have a gradient require one, as parameters of a module do.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        device: the device.
+        parameters: whether floating-point tensors require a gradient, as parameters of a module do.
     """
     made: dict[int, Tensor] = {}
     memories: dict[tuple[int, torch.dtype], Tensor] = {}
@@ -82,7 +87,7 @@ def _memory_of(storage: torch.UntypedStorage, device: str) -> torch.UntypedStora
 
 
 def home(result: Any) -> Any:
-    """A result with its tensors on the CPU, strides kept."""
+    """Return a result with its tensors copied to the CPU; strides are kept."""
     copy = copying(device=torch.device("cpu"))
 
     def bring(value: Any) -> Any:
@@ -93,14 +98,14 @@ def home(result: Any) -> Any:
 
 
 def put_back(args: Sequence[Any], kwargs: Mapping[str, Any], ours: Given) -> None:
-    """Give the arguments, on the CPU, the memory that a call has left behind of `ours`, made of them."""
+    """Copy the memory that a call left in `ours` back to the CPU arguments from which it was made."""
     tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
     for mine, memory in zip(tensors, ours.memory, strict=True):
         whole_memory(bare(mine)).copy_(memory.cpu())
 
 
 def fill(tensor: Tensor, value: int) -> None:
-    """Fill a tensor; one of a device by a copy, which every device has a kernel for."""
+    """Fill a tensor; on a device by a copy, which every device supports."""
     if tensor.device.type == "cpu":
         tensor.fill_(value)
     else:

@@ -1,6 +1,6 @@
-"""The next kernels to write: Core ATen ops that a backend lacks, ranked by the number of ATen ops that each would enable.
+"""Rank the missing kernels of Core ATen by the number of ATen ops that each would give a route.
 
-This is the search of `eagerdecomp.plan`, limited to the kernels that the suite reports as absent. No kernel runs.
+This is `eagerdecomp.plan`, restricted to the ops that the suite reports as absent. No kernel runs.
 """
 
 from __future__ import annotations

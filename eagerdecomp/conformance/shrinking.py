@@ -1,4 +1,4 @@
-"""Shrinking: a call that shows a fault made smaller and plainer where its choices cannot be: by sizes, dimensions and values."""
+"""Shrink a failing call by its sizes, dimensions and values, where its random choices cannot be simplified."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from eagerdecomp.verify.reproducer import resized
 
 __all__ = ["smaller"]
 
-# Bounds of one shrinking: calls of the kernel, and seconds, which a slow kernel needs.
+# Limits for one failing call: number of calls of the kernel, and seconds for slow kernels.
 _TRIES = 2000
 _SECONDS = 3.0
 
-# Of a dimension of so many elements each is tried alone.
+# In a dimension of at most this size, each single element is tried.
 _EACH = 9
 
 
 def smaller(call: Call, fails: Callable[[Call], bool]) -> Call:
-    """The call made smaller and plainer for as long as it fails.
+    """Return a smaller and simpler call that still fails.
 
     Args:
-        fails: whether a call shows the same fault.
+        call: the failing call.
+        fails: returns whether a call has the same fault.
     """
     tries = _Tries(call, fails)
     tries.takes(_apart(call))
@@ -42,7 +43,7 @@ def smaller(call: Call, fails: Callable[[Call], bool]) -> Call:
 
 
 def _apart(call: Call) -> Call | None:
-    """The call with memory for each tensor; None where each has its own."""
+    """Return the call with separate memory for each tensor; None if no tensors share memory."""
     tensors = tensors_of(call)
     if len({one.untyped_storage()._cdata for one in tensors}) == len(tensors):
         return None
@@ -58,7 +59,7 @@ def _apart(call: Call) -> Call | None:
 
 
 class _Tries:
-    """The smallest call so far, and how often another may be tried."""
+    """The smallest failing call so far, and the number of tries left."""
 
     def __init__(self, call: Call, fails: Callable[[Call], bool]) -> None:
         self.call = call
@@ -67,7 +68,7 @@ class _Tries:
         self._until = time.monotonic() + _SECONDS
 
     def takes(self, changed: Call | None) -> bool:
-        """Whether a call fails too, which then is the smallest."""
+        """Return whether a call fails too. It is then the smallest."""
         if time.monotonic() > self._until:
             self.left = 0
         if changed is None or not self.left:
@@ -80,7 +81,7 @@ class _Tries:
 
 
 def _parts(size: int) -> Iterator[tuple[int, int]]:
-    """Where parts of a dimension begin and how long they are, shortest first but for single elements of long ones."""
+    """Yield start and length of parts of a dimension, the shortest first; single elements only for short dimensions."""
     if size <= _EACH:
         yield from ((start, 1) for start in (0, size - 1, *range(1, size - 1)))
     half, quarter = size // 2, size // 4
@@ -90,7 +91,7 @@ def _parts(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _fewer_elements(tries: _Tries) -> bool:
-    """Cut dimensions: all of one size together, those of one place, or one alone."""
+    """Cut dimensions: all with one size together, those at one position, or a single one."""
     before = tries.left
     changed = False
     for number, dim in _longest(tries.call):
@@ -124,12 +125,12 @@ def _cuts(call: Call, number: int, dim: int, start: int, less: int) -> Iterator[
 
 
 def _may_hold_places(tensors: Sequence[Tensor]) -> bool:
-    """Whether a tensor of integers may hold places in another."""
+    """Return whether an integer tensor may contain indices into another tensor."""
     return len(tensors) > 1 and any(not (one.is_floating_point() or one.is_complex() or one.dtype is torch.bool) for one in tensors)
 
 
 def _within(size: int, number: int, one: Tensor) -> Tensor:
-    """Integers as places in a dimension of so many elements, so that no kernel of eager's reads what is not there."""
+    """Return integers reduced to valid indices of a dimension, so that eager's kernels do not read out of bounds."""
     return one if one.is_floating_point() or one.is_complex() or one.dtype is torch.bool else one.clamp(0, size - 1)
 
 
@@ -146,7 +147,7 @@ def _narrowed(places: set[tuple[int, int]], start: int, less: int, dense: bool, 
 
 
 def _fewer_dimensions(tries: _Tries) -> bool:
-    """Drop dimensions of size 1, of all tensors or of one."""
+    """Remove dimensions of size 1, from all tensors or from one."""
     changed = False
     for dim in range(-6, 0):
         tensors = tensors_of(tries.call)
@@ -163,7 +164,7 @@ def _squeezed(some: Sequence[int], dim: int, number: int, one: Tensor) -> Tensor
 
 
 def _plainer(tries: _Tries) -> None:
-    """Zeros, ones or integers for values, and contiguous memory. Integers may be places, and stay."""
+    """Replace values by zeros, ones or integers, and make tensors contiguous. Integer tensors stay, because they may be indices."""
     for number in range(len(tensors_of(tries.call))):
         for plain in (torch.zeros_like, torch.ones_like, _rounded):
             if tries.takes(_changed(tries.call, functools.partial(_of_plain_values, number, plain))):
@@ -184,8 +185,7 @@ def _contiguous(at: int, number: int, one: Tensor) -> Tensor:
 
 
 def _changed(call: Call, change: Callable[[int, Tensor], Tensor]) -> Call | None:
-    """The call with each tensor changed by its number; None where nothing changes, or where tensors share memory, which they would
-    not afterwards."""
+    """Return the call with each tensor changed; None if nothing changes, or if tensors share memory, which they would lose."""
     tensors = tensors_of(call)
     if len({one.untyped_storage()._cdata for one in tensors}) < len({id(one) for one in tensors}):
         return None

@@ -1,4 +1,4 @@
-"""Specs: for each op the calls that it is tried with, and how near to eager its results must be."""
+"""Specs: for each op the calls to test, and the allowed error of results."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ __all__ = ["EITHER_ZERO", "EXACT", "Call", "Fault", "Kernel", "Near", "Property"
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments of one call.
+    """The arguments of one call.
 
     Attributes:
-        args, kwargs: as the op takes them.
-        exact: every sum and product of the call is exact in the dtype it is computed in, in whatever order it is made, so that the
-            returns must be the true ones rounded once.
-        by_rule: torch's rules refuse the call (bits of floats, the larger of complex numbers), not only a kernel that nobody wrote
-            for the CPU, in whatever words eager does it.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        exact: whether every sum and product is exact in the dtype of the computation, in any order. The results must then be the
+            true values, rounded once.
+        by_rule: whether eager rejects the call by design (bits of floats, the larger of complex numbers), not only because nobody
+            wrote the CPU kernel.
     """
 
     args: Sequence[Any]
@@ -35,20 +36,20 @@ class Call:
 
 @dataclass(frozen=True)
 class Near:
-    """How far from the true value (the op in float64) a kernel's may be, in units of the precision that it is computed in.
+    """The allowed error of a kernel's values, in units of the precision of the computation. True values are computed in float64.
 
-    16-bit floats are computed in float32 and rounded once: half a unit of theirs is added. A kernel may also be off by twice what
-    eager's own is off by.
+    float16 and bfloat16 are computed in float32 and rounded once, which adds half of their units. A kernel may also have twice the
+    error of eager's own.
 
     Attributes:
-        ulps: how many units.
-        of: of what: ``value`` the true value itself; ``terms`` the sum of what was summed, regardless of sign (the op on absolute
-            values), with allowance for other orders of summation; ``inputs`` as far as rounding the inputs moves the value;
-            ``largest`` the largest value of the result.
+        ulps: the number of units.
+        of: the reference of the unit: ``value``: the true value; ``terms``: the sum of the absolute terms (the op on absolute
+            values), with an allowance for other orders of summation; ``inputs``: the change of the value by rounded inputs;
+            ``largest``: the largest value of the result.
         zeros: whether the sign of zero must be eager's.
-        tiny: whether results below the smallest normal number must be right too, and not only near zero: those of moves, products
-            and quotients must; of exponentials and the like kernels may flush them to zero.
-        least: smaller values are as far off as ones of this size may be (logarithms of numbers about one).
+        tiny: whether subnormal results must be right, as for copies, products and quotients. Kernels may flush those of
+            exponentials and similar functions to zero.
+        least: smaller values are allowed the error of a value of this size (for example logarithms of numbers near one).
     """
 
     ulps: float = 4.0
@@ -60,20 +61,21 @@ class Near:
 
 #: What only moves, compares or counts, and arithmetic that IEEE 754 rounds correctly.
 EXACT = Near(0.0, tiny=True)
-#: The same where either of two zeros may be picked.
+#: As `EXACT`, but the sign of zero may differ.
 EITHER_ZERO = Near(0.0, tiny=True, zeros=False)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """How a kernel broke a property.
+    """A property that a kernel broke.
 
     Attributes:
         kind: the property's name in reports.
-        message: what is wrong.
-        expected, got: eager's and the kernel's, in words.
-        call: which shows it.
-        drawn: the choices by which the spec draws that call, of a case that makes several.
+        message: a description of the fault.
+        expected: eager's result, as text.
+        got: the kernel's result, as text.
+        call: the failing call.
+        drawn: the choices by which the spec draws that call, if a case makes several calls.
     """
 
     kind: str
@@ -94,10 +96,10 @@ class Kernel:
 
     Attributes:
         op: its overload.
-        run: what is called.
-        native: eager's.
-        device: where its tensors live.
-        claims: whether the backend claims a call; None for all.
+        run: the kernel.
+        native: eager's kernel.
+        device: the device of its tensors.
+        claims: returns whether the backend claims to support a call; None for all calls.
     """
 
     op: OpOverload
@@ -107,19 +109,20 @@ class Kernel:
     claims: Callable[..., Any] | None = None
 
     def require_claim(self, call: Call) -> None:
-        """Raise `Skip` for a call that the backend does not claim."""
+        """Raise `Skip` for a call that the backend does not claim to support."""
         if self.claims is not None and not self.claims(*call.args, **call.kwargs):
             raise Skip("not claimed")
 
 
 @dataclass(frozen=True)
 class Property:
-    """Something that must hold of a kernel for every draw.
+    """A property that a kernel must have for every drawn case.
 
     Attributes:
-        name: in reports, if the fault does not say more.
-        broken: the fault that a draw shows, or None. A draw that says nothing (eager refuses the call) raises `Skip`.
-        share: of the cases of a kernel, in parts of what the comparison with eager gets.
+        name: its name in reports, unless the fault has one.
+        broken: returns the fault that a case shows, or None. It raises `Skip` for a case that tests nothing (eager rejects the
+            call).
+        share: number of cases, as a fraction of the cases that are compared with eager.
     """
 
     name: str
@@ -156,14 +159,14 @@ class Spec:
     varies: Mapping[str, str] = field(default_factory=dict)
 
     def but(self, **changes: Any) -> Spec:
-        """The same with some fields changed."""
+        """Return a spec with some fields changed."""
         return replace(self, **changes)
 
 
 class Skip(Exception):
-    """A draw that says nothing."""
+    """Raised for a drawn case that tests nothing."""
 
 
 def tensors_of(call: Call) -> list[Tensor]:
-    """The tensors among a call's arguments, those of lists too."""
+    """Return the tensors among a call's arguments, including those in lists."""
     return [one for one in leaves_of([*call.args, *call.kwargs.values()]) if isinstance(one, Tensor)]

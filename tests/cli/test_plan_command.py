@@ -89,7 +89,7 @@ def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
             ["--model", "planned_nets:broken"],
             "--model planned_nets:broken: calling it raises ValueError: no such net (planned_nets.py:6). Fix that first\n",
         ),
-        (["--model", "planned_nets:mismatched"], "(planned_nets.py:8)\n"),
+        (["--model", "planned_nets:mismatched"], "(planned_nets.py:8). Fix that first\n"),
         (["--model", "unreadable_nets:net"], "raises SyntaxError: invalid syntax (unreadable_nets.py:2)"),
         (["--compare", "few.txt"], "not a plan"),
         (["--compare", "nosuch.json"], "cannot read this file"),

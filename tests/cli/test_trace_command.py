@@ -97,7 +97,7 @@ def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
         (["trace_nets:misfit"], 1, "mat1 and mat2 shapes cannot be multiplied"),
         (["trace_nets:mlp", "--symbolic", "x"], 2, "expected NAME=DIM"),
         (["trace_nets:mlp", "--symbolic", "y=0"], 2, "no such tensor input. Its inputs are: input"),
-        (["trace_nets:mlp", "--symbolic", "input=9"], 2, "dimension 9 of input, which is f32[4, 8][8, 1]"),
+        (["trace_nets:mlp", "--symbolic", "input=9"], 2, "dimension 9 of input, which is f32[4, 8]. Name"),
         (["trace_nets:mlp", "--keep", "aten.linaer"], 2, "Did you mean aten.linear"),
         (["trace_nets:mlp", "--rules", "trace_nets:mlp"], 2, "--rules trace_nets:mlp: expected a rule"),
         (["trace_nets:broken"], 2, "trace_nets:broken: calling it raises ValueError: my factory is broken ("),

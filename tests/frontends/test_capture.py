@@ -248,7 +248,7 @@ def test_arguments_and_results_may_be_nested() -> None:
     assert_same(got[0]["list"][0], want[0]["list"][0])
     assert got[0]["list"][1:] == [None, 3]
     assert got[1] is kwargs["named"]["a"]
-    with pytest.raises(ed.TraceError, match=r"scale of 2\.0, and was called with 3\.0"):
+    with pytest.raises(ed.TraceError, match=r"scale = 2\.0, and was called with 3\.0"):
         graph(*args, **{**kwargs, "scale": 3.0})
 
 
@@ -263,10 +263,10 @@ def test_results_of_other_containers_are_rebuilt() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((torch.ones(3, 4), torch.ones(2, 3)), r"x of f32\[2, 3\]\[3, 1\], and was called with f32\[3, 4\]\[4, 1\]"),
+        ((torch.ones(3, 4), torch.ones(2, 3)), r"x = f32\[2, 3\], and was called with f32\[3, 4\]"),
         ((torch.ones(2, 3, dtype=torch.double), torch.ones(2, 3)), r"was called with f64"),
         ((torch.ones(3, 2).t(), torch.ones(2, 3)), r"was called with f32\[2, 3\]\[1, 2\]"),
-        ((torch.ones(2, 3), 4), "y of .*, and was called with 4"),
+        ((torch.ones(2, 3), 4), r"y = f32\[2, 3\], and was called with 4"),
     ],
 )
 def test_what_a_graph_was_not_made_for_is_refused(given: Any, words: str) -> None:
@@ -418,7 +418,7 @@ def test_a_symbolic_trace_refuses_what_cannot_be() -> None:
     with pytest.raises(ed.TraceError, match=r"symbolic names 'z'.*input$"):
         trace(nn.Linear(4, 4), CORE, symbolic={"z": 0})(torch.ones(4, 4))
     for bad, words in (
-        ({"x": 2}, r"dimension 2 of x, which is f32\[4\]\[1\]"),
+        ({"x": 2}, r"dimension 2 of x, which is f32\[4\]\. Name"),
         ({"k": 0}, "dimension 0 of k, which is 2"),
     ):
         with pytest.raises(ed.TraceError, match=words):

@@ -1,1 +1,1 @@
-"""Reports of a run of the suite, one file per format."""
+"""Reports of a run of the suite, with a module for each format."""

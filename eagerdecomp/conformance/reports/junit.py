@@ -1,7 +1,7 @@
-"""A report as JUnit's XML: right passes, wrong fails, and what was not run is skipped, never passed.
+"""Write a report as JUnit XML: right kernels pass, wrong ones fail, and those that did not run are skipped.
 
-A kernel is a test case, by its op's name; its failures are one ``failure`` element, since readers of the format show the first
-alone. What keeps the whole from passing beside kernels (a manifest that does not hold, a run cut short) is a case of its own.
+Each kernel is a test case with its op's name. Its failures are one ``failure`` element, because readers of the format show only the
+first. Failures without a kernel (the manifest, a run that was cut short) are cases of their own.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ __all__ = ["report_junit"]
 
 
 def report_junit(report: Report, *, families: Mapping[str, str] | None = None) -> str:
-    """A report as the text of a JUnit file.
+    """Return a report as JUnit XML.
 
     Args:
-        families: of each op by name; cases are put together by it.
+        report: the report.
+        families: name of an op -> its family, by which cases are grouped.
     """
     suites = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(suites, "testsuite", name=one_line(f"conformance of {report.backend}"))
@@ -67,7 +68,7 @@ def _reported(verdict: Verdict, consequences: tuple[Consequence, ...]) -> Iterat
 
 
 def _beside(report: Report) -> Iterator[tuple[str, str, str]]:
-    """Other failures: name, element, message."""
+    """Yield failures without a kernel: name, element, message."""
     if report.stale:
         names = [printable(f"{name}: {stale_because(name)}") for name in report.stale]
         yield "stale absences", "failure", "\n".join([f"{len(names)} declared absent that are not", *names])

@@ -1,6 +1,6 @@
-"""A report as Markdown for a comment on a pull request: what changed, the counts, each wrong kernel with its details folded.
+"""Write a report as Markdown for a comment on a pull request: changes, counts, and each wrong kernel with folded details.
 
-Whatever a kernel or its author says is shown as it is: nothing of it becomes markup, a link or a mention.
+Text from kernels and their authors is escaped: none of it becomes markup, a link or a mention.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _SCRIPT = 6_000  # characters; a longer script holds data, and is left to the JS
 _NEXT = 10
 _NAMES = 12
 
-# What Markdown, HTML and GitHub take for markup where a line goes on: written as entities, which are text everywhere, tables too.
+# Characters that Markdown, HTML or GitHub interpret inside a line. They are written as entities, which also work in tables.
 _MARKUP = re.compile(r"[\\`*_\[\]<>&|~@#$]|:(?=//)|(?<=www)\.")
 
 
 def report_markdown(report: Report, *, comparison: Comparison | None = None) -> str:
-    """A report as Markdown.
+    """Return a report as Markdown.
 
     Args:
-        comparison: with an older run, reported first.
+        report: the report.
+        comparison: the comparison with an older run, which comes first.
     """
     wrong = sorted(report.with_state("wrong"), key=lambda verdict: str(verdict.op))
     consequences = by_blamed(report)
@@ -126,12 +127,12 @@ def _code(name: str) -> str:
 
 
 def _text(words: str) -> str:
-    """Words on one line that are nothing but words."""
+    """Return text on one line with all markup escaped."""
     return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", one_line(words))
 
 
 def _block(text: str, language: str = "text") -> str:
-    """A block of code, fenced by more backticks than any that it holds."""
+    """Return a code block; its fence has more backticks than any in the text."""
     text = printable(text).strip("\n")
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"

@@ -1,7 +1,6 @@
-"""A report as a page: one HTML file that needs no other, with the kernels as a table, what is wrong at length, and coverage by
-family.
+"""Write a report as one HTML file: a table of kernels, details of wrong ones, and coverage by family.
 
-Each wrong kernel has ``#wrong-`` and its op's name as an address, each row of the table ``#row-`` and the name.
+A wrong kernel has the anchor ``#wrong-`` with its op's name, and a row of the table ``#row-`` with the name.
 """
 
 from __future__ import annotations
@@ -20,19 +19,20 @@ _OTHER = "other"
 
 _CLASSES: Mapping[State, str] = {"wrong": "wrong", "right": "right", "not exercised": "unrun", "absent": "absent"}
 
-#: From the left.
+#: The states in a bar, from left to right.
 _IN_BAR: tuple[State, ...] = ("right", "wrong", "not exercised", "absent")
 
 
 def report_page(
     report: Report, *, families: Mapping[str, str] | None = None, comparison: Comparison | None = None, title: str = ""
 ) -> str:
-    """A report as HTML text.
+    """Return a report as HTML.
 
     Args:
-        families: of each op by name, in the order they are shown; ops without one are "other".
-        comparison: with an older run.
-        title: of the page; the backend's name unless given.
+        report: the report.
+        families: name of an op -> its family, in the order in which families are shown; other ops are in "other".
+        comparison: the comparison with an older run.
+        title: the title of the page; by default the backend's name.
     """
     families = families or {}
     by_family = _by_family(report, families)
@@ -74,7 +74,7 @@ def report_page(
 
 
 def _verdicts(report: Report) -> list[tuple[str, str]]:
-    """Sentences, each with a CSS class."""
+    """Return sentences about the run, each with a CSS class."""
     counts = report.counts
     ran = counts["wrong"] + counts["right"]
     names = []
@@ -103,7 +103,7 @@ def _facts(report: Report) -> dict[str, str]:
 
 
 def _tiles(report: Report) -> list[tuple[str, str, str]]:
-    """Name, value, and what the value means."""
+    """Return name, value and meaning of the numbers at the top of the page."""
     tiles = [(str(state), count_text(number), STATE_WORDS[state]) for state, number in report.counts.items()]
     if report.calls:
         ops = len({str(one.op) for one in report.consequences})
@@ -113,7 +113,7 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _by_family(report: Report, families: Mapping[str, str]) -> Mapping[str, Mapping[State, int]]:
-    """The kernels of each family that has some, by state."""
+    """Return the number of kernels by state for each family that has kernels."""
     found: dict[str, dict[State, int]] = {family: dict.fromkeys(STATES, 0) for family in (*families.values(), _OTHER)}
     for verdict in report.results:
         found[families.get(str(verdict.op), _OTHER)][verdict.state] += 1

@@ -1,4 +1,4 @@
-"""A report as text for a terminal: what is wrong first, each with the call that shows it, then what to write next."""
+"""Write a report as text for a terminal: wrong kernels first, each with the failing call, then the kernels to write next."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ def report_text(
     absent: bool = False,
     width: int = 100,
 ) -> str:
-    """A report as text, without colour.
+    """Return a report as text, without colors.
 
     Args:
-        scripts: where the script of each failure is, as `write_scripts` returns.
-        comparison: with an older run, reported at the end.
-        absent: list absent kernels by name too.
-        width: of the terminal; no line is longer, but for paths that are.
+        report: the report.
+        scripts: the path of each failure's script, as `write_scripts` returns them.
+        comparison: the comparison with an older run, which comes last.
+        absent: whether to list absent kernels by name.
+        width: maximum width of a line; only paths may be longer.
     """
     width = max(width, 40)
     blocks = [
@@ -86,7 +87,7 @@ def _failure(failure: Failure, script: str, width: int) -> list[str]:
 
 
 def _labelled(label: str, text: str, width: int) -> list[str]:
-    """A text behind its label; what is too long is cut, since the script holds it."""
+    """Return text with a label, cut to a few lines, because the script has the whole text."""
     indent = " " * (4 + _LABEL)
     lines = _cut(_indented(text.rstrip("\n").split("\n"), indent, width), indent)
     return [f"    {label:{_LABEL}}{lines[0].lstrip()}", *lines[1:]]

@@ -1,4 +1,4 @@
-"""Shared parts of all report formats: words for states, parts of a kernel, scripts of reproducers, text made fit to print."""
+"""Shared parts of all report formats: names of states, parts of a kernel's entry, scripts, printable text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "write_scripts",
 ]
 
-#: What each state means, in words.
+#: State -> its text in reports.
 STATE_WORDS: Mapping[State, str] = {
     "wrong": "broke a property",
     "right": "exercised, nothing found",
@@ -31,23 +31,23 @@ STATE_WORDS: Mapping[State, str] = {
     "absent": "the backend has no such kernel",
 }
 
-# What a terminal takes for an order, XML and HTML refuse, and UTF-8 cannot write.
+# Characters that control a terminal, that XML or HTML forbid, or that UTF-8 cannot encode.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def printable(text: str) -> str:
-    """The text with each character that cannot be shown written as its escape."""
+    """Return text with an escape for each character that cannot be printed."""
     text = text.replace("\r\n", "\n").expandtabs(4)
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(text: str) -> str:
-    """The text, fit to print, on one line."""
+    """Return printable text on one line."""
     return " ".join(printable(text).split())
 
 
 def head(report: Report) -> str:
-    """A line on the run: its backend, profile, seed, torch, and how long it took."""
+    """Return a line about the run: backend, profile, seed, version of torch, duration."""
     cut = ", cut short" if report.interrupted else ""
     some = ", of some ops alone" if report.limited else ""
     took = duration_text(report.seconds)
@@ -57,12 +57,12 @@ def head(report: Report) -> str:
 
 
 def ordered(report: Report) -> tuple[Verdict, ...]:
-    """The verdicts, what matters most first, then by name."""
+    """Return the verdicts, the most important states first, then by name."""
     return tuple(sorted(report.results, key=lambda verdict: (STATES.index(verdict.state), str(verdict.op))))
 
 
 def by_blamed(report: Report) -> Mapping[str, tuple[Consequence, ...]]:
-    """The decomposed ops that go wrong, by the name of the kernel that is to blame."""
+    """Return the wrong decomposed ops by the name of the kernel to blame."""
     found: dict[str, tuple[Consequence, ...]] = {}
     for one in sorted(report.consequences, key=lambda one: str(one.op)):
         found[str(one.blamed)] = (*found.get(str(one.blamed), ()), one)
@@ -70,7 +70,7 @@ def by_blamed(report: Report) -> Mapping[str, tuple[Consequence, ...]]:
 
 
 def by_note(verdicts: Iterable[Verdict]) -> Mapping[str, tuple[str, ...]]:
-    """Names of ops by what was noted of them."""
+    """Return the names of ops by their note."""
     found: dict[str, tuple[str, ...]] = {}
     for verdict in verdicts:
         found[verdict.note] = (*found.get(verdict.note, ()), str(verdict.op))
@@ -78,18 +78,18 @@ def by_note(verdicts: Iterable[Verdict]) -> Mapping[str, tuple[str, ...]]:
 
 
 def details(failure: Failure) -> list[str]:
-    """The call that shows a failure, what was expected and what came, as far as they are known, each with its label."""
+    """Return lines with the failing call, the expected and the actual result, as far as they are known."""
     names = (("call", failure.example), ("expected", failure.expected), ("got", failure.got))
     return [f"{label}: {text}" for label, text in names if text]
 
 
 def script_key(failure: Failure) -> tuple[str, str]:
-    """The key of a failure's script: its op's name and the property."""
+    """Return the key of a failure's script: the op's name and the property."""
     return str(failure.op), failure.property
 
 
 def write_scripts(report: Report, folder: str | Path) -> Mapping[tuple[str, str], str]:
-    """Write the reproducers of a report into a folder, one script a failure; the path of each, by `script_key`."""
+    """Write the reproducers of a report into a folder, one script per failure. Return the path of each by `script_key`."""
     written: dict[tuple[str, str], str] = {}
     for failure in report.failures:
         key = script_key(failure)
