@@ -1,4 +1,4 @@
-"""Blame: run a program on a backend and in native eager, up to the first call with another result or effect."""
+"""Blame: run a program on a backend, and compare each call with native eager up to the first difference."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from eagerdecomp.verify.reproducer import Named, named_backend, reproducer
 
 __all__ = ["BlameMode", "blame"]
 
-# How often a call is made until everything that runs it has had its turn: a rule, its program, what a hook makes of that.
+# Number of calls after which a rule, its program and the function of a compile hook have all run.
 _UNTIL_COMPILED = 3
 _UNTIL_FUSED = 40
 
@@ -101,7 +101,7 @@ def blame(
 
 
 class _Enough(BaseException):
-    """Ends a program whose first difference is found: no error of its own, so that it catches none."""
+    """Raised to end a program after its first difference. It is no `Exception`, so that the program does not catch it."""
 
 
 class BlameMode(CompositeMode):
@@ -129,7 +129,7 @@ class BlameMode(CompositeMode):
         self._backend = backend
         self._options: dict[str, Any] = {"rules": rules, "on_unsupported": on_unsupported}
         self._mode = self._new_mode()
-        self.kept = self._mode.kept  # composites of the set come whole, as they do to the mode
+        self.kept = self._mode.kept  # keep the composites that the mode keeps
         self._every = every
         self._repeat = _UNTIL_COMPILED if backend.compile is None else _UNTIL_FUSED
         self._reproducers = reproducers
@@ -143,7 +143,7 @@ class BlameMode(CompositeMode):
 
     @contextmanager
     def watching(self) -> Iterator[BlameMode]:
-        """The mode entered; a program that is cut short leaves it without an error."""
+        """Return a context manager that enters the mode, and hides the exception that ends the program early."""
         try:
             with self:
                 yield self
@@ -151,13 +151,13 @@ class BlameMode(CompositeMode):
             pass
 
     def report(self, error: Exception | None = None) -> BlameReport:
-        """The findings so far."""
+        """Return the findings so far."""
         found = tuple(Blame(**{**vars(one), "times": self._times[key]}) for key, one in self._found.items())
         ops = repr(self._backend if self._backend.kernels else self._backend.ops)
         return BlameReport(found, self._compared, self._native, self._drew, dict(self._skipped), ops, error, self._inside)
 
     def _new_mode(self) -> EagerDecompMode:
-        # With programs of its own: a fault must not come out of, or go into, what other modes keep.
+        # Use a separate cache, so that faults of cached programs are not shared with other modes.
         return EagerDecompMode(self._backend, cache=ProgramCache(), **self._options)
 
     def __torch_dispatch__(
@@ -183,7 +183,7 @@ class BlameMode(CompositeMode):
             return self._beside_eager(func, types, args, kwargs, line)
 
     def _entered(self, value: Any) -> Any:
-        """A function given to a higher-order op, with this mode on inside it."""
+        """Wrap a function for a higher-order op to run in this mode."""
         if not callable(value) or isinstance(value, torch.Tensor):
             return value
 
@@ -241,7 +241,7 @@ class BlameMode(CompositeMode):
         self._found[key] = Blame(str(call.op), call.text, places_in_words(line), found, culprit, script, data)
 
     def _script(self, call: Call, found: Difference, finding: Finding | None, culprit: Culprit) -> tuple[str, bytes]:
-        """A script that shows the culprit's own call, or if that is right by itself the program's."""
+        """Return a script that reproduces the culprit's own call, or the program's call if that one is right alone."""
         for one, wrong in ((finding.call, finding.difference), (call, found)) if finding is not None else ((call, found),):
             fails = self._fails(one.op, wrong)
             args, kwargs = one.kept()
@@ -253,7 +253,7 @@ class BlameMode(CompositeMode):
         return "", b""
 
     def _fails(self, op: OpOverload, found: Difference) -> Callable[[Sequence[Any], Mapping[str, Any]], bool]:
-        """Whether a call differs in the same way on a mode that made no other."""
+        """Return a function that checks whether a call differs in the same way in a new mode."""
 
         def fails(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
             call, mode = Call(op, args, kwargs), self._new_mode()
@@ -272,7 +272,7 @@ class BlameMode(CompositeMode):
 
 
 def _out_of_a_mode(frame: FrameType | None) -> bool:
-    """Whether a call is one that a mode makes in place of the program's: one that the program entered, as ours is not on by now."""
+    """Return whether an inner mode, which the program entered itself, made the call."""
     while frame is not None and frame.f_code is not _MODE_AT_WORK:
         frame = frame.f_back
     return frame is not None

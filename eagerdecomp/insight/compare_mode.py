@@ -1,4 +1,4 @@
-"""Comparing: a program run on two backends side by side, every op of it on the same inputs."""
+"""Run a program on two backends side by side, each op on the same inputs."""
 
 from __future__ import annotations
 
@@ -157,11 +157,11 @@ class Comparing(CompositeMode):
         self._progress = progress
 
     def sides(self) -> list[Any]:
-        """Each backend alone: what to enter."""
+        """Return for each side the mode to enter."""
         return [nullcontext() if mode is None else mode for mode in self._modes]
 
     def report(self, error: Exception | None = None) -> Comparison:
-        """The findings so far."""
+        """Return the findings so far."""
         found = tuple(replace(one, times=self._times[key]) for key, one in self._found.items())
         rows = sorted(self._histograms.values(), key=lambda one: (-(one.worst_ulps or 0), -one.counts[-1], one.op))
         return Comparison(self._names, found, tuple(rows), self._compared, self._random, dict(self._skipped), error=error)
@@ -221,7 +221,7 @@ class Comparing(CompositeMode):
         return result
 
     def _count(self, call: Call, want: Observed, have: Observed) -> None:
-        """Add a call's values to the histograms, what it wrote among them."""
+        """Add the values of a call's results and written arguments to the histograms."""
         pairs = [pair for place, pair in enumerate(zip(want.leaves, have.leaves, strict=False)) if not is_arbitrary(call.op, place)]
         written = written_inputs(call.op, *call.kept()) - set(want.same)
         pairs += [(want.inputs[place], have.inputs[place]) for place in written]
@@ -253,7 +253,7 @@ class Comparing(CompositeMode):
 
 
 def _apart(call: Call, want: Observed, have: Observed, values: bool) -> Difference | None:
-    """How two results differ, whichever is the wrong one: what eager is off by is allowed, so each is taken for eager's in turn."""
+    """Return how two results differ, or None. Each in turn is taken as eager's, so that either may have eager's rounding errors."""
     found = difference(call.op, *call.kept(), want, have, eager(call.op), values=values)
     if found is not None:
         return found

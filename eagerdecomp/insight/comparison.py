@@ -1,4 +1,4 @@
-"""Comparison: what two backends made of the same calls, as values and as text."""
+"""The results of `compare`, as values and as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eagerdecomp.eager.tolerance import ordered_bits, same_values
 
 __all__ = ["BINS", "Comparison", "Divergence", "Histogram", "counted"]
 
-#: How far apart values may be, in numbers of their dtype that lie between: the last of each bin.
+#: Upper bounds of the bins of differences, in units in the last place.
 _EDGES = (0, 1, 4, 16, 64, 1024)
 BINS = ("exact", "1", "2-4", "5-16", "17-64", "65-1024", "more", "NaN in one")
 
@@ -42,18 +42,18 @@ class Histogram:
 
     @property
     def values(self) -> int:
-        """How many values there were."""
+        """Number of values."""
         return sum(self.counts)
 
     def take(self, counts: Sequence[int], ulps: int | None, call: str) -> None:
-        """Add the values of a tensor of a call."""
+        """Add the values of one tensor."""
         self.counts = [one + more for one, more in zip(self.counts, counts, strict=True)]
         if ulps is not None and ulps > (self.worst_ulps or 0):
             self.worst, self.worst_ulps = call, ulps
 
 
 def counted(one: Tensor, other: Tensor) -> tuple[list[int], int | None]:
-    """The values of two tensors of one dtype and shape by `BINS`, and the most ULPs that finite ones are apart."""
+    """Return the number of values of two tensors in each bin of `BINS`, and the largest difference of finite values in ULPs."""
     one, other = resolved(one).cpu(), resolved(other).cpu()
     if one.dtype.is_complex:
         one, other = torch.view_as_real(one.contiguous()), torch.view_as_real(other.contiguous())
@@ -66,14 +66,14 @@ def counted(one: Tensor, other: Tensor) -> tuple[list[int], int | None]:
     equal = same_values(one, other)
     odd = one.isnan() != other.isnan()
     finite = ~equal & one.isfinite() & other.isfinite()
-    # In float64, whose sums of two places do not overflow; exact as far as the bins reach.
+    # Compute in float64, where the difference of two ranks does not overflow, and is exact up to the last bin.
     near, far = near[finite], far[finite]
     apart = torch.where((near < 0) == (far < 0), (near - far).abs().to(torch.float64), near.abs().double() + far.abs().double())
     edges = torch.tensor([float(edge) for edge in _EDGES], dtype=torch.float64)
     bins = torch.bincount(torch.bucketize(apart, edges), minlength=len(_EDGES) + 1).tolist()
     counts[0], counts[-1] = int(equal.sum()) + bins[0], int(odd.sum())
     counts[1:-1] = bins[1:]
-    counts[-2] += int((~equal & ~odd & ~finite).sum())  # infinite in one
+    counts[-2] += int((~equal & ~odd & ~finite).sum())  # infinite in only one of the two
     return counts, int(apart.max()) if apart.numel() else None
 
 
@@ -150,7 +150,7 @@ class Comparison:
         return plain
 
     def _differs(self, one: Divergence) -> str:
-        """A difference in words, the first backend's result in place of eager's."""
+        """Return a difference as text, with the first backend's result in place of eager's."""
         return str(one.difference).replace(", eager ", f", {self.names[0]} ", 1)
 
     def __str__(self) -> str:

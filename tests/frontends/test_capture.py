@@ -429,5 +429,5 @@ def test_a_symbolic_trace_refuses_what_cannot_be() -> None:
     assert chosen(torch.tensor([-1.0, 2.0, 3.0, 4.0, 5.0])) == 14
     graph = trace(lambda x: x + 1 if x.shape[0] > 3 else x - 1, CORE, symbolic={"x": 0})(torch.ones(5))
     assert graph(torch.ones(9)).tolist() == [2] * 9
-    with pytest.raises(ed.TraceError, match="valid only where"):
+    with pytest.raises(ed.TraceError, match="valid only if"):
         graph(torch.ones(3))

@@ -1,4 +1,4 @@
-"""The pictures of a report, as HTML and SVG for a page: which ops reached which kernels, and counts over time."""
+"""The charts of a report as HTML and SVG: which ops reached which kernels, and counts over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGE = "eagerdecomp.insight.profile"
 
 @dataclass(frozen=True)
 class Ribbon:
-    """From an op called to a kernel reached: how wide it is, and of which kind (a CSS class)."""
+    """A flow from a called op to a kernel: its width and its kind (a CSS class)."""
 
     source: str
     target: str
@@ -24,7 +24,7 @@ class Ribbon:
 
 @dataclass(frozen=True)
 class Steps:
-    """A count over time: what is counted (a CSS class), its values, and whether each stands until the next or is a column."""
+    """Counts over time: their kind (a CSS class), the values, and whether to draw a line of steps or columns."""
 
     kind: str
     values: Sequence[float]
@@ -33,14 +33,14 @@ class Steps:
 
 # -- the flow --------------------------------------------------------------------------------------------------------
 
-_WIDTH = 360  # of the ribbons, in units that stretch with the page
-_LONGEST = 30  # letters of a name that there is room for
-_AREA, _SLOT = 280, 17  # the height that all ribbons share, and what each place has beside its part of that
+_WIDTH = 360  # width of the ribbons, in units that scale with the page
+_LONGEST = 30  # maximum number of characters of a name
+_AREA, _SLOT = 280, 17  # total height of all ribbons, and the additional height per bar
 
 
 @dataclass
 class _Place:
-    """An op on one side: the top of its bar, how high that is, and how much of it ribbons have taken."""
+    """A bar for an op on one side: its top, its height, and how much of the height ribbons use so far."""
 
     op: str
     number: int
@@ -52,7 +52,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A ribbon between two places, with its outline as SVG's path."""
+    """A ribbon between two bars, with its outline as an SVG path."""
 
     source: _Place
     target: _Place
@@ -70,15 +70,15 @@ def flow(
     links: Mapping[str, str],
     most: int = 16,
 ) -> str:
-    """Ops called on the left, kernels reached on the right, and ribbons between them as wide as what flows there.
+    """Return a chart with the called ops on the left, kernels on the right, and ribbons between them.
 
     Args:
         ribbons: the flows.
         width_text: returns the text of a width.
-        label: the picture's accessible name.
-        name: the beginning of the ids in this picture.
-        links: the address of each op that was called.
-        most: how many ops of each side are drawn by themselves; the others are merged.
+        label: the accessible name of the chart.
+        name: prefix of the ids in the chart.
+        links: op -> address of its section.
+        most: maximum number of ops that are drawn on each side; the others are merged.
     """
     source_of = _merged([(one.source, one.width) for one in ribbons], most)
     target_of = _merged([(one.target, one.width) for one in ribbons], most)
@@ -91,7 +91,7 @@ def flow(
     height = _AREA + _SLOT * max(len(sources), len(targets))
     others = {*source_of.values(), *target_of.values()} - {*source_of, *target_of}
     left = _side(sorted(sources, key=lambda op: (op in others, -sources[op], op)), sources, total, height)
-    # A kernel stands where its ribbons come from, so that few of them cross.
+    # Order kernels by the positions of their ops, so that few ribbons cross.
     pull = {
         op: sum(left[way[0]].top * width for way, width in widths.items() if way[1] == op) / (targets[op] or 1.0) for op in targets
     }
@@ -113,7 +113,7 @@ def flow(
 
 
 def _merged(widths: Sequence[tuple[str, float]], most: int) -> dict[str, str]:
-    """Each op -> the name of its place: its own for the widest, one for all the others."""
+    """Return op -> name of its bar: its own for the widest ops, a common one for the others."""
     sums: dict[str, float] = {}
     for op, width in widths:
         sums[op] = sums.get(op, 0.0) + width
@@ -163,7 +163,7 @@ def _ribbons(
 
 
 def short_name(op: str) -> str:
-    """``aten.gelu.default`` -> ``gelu``, and at most as long as there is room for."""
+    """Return the short name of an op: ``gelu`` for ``aten.gelu.default``, cut to the maximum length."""
     name = op.removeprefix("aten.").removesuffix(".default")
     half = _LONGEST // 2
     return name if len(name) <= _LONGEST else f"{name[: half - 1]}\u2026{name[-half:]}"
@@ -175,7 +175,7 @@ _COLUMNS_WIDTH, _COLUMNS_HEIGHT, _TOP, _BOTTOM = 420, 130, 16, 18
 
 
 def columns(steps: Steps, starts: Sequence[float], step: float, end: float, label: str) -> str:
-    """Counts over the seconds of a run: a column for each stretch of time in which something happened, or a line of steps."""
+    """Return a chart of counts over the seconds of a run, as columns or as a line of steps."""
     high = max(steps.values, default=0.0) or 1.0
     floor, room = _COLUMNS_HEIGHT - _BOTTOM, _COLUMNS_HEIGHT - _BOTTOM - _TOP
     end = max(end, max(starts, default=0.0) + step) or 1.0

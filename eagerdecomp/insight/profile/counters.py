@@ -1,4 +1,4 @@
-"""Counters of a recording: per thread while calls run, summed on request."""
+"""The counters of a recording: counted per thread while calls run, and summed on request."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _FIRST_BUCKET_NS = 10_000_000
 _MOST_BUCKETS = 256
 _MOST_SITES = 20_000
 
-#: Places in a row of sites: calls, time, time in kernels, kernel calls, then the outcomes.
+#: Indices in a row of counts of a site: calls, time, time in kernels, kernel calls, then one count per outcome.
 _CALLS, _TIME, _KERNEL_TIME, _KERNELS, _OUTCOMES = 0, 1, 2, 3, 4
 
 
 class Call:
-    """The call under way in a thread.
+    """The current call of a thread.
 
     Attributes:
-        spent: what the recorder itself took meanwhile, in ns, which is no part of the call.
-        line: number of the line that it came from.
-        text: how it was called, "" where nobody asked.
-        quiet: what arrives now is no kernel call of its own: a backend's Python kernel runs, or the recorder.
-        slices: the kernel calls for the timeline, with start and end; None where it is not on it.
+        spent: time in ns that the recorder took during the call; it is subtracted.
+        line: number of the line that made it.
+        text: the call as text; "" if it was not needed.
+        quiet: whether ops that arrive now are no kernel calls of this call: a Python kernel of the backend runs, or the recorder.
+        slices: the kernel calls for the timeline, with start and end; None if the call is not on the timeline.
         fell_back: whether it ran natively.
     """
 
@@ -51,20 +51,20 @@ class Call:
 
 
 class Timeline:
-    """The first calls of a run, as many as have room; a call and a kernel call take a place each."""
+    """The first calls of a run, up to a limit. Each call and each kernel call counts towards the limit."""
 
     def __init__(self, room: int) -> None:
         self.room = room
         self.events: list[tuple[Call, int, int, int, int]] = []
 
     def takes(self) -> bool:
-        """Whether there is room for one more call, which is then taken."""
+        """Return whether there is room for one more call, and count it."""
         room = self.room > 0
         self.room -= room
         return room
 
     def keep(self, call: Call, thread: int, begun: int, ended: int, outcome: int) -> None:
-        """Keep a call that has ended."""
+        """Store a call that has ended."""
         self.events.append((call, thread, begun, ended, outcome))
 
     def events_of(self, start: int) -> tuple[Event, ...]:

@@ -1,4 +1,4 @@
-"""The page of a record: what was called, what reached the backend, where the time went, and what has no route."""
+"""The HTML page of a record: the calls, the kernels, the time, and the ops without a route."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIZE = re.compile(r"torch\.Size\((\[[^\]]*\])\)")
 
 
 def page(digest: Digest) -> str:
-    """A record as HTML text."""
+    """Return a record as HTML."""
     metadata = digest.record.metadata
     title = f"{file_name(metadata.script) or 'A run'} on {metadata.op_set}"
     links = {row.op: f"op-{place}" for place, row in enumerate(digest.ops)}
@@ -53,7 +53,7 @@ def page(digest: Digest) -> str:
 
 
 def _verdicts(digest: Digest) -> list[tuple[str, str]]:
-    """Sentences, each with a CSS class."""
+    """Return sentences about the run, each with a CSS class."""
     metadata, total = digest.record.metadata, digest.total
     messages = []
     if metadata.error:
@@ -87,7 +87,7 @@ def _facts(metadata: Metadata) -> dict[str, str]:
 
 
 def _tiles(digest: Digest) -> list[tuple[str, str, str]]:
-    """Name, value, and what the value means."""
+    """Return name, value and meaning of the numbers at the top of the page."""
     metadata, total = digest.record.metadata, digest.total
     decomposed = total.decomposed
     outside = len(digest.outside)
@@ -126,7 +126,7 @@ _KINDS = {
 
 
 def _flow(digest: Digest, links: Mapping[str, str]) -> dict[str, object]:
-    """Pictures, by the choices that show them: which ops, and how wide they are drawn."""
+    """Return charts for each combination of the page's switches: which ops, and what the width shows."""
     flows = digest.record.flows
     decomposed = {row.op for row in digest.ops if row.counts.decomposed}
     kinds = [_kind(one, one.op in decomposed) for one in flows]
@@ -166,7 +166,7 @@ _BUCKETS = 240  # columns of a chart
 
 
 def _cache(digest: Digest) -> dict[str, object]:
-    """Charts over time, each with its name and what it shows, and the seconds of a column."""
+    """Return charts over time, each with its name and description, and the seconds per column."""
     record, total = digest.record, digest.total
     buckets, step = _fewer(record.buckets, record.bucket_seconds)
     starts = [one.start for one in buckets]
@@ -189,7 +189,7 @@ def _cache(digest: Digest) -> dict[str, object]:
 
 
 def _fewer(buckets: Sequence[Bucket], step: float) -> tuple[Sequence[Bucket], float]:
-    """Neighbouring stretches of time put together until a chart has room for them."""
+    """Merge neighbouring time intervals until a chart has room for them."""
     while len(buckets) > _BUCKETS:
         step *= 2
         merged: dict[int, Bucket] = {}

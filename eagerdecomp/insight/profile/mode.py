@@ -1,4 +1,4 @@
-"""Recording: a mode that also keeps what it does, call by call and line by line."""
+"""The mode that records a run."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class RecordingMode(EagerDecompMode):
         if not notes.begun:
             notes.begun, notes.started = now(), datetime.now(timezone.utc).isoformat(timespec="seconds")
             notes.programs = self.cache.info().programs
-        # In a body of a higher-order op, which enters the mode again, the watch may be there already.
+        # The body of a higher-order op enters the mode again; the watch may be active already.
         watching = self._watching.stack
         watching.append(not any(mode is self._watch for mode in mode_stack()))
         if watching[-1]:
@@ -127,7 +127,7 @@ class RecordingMode(EagerDecompMode):
         arrived = now()
         notes = self._notes
         tally = notes.tally()
-        # A call within a call, of this very mode entered twice, is part of it; what a higher-order op runs arrives by itself.
+        # If the mode is entered twice, an inner call is part of the outer one. Ops of a higher-order op are calls of their own.
         if tally.call is not None or not isinstance(func, OpOverload) or (types and desugars_first(types)):
             return super().__torch_dispatch__(func, types, args, kwargs)
         call = tally.call = Call(func)
@@ -242,14 +242,14 @@ class RecordingMode(EagerDecompMode):
 
 
 class _Watching(threading.local):
-    """For each time that this thread has entered a mode, whether the watch was entered with it."""
+    """Per-thread state: for each entrance of a mode, whether the watch was entered with it."""
 
     def __init__(self) -> None:
         self.stack: list[bool] = []
 
 
 class _Watch(AmbientMode):
-    """Further out than the mode: is handed the kernel calls, and times each for the call under way in its thread."""
+    """A mode outside the recording mode, which gets its kernel calls and times them for the current call of the thread."""
 
     def __init__(self, notes: _Notes) -> None:
         super().__init__()
@@ -273,7 +273,7 @@ class _Watch(AmbientMode):
 
 
 class _Notes:
-    """The state of one mode, for all threads."""
+    """The recorded data of one mode, for all threads."""
 
     def __init__(self, timeline: int) -> None:
         self.lines = UserLines()
@@ -291,7 +291,7 @@ class _Notes:
         self._tallies: list[Tally] = []
 
     def tally(self) -> Tally:
-        """The counts of this thread."""
+        """Return the counts of this thread."""
         try:
             found: Tally = self._local.tally
         except AttributeError:
@@ -299,11 +299,11 @@ class _Notes:
         return found
 
     def _new_tally(self) -> Tally:
-        # Not `current_thread`, which would take a thread of autograd's into Python's list of threads for good.
+        # `current_thread` would add a thread of autograd to Python's list of threads permanently.
         ident = threading.get_ident()
         name = next((thread.name for thread in threading.enumerate() if thread.ident == ident), None)
         with self._lock:
-            # What is local to a thread that Python did not start is lost whenever it leaves Python: it is known by its name.
+            # A thread that Python did not start loses its thread-local data whenever it leaves Python, so it is found by its name.
             if name is None:
                 name = f"thread {threading.get_native_id()}"
                 found = next((tally for tally in self._tallies if tally.name == name), None)
@@ -313,12 +313,12 @@ class _Notes:
             return self._tallies[-1]
 
     def tallies(self) -> list[Tally]:
-        """The counts of all threads, by their numbers."""
+        """Return the counts of all threads, ordered by their numbers."""
         with self._lock:
             return list(self._tallies)
 
     def missed(self, call: Call, entry: Entry, at: int, taken: int, text: Callable[[], str]) -> None:
-        """Keep a call that was recorded, if there is room."""
+        """Store a call that was recorded as a program, unless the limit is reached."""
         with self._lock:
             self.missed_in_all += 1
             if len(self.misses) >= _MISSES or entry.last_miss is None:
@@ -327,7 +327,7 @@ class _Notes:
         self.misses.append(Miss(str(call.op), call.line, at / 1e9, taken / 1e9, text(), table.why_missed(key)))
 
     def is_new(self, call: Call) -> bool:
-        """Whether a call without a route is the first of its op and line; others are counted."""
+        """Return whether a call without a route is the first of its op and line; others are only counted."""
         with self._lock:
             found = self._unsupported.get((call.op, call.line))
             if found is not None:
@@ -335,7 +335,7 @@ class _Notes:
             return found is None and len(self._unsupported) < _UNSUPPORTED
 
     def without_route(self, call: Call, error: UnsupportedOpError, *, native: bool) -> None:
-        """Keep a call without a route: what its error says, or would have said."""
+        """Store a call without a route, with the message of its error."""
         unsupported = Unsupported(
             str(call.op), call.line, 1, native, error.call[:_TEXT], str(error), error.chain, error.missing, error.kernels_to_add
         )
@@ -343,12 +343,12 @@ class _Notes:
             self._unsupported[call.op, call.line] = unsupported
 
     def unsupported(self) -> tuple[Unsupported, ...]:
-        """The calls without a route, in the order they were seen."""
+        """Return the calls without a route, in the order in which they were seen."""
         with self._lock:
             return tuple(self._unsupported.values())
 
     def timed(self, backend: Backend) -> Backend:
-        """The backend with the kernels that it brings, and what its hook makes, timed; torch's own pass the watch."""
+        """Return the backend with its own kernels and the functions of its compile hook timed. The watch times torch's kernels."""
         hook = backend.compile
         if not backend.kernels and hook is None:
             return backend
@@ -382,7 +382,7 @@ class _Notes:
 
 @contextmanager
 def _quiet(call: Call | None) -> Iterator[None]:
-    """Suspend recording: calls made meanwhile are no kernel calls of the program."""
+    """Suspend recording, for calls that are no kernel calls of the program."""
     if call is None or call.quiet:
         yield
         return
@@ -394,12 +394,15 @@ def _quiet(call: Call | None) -> Iterator[None]:
 
 
 def _marks(entry: Entry | None, thread: int) -> tuple[int | None, int, int, int]:
-    """Counts that show, before and after a call, what happened to it: the first differs if this thread's call was no hit."""
+    """Return counts of an op.
+
+    Comparing them before and after a call shows its outcome; the first one changes unless it was a hit.
+    """
     return (None, 0, 0, 0) if entry is None else (entry.seen.get(thread), entry.misses, entry.declined, entry.host_random)
 
 
 def _call_text(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> str:
-    with _quiet(call):  # a subclass may be asked for its sizes by an operator
+    with _quiet(call):  # reading the sizes of a subclass may call an op
         try:
             return describe_call(call.op, args, kwargs or {})[:_TEXT]
         except RuntimeError:  # a tensor without known sizes
@@ -407,7 +410,7 @@ def _call_text(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -
 
 
 def _devices() -> tuple[str, ...]:
-    started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # to ask a device its name would start it
+    started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # reading a device's name would initialize it
     return ("cpu", *(torch.cuda.get_device_name(one) for one in range(torch.cuda.device_count() if started else 0)))
 
 

@@ -1,4 +1,4 @@
-"""A timeline in the format of Chrome's traces, which https://ui.perfetto.dev and chrome://tracing open."""
+"""Write a timeline in the format of Chrome traces, for https://ui.perfetto.dev and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROCESS = 1
 def trace_text(
     metadata: Metadata, lines: Sequence[Line], events: Sequence[Event], buckets: Sequence[Bucket], bucket_seconds: float
 ) -> str:
-    """A trace: a track a thread, on it the calls with their kernels inside, and what the cache held and did as counters."""
+    """Return a trace with a track for each thread, with calls and the kernels inside them, and counters of the cache."""
     about = {"op set": metadata.op_set, "torch": metadata.torch, "eagerdecomp": metadata.eagerdecomp, "started": metadata.started}
     made = [*_names(metadata), *_calls(lines, events), *_counters(buckets, bucket_seconds)]
     rows = ",\n".join([json.dumps(one, separators=(",", ":")) for one in made])
@@ -33,14 +33,14 @@ def _names(metadata: Metadata) -> Iterator[dict[str, Any]]:
 
 
 def _calls(lines: Sequence[Line], events: Sequence[Event]) -> Iterator[dict[str, Any]]:
-    """Complete slices ("X"): a slice belongs to the slice around it on its thread."""
+    """Yield complete slices ("X"). A slice is nested in the slice around it on its thread."""
     places = [_place(line) for line in lines]
     for event in events:
         where = {"pid": _PROCESS, "tid": event.thread + 1}
         args = {"call": event.call, **places[event.line], "outcome": event.outcome}
         yield {"ph": "X", "name": event.op, "cat": "op", "ts": event.start, "dur": event.duration, **where, "args": args}
         for one in event.kernels:
-            inside = {"op": event.op}  # the rest is said by the slice around it
+            inside = {"op": event.op}  # the outer slice has the other values
             yield {"ph": "X", "name": one.kernel, "cat": "kernel", "ts": one.start, "dur": one.duration, **where, "args": inside}
 
 

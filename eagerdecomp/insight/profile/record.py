@@ -1,4 +1,4 @@
-"""A record: what a run called, what reached the backend, when and from which line, as a value that is kept as JSON."""
+"""The record of a run: which ops were called, which kernels they reached, when, and from which line. It is stored as JSON."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Record:
     notes: tuple[str, ...] = ()
 
     def to_perfetto(self) -> str:
-        """Return the timeline as a trace that https://ui.perfetto.dev and chrome://tracing open."""
+        """Return the timeline as a trace for https://ui.perfetto.dev and chrome://tracing."""
         return trace_text(self.metadata, self.lines, self.events, self.buckets, self.bucket_seconds)
 
     def to_json(self) -> str:
-        """Return the record as JSON text, a line for each row of its tables. `Record.from_json` reads it."""
+        """Return the record as JSON, with a line for each row of its tables. `Record.from_json` reads it."""
         words: dict[str, int] = {}
         tables = {
             "lines": _table(Line, self.lines),
@@ -152,7 +152,7 @@ def _read(kind: type[_Row], table: Mapping[str, Any]) -> tuple[_Row, ...]:
 
 
 def _checked(row: _Row) -> _Row:
-    """The row, if its values are of the types that it declares."""
+    """Return the row, if its values have the declared types."""
     for one in fields(row):  # type: ignore[arg-type]
         value = getattr(row, one.name)
         if not _CHECKS.get(str(one.type), lambda _: True)(value):
@@ -176,7 +176,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 
 
 def _event_row(event: Event, words: dict[str, int]) -> list[Any]:
-    """An event with its words as numbers, and its kernels flat: many say the same."""
+    """Return an event as a list, with numbers for repeated strings and a flat list of kernels."""
 
     def word(text: str) -> int:
         return words.setdefault(text, len(words))
@@ -204,5 +204,5 @@ def _text(value: Any) -> str:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists of JSON as the tuples that they were."""
+    """Return lists from JSON as tuples, recursively."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value

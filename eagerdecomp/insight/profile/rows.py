@@ -1,4 +1,4 @@
-"""The rows of a record: what was called from where, its kernels, and when."""
+"""The rows of a record: calls, kernels, and times."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class Bypass:
-    """The calls of one op from one line that ran their rule again for one reason."""
+    """The calls of one op from one line that ran their rule without a program, for one reason."""
 
     op: str
     line: int
