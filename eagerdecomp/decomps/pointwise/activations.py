@@ -1,6 +1,6 @@
-"""Activations and their gradients in fewer kernels than the shipped entries take, 16-bit floats in float32 with one rounding.
+"""Activations and their gradients, with fewer kernels than torch's table entries. float16 and bfloat16 are rounded once.
 
-Each formula is written for operands of one floating-point dtype; any other call is left to the shipped entries.
+Each formula is for operands of one floating-point dtype; other calls go to torch's table entries.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _formula(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 @rule("aten.mish.default", compute="float32")
 def _mish(self: Tensor) -> Any:
-    """No threshold is needed: where `exp` overflows, `tanh` is 1."""
+    """Compute mish without a threshold: if `exp` overflows, `tanh` is 1."""
     return aten.mul.Tensor(self, aten.tanh.default(aten.log1p.default(aten.exp.default(self))))
 
 
@@ -98,7 +98,7 @@ def _shrunk_softly(self: Tensor, lambd: float) -> Any:
 
 @rule("aten.log_sigmoid_forward.default")
 def _log_sigmoid_forward(self: Tensor) -> Any:
-    """The logarithm, and ``exp(-|x|)``, which its gradient on the CPU starts from. Both are contiguous."""
+    """Return the logarithm, and ``exp(-|x|)`` for its gradient on the CPU. Both are contiguous."""
     dtype = self.dtype
     if not dtype.is_floating_point:
         return NotImplemented
@@ -167,7 +167,7 @@ def _gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> 
 
 @rule("aten.silu_backward.default", compute="float32", operands=(0, 1))
 def _silu_backward(grad: Tensor, self: Tensor) -> Any:
-    """``grad s (1 + x - x s)``."""
+    """Compute ``grad * s * (1 + x - x * s)`` with ``s = sigmoid(x)``."""
     gate = aten.sigmoid.default(self)
     return aten.mul.Tensor(grad, aten.add.Tensor(gate, aten.mul.Tensor(gate, aten.sub.Tensor(self, aten.mul.Tensor(self, gate)))))
 
@@ -180,7 +180,7 @@ _NEGATIVE_SLOPE = (
 
 @rule("aten.elu.default", compute="float32")
 def _elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
-    """The shipped entry takes 0 for one below it, where a factor that is infinite or NaN goes in."""
+    """Compute `elu` also for infinite or NaN factors, for which torch's table entry returns 0 below zero."""
     below = aten.mul.Scalar(aten.expm1.default(self if input_scale == 1 else aten.mul.Scalar(self, input_scale)), alpha * scale)
     return aten.where.self(aten.lt.Scalar(self, 0), below, self if scale == 1 else aten.mul.Scalar(self, scale))
 
@@ -234,7 +234,7 @@ def _mish_backward(grad_output: Tensor, self: Tensor) -> Any:
 
 @rule("aten.log_sigmoid_backward.default", compute="float32", operands=(0, 1, 2))
 def _log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Tensor) -> Any:
-    """``sigmoid(-x)``; the buffer, which eager's CPU kernel starts from, holds nothing that `self` does not."""
+    """Multiply by ``sigmoid(-x)``. The buffer of eager's CPU kernel is not needed."""
     return aten.mul.Tensor(grad_output, aten.sigmoid.default(aten.neg.default(self)))
 
 
@@ -262,7 +262,7 @@ def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None)
 
 @rule("aten.threshold_backward.default", compute="operands", operands=(1, 0))
 def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Any:
-    """16-bit floats are compared with the threshold in float32, in which alone 0.3 is 0.3; zero is zero in any."""
+    """Compare float16 and bfloat16 with the threshold in float32, where a number such as 0.3 is not rounded as much."""
     seen = aten._to_copy.default(self, dtype=torch.float32) if threshold and self.dtype in HALF else self
     return aten.where.self(aten.le.Scalar(seen, threshold), _ZERO(grad_output), grad_output)
 
@@ -294,8 +294,10 @@ def _sigmoid_backward(grad_output: Tensor, output: Tensor) -> Any:
 
 @rule("aten.native_dropout.default", recorded=True)
 def _native_dropout(input: Tensor, p: float, train: bool | None) -> Any:
-    """Without elements eager returns the tensor itself, and a mask of its dtype, else a new one. The shipped entry returns the
-    tensor where it drops nothing, takes no word for not training, and refuses complex numbers."""
+    """Return the tensor itself and a mask of its dtype if it has no elements, as eager does; otherwise new tensors.
+
+    torch's table entry returns the tensor itself if it drops nothing, does not accept ``train=None``, and rejects complex numbers.
+    """
     if not input.numel():
         return input, aten.empty_like.default(input)
     if train is False or p == 0:
@@ -353,7 +355,7 @@ def _gated(self: Tensor, half: int, dim: int) -> Any:
 
 @rule("aten.glu_backward.default", recorded=True)
 def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Any:
-    """In 16-bit floats too the gate is rounded before the gradient of its own argument starts from it, as in eager's kernel."""
+    """Round the gate to the dtype before its gradient is computed from it, as eager's kernel does."""
     value, gate = _halves(self, dim)
     if grad_output.shape != value.shape or grad_output.dtype is not self.dtype or not self.dtype.is_floating_point:
         return NotImplemented
@@ -384,7 +386,7 @@ def _glu_jvp(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Any:
 
 
 def _glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Tensor, dx: Tensor, dim: int) -> Any:
-    """The differential of ``[grad s, grad s (1 - s) a]``, with ``ds = s (1 - s) db``."""
+    """Compute the differential of ``[grad s, grad s (1 - s) a]``, with ``ds = s (1 - s) db``."""
     (value, gate), (moved_value, moved_gate) = _halves(x, dim), _halves(dx, dim)
     open_ = aten.sigmoid.default(gate)
     opening = aten.sub.Tensor(moved_gate, aten.mul.Tensor(moved_gate, open_))  # ``ds / s``
@@ -398,7 +400,7 @@ def _glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Te
 
 @rule("aten.threshold.default", recorded=True)
 def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
-    """Eager makes both numbers integers first, of bytes without their sign."""
+    """Convert both numbers to integers first, as eager does; for uint8 without their sign."""
     if self.dtype.is_floating_point or self.dtype.is_complex:
         return NotImplemented
     least, found = (int(one) % 256 if self.dtype is torch.uint8 else int(one) for one in (threshold, value))
@@ -412,9 +414,9 @@ _BOUNDED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.f
 
 @rule("aten._add_relu.Tensor", recorded=True)
 def _add_relu(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    """``clamp(self + alpha * other, 0, the largest number of self's dtype)``, in the dtype that both promote to.
+    """Compute ``clamp(self + alpha * other, 0, largest number of self's dtype)`` in the promoted dtype.
 
-    Eager keeps a NaN in its vectorized loop and makes it 0 in the scalar one; here it is kept.
+    Eager keeps a NaN in its vectorized loop and makes it 0 in the scalar loop; here it is kept.
     """
     if isinstance(other, Tensor):
         broadcast_shapes(self.shape, other.shape)

@@ -1,4 +1,4 @@
-"""Ops on the numbers themselves: common divisors, mantissas and exponents, hashes, and writes through strides."""
+"""Ops on the bits of numbers: greatest common divisors, mantissas and exponents, hashes, and writes through strides."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ aten = torch.ops.aten
 
 
 def _gcd(self: Tensor, other: Tensor) -> Any:
-    """Euclid's algorithm, for as many steps as two neighbours of Fibonacci's numbers in the type take: 281 kernels for int64.
+    """Compute Euclid's algorithm. For int64 this takes 281 kernels.
 
-    A pair that is done stays as it is, the divisor being the number itself; both zero are one while it lasts.
+    The number of steps is what the worst case, two neighbouring Fibonacci numbers of the dtype, needs. A finished pair stays
+    unchanged. Zeros are replaced by ones meanwhile.
     """
     dtype = promoted((self, other))
     if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
@@ -43,7 +44,7 @@ _SUBNORMAL = 2.0**-1022
 
 @rule("aten.frexp.Tensor", recorded=True)
 def _frexp(self: Tensor) -> Any:
-    """Read the bits of a float64, in which values of all smaller dtypes are normal numbers."""
+    """Read the bits of float64, in which values of all smaller dtypes are normal numbers."""
     if not self.dtype.is_floating_point:
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     x = in_type(self, torch.float64)
@@ -66,7 +67,7 @@ def _frexp(self: Tensor) -> Any:
 
 @rule("aten.ldexp.Tensor", recorded=True)
 def _ldexp(self: Tensor, other: Tensor) -> Any:
-    """Scaled by a power of two without rounding in between, in float64; of an exponent that is no integer by `pow`."""
+    """Multiply by a power of two in float64, without intermediate rounding; use `pow` for exponents that are no integers."""
     if not self.dtype.is_floating_point or other.dtype.is_floating_point or other.dtype.is_complex:
         if self.dtype is torch.float32 or not (self.dtype.is_floating_point or self.dtype.is_complex):
             return aten.mul.Tensor(self, aten.pow.Scalar(2.0, other))
@@ -94,7 +95,7 @@ def _by_bits(self: Tensor, other: Tensor) -> Any:
 
 
 def _as_scaled(result: Tensor, self: Tensor, other: Tensor) -> Any:
-    """Into memory like that of what is scaled, unless that is broadcast."""
+    """Return the result in the memory format of the scaled operand, unless that is broadcast."""
     count = 1 if self.shape == result.shape else None
     return as_operands(count, promotes=False)(result, self, other)
 
@@ -103,13 +104,13 @@ _scaled_by_bits = with_eager_strides(_by_bits, {0: _as_scaled})
 
 
 def _power_of_two(exponent: Tensor) -> Tensor:
-    """A float64 of the exponent, between -1022 and 1023, by its bits."""
+    """Return 2 to the power of an exponent between -1022 and 1023 as float64, by setting its bits."""
     return aten.view.dtype(aten.mul.Scalar(aten.add.Scalar(exponent, 1023), _UNIT), torch.float64)  # type: ignore[no-any-return]
 
 
 @rule("aten.copy.default", recorded=True)
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
-    """Into new memory in which the result lies as `self` in its own; of one that is expanded, into elements of its own."""
+    """Copy to new memory with the strides of `self`; expanded elements get memory of their own."""
     if is_expanded(self):
         return aten.copy_.default(aten.clone.default(self), src)
     start, shape, strides = self.storage_offset(), list(self.shape), list(self.stride())
@@ -121,7 +122,7 @@ def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
 def _as_strided_scatter(
     self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Any:
-    """On a copy of the memory up to the last element of both views; of what overlaps itself, on a copy of the elements."""
+    """Write to a copy of the memory up to the last element of both views; if elements overlap, to a copy of the elements."""
     if not self.is_contiguous() and self.requires_grad:  # its gradient would be wrong
         raise RuntimeError("as_strided_scatter is currently only supported for autograd if self is contiguous")
     own_start = self.storage_offset()
@@ -140,7 +141,7 @@ def _as_strided_scatter(
 
 
 def _scatter(view: OpOverload) -> Callable[..., Any]:
-    """Writes to a view of a copy, which lies as the original and as far into its memory, unless that overlaps itself."""
+    """Write to a view of a copy with the strides and offset of the original, unless its elements overlap."""
 
     def scatter(self: Tensor, src: Tensor, *where: Any, **named: Any) -> Any:
         start = self.storage_offset()
@@ -166,7 +167,7 @@ _HASHED = frozenset(
 
 
 def _hashed_dims(self: Tensor, dim: Sequence[int]) -> list[int]:
-    """The dimensions to reduce, checked as ATen checks them; none given are all of them."""
+    """Return the dimensions to reduce, checked as ATen checks them; all dimensions if none are given."""
     rank = max(self.dim(), 1)
     if not dim:
         if not self.numel():

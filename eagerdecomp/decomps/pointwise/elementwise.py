@@ -1,4 +1,4 @@
-"""Elementwise ops without a shipped route to Core ATen, or with one that is longer than it need be."""
+"""Elementwise ops for which torch has no decomposition to Core ATen, or a longer one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32:
 
 
 def _with_strides_of_both(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """For rules of two operands that meet them in another order than eager's kernel does: by the first, where it decides."""
+    """Return eager's strides for a rule that uses its two operands in another order than eager's kernel."""
     return with_eager_strides(rule, {0: as_operands(2)})
 
 
@@ -58,7 +58,7 @@ def _copysign(self: Tensor, other: Tensor) -> Any:
 
 @rule("aten.copysign.Scalar")
 def _copysign_of_number(self: Tensor, other: Any) -> Any:
-    """A number's sign is known: nothing need be chosen."""
+    """Copy the sign of a Python number, which is known, so that nothing must be selected."""
     if not (self.dtype.is_floating_point or self.dtype.is_complex):
         self = aten._to_copy.default(self, dtype=torch.get_default_dtype())
     if self.dtype.is_complex or isinstance(other, complex):
@@ -93,7 +93,7 @@ def _nextafter(self: Tensor, other: Tensor) -> Any:
 
 
 def _skipping_nan(name: str, closer: OpOverload, whole: OpOverload) -> Callable[[Tensor, Tensor], Any]:
-    """`fmax` and `fmin`: the other operand where one is NaN."""
+    """Compute `fmax` or `fmin`: return the other operand if one is NaN."""
 
     def run(self: Tensor, other: Tensor) -> Any:
         if self.dtype.is_complex or other.dtype.is_complex:
@@ -129,7 +129,7 @@ def _powers_of_two(exponent: Tensor) -> Any:
 
 
 def _common_integers(self: Any, other: Any, name: str) -> list[Tensor]:
-    """Both as tensors of the type that they promote to; one may be a number, which is cut to the type's bits."""
+    """Return both operands as tensors of the promoted dtype. A Python number is truncated to the bits of that dtype."""
     tensors = [x for x in (self, other) if isinstance(x, Tensor)]
     dtype = promoted(tensors) if len(tensors) == 2 else torch.result_type(self, other)
     if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
@@ -205,7 +205,7 @@ def _efficient_zeros(
     device: Any = None,
     pin_memory: bool | None = None,
 ) -> Any:
-    """Plain zeros, which kernels can read; `zeros` drops them from sums and products as eager does."""
+    """Return a tensor filled with zeros; `runtime/zero_tangents.py` makes sums and products ignore it, as eager does."""
     return aten.full.default(size, 0, dtype=dtype or torch.get_default_dtype(), device=device)
 
 
@@ -226,7 +226,7 @@ def _shrink_backward(grad: Tensor, self: Tensor, lambd: float = 0.5) -> Any:
 
 @rule("aten.nan_to_num.default")
 def _nan_to_num(self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
-    """A clamp makes infinities the largest values. Eager replaces real and imaginary parts of complex numbers separately."""
+    """Clamp infinities to the largest values. For complex numbers, eager replaces real and imaginary parts separately."""
     dtype, result = self.dtype, self
     if dtype.is_complex:
         return _complex_nan_to_num(self, nan, posinf, neginf)
@@ -265,8 +265,11 @@ _LARGE = 2.0**32
 
 
 def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
-    """`addcmul` and `addcdiv` in two kernels: the product, then `add` with `value` as its `alpha`. Eager multiplies by `value`
-    first; the results differ by no more than the product's own rounding, and in float16 and bfloat16 not at all."""
+    """Compute `addcmul` or `addcdiv` with two kernels: the product, then `add` with `value` as its `alpha`.
+
+    Eager multiplies by `value` first. The results differ by at most the product's rounding error; for float16 and bfloat16 they are
+    equal.
+    """
 
     def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
         dtype = self.dtype
@@ -321,7 +324,7 @@ _SMALL = 6e4
 
 @rule("aten.fill_.Scalar", "aten.zero_.default")
 def _fill(self: Tensor, value: Any = 0) -> Tensor:
-    """One value for all, written straight into the tensor: the functional variant would make all of them first."""
+    """Write one value into the tensor directly, because the functional variant would need a whole tensor."""
     target = self
     if not self.is_contiguous() and 0 in self.stride():
         # Eager fills expanded tensors too, where `copy_` refuses: their memory once.
@@ -338,7 +341,7 @@ def _fill(self: Tensor, value: Any = 0) -> Tensor:
 
 @rule("aten.lerp.Scalar")
 def _lerp(self: Tensor, end: Tensor, weight: Any) -> Any:
-    """Towards `end` from the nearer side, as eager computes it: two kernels, six for float16 and bfloat16."""
+    """Interpolate from the nearer end, as eager does: two kernels, six for float16 and bfloat16."""
     dtype = self.dtype
     if dtype is not end.dtype:
         raise RuntimeError(f"expected dtype {cpp_name(dtype)} for `end` but got dtype {cpp_name(end.dtype)}")
@@ -364,7 +367,10 @@ def _lerp(self: Tensor, end: Tensor, weight: Any) -> Any:
 
 
 def _times_log(log: OpOverload) -> Callable[..., Any]:
-    """``x log y``, and 0 where x is 0 and y is a number: in 16-bit floats eager rounds the logarithm before it multiplies."""
+    """Compute ``x * log(y)``, and 0 if x is 0 and y is not NaN.
+
+    For float16 and bfloat16 eager rounds the logarithm before it multiplies.
+    """
 
     def link(self: Tensor, other: Tensor) -> Any:
         return aten.where.self(
@@ -378,7 +384,10 @@ def _times_log(log: OpOverload) -> Callable[..., Any]:
 
 @rule("aten.logaddexp.default", compute="float32", operands=(0, 1))
 def _log_add_exp(self: Tensor, other: Tensor) -> Any:
-    """The larger plus ``log1p(exp(smaller - larger))``; the larger bounded there, so that two equal infinities have a distance."""
+    """Compute the larger operand plus ``log1p(exp(smaller - larger))``.
+
+    The larger one is clamped there, so that infinities can be subtracted.
+    """
     larger, greatest = aten.maximum.default(self, other), torch.finfo(self.dtype).max
     return aten.add.Tensor(
         larger,
@@ -410,7 +419,7 @@ def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> Any:
 
 
 def _product_by_scalar(self: Tensor, other: Any) -> Any:
-    """Eager multiplies in place by the scalar as a tensor of the dtype of `self`, which rounds it in float16 and bfloat16."""
+    """Multiply in place by the scalar as a tensor of `self`'s dtype, which rounds it for float16 and bfloat16, as eager does."""
     if self.dtype not in HALF or isinstance(other, complex):
         return aten.mul.Scalar(self, other)
     return aten.mul.Tensor(self, aten.full.default([], other, dtype=self.dtype, device=self.device))
@@ -436,7 +445,7 @@ def _frac(self: Tensor) -> Any:
 
 @rule("aten.masked_fill.Tensor", recorded=True)
 def _masked_fill_by_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Any:
-    """Eager reads the value, and refuses what the type of `self` does not hold; the shipped entry casts it."""
+    """Read the value and reject one that `self`'s dtype cannot represent, as eager does; torch's table entry casts it."""
     if value.dim() or _holds_dtype(self.dtype, value.dtype):
         return NotImplemented
     number = aten._local_scalar_dense.default(value)
@@ -446,7 +455,7 @@ def _masked_fill_by_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Any:
 
 
 def _compared(of_tensors: OpOverload) -> Callable[..., Any]:
-    """Eager rounds the number to the 16-bit float type that it is compared in; the shipped entries compare in float32."""
+    """Round the number to float16 or bfloat16 before comparing, as eager does; torch's table entries compare in float32."""
 
     def run(self: Tensor, other: Any) -> Any:
         if self.dtype not in HALF or isinstance(other, (bool, complex)):
@@ -458,14 +467,14 @@ def _compared(of_tensors: OpOverload) -> Callable[..., Any]:
 
 @rule("aten.where.self", recorded=True)
 def _where_of_bytes(condition: Tensor, self: Tensor, other: Tensor) -> Any:
-    """Eager still takes a condition of bytes."""
+    """Accept a uint8 condition, as eager still does."""
     if condition.dtype is not torch.uint8:
         return NotImplemented
     return aten.where.self(aten.ne.Scalar(condition, 0), self, other)
 
 
 def _holds_dtype(dtype: torch.dtype, other: torch.dtype) -> bool:
-    """Whether a number of the other dtype is in the range of this one, or is a truth."""
+    """Return whether every number of the other dtype fits in this one, or the other is bool."""
     if dtype is other or other is torch.bool or (dtype.is_complex and not other.is_complex):
         return True
     if dtype is torch.bool:
@@ -487,7 +496,7 @@ def _edges(dtype: torch.dtype) -> tuple[float, float]:
 
 @rule("aten.add.Tensor", recorded=True)
 def _add_bools(self: Any, other: Any, *, alpha: Any = 1) -> Any:
-    """Handle bools: the shipped entry multiplies them by a number, and fails where that makes integers of them."""
+    """Handle bools: torch's table entry multiplies them by `alpha`, and fails if that makes integers of them."""
     of_bools = all(x.dtype is torch.bool if isinstance(x, Tensor) else isinstance(x, bool) for x in (self, other))
     if not of_bools or alpha == 1 or isinstance(alpha, (float, complex)):
         return NotImplemented
@@ -499,14 +508,14 @@ def _add_bools(self: Any, other: Any, *, alpha: Any = 1) -> Any:
 
 @rule("aten.pow.Tensor_Scalar", recorded=True)
 def _pow_of_bools(self: Tensor, exponent: Any) -> Any:
-    """Handle bools by a bool, which the shipped entry counts as an integer."""
+    """Handle a bool raised to a bool, which torch's table entry treats as an integer."""
     if not isinstance(exponent, bool) or self.dtype is not torch.bool:
         return NotImplemented
     return aten.clone.default(self) if exponent else aten.full_like.default(self, True)
 
 
 def _lerp_by_tensor(self: Tensor, end: Tensor, weight: Tensor) -> Any:
-    """Towards `end` from the nearer side, as eager computes it. The shipped entry imports sympy and subtracts bools."""
+    """Interpolate from the nearer end, as eager does. torch's table entry imports sympy and rejects bools."""
     dtype = promoted((self, end, weight))
     wide = torch.float32 if dtype in HALF else dtype
     self, end, weight = (x if x.dtype is wide else aten._to_copy.default(x, dtype=wide) for x in (self, end, weight))

@@ -1,4 +1,4 @@
-"""Ops of a scalar and a tensor, mostly in that order: what Python makes of ``2 % x`` and ``2 & x``, and shifts by a number."""
+"""Ops of a scalar and a tensor, mostly in that order, as in ``2 % x`` and ``2 & x``, and shifts by a scalar."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ rule("aten.bitwise_xor.Scalar_Tensor")(_swapped(op_called("aten.bitwise_xor.Scal
 
 
 def _number(value: Any, beside: Tensor) -> Any:
-    """A number as a tensor of the type that both promote to; of integers, its lowest bits."""
+    """Return a scalar as a tensor of the promoted dtype; for integers with its lowest bits."""
     dtype = torch.result_type(beside, value)
     if not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool):
         low, span = torch.iinfo(dtype).min, 1 << torch.iinfo(dtype).bits

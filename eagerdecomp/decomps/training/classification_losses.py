@@ -73,7 +73,7 @@ def _check_class_dtypes(kernel: str, self: Tensor, target: Tensor, weight: Tenso
 
 
 def _usual(self: Tensor, target: Tensor) -> bool:
-    """Rows and a class for each, of types that every check takes: most calls."""
+    """Return whether a call has the usual form, which needs no more checks: rows of scores, a class per row, usual dtypes."""
     dtype = self.dtype
     return (
         (dtype is torch.float32 or dtype is torch.float64)
@@ -85,7 +85,7 @@ def _usual(self: Tensor, target: Tensor) -> bool:
 
 
 def _chosen(rank: int, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
-    """Which targets count, and the class of each as an index into the dimension of classes: any class where it does not count."""
+    """Return which targets count, and for each target an index into the class dimension (any valid index if it does not count)."""
     if rank == 1 and target.dim() == 1:  # a batch of one, said in another way
         target = aten.view.default(target, [])
     if target.dtype is not torch.int64:
@@ -96,7 +96,7 @@ def _chosen(rank: int, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
 
 
 def _in_eagers_words(error: RuntimeError) -> IndexError | RuntimeError:
-    """Eager's message for a class out of range, for the error of a look-up or a write by classes; any other as it is."""
+    """Return eager's error for a class out of range instead of the error of the lookup or write; return other errors unchanged."""
     found = re.match(r"index (-?\d+) is out of bounds for dimension", str(error))
     return IndexError(f"Target {found[1]} is out of bounds.") if found else error
 
@@ -238,7 +238,7 @@ def _check_multi_margin(kernel: str, self: Tensor, target: Tensor, p: float, wei
 
 
 def _missed(self: Tensor, target: Tensor, margin: float, rows: int, classes: int) -> tuple[Any, Any]:
-    """The margin violation of each class against the row's own class, and the own class as a column."""
+    """Return by how much each class violates the margin to the row's target class, and the target class as a column."""
     scores = aten.reshape.default(self, [rows, classes])
     at = aten.reshape.default(target, [rows, 1])
     return aten.add.Scalar(aten.sub.Tensor(scores, aten.gather.default(scores, 1, at)), margin), at
@@ -293,7 +293,7 @@ def _per_row(
     weight: Tensor | None = None,
     at: Tensor | None = None,
 ) -> Any:
-    """The gradient of each row's sum: of the mean over classes, and over rows if the loss is one."""
+    """Return the gradient of each row's sum. The loss is the mean over classes, and over rows if it is one number."""
     scale = aten.mul.Scalar(grad_output, 1.0 / max(rows * classes, 1) if reduction == _MEAN else 1.0 / classes)
     if scale.dim():
         scale = aten.reshape.default(scale, [-1, 1])
@@ -313,8 +313,11 @@ def _check_multilabel_margin(kernel: str, self: Tensor, target: Tensor) -> tuple
 
 
 def _label_pairs(self: Tensor, target: Tensor, others: Tensor, rows: int, classes: int) -> tuple[Any, Any, Any]:
-    """Each label of a row (its labels end at the first below zero) against each class that is none of them: the labels, by
-    how much a pair's margin is missed, and whether it is. The latter two are ``[rows, labels, classes]``."""
+    """Compare each label of a row with each class that is no label of the row.
+
+    Return the labels, by how much each pair violates the margin, and whether it does. The last two have shape ``[rows, labels,
+    classes]``. A row's labels end at the first negative one.
+    """
     scores = aten.reshape.default(self, [rows, classes])
     labels, given = _labels(target, rows, classes)
     pairs = aten.logical_and.default(aten.unsqueeze.default(given, 2), aten.unsqueeze.default(others, 1))
@@ -324,7 +327,7 @@ def _label_pairs(self: Tensor, target: Tensor, others: Tensor, rows: int, classe
 
 
 def _labels(target: Tensor, rows: int, classes: int) -> tuple[Any, Any]:
-    """The labels of each row, and which of them are some: those before the first below zero."""
+    """Return the labels of each row, and which of them are valid: those before the first negative one."""
     labels = aten.reshape.default(target, [rows, classes])
     given = aten.eq.Scalar(aten.cumsum.default(aten.lt.Scalar(labels, 0), 1), 0)
     return aten.clamp.default(labels, 0), given

@@ -35,7 +35,7 @@ _INF = float("inf")
 
 
 class _Paths(NamedTuple):
-    """The result of `_paths`, rows in the order of its steps, the first before any step: ``[B, T + 1, S + 2]``."""
+    """The result of `_paths`, with a row per step; the first row is before any step: ``[B, T + 1, S + 2]``."""
 
     arrived: Tensor  #: of the paths that reach a state, its own log probability at that time left out
     within: Tensor  #: with it
@@ -100,7 +100,7 @@ def _read(name: str, lengths: Tensor) -> list[int]:
 
 
 def _by_tensors(op: Any, first_lengths: int) -> Callable[..., Any]:
-    """The overload whose lengths are tensors: eager reads them too, since the result's size depends on them."""
+    """Call the overload whose lengths are tensors. Eager reads these too, because the shape of the result depends on them."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         inputs, targets = args[first_lengths : first_lengths + 2]
@@ -111,7 +111,7 @@ def _by_tensors(op: Any, first_lengths: int) -> Callable[..., Any]:
 
 
 def _vector(values: Sequence[int], device: torch.device) -> Any:
-    """Numbers of the host as a tensor: one call for each run of equal ones."""
+    """Return Python numbers as a tensor, with one kernel call for each run of equal numbers."""
     runs = [
         aten.full.default([len(list(run))], value, dtype=torch.int64, device=device) for value, run in itertools.groupby(values)
     ]
@@ -119,7 +119,10 @@ def _vector(values: Sequence[int], device: torch.device) -> Any:
 
 
 def _states(targets: Tensor, target_lengths: Sequence[int], lengths: Tensor, blank: int) -> Any:
-    """The label of each state, ``[B, S]``, blanks around each target; what is beyond a target's end is any label."""
+    """Return the label of each state, ``[B, S]``: the target's labels with blanks around each.
+
+    States after the end of a target have any label.
+    """
     batch, longest = len(target_lengths), max(target_lengths)
     ragged = min(target_lengths) < longest
     device = targets.device
@@ -141,9 +144,9 @@ def _states(targets: Tensor, target_lengths: Sequence[int], lengths: Tensor, bla
 
 
 def _steps_to(labels: Tensor) -> Any:
-    """For each state the three from which a path reaches it, ``[B, S + 2, 3]``: itself, the one before, the one before that.
+    """Return for each state the three states from which a path reaches it, ``[B, S + 2, 3]``: itself and the two before.
 
-    The last step skips a blank, which is allowed between labels that differ. An index below zero counts from the end, so that the
+    The last of these skips a blank, which is allowed between different labels. A negative index counts from the end, so that the
     first states follow the source.
     """
     batch, states = labels.shape
@@ -158,7 +161,7 @@ def _steps_to(labels: Tensor) -> Any:
 
 
 def _own(log_probs: Tensor, labels: Tensor) -> Any:
-    """The log probability of each state's label, ``[B, T, S]``."""
+    """Return the log probability of each state's label, ``[B, T, S]``."""
     shape = [labels.size(0), log_probs.size(0), labels.size(1)]
     own = aten.gather.default(
         aten.permute.default(log_probs, [1, 0, 2]), 2, aten.expand.default(aten.unsqueeze.default(labels, 1), shape)
@@ -167,7 +170,7 @@ def _own(log_probs: Tensor, labels: Tensor) -> Any:
 
 
 def _paths(own: Tensor, labels: Tensor, entered: Tensor) -> _Paths:
-    """The log probabilities of all paths through the states, by time, from those of the states themselves.
+    """Return the log probability of all paths up to each time and state, from the log probabilities of the states.
 
     Each sequence begins with the step after row ``entered[b]``.
     """
@@ -190,7 +193,7 @@ def _paths(own: Tensor, labels: Tensor, entered: Tensor) -> _Paths:
 
 
 def _log_sum_exp(x: Tensor, dim: int) -> Any:
-    """The softmax kernel's result holds it: the greatest of ``x - log_sum_exp(x)`` belongs to the greatest `x`."""
+    """Compute log-sum-exp by the softmax kernel: the maximum of ``x - log_sum_exp(x)`` is at the maximum of `x`."""
     return aten.sub.Tensor(aten.amax.default(x, [dim]), aten.amax.default(aten._log_softmax.default(x, dim, False), [dim]))
 
 
@@ -301,7 +304,7 @@ def _with_gradient(
     deterministic: bool,
     zero_infinity: bool,
 ) -> Any:
-    """The loss of each sequence, and its gradient, which these libraries give at once."""
+    """Return the loss of each sequence and its gradient, as cuDNN and MIOpen compute them together."""
     loss, log_alpha = aten._ctc_loss.default(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
     one = aten.full_like.default(loss, 1)
     grad = aten._ctc_loss_backward.default(

@@ -35,7 +35,7 @@ def _number(value: float, like: Tensor) -> Any:
 
 
 def _one(tensor: Tensor) -> Tensor:
-    """A tensor of one element as a number."""
+    """Return a tensor of one element as a Python number."""
     if tensor.numel() != 1:
         raise RuntimeError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
     return aten.view.default(tensor, []) if tensor.dim() else tensor
@@ -78,7 +78,7 @@ def _reciprocal(step: float) -> float:
 
 
 def _within(level: Tensor, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
-    """The levels held within their range, and which of them lay there; a NaN becomes the least."""
+    """Return the levels clamped to their range, and which were inside; NaN becomes the lowest level."""
     held = aten.clamp.default(level, quant_min, quant_max)
     mask = aten.eq.Tensor(level, held)
     return aten.where.self(aten.isnan.default(level), _number(quant_min, level), held), mask
@@ -92,7 +92,7 @@ def _per_tensor_of_tensors(
 
 
 def _by_numbers(self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
-    """Fake quantization by a scale and a zero point of one element each."""
+    """Fake-quantize by a scale and a zero point of one element each."""
     _check_levels(self, quant_min, quant_max, "fake_quantize_tensor_cachemask_kernel_type_handling")
     step, x = in_type(_one(scale), torch.float32), widened(self)
     zero = _one(zero_point)
@@ -104,7 +104,7 @@ def _by_numbers(self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int,
 
 
 def _switched(on: Tensor, x: Tensor, quantized: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the quantized values where quantization is on, `x` otherwise."""
+    """Return the quantized values if quantization is enabled, else `x`."""
     return aten.where.self(on, quantized, x), aten.logical_or.default(mask, aten.logical_not.default(on))
 
 
@@ -150,7 +150,7 @@ def _check_channels(x: Tensor, scale: Tensor, zero_point: Tensor, axis: int) -> 
 
 
 def _along(values: Tensor, x: Tensor, axis: int) -> Tensor:
-    """A value per channel, shaped to meet `x`."""
+    """Return a vector with a value per channel, reshaped to broadcast with `x`."""
     shape = [1] * x.dim()
     shape[axis] = x.size(axis)
     return aten.view.default(values, shape) if x.dim() > 1 else values
@@ -243,7 +243,7 @@ def _check_floats(*tensors: Tensor) -> None:
 def _gradients(
     grad: Tensor, x: Tensor, step: Tensor, zero: Tensor, quant_min: int, quant_max: int, factor: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `x`, of the scale and of the zero point, an element each."""
+    """Return the elementwise gradients of `x`, of the scale and of the zero point."""
     inverse = aten.reciprocal.default(step)
     level = aten._to_copy.default(aten.round.default(aten.add.Tensor(aten.mul.Tensor(x, inverse), zero)), dtype=torch.int64)
     kept = aten.clamp.default(level, quant_min, quant_max)
@@ -289,7 +289,7 @@ def _observed(
     per_row_fake_quant: bool = False,
     symmetric_quant: bool = False,
 ) -> _Observed:
-    """About eighty calls, nearly all of one number or of one per row: eager chooses the levels in a page of C++."""
+    """Compute the fused op with about eighty kernel calls, nearly all on one number per tensor or per row."""
     observing, quantizing = _is_on(observer_on), _is_on(fake_quant_on)
     least, most = (
         _averaged(observing, reduce, self, running, averaging_const, per_row_fake_quant)
@@ -308,7 +308,7 @@ def _observed(
 
 
 def _averaged(observing: Tensor, reduce: Callable[..., Tensor], x: Tensor, running: Tensor, share: float, per_row: bool) -> Tensor:
-    """The running extreme moved towards that of `x`, or set to it the first time."""
+    """Return the running minimum or maximum moved towards that of `x`; at the first call, that of `x`."""
     extreme = reduce(in_type(x, torch.float32), list(range(1, x.dim())) if per_row else [])
     if extreme.shape != running.shape:
         extreme = aten.view.default(extreme, running.shape)
@@ -318,7 +318,7 @@ def _averaged(observing: Tensor, reduce: Callable[..., Tensor], x: Tensor, runni
 
 
 def _levels_for(least: Tensor, most: Tensor, quant_min: int, quant_max: int, symmetric: bool) -> tuple[Tensor, Tensor]:
-    """The scale and the zero point by which the levels reach from `least` to `most`, and 0 is one of them."""
+    """Return the scale and zero point for which the levels range from `least` to `most`, with 0 as one of them."""
     low, high = aten.clamp.default(least, None, 0), aten.clamp.default(most, 0)
     if symmetric:
         lowest, highest = -((quant_max - quant_min) // 2 + 1), (quant_max - quant_min) // 2
@@ -381,7 +381,10 @@ def _functional(
     per_row_fake_quant: bool = False,
     symmetric_quant: bool = False,
 ) -> Any:
-    """The state's successors are results; a state without elements, of an observer that has seen nothing, becomes one per row."""
+    """Return the new state as results.
+
+    A state without elements (of an observer that has seen no data) becomes one element per row.
+    """
     _check_observed(self, observer_on, running_min, running_max, scale, ch_axis, per_row_fake_quant)
     if not self.dtype.is_floating_point and not aten._local_scalar_dense.default(fake_quant_on):  # with both switches off
         passed = aten.full.default(list(self.shape), True, dtype=torch.bool, device=self.device)

@@ -47,7 +47,7 @@ _to_be_fused = Linkable(lambda call: functools.partial(to_be_fused, call))
 
 
 def _shaped(tensor: Tensor, shape: list[int]) -> Tensor:
-    """A tensor of one element in another shape: without dimensions it promotes nothing, with one it can be joined."""
+    """Return a tensor of one element in another shape: 0-dim, so that it promotes nothing, or 1-d, to be concatenated."""
     return tensor if list(tensor.shape) == shape else _view(tensor, shape)
 
 
@@ -73,7 +73,7 @@ def _check_one(tensor: Tensor) -> None:
 
 
 def _check_lists(kernel: str, params: Sequence[Tensor], lists: dict[str, Sequence[Tensor]], absent: Iterable[str] = ()) -> None:
-    """Each list as long as the parameters', the absent ones empty; no type but the floating ones, and one for each parameter."""
+    """Check the lists: each is empty or has a tensor per parameter, all of the parameter's floating-point dtype."""
     if not params and not any(lists.values()):
         raise NotImplementedError(f"There were no tensor arguments to this function ({kernel})")
     for name, tensors in lists.items():
@@ -100,7 +100,7 @@ def _check_lists(kernel: str, params: Sequence[Tensor], lists: dict[str, Sequenc
 
 @dataclass(frozen=True)
 class _Step:
-    """The flags of `torch.amp` that a step obeys: gradients divided by `grad_scale`, nothing written where `skip`."""
+    """The arguments of a step for `torch.amp`: gradients are divided by `grad_scale`, and nothing is written if `skip` is true."""
 
     grad_scale: Tensor | None
     skip: Tensor | None
@@ -127,7 +127,7 @@ def _write(step: _Step, target: Any, value: Tensor) -> None:
 
 
 def _gradient(step: _Step, grad: Any, *, maximize: bool) -> Tensor:
-    """The gradient to follow; the caller's own is unscaled in place, as the kernels do."""
+    """Return the gradient of a step. The caller's gradient is unscaled in place, as eager's kernels do."""
     value = _wide(joined_value(grad))
     if step.grad_scale is not None:
         value = aten.div.Tensor(value, step.grad_scale)
@@ -144,7 +144,7 @@ def _above(tensor: Tensor, number: Any) -> Tensor:
 
 
 def _blend(step: _Step, target: Any, factor: Any, other: Tensor, weight: Any) -> Tensor:
-    """``target * factor + other * weight``, without a factor where that is None: written to the target, returned unrounded."""
+    """Write ``target * factor + other * weight`` to the target, and return it unrounded; without a factor if `factor` is None."""
     if isinstance(weight, Tensor):
         other, weight = aten.mul.Tensor(other, weight), 1
     if step.skip is None and step.in_place and target.dtype not in HALF:
@@ -158,7 +158,10 @@ def _blend(step: _Step, target: Any, factor: Any, other: Tensor, weight: Any) ->
 
 
 def _sharing(step: _Step, params: Sequence[Tensor]) -> Callable[[float], Any]:
-    """Makes a number that all parameters meet: one tensor where it serves all, since from a number torch makes one a call."""
+    """Return a function that makes one 0-dim tensor per number for all parameters.
+
+    A Python number would be converted at each kernel call.
+    """
     kinds = {(param.dtype, param.device) for param in params}
     if len(params) < 3 or len(kinds) > 1 or step.in_place:
         return lambda value: value
@@ -168,14 +171,14 @@ def _sharing(step: _Step, params: Sequence[Tensor]) -> Callable[[float], Any]:
 
 
 def _joined(steps: Sequence[Tensor]) -> Tensor:
-    """The steps of all parameters, in double precision."""
+    """Return the steps of all parameters as one float64 vector."""
     rows = [_shaped(step, [1]) for step in steps]
     row = rows[0] if len(rows) == 1 else _cat(rows)
     return row if row.dtype is torch.float64 else aten._to_copy.default(row, dtype=torch.float64)
 
 
 def _spread(row: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-    """A number for each parameter, in the type it is computed in, from a row of them."""
+    """Return for each parameter its number from a vector, in the dtype of the computation."""
     kinds = {wide_type(param.dtype) for param in params}
     rows = {kind: row if kind is torch.float64 else aten._to_copy.default(row, dtype=kind) for kind in kinds}
     pieces = {kind: _split(of_kind, [1] * len(params)) if len(params) > 1 else [of_kind] for kind, of_kind in rows.items()}
@@ -187,7 +190,7 @@ def _spread(row: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _rate(lr: Any) -> Rate:
-    """A tensor's learning rate is read as a double."""
+    """Return the learning rate as a Python number; a tensor is read as float64."""
     if not isinstance(lr, Tensor):
         return lr
     _check_one(lr)
@@ -198,7 +201,7 @@ def _rate(lr: Any) -> Rate:
 
 
 def _read(cells: Sequence[Tensor]) -> list[float] | None:
-    """The numbers in tensors of one element each, where eager's kernel reads them too and reading waits for no device."""
+    """Return the values of tensors of one element, if eager's kernel reads them too and the read waits for no device; else None."""
     if _to_be_fused() or not all(type(cell) is Tensor and cell.is_cpu for cell in cells):
         return None
     try:
@@ -209,8 +212,10 @@ def _read(cells: Sequence[Tensor]) -> list[float] | None:
 
 @link_on_call
 def _in_blocks(step: _Step, lists: Sequence[Sequence[Tensor]], *numbers: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The lists side by side, parameters first, a row for each parameter, block of a large one, or stack of small ones. A list
-    without items is None in each."""
+    """Return the lists by rows, parameters first: a row per parameter, per block of a large one, or per stack of small ones.
+
+    A list without tensors is None in each row.
+    """
     if _WORTH.holds(lists[0]) and not step.in_place and can_stack():
         stacks, alone = stack_positions(_WORTH, [tensors for tensors in lists if tensors], numbers)
         for positions in stacks:
@@ -227,8 +232,10 @@ def _in_blocks(step: _Step, lists: Sequence[Sequence[Tensor]], *numbers: Sequenc
 
 
 def _adam(*, decoupled: bool) -> Callable[..., None]:
-    """Adam; with `decoupled` weight decay, AdamW. Twelve kernels a parameter where steps are read, and one more for the decay; of
-    small parameters three copies each."""
+    """Compute Adam; with `decoupled` weight decay, AdamW.
+
+    It takes twelve kernels per parameter if steps are read, one more for weight decay, and for small parameters three copies each.
+    """
 
     def run(
         params: Sequence[Tensor],
@@ -283,10 +290,11 @@ def _adam_factors(
     eps: float,
     share: Callable[[float], Any],
 ) -> tuple[Sequence[Any], Sequence[Any]]:
-    """The factor of the mean and the floor under the root for each parameter.
+    """Return for each parameter the factor of the mean and the term that is added to the root.
 
-    ``lr / c1 * m / (sqrt(v) / sqrt(c2) + eps)``, with ``c = 1 - beta ** step``, is ``m / (sqrt(v) + eps * sqrt(c2)) * (lr *
-    sqrt(c2) / c1)``: the corrections meet tensors twice, not three times, and no learning rate of 0 divides.
+    ``lr / c1 * m / (sqrt(v) / sqrt(c2) + eps)``, with ``c = 1 - beta ** step``, equals ``m / (sqrt(v) + eps * sqrt(c2)) * (lr *
+    sqrt(c2) / c1)``. So the corrections are applied to tensors twice instead of three times, and nothing is divided by a learning
+    rate of 0.
     """
     counts = None if isinstance(rate, Tensor) or not (0 <= beta1 < 1 and 0 <= beta2 < 1) else _read(steps)
     if counts is None or not all(count > 0 for count in counts):
@@ -328,10 +336,10 @@ def _sgd(
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
 ) -> None:
-    """Two kernels a parameter, five with momentum.
+    """Compute SGD with two kernels per parameter, five with momentum.
 
-    Eager's kernel for 16-bit floats leaves all parameters but the last few as they are, and reads momentum as floats that are not
-    there; ours takes every parameter as the kernel takes those few.
+    For float16 and bfloat16, eager's vectorized kernel updates only the last few parameters, and reads momentum out of bounds. Here
+    every parameter is updated as the kernel updates these.
     """
     lists = {"grads": grads, "momentum_buffer_list": buffers}
     _check_lists("fused_sgd_kernel", params, lists, () if momentum else ("momentum_buffer_list",))
@@ -383,7 +391,7 @@ def _adagrad(
 
 
 def _decayed(steps: Sequence[Tensor], rate: Rate, decay: float, params: Sequence[Tensor]) -> Sequence[Any]:
-    """``-lr / (1 + (step - 1) * decay)`` for each parameter."""
+    """Return ``-lr / (1 + (step - 1) * decay)`` for each parameter."""
     counts = None if isinstance(rate, Tensor) or not decay else _read(steps)
     if counts is not None and all(1 + (count - 1) * decay for count in counts):
         made = {count: -rate / (1 + (count - 1) * decay) for count in counts}  # one number for all of a stack
@@ -407,7 +415,7 @@ def _check_cell(name: str, cell: Tensor, dtype: torch.dtype, called: str) -> Non
 
 @rule("aten._amp_foreach_non_finite_check_and_unscale_.default")
 def _unscale(grads: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor) -> None:
-    """Five kernels a gradient: ``grad - grad`` is 0 where finite and NaN elsewhere, and so is its sum."""
+    """Unscale gradients with five kernels each: ``grad - grad`` is 0 for finite values and NaN otherwise, and so is its sum."""
     if not grads:
         return
     for name, cell in (("inv_scale", inv_scale), ("found_inf", found_inf)):

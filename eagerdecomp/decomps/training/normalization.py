@@ -35,7 +35,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """Core ATen's kernel for a call; NotImplemented where it has none."""
+    """Call Core ATen's kernel for batch norm, or return NotImplemented if none supports the call."""
     if running_mean is not None and running_var is not None:
         if training:
             return aten._native_batch_norm_legit.default(input, weight, bias, running_mean, running_var, True, momentum, eps)
@@ -49,8 +49,11 @@ rule("aten.native_batch_norm.default")(_batch_norm)
 
 
 def _of_two_types(op: OpOverload) -> Callable[..., Any]:
-    """16-bit floats with parameters and statistics that are wider, of whose type eager's mean and deviation are; the shipped entry
-    rounds them to that of the input."""
+    """Support float16 and bfloat16 inputs with wider parameters and statistics.
+
+    Eager computes mean and deviation in the wider dtype; torch's
+    table entry rounds them to the input's dtype.
+    """
 
     def run(input: Tensor, *rest: Any) -> Any:
         wider = any(isinstance(one, Tensor) and one.dtype is torch.float32 for one in rest[:4])
@@ -73,7 +76,7 @@ def _legit(
     momentum: float,
     eps: float,
 ) -> Any:
-    """One value per channel has no variance by less than one value; the shipped entry divides by that number, eager by a tensor."""
+    """Handle one value per channel, which has no variance. torch's table entry divides by a Python zero, eager by a tensor."""
     result = _legit_of_two_types(input, weight, bias, running_mean, running_var, training, momentum, eps)
     if result is not NotImplemented or not training or input.dim() < 2 or not input.numel() or input.numel() != input.size(1):
         return result
@@ -103,12 +106,12 @@ def _legit_functional(
 
 
 def _reserve(like: Tensor) -> Any:
-    """The memory that cuDNN's kernels keep for the backward pass; there is none here."""
+    """Return the memory that cuDNN's kernels reserve for the backward pass: an empty tensor."""
     return aten.full.default([0], 0, dtype=torch.uint8, device=like.device)
 
 
 def _check_dims(input: Tensor) -> None:
-    """The ops that no function of torch's leads to refuse it by another type than Core ATen's kernels do, which one may lead to."""
+    """Check dimensions for ops that no function of torch calls, which raise another type of error than Core ATen's kernels."""
     if input.dim() == 0:
         raise ValueError(
             "SmallVector unable to grow. Requested capacity (18446744073709551615) is larger than maximum value for size type"
@@ -164,7 +167,7 @@ def _no_update(
 
 @rule("aten.batch_norm_update_stats.default", recorded=True)
 def _update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float) -> Any:
-    """The statistics of a batch, the variance biased; the running ones follow them, the variance unbiased."""
+    """Return the statistics of a batch, with biased variance, and update the running statistics, with unbiased variance."""
     kind = input.dtype if running_mean is None else running_mean.dtype
     given, dims = widened(input), _all_but_channels(input)
     mean = aten.mean.dim(given, dims)
@@ -181,7 +184,7 @@ def _update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tenso
 
 
 def _written_out(op: OpOverload, names: Sequence[str]) -> Callable[..., Any]:
-    """An ``out=`` op that updates running statistics besides: its functional namesake, each result then written."""
+    """Return an ``out=`` op that also updates running statistics: run its functional variant, and write each result."""
 
     def written(*args: Any, **targets: Any) -> Any:
         results = op(*args)
@@ -222,8 +225,11 @@ def _native_batch_norm_backward(
     eps: float,
     output_mask: Sequence[bool],
 ) -> Any:
-    """Fifteen kernels in training, views included. The mean goes off the input before it meets the gradient, as in eager's: sums of
-    plain products, those of group norm's backward kernel, lose their digits where the mean is large."""
+    """Compute the gradient of batch norm, with fifteen kernels in training (views included).
+
+    The mean is subtracted from the input before it is multiplied with the gradient, as in eager. The sums of plain products in the
+    backward kernel of group norm lose their digits if the mean is large.
+    """
     mean, known = (save_mean, save_invstd) if train else (running_mean, running_var)
     if mean is None or known is None or not grad_out.dtype.is_floating_point:
         return NotImplemented
@@ -267,7 +273,7 @@ def _native_batch_norm_backward(
 
 
 def _like_channels(rank: int) -> tuple[list[int], list[int] | None]:
-    """All dimensions but the channels', and the shape of one number for each channel; None where it needs none."""
+    """Return all dimensions except the channels', and the shape of one number per channel; None if no reshape is needed."""
     return [dim for dim in range(rank) if dim != 1], None if rank == 2 else [1, -1] + [1] * (rank - 2)
 
 
@@ -288,7 +294,7 @@ def _batch_norm_backward(
     output_mask: Sequence[bool],
     reserve: Tensor,
 ) -> Any:
-    """On the CPU what is saved as a variance is the inverse deviation."""
+    """Read the saved variance as the inverse deviation, which it is on the CPU."""
     return aten.native_batch_norm_backward.default(
         grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
     )
@@ -298,8 +304,10 @@ def _batch_norm_backward(
 
 
 def _standardized(rows: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows less their mean, over their deviation; the mean; the inverse deviation. The mean goes off before anything is squared: a
-    row of equal numbers gives zeros."""
+    """Return rows minus their mean divided by their deviation, the mean, and the inverse deviation.
+
+    The mean is subtracted before squaring, so that a row of equal numbers gives zeros.
+    """
     mean = aten.mean.dim(rows, dims, True)
     centred = aten.sub.Tensor(rows, mean)
     rstd = aten.rsqrt.default(aten.add.Scalar(aten.mean.dim(aten.mul.Tensor(centred, centred), dims, True), eps))
@@ -313,7 +321,7 @@ def _scaled(rows: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def _statistics_type(input: Tensor, *params: Tensor | None) -> torch.dtype:
-    """The input's own, but float32 where a half input meets parameters of float32."""
+    """Return the dtype of the statistics: the input's, but float32 for float16 or bfloat16 inputs with float32 parameters."""
     return torch.float32 if any(x is not None and x.dtype is torch.float32 for x in params) else input.dtype
 
 
@@ -362,7 +370,7 @@ def _native_group_norm_backward(
     group: int,
     output_mask: Sequence[bool],
 ) -> Any:
-    """Handle groups without elements, where the shipped entry divides by 0: the weight's gradient keeps NaN."""
+    """Handle groups without elements, for which torch's table entry divides by 0. The gradient of the weight stays NaN."""
     wants_input, *wants = output_mask
     if N * C * HxW or (weight is None and any(wants)):
         return NotImplemented

@@ -38,7 +38,7 @@ def _reducer(loss: Tensor, reduction: int) -> Any:
 
 
 def _share(reduction: int, self: Tensor) -> float:
-    """The factor of an element's gradient for the reduction."""
+    """Return the factor of an element's gradient for a reduction."""
     return 1.0 / (self.numel() or 1) if reduction == _MEAN else 1.0
 
 
@@ -46,7 +46,7 @@ def _share(reduction: int, self: Tensor) -> float:
 
 
 def _subtractor(kernel: str, self: Tensor, target: Tensor) -> Any:
-    """`sub`, which takes no bool, where these kernels promote one; of the types that eager's kernel takes."""
+    """Return `sub` for the dtypes of eager's kernel, with bools promoted, which `sub` itself rejects."""
     dtype = self.dtype
     if target.dtype is dtype and (dtype is torch.float32 or dtype is torch.float64):
         return aten.sub.Tensor(self, target)
@@ -69,8 +69,10 @@ def _squares(self: Tensor, target: Tensor) -> Any:
 
 
 def _bent(self: Tensor, target: Tensor, kernel: str, bend: float) -> Any:
-    """Half the square of the difference up to `bend`, beyond it the line that goes on from there: ``m * (z - m / 2)`` for the
-    difference `z`, and `m` the difference up to `bend` either way."""
+    """Return half the squared difference up to `bend`, and the tangent beyond: ``m * (z - m / 2)``.
+
+    Here `z` is the absolute difference, and `m` is `z` clamped to `bend`.
+    """
     difference = _subtractor(kernel, self, target)
     most = cast_number(bend, difference.dtype)
     near = aten.clamp.default(difference, -most, most)
@@ -135,14 +137,14 @@ def _squares_backward(self: Tensor, target: Tensor, grad_output: Tensor, share: 
 
 
 def _whole(tensors: Sequence[Tensor]) -> bool:
-    """Whether tensors are integers of one dtype, for which these kernels work too, unsigned ones of 16 bits and more apart."""
+    """Return whether all tensors have the same integer dtype, which eager's kernels support (not uint16 to uint64)."""
     dtype = tensors[0].dtype
     other = dtype.is_floating_point or dtype.is_complex or dtype is torch.bool or dtype in WIDE_UNSIGNED
     return not other and all(tensor.dtype is dtype for tensor in tensors)
 
 
 def _of_whole_numbers(grad_output: Tensor, self: Tensor, target: Tensor, share: int, bend: float) -> Any:
-    """The gradient of smooth L1 in integers, as C computes it: no difference wraps, and the quotient is rounded towards zero."""
+    """Return the gradient of smooth L1 for integers as C computes it: without wrapping, and rounded towards zero."""
     grad, left, right = (aten._to_copy.default(given, dtype=torch.int64) for given in (grad_output, self, target))
     wide, line = aten.sub.Tensor(left, right), aten.mul.Scalar(grad, share)
     product = aten._to_copy.default(aten.mul.Tensor(wide, line), dtype=torch.float64)
@@ -153,7 +155,7 @@ def _of_whole_numbers(grad_output: Tensor, self: Tensor, target: Tensor, share: 
 
 
 def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[..., Any]:
-    """The gradient is the difference within the bend, and the bend beyond: for smooth L1 as a share of the bend."""
+    """Return the gradient: the difference clamped to the bend; for smooth L1 divided by the bend."""
 
     def backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, bend: float) -> Any:
         if not slope_is_bend and _whole((grad_output, self, target)):
@@ -185,7 +187,7 @@ def _of_one_float_type(self: Tensor, target: Tensor) -> bool:
 
 
 def _written_over(result: Tensor, old: Tensor) -> Any:
-    """``over(result, old)``: the result in the type of what eager writes it to in place, if that can take it."""
+    """Return ``over(result, old)``, cast to the dtype into which eager writes it in place, if that dtype can represent it."""
     if result.dtype is old.dtype and result.shape == old.shape:
         return result
     check_result(result, old)
@@ -194,7 +196,7 @@ def _written_over(result: Tensor, old: Tensor) -> Any:
 
 @rule("aten.soft_margin_loss.default")
 def _soft_margin(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
-    """In the input's own dtype, where eager writes each step over the first: when the exponential overflows, the loss does."""
+    """Compute in the input's dtype, because eager overwrites each step in place: if the exponential overflows, so does the loss."""
     if not _of_one_float_type(self, target):
         opposite = aten.neg.default(self)
         odds = _written_over(aten.mul.Tensor(opposite, target), opposite)
@@ -241,7 +243,7 @@ def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = 
 
 
 def _surprise_of_share(self: Tensor, target: Tensor) -> Any:
-    """Logarithms stop at -100, so that a loss is finite."""
+    """Return the loss of a probability. Logarithms are at least -100, so that the loss is finite."""
     no = aten.clamp.default(aten.log1p.default(aten.neg.default(self)), -100.0)
     no = aten.mul.Tensor(aten.sub.Scalar(target, 1), no)
     return aten.sub.Tensor(no, aten.mul.Tensor(target, aten.clamp.default(aten.log.default(self), -100.0)))
@@ -271,7 +273,7 @@ def _binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
     reduction: int = _MEAN,
 ) -> Any:
-    """``(1 - y) x - (1 + (p - 1) y) log_sigmoid(x)``."""
+    """Compute ``(1 - y) x - (1 + (p - 1) y) log_sigmoid(x)``."""
     if not self.dtype.is_floating_point:
         raise not_implemented("log_sigmoid_cpu", self.dtype)
     loss = elementwise_in_blocks(_surprise_of_logit, self, target, pos_weight)
@@ -279,7 +281,7 @@ def _binary_cross_entropy_with_logits(
 
 
 def _surprise_of_logit(self: Tensor, target: Tensor, pos_weight: Tensor | None) -> Any:
-    """16-bit floats go through the logarithm in float32, as in eager's kernel."""
+    """Return the loss of a logit. float16 and bfloat16 use the logarithm in float32, as eager's kernel does."""
     half = self.dtype in HALF
     x = aten._to_copy.default(self, dtype=torch.float32) if half else self
     surprise = aten.sub.Tensor(
