@@ -1,8 +1,8 @@
-"""Embeddings: look-ups, bags of them (sums, means, maxima), their gradients, and rows kept below a norm.
+"""Embeddings: lookups, bags (sums, means, maxima), their gradients, and renormalization of rows.
 
-How many indices a batch holds differs from step to step, so the rules for bags are linked: they run as they are, under no key.
-What eager asks of the numbers in `offsets` (that the first be 0, the last no more than there are indices) is not asked here: it
-would read them at every call. And where eager's maximum of a bag passes over a NaN that is not its first, here the NaN wins.
+The number of indices differs from step to step, so the rules for bags are linked, and need no key. Two checks of eager are omitted:
+that the first of `offsets` is 0, and that the last is at most the number of indices, because they would read data at every call. In
+a maximum, a NaN always wins; eager ignores one that is not the first of its bag.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _of_one_type(indices: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _bag_of_each(offsets: Tensor, count: int) -> Any:
-    """The bag that each index is in: how many bags but the first, which begins at 0, begin at it or before."""
+    """Return the bag of each index: the number of bags, except the first, that begin at or before it."""
     later = aten.slice.Tensor(offsets, 0, 1, None)
     starts = later if offsets.dtype is torch.int64 else aten._to_copy.default(later, dtype=torch.int64)
     none = aten.full.default([count + 1], 0, dtype=offsets.dtype, device=offsets.device)
@@ -88,7 +88,7 @@ def _bag_of_each(offsets: Tensor, count: int) -> Any:
 
 
 def _is_fast(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int) -> bool:
-    """Whether eager sums without asking for each index's bag, which it then does not return either."""
+    """Return whether eager sums without computing the bag of each index, which it then does not return."""
     dense = weight.stride(1) == 1 and (per_sample_weights is None or per_sample_weights.stride(0) == 1)
     return mode == _SUM and dense and weight.dtype is not torch.float64 and padding_idx < 0
 
@@ -105,7 +105,7 @@ def _embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> Any:
-    """Output, bag of each index, size of each bag, and for maxima the index that gave each."""
+    """Return the output, the bag of each index, the size of each bag, and for maxima the index of each maximum."""
     _check_bags(weight, indices, offsets, mode, per_sample_weights, include_last_offset)
     indices, offsets = _of_one_type(indices, offsets)
     whole = {"dtype": offsets.dtype, "device": offsets.device}
@@ -149,7 +149,7 @@ def _embedding_bag(
 
 
 def _greatest(start: Tensor, rows: Tensor, seat: Tensor, indices: Tensor) -> tuple[Any, Any]:
-    """Each bag's greatest entries, and the first index that gave each; zeros for a bag of nothing."""
+    """Return the maxima of each bag, and the first index of each; zeros for an empty bag."""
     count = rows.size(0)
     spread = aten.expand.default(aten.unsqueeze.default(seat, 1), list(rows.shape))
     output = aten.scatter_reduce.two(start, 0, spread, rows, "amax", include_self=False)
@@ -173,7 +173,7 @@ def _forward_only(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> Any:
-    """Return the results of the training form, but for the bag sizes of a sum: those are zeros, one for each offset."""
+    """Return the results of the training op, except the bag sizes of a sum, which are zeros, one for each offset."""
     given = (scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
     output, each, sizes, chosen = aten._embedding_bag.default(weight, indices, offsets, *given)
     if include_last_offset and mode == _SUM:
@@ -308,7 +308,7 @@ def _embedding(
 
 @rule("aten.embedding_renorm.default", recorded=True)
 def _embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
-    """Rows whose norm is above `max_norm` are scaled down to it. An index that occurs twice writes the same row twice."""
+    """Scale rows whose norm is above `max_norm` down to it. An index that occurs twice writes the same row twice."""
     if self.dim() != 2:
         raise RuntimeError(
             f"Expected 2-dimensional tensor, but got {self.dim()}-dimensional tensor for argument #1 'self' "

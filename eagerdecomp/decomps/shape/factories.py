@@ -1,7 +1,7 @@
-"""Factories: tensors of one number, and of nothing, in any size.
+"""Factories: constant and uninitialized tensors of any size.
 
-Sizes differ from step to step, so all are linked. What a call leaves open is what eager takes: the default dtype, or the type and
-the device of the tensor that the new one is made after.
+All are linked, because sizes differ from step to step. Arguments that a call omits have eager's defaults: the default dtype, or the
+dtype and device of the tensor that the call is given.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _filled(op: OpOverload, value: int) -> None:
 
 
 def _after(op: OpOverload, factory: OpOverload, *values: int) -> None:
-    """A new tensor after another, by the factory that takes the same arguments followed by these values."""
+    """Return a new tensor for `new_*` ops, by the factory that takes the same arguments followed by these values."""
 
     @rule(op)
     def after(self: Tensor, *given: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
@@ -44,7 +44,7 @@ def _after(op: OpOverload, factory: OpOverload, *values: int) -> None:
 
 
 def _filled_like(op: OpOverload, value: int) -> None:
-    """`zeros_like` and `ones_like`."""
+    """Return a rule for `zeros_like` or `ones_like`."""
 
     @rule(op)
     def filled_like(self: Tensor, **options: Any) -> Any:
@@ -114,9 +114,9 @@ _RANGED = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.in
 def _range(
     start: Any, end: Any, step: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> Any:
-    """``start + i * step`` as long as it does not pass `end`.
+    """Return ``start + i * step`` up to `end`.
 
-    As in eager, integers are computed in int64, float32 in float64, float16 and bfloat16 in float32.
+    As in eager, integers are computed in int64, float32 in float64, and float16 and bfloat16 in float32.
     """
     if layout not in (None, torch.strided):
         return NotImplemented
@@ -151,7 +151,7 @@ def _kaiser_window(
     device: Any = None,
     pin_memory: Any = None,
 ) -> Any:
-    """``i0(beta * sqrt(1 - ((i - a) / a) ** 2)) / i0(beta)``, where ``a`` is half the last index.
+    """Compute ``i0(beta * sqrt(1 - ((i - a) / a) ** 2)) / i0(beta)``, where ``a`` is half the last index.
 
     float16 and bfloat16 are computed in float32 and rounded once.
     """
@@ -183,7 +183,7 @@ def _hann_window(
     device: Any = None,
     pin_memory: Any = None,
 ) -> Any:
-    """Hamming's window with other coefficients. PyTorch's decomposition does not check the dtype and the length."""
+    """Compute Hamming's window with other coefficients. PyTorch's decomposition does not check the dtype and the length."""
     if layout not in (None, torch.strided):
         return NotImplemented
     dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -194,7 +194,7 @@ def _hann_window(
 
 
 def _check_window(name: str, window_length: int, dtype: torch.dtype, layout: Any, device: Any, pin_memory: Any) -> None:
-    """ATen's `window_function_checks`."""
+    """Run the checks of ATen's `window_function_checks`."""
     if not (dtype.is_floating_point or dtype.is_complex):
         raise RuntimeError(f"{name} expects floating point dtypes, got: {_options(dtype, layout, device, pin_memory)}")
     if window_length < 0:
@@ -202,7 +202,7 @@ def _check_window(name: str, window_length: int, dtype: torch.dtype, layout: Any
 
 
 def _options(dtype: torch.dtype, layout: Any, device: Any, pin_memory: Any) -> str:
-    """The options of a factory as C++ prints them."""
+    """Return the options of a factory as C++ prints them."""
 
     def one(value: Any, default: str) -> str:
         return f"{default} (default)" if value is None else str(value)
@@ -227,5 +227,5 @@ _after(op_called("aten.new_empty_strided.default"), op_called("aten.empty_stride
 
 @rule("aten._shape_as_tensor.default", effects=True)
 def _shape_as_tensor(self: Tensor) -> Any:
-    """Host memory, whatever the device."""
+    """Return the shape as a CPU tensor, whatever the device."""
     return torch.tensor(list(self.shape), dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Picking and putting by masks, indices and counts."""
+"""Gather and scatter by masks, indices and counts."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ _OLDER_REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
 @rule("aten.scatter.reduce", recorded=True)
 def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Any:
-    """The old form of `scatter_reduce`."""
+    """Compute the old form of `scatter_reduce`."""
     if reduce not in _OLDER_REDUCTIONS:
         raise RuntimeError("reduce argument must be either add or multiply.")
     return aten.scatter_reduce.two(self, dim, index, src, _OLDER_REDUCTIONS[reduce])
@@ -192,9 +192,9 @@ def _bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 def _edges(self: Tensor, least: float, greatest: float) -> tuple[Tensor, Tensor]:
-    """The range as tensors of the input's dtype; the data's own where none is given, and wider where it is a point.
+    """Return the range as tensors of the input's dtype; by default the range of the data, widened if it is a single point.
 
-    That of the data is read, as eager reads it, for only its numbers say whether they are to be refused.
+    The range of the data is read, as in eager, because infinite ends must be rejected.
     """
     if least != greatest:
         first, last = (aten.full.default([], edge, dtype=self.dtype, device=self.device) for edge in (least, greatest))
@@ -222,9 +222,9 @@ _BOUNDED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torc
 
 @rule("aten.histc.default", recorded=True)
 def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """Counts by `scatter_add`; what lies outside of the range, or is no number, adds nothing to some bin.
+    """Count by `scatter_add`. Values outside the range, and NaN, add 0 to some bin.
 
-    Integers the CPU alone refuses: elsewhere programs rely on them.
+    Only the CPU rejects integers; on other devices programs use them.
     """
     if bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
@@ -263,8 +263,7 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
 
 
 def _rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
-    """``rows(self, dim, index, source)``: the index over the whole of `source`, as `scatter` wants it; None for calls that the
-    operator's own checks refuse or reshape."""
+    """Return ``rows(self, dim, index, source)``: the index expanded to `source`, as for `scatter`; None for other calls."""
     ours, theirs = self.shape, source.shape
     rank = len(theirs)
     if not index.dim() and rank:  # one place, said in another way
@@ -286,7 +285,7 @@ def _rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | Non
 
 
 def _scatter_by(scatter: OpOverload, self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    """``scatter(self, dim, index, source)``, of complex numbers of 16-bit floats by their parts, which no kernel scatters whole."""
+    """Compute ``scatter(self, dim, index, source)``; complex32 by real and imaginary parts, because no kernel supports it."""
     if self.dtype is not torch.complex32:
         return scatter(self, dim, index, source)
     of_both = aten.expand.default(aten.unsqueeze.default(index, -1), [*source.shape, 2])
@@ -296,7 +295,7 @@ def _scatter_by(scatter: OpOverload, self: Tensor, dim: int, index: Tensor, sour
 
 
 def _added_in_steps(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any) -> Any:
-    """``add(self, dim, index, source, alpha)``, rounded at each element."""
+    """Compute ``add(self, dim, index, source, alpha)``, rounded after each element."""
     if alpha != 1:  # rounded to the dtype first, as a tensor is
         source = aten.mul.Tensor(source, aten.full.default([], alpha, dtype=source.dtype, device=source.device))
     # `index_select` refuses the negative indices that `index_put` would count from the end.
@@ -342,7 +341,7 @@ def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 @rule("aten.index_copy.default")
 def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    """Use `scatter`, for the same reason."""
+    """Use `scatter`, for the same reason as `_index_add`."""
     found = _rows(self, dim, index, source) if index.dtype is torch.int64 else None
     if found is None:
         return NotImplemented
@@ -356,7 +355,7 @@ def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
 
 @rule("aten.take.default")
 def _take(self: Tensor, index: Tensor) -> Any:
-    """Unlike the shipped entry's, the result is no view for an index without dimensions."""
+    """Return a copy for a 0-dim index, where torch's table entry returns a view."""
     if index.dtype is not torch.int64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
     if not self.numel() and index.numel():
@@ -373,7 +372,7 @@ def _take(self: Tensor, index: Tensor) -> Any:
 def _put_unchecked(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Any:
-    """The op that autograd calls for the gradient of indexing; unsafe ones need not be checked, and may be."""
+    """Compute the op that autograd calls for the gradient of indexing. Checks are optional in unsafe variants."""
     return aten.index_put.default(self, indices, values, accumulate)
 
 
@@ -407,7 +406,7 @@ _index_fill(op_called("aten.index_fill.int_Tensor"))
 
 @rule("aten._rowwise_prune.default", recorded=True)
 def _rowwise_prune(weight: Tensor, mask: Tensor, compressed_indices_dtype: torch.dtype) -> Any:
-    """The rows that the mask keeps, and for each row its place among them, or -1."""
+    """Return the rows that the mask keeps, and for each row its position among them, or -1."""
     if mask.numel() != weight.size(0):
         raise RuntimeError("Number of elements in 'mask' should be equivalent to the number of rows in 'weights'.")
     if mask.dtype is not torch.bool:

@@ -1,6 +1,6 @@
-"""Padded tensors and jagged ones: rows of different lengths end to end, with the offset at which each begins.
+"""Padded and jagged tensors. A jagged tensor has rows of different lengths end to end, with the offset of each.
 
-Several offsets nest: those of the first level count rows of the second, and so on.
+Several offsets are nested: those of the first level count rows of the second, and so on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 @rule("aten._jagged_to_padded_dense_forward.default", recorded=True)
 def _to_padded(values: Tensor, offsets: Sequence[Tensor], max_lengths: Sequence[int], padding_value: float = 0.0) -> Any:
-    """``[total, *]`` -> ``[B, *max_lengths, *]``; rows longer than `max_lengths` are cut."""
+    """Convert ``[total, *]`` to ``[B, *max_lengths, *]``; rows longer than `max_lengths` are cut."""
     device = values.device
     place = aten.arange.start_step(0, offsets[0].size(0) - 1, 1, device=device)
     within: Tensor | None = None
@@ -39,8 +39,10 @@ def _to_padded(values: Tensor, offsets: Sequence[Tensor], max_lengths: Sequence[
 
 @rule("aten._padded_dense_to_jagged_forward.default", recorded=True)
 def _to_jagged(dense: Tensor, offsets: Sequence[Tensor], total_L: int | None = None) -> Any:
-    """``[B, *lengths, *]`` -> ``[total_L, *]``, zeros for what lies beyond the padded lengths. A total that is not given is read
-    from the last offset."""
+    """Convert ``[B, *lengths, *]`` to ``[total_L, *]``, with zeros beyond the padded lengths.
+
+    A missing total is read from the last offset.
+    """
     last = offsets[-1]
     total = aten._local_scalar_dense.default(aten.select.int(last, 0, -1)) if total_L is None else total_L
     place = aten.arange.start_step(0, total, 1, device=dense.device)

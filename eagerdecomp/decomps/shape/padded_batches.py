@@ -1,7 +1,7 @@
-"""Batches of rows of unlike lengths, as the transformer encoder makes them of a padded batch in evaluation.
+"""Batches of rows of different lengths, which the transformer encoder makes from a padded batch in evaluation mode.
 
-Eager packs such a batch into a nested tensor, whose kernels no small op set has. Here it stays padded, beside the mask of its valid
-rows, in a tensor subclass that knows the three ops of the encoder's own round trip; every other op on it raises.
+Eager packs such a batch into a nested tensor, which no small op set supports. Here it stays padded, with the mask of its valid
+rows, in a tensor subclass that supports the three ops of the encoder. Every other op on it raises.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _OF_PADDING = 1
 
 
 class RaggedRows(Tensor):
-    """``[B, S, E]`` of which sequence b has its first rows only; `padded` holds them all, `valid` ``[B, S]`` is true for those."""
+    """A batch ``[B, S, E]`` whose sequences have different lengths.
+
+    `padded` has all rows; `valid`, ``[B, S]``, is true for the existing ones.
+    """
 
     padded: Tensor
     valid: Tensor
@@ -56,7 +59,7 @@ class RaggedRows(Tensor):
 
 
 def _layer(src: RaggedRows, *weights: Any, **named: Any) -> RaggedRows:
-    """An encoder layer: what no sequence has is masked out as padding, and is dropped in `_to_padded`."""
+    """Compute an encoder layer with a mask for rows that do not exist; `_to_padded` drops these rows."""
     positional, masks = weights[:17], weights[17:]
     if any(mask is not None for mask in (*masks, *named.values())):
         raise RuntimeError("rows of unlike lengths come without a mask")
@@ -65,9 +68,9 @@ def _layer(src: RaggedRows, *weights: Any, **named: Any) -> RaggedRows:
 
 
 def _to_padded(self: RaggedRows, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
-    """The batch as a plain tensor, `padding` in its invalid rows; without a size, as many rows as the longest sequence has.
+    """Return the batch as a plain tensor with `padding` in invalid rows, by default as long as the longest sequence.
 
-    A batch of empty sequences gives nothing but padding, where eager raises: it would cost a read of the data at every call.
+    A batch of empty sequences returns only padding. Eager raises, which would need to read data at every call.
     """
     batch, rows = self.shape[:2]
     if output_size is not None and len(output_size) != 3:
@@ -85,14 +88,14 @@ def _to_padded(self: RaggedRows, padding: float, output_size: Sequence[int] | No
 
 
 def _valid(mask: Tensor) -> Tensor:
-    """True for as many rows from the left as the mask has true ones."""
+    """Return a mask that is true for as many rows from the left as the given mask has true ones."""
     rows = aten.arange.start_step(0, mask.size(1), 1, device=mask.device)
     return aten.lt.Tensor(rows, aten.sum.dim_IntList(mask, [1], True))  # type: ignore[no-any-return]
 
 
 @rule("aten._nested_tensor_from_mask_left_aligned.default", recorded=True)
 def _is_left_aligned(t: Tensor, mask: Tensor) -> bool:
-    """Reads data: the caller branches on it."""
+    """Return whether all sequences start at the left. This reads data, because the caller branches on it."""
     _check(t, mask)
     misplaced = aten.any.default(aten.ne.Tensor(_valid(mask), mask))
     return not aten._local_scalar_dense.default(misplaced)
@@ -107,7 +110,7 @@ def _from_mask(t: Tensor, mask: Tensor, mask_check: bool = True) -> RaggedRows:
 
 
 def _check(t: Tensor, mask: Tensor) -> None:
-    """The operators' own checks, in their order."""
+    """Run the checks of the ops, in their order."""
     if mask.dtype is not torch.bool:
         raise RuntimeError(f"Expected mask to be of ScalarType Bool, but got {scalar_type_name(mask.dtype)} instead.")
     if mask.dim() != 2:

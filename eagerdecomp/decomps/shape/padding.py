@@ -1,4 +1,4 @@
-"""Padding by what the input holds: one vector of places a dimension, by which the forward picks and the gradient adds up."""
+"""Padding by values of the input: an index vector per dimension. The forward op gathers by it, and the gradient adds up by it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def _reflected(size: int, before: int, after: int, device: torch.device) -> Tens
 
 
 def _pairs(padding: Sequence[int]) -> list[tuple[int, int]]:
-    """Before and after, first dimension first: the operators count from the last."""
+    """Return (before, after) for each dimension, first dimension first; the ops count from the last."""
     return list(zip(padding[::2], padding[1::2], strict=True))[::-1]
 
 
 def _index(self: Tensor, padding: Sequence[int], places: Places) -> list[Tensor | None]:
-    """The index that pads `self`: from the first dimension padded to the last, since dimensions between have to be indexed too."""
+    """Return the index that pads `self`, for all dimensions from the first padded one to the last."""
     dims = len(padding) // 2
     first = next((dim for dim, pair in enumerate(_pairs(padding)) if any(pair)), dims - 1)
     pairs, sizes = _pairs(padding)[first:], self.shape[self.dim() - dims + first :]
@@ -87,12 +87,15 @@ def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]
 
 
 def _formed(self: Tensor, dims: int) -> Tensor | None:
-    """The tensor that gives the memory format: the input, if it is a batch or a volume; else they return contiguous results."""
+    """Return the tensor that determines the memory format: the input if it is a batch or a volume; else results are contiguous."""
     return self if self.dim() == dims + 2 or dims == 3 else None
 
 
 def _plainly_contiguous(x: Tensor) -> bool:
-    """Whether its sizes alone show that a contiguous tensor is not channels last as well: strides differ from size to size."""
+    """Return whether the sizes alone show that a contiguous tensor is not in channels last too.
+
+    Strides would end programs for all sizes.
+    """
     return x.is_contiguous() and (x.size(1) - 1) * (x.size(-1) - 1) > 0
 
 

@@ -1,4 +1,4 @@
-"""`linspace` and `logspace`, stepped and rounded as eager's kernels do."""
+"""`linspace` and `logspace`, with the steps and roundings of eager's kernels."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _linspace(
 def _logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, layout: Any = None, **options: Any
 ) -> Any:
-    """Powers of the base in the requested dtype.
+    """Return powers of the base in the requested dtype.
 
     torch's reference uses the default complex dtype for complex ends, and truncates the start of a single step to an integer.
     """
@@ -97,7 +97,7 @@ def _logspace(
 
 
 def _of_complex_tensors(scalars: OpOverload) -> Callable[..., Any]:
-    """Ends read as complex scalars, as eager reads them; torch's reference drops their imaginary parts."""
+    """Read the ends as complex scalars, as eager does; torch's reference drops their imaginary parts."""
 
     def steps(start: Any, end: Any, *more: Any, **options: Any) -> Any:
         if not any(x.dtype.is_complex if isinstance(x, Tensor) else isinstance(x, complex) for x in (start, end)):

@@ -22,7 +22,7 @@ _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.
 
 
 def _counted_up(rows: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    """For each row of ``[B, n]`` and each ``i`` below `size`, how many elements are at most ``i``."""
+    """Return for each row of ``[B, n]`` and each ``i`` below `size` how many elements are at most ``i``."""
     rows = rows if rows.dtype is torch.int64 else aten._to_copy.default(rows, dtype=torch.int64)
     zeros = aten.full.default([rows.size(0), size], 0, dtype=torch.int64, device=rows.device)
     ones = aten.full.default(list(rows.shape), 1, dtype=torch.int64, device=rows.device)
@@ -76,7 +76,7 @@ def _csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = 
 
 
 def _batch_places(batch: list[int], nonzero: int, like: Tensor) -> list[Tensor]:
-    """The index along each dimension of the batch, of each element."""
+    """Return the index of each element along each batch dimension."""
     found = []
     for dim, size in enumerate(batch):
         index = aten.arange.start_step(0, size, 1, dtype=like.dtype, device=like.device)

@@ -1,7 +1,7 @@
-"""Views and moves: transposes, cuts and their gradients, and ops that change a tensor's own metadata in place.
+"""Views and copies of parts: transposes, slices and their gradients, and ops that change a tensor's metadata in place.
 
-Sizes differ from step to step, so all are linked: they run as they are, under no key. The in-place ones take the view, then `set_`
-the tensor to the same storage with the view's shape and strides.
+All are linked, because sizes differ from step to step. In-place ops compute the view, then `set_` the tensor to the same storage
+with the view's shape and strides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ZERO = Constant(0)
 
 
 def _restrided(view: OpOverload) -> Callable[..., Any]:
-    """The rule of an in-place view op whose functional op is `view`."""
+    """Return the rule of an in-place view op whose functional variant is `view`."""
 
     def restrided(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         seen = view(self, *args, **kwargs)
@@ -94,7 +94,10 @@ def _unfold(self: Tensor, dimension: int, size: int, step: int) -> Any:
 
 
 def _channel_shuffle(self: Tensor, groups: int) -> Any:
-    """One channel a group, or one group, changes no order: of views alone the result would share the memory of its input."""
+    """Copy if there is one channel per group, or one group.
+
+    The order does not change then, and views would share the input's memory.
+    """
     shape = list(self.shape)
     if len(shape) < 3 or not self.numel() or self.dtype in RARE or groups < 1 or shape[1] % groups:
         return NotImplemented
@@ -112,7 +115,7 @@ rule("aten.native_channel_shuffle.default")(_channel_shuffle)
 def _im2col(
     self: Tensor, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
 ) -> Any:
-    """The windows are a view of the padded image, and the columns a copy of it."""
+    """Return the columns: a copy of a view of the padded image with all windows."""
     shape = self.shape
     rank = len(shape)
     if not self.dtype.is_floating_point or not self.numel() or rank < 3 or rank > 4:
@@ -147,7 +150,7 @@ def _select_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, 
 
 @rule("aten.slice_backward.default")
 def _slice_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Any:
-    """A slice by steps of one is padded with zeros."""
+    """Pad the gradient of a slice with step 1 with zeros."""
     if step == 1 and grad_output.is_contiguous():
         rank = len(input_sizes)
         inner = rank - 1 - dim if dim >= 0 else -1 - dim
@@ -179,7 +182,7 @@ def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
 
 @rule("aten.reshape.default", whole=True)
 def _reshape(self: Tensor, shape: Sequence[int]) -> Any:
-    """A view where there is one, else a view of a copy."""
+    """Return a view if one exists, else a view of a copy."""
     if not self.is_contiguous() and not can_be_viewed(self, _inferred(self, shape)):
         return aten.view.default(aten.clone.default(self, memory_format=torch.contiguous_format), shape)
     return aten.view.default(self, shape)
@@ -232,7 +235,7 @@ def _pixel_unshuffle(self: Tensor, downscale_factor: int) -> Any:
 
 
 def _inferred(self: Tensor, shape: Sequence[int]) -> Sequence[int]:
-    """The shape with its -1 filled in, where that can be done."""
+    """Return the shape with its -1 replaced, if that is possible."""
     if -1 not in shape:
         return shape
     others = -math.prod(shape)
@@ -240,13 +243,13 @@ def _inferred(self: Tensor, shape: Sequence[int]) -> Sequence[int]:
 
 
 def _any_contiguous(tensors: Sequence[Tensor]) -> bool:
-    """Whether one of the tensors keeps eager from stacking into channels last."""
+    """Return whether a contiguous tensor keeps eager from stacking into channels last."""
     return any(suggested_memory_format(one) is torch.contiguous_format for one in tensors)
 
 
 @rule("aten.roll.default")
 def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
-    """Each dimension is cut in two, which change places."""
+    """Cut each dimension in two parts and swap them."""
     shape = self.shape
     rank = len(shape)
     if not shifts:
@@ -293,7 +296,10 @@ def _triangle(kernel: str, op: OpOverload, comparison: OpOverload) -> Callable[.
 
 
 def _triangle_in_place(op: OpOverload, lower: bool) -> Callable[..., Any]:
-    """Write zeros beside the diagonal, by blocks of rows: what stays is neither read nor written. Few rows are left to `op`."""
+    """Write zeros to the other side of the diagonal, by blocks of rows; kept elements are neither read nor written.
+
+    `op` handles few rows.
+    """
 
     def triangle(self: Tensor, diagonal: int = 0) -> Any:
         if self.dim() < 2 or self.size(-2) < _ROWS_IN_BLOCKS or not self.is_contiguous() or self.dtype in _NO_TRIANGLES:
@@ -327,7 +333,7 @@ def _arange_start(start: Any, end: Any, **kwargs: Any) -> Any:
 
 
 def _wrapped(dim: int, rank: int) -> int:
-    """A dimension counted from the front. Raises ATen's error for one out of range; a scalar counts as of one dimension."""
+    """Return a dimension counted from the front, or raise ATen's error if it is out of range. A 0-dim tensor counts as 1-d."""
     count = rank or 1
     if not -count <= dim < count:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-count}, {count - 1}], but got {dim})")
@@ -335,7 +341,7 @@ def _wrapped(dim: int, rank: int) -> int:
 
 
 def _copied(view: OpOverload) -> Callable[..., Any]:
-    """The rule of an op that returns a copy of what a view would show."""
+    """Return the rule of an op that returns a copy of a view."""
 
     def copied(*args: Any, **kwargs: Any) -> Any:
         seen = view(*args, **kwargs)
@@ -362,7 +368,7 @@ _COPIES = {
 
 @rule("aten.lift.default")
 def _lift(self: Tensor) -> Tensor:
-    """The shipped entry returns an alias."""
+    """Return the tensor itself, as eager does; torch's table entry returns an alias."""
     return self
 
 
@@ -397,15 +403,17 @@ def _lazy_clone(self: Tensor) -> Any:
 
 @rule("aten.view_copy.default", recorded=True)
 def _view_copy(self: Tensor, size: list[int]) -> Tensor:
-    """Unlike `view`, eager's `view_copy` takes strides that no view has; the shipped entries do not."""
+    """Accept strides for which no view exists, as eager's `view_copy` does, and torch's table entries do not."""
     shaped: Tensor = aten.reshape.default(self, size)
     return aten.clone.default(shaped, memory_format=torch.contiguous_format) if same_storage(shaped, self) else shaped
 
 
 @rule("aten.as_strided.default", recorded=True)
 def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
-    """torch lists its reference in no table; and `prims.as_strided` says that it writes, so that torch's fallback for a lazy bit
-    would hand it a copy."""
+    """Decompose by torch's reference, which is in no table.
+
+    `prims.as_strided` declares a write, so torch's fallback for lazy bits would pass it a copy.
+    """
     offset = self.storage_offset() if storage_offset is None else storage_offset
     flips = [flip for flip, lazy in ((aten._conj.default, self.is_conj()), (aten._neg_view.default, self.is_neg())) if lazy]
     for flip in flips:
@@ -418,14 +426,14 @@ def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset
 
 @rule("aten.view.default", recorded=True)
 def _view(self: Tensor, size: list[int]) -> Any:
-    """The reference takes `prims.as_strided` for some shapes, before which lazy bits have to go (`_as_strided`)."""
+    """Resolve conj and neg bits first, because torch's reference calls `prims.as_strided` for some shapes (`_as_strided`)."""
     if self.is_conj():
         return aten._conj.default(aten.view.default(aten._conj.default(self), size))
     return aten._neg_view.default(aten.view.default(aten._neg_view.default(self), size)) if self.is_neg() else NotImplemented
 
 
 def _strided(self: Tensor, size: list[int], stride: list[int], offset: int | torch.SymInt) -> Any:
-    """`prims.as_strided` multiplies the sizes up without a start, so that it fails where there are none."""
+    """Avoid `prims.as_strided` for 0-dim results, for which it fails because it multiplies no sizes."""
     if size:
         return reference("as_strided")(self, size, stride, offset)
     return aten.squeeze.dim(reference("as_strided")(self, [1], [1], offset), 0)
@@ -433,7 +441,7 @@ def _strided(self: Tensor, size: list[int], stride: list[int], offset: int | tor
 
 @rule("aten.block_diag.default")
 def _block_diag(tensors: Sequence[Tensor]) -> Any:
-    """Rows of blocks, each block between zeros."""
+    """Return rows of blocks, each block with zeros on both sides."""
     first = tensors[0] if tensors else None
     if first is None or not all(
         one.dim() == 2 and one.dtype is first.dtype and one.device == first.device and one.is_contiguous() for one in tensors
@@ -457,7 +465,7 @@ def _trace(self: Tensor) -> Any:
 
 @rule("aten.diag_embed.default")
 def _diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """The vector down every column, and zeros where a column is not its row."""
+    """Repeat the vector in every column, with zeros where column and row differ."""
     rank = self.dim()
     if offset or not rank or dim1 not in (-2, rank - 1) or dim2 not in (-1, rank) or not self.is_contiguous():
         return NotImplemented
