@@ -368,7 +368,19 @@ def _linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     if complete and rows > steps:
         upper = aten.constant_pad_nd.default(upper, [0, 0, 0, rows - steps])
     unitary = _applied(lower, tau, _columns_of_identity(matrix, rows if complete else steps))
+    if steps > PANEL:
+        upper = _refined(matrix, unitary, upper)
     return column_major(unitary, batch), column_major(upper, batch)
+
+
+def _refined(matrix: Tensor, unitary: Tensor, upper: Tensor) -> Tensor:
+    """R with what ``matrix - Q R`` is beside Q, above the diagonal: roundings of panels' products add up where entries are alike.
+
+    The diagonal stays: its zeros say which columns depend on those before.
+    """
+    missed = aten.sub.Tensor(matrix, aten.bmm.default(unitary, upper))
+    more = aten.bmm.default(adjoint(unitary), missed)
+    return aten.add.Tensor(upper, triangle(more, upper=True, unit=False, strict=True))  # type: ignore[no-any-return]
 
 
 @rule("aten.linalg_householder_product.default", recorded=True)

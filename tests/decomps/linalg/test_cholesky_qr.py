@@ -152,6 +152,13 @@ def test_qr_of_columns_of_every_size(size: int) -> None:
     assert ((unitary @ (upper / scale) - matrix / scale).norm(dim=0) < 1e-13 * lengths).all()
 
 
+def test_roundings_of_panels_do_not_add_up_where_entries_are_alike() -> None:
+    """All products of one panel with the others round alike: eleven roundings of the whole, if R is not refined."""
+    matrix = torch.ones(65, 65, dtype=torch.float64)
+    basis, upper = on_core(lambda: torch.linalg.qr(matrix))
+    assert (basis @ upper - matrix).norm() <= 6 * torch.finfo(matrix.dtype).eps * matrix.norm()
+
+
 def test_a_repeated_column_leaves_nothing() -> None:
     """`gels`, which refuses matrices that are not of full rank, looks for zeros on the diagonal."""
     column = rand(9, 1)
