@@ -15,6 +15,8 @@ import math
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.dispatcher import functional_trace_active
+from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.decomps.math.matrices import (
     adjoint,
     arange,
@@ -23,6 +25,7 @@ from eagerdecomp.decomps.math.matrices import (
     check_kernel,
     check_square,
     column_major,
+    conjugate,
     cut,
     divided,
     eye,
@@ -116,14 +119,21 @@ def _first_basis(matrix: Tensor) -> Tensor | None:
     return None if found is None else found[0]
 
 
+def _unreadable(A: Tensor) -> bool:
+    """Whether the call is traced, or of a tensor without data: it gets a fixed number of steps."""
+    return functional_trace_active() or isinstance(A, FakeTensor)
+
+
 @rule("aten._linalg_eigh.default")
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
+    if _unreadable(A):
+        return NotImplemented  # type: ignore[no-any-return]
     return _eigh(A, UPLO, compute_v, blind=False)
 
 
 @rule("aten._linalg_eigh.default", recorded=True)
 def _linalg_eigh_blindly(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    """For graphs, and for sets without reads of data."""
+    """For what is traced, where nothing may be read, and for sets without reads of data."""
     return _eigh(A, UPLO, compute_v, blind=True)
 
 
@@ -200,28 +210,29 @@ def _by_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _corrected(left: Tensor, matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Bases and the diagonal `s` of ``m = left^H matrix right``, all corrected to first order for what rounding left.
+    """Bases and values of ``m = left^H matrix right``, all corrected to first order for what rounding left.
 
-    For skew-Hermitian X and Y with ``y_ij = (m_ij - conj(m_ji)) / (s_i + s_j)`` and
-    ``x_ij = (s_i m_ij + s_j conj(m_ji)) / (s_i + s_j) (s_j - s_i)``, the bases ``left (I + X + Y + (I - left^H left) / 2)`` and
-    ``right (I + X)`` leave nothing beside the diagonal. Angles whose squares would count are not of rounding alone, and stay.
+    For skew-Hermitian X and Y with ``y_ij = (m_ij - conj(m_ji)) / (s_i + s_j)`` and ``x_ij = (m_ij - s_j y_ij) / (s_j - s_i)``, the
+    bases ``left (I + X + Y + (I - left^H left) / 2)`` and ``right (I + X)`` leave nothing beside the diagonal. Angles whose squares
+    would count are not of rounding alone, and stay. Values are by sums, which round less than the products do, over the mean of the
+    squared lengths of both vectors.
     """
-    across = adjoint(left)
-    mixed = aten.bmm.default(across, aten.bmm.default(matrix, right))
-    gram = aten.mul.Scalar(aten.bmm.default(across, left), -0.5)
-    values, halves = (real_part(aten.diagonal.default(x, 0, 1, 2)) for x in (mixed, gram))
-    values = aten.mul.Tensor(values, aten.add.Scalar(halves, 1.5))
+    across, image = adjoint(left), aten.bmm.default(matrix, right)
+    mixed, gram = aten.bmm.default(across, image), aten.mul.Scalar(aten.bmm.default(across, left), -0.5)
+    values = real_part(aten.sum.dim_IntList(aten.mul.Tensor(conjugate(left), image), [1]))
+    lengths = aten.sum.dim_IntList(_squares(aten.cat.default([left, right], 1)), [1])
+    values = aten.mul.Scalar(aten.div.Tensor(values, lengths), 2)
     most = torch.finfo(values.dtype).eps ** 0.5 / 8
     row, column = (lifted(aten.unsqueeze.default(values, dim), mixed) for dim in (1, 2))
-    other, total, zero = adjoint(mixed), aten.add.Tensor(row, column), number_like(mixed, 0.0)
+    zero = number_like(mixed, 0.0)
 
     def small(angles: Tensor) -> Tensor:
         return aten.where.self(aten.lt.Scalar(aten.abs.default(angles), most), angles, zero)  # type: ignore[no-any-return]
 
-    own = small(aten.div.Tensor(aten.sub.Tensor(mixed, other), total))
-    shared = aten.div.Tensor(aten.add.Tensor(aten.mul.Tensor(column, mixed), aten.mul.Tensor(row, other)), total)
-    shared = small(aten.div.Tensor(shared, aten.sub.Tensor(row, column)))
-    turn = aten.add.Tensor(aten.add.Tensor(shared, own), gram)
+    own = aten.div.Tensor(aten.sub.Tensor(mixed, adjoint(mixed)), aten.add.Tensor(row, column))
+    shared = aten.div.Tensor(aten.sub.Tensor(mixed, aten.mul.Tensor(row, own)), aten.sub.Tensor(row, column))
+    shared = small(shared)
+    turn = aten.add.Tensor(aten.add.Tensor(shared, small(own)), gram)
     return (
         aten.add.Tensor(aten.bmm.default(left, turn), left, alpha=1.5),
         values,
@@ -241,6 +252,8 @@ def _completed(unitary: Tensor) -> Tensor:
 def _linalg_svd(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
+    if _unreadable(A):
+        return NotImplemented  # type: ignore[no-any-return]
     return _svd(A, full_matrices, compute_uv, driver, blind=False)
 
 
@@ -248,7 +261,7 @@ def _linalg_svd(
 def _linalg_svd_blindly(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For graphs, and for sets without reads of data."""
+    """For what is traced, where nothing may be read, and for sets without reads of data."""
     return _svd(A, full_matrices, compute_uv, driver, blind=True)
 
 

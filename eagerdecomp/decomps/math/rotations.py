@@ -112,9 +112,9 @@ def diagonalized(matrix: Tensor, basis: Tensor | None = None) -> tuple[Tensor, T
         done = length < eps**0.5
         stalls = stalls + 1 if last < _TINY and length > 0.2 * last else 0
         settled = short and clean and (done or (stalls > 2 and _is_noise(aten.mul.Tensor(coupling, off), least)))
-        if settled and done:  # small angles count, be they rounding errors or not
-            turn = aten.where.self(aten.lt.Scalar(aten.abs.default(angles), 4 * eps**0.5), angles, zero)
-            rotation = _short(turn, unit, aten.bmm.default(turn, turn))
+        if settled:  # small angles count, be they rounding errors or not
+            turn = aten.where.self(aten.lt.Scalar(aten.abs.default(angles), 4 * eps**0.5), angles, zero if done else turn)
+            rotation = _short(turn, unit, aten.bmm.default(turn, turn)) if done else _rotation(turn, unit, short)[0]
         basis = rotation if basis is None else aten.bmm.default(basis, rotation)
         clean = short or step >= _APART
         if clean:

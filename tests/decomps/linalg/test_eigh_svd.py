@@ -9,6 +9,7 @@ import pytest
 import torch
 from on_core import check, kernel_calls, on_core
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import eagerdecomp as ed
@@ -359,6 +360,49 @@ def test_eigenvalues_are_captured_without_a_read() -> None:
     assert aten._local_scalar_dense.default not in reached
     other = rand(4, 4)
     torch.testing.assert_close(graph(other), torch.linalg.eigvalsh(other))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("tracing_mode", ["real", "fake"])
+@pytest.mark.parametrize("call", [lambda x: eigh(x + x.mT)[0], lambda x: svd(x)[1]])
+def test_what_is_traced_in_the_mode_holds_for_other_matrices(call: Callable[[Tensor], Tensor], tracing_mode: str) -> None:
+    with ed.EagerDecompMode(ed.core_aten()):
+        graph = make_fx(call, tracing_mode=tracing_mode)(rand(3, 3))
+    assert "_local_scalar_dense" not in graph.code
+    other = rand(3, 3)
+    torch.testing.assert_close(graph(other), call(other))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("call", [eigh, svd])
+def test_tensors_without_data_have_shapes_of_results(call: Callable[[Tensor], Any]) -> None:
+    with FakeTensorMode():
+        x = torch.empty(2, 3, 3)
+        want = call(x)
+        with ed.EagerDecompMode(ed.core_aten()):
+            found = call(x)
+    assert [(y.shape, y.dtype, y.stride()) for y in found] == [(y.shape, y.dtype, y.stride()) for y in want]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["second differences", "random"])
+def test_errors_of_eigenvectors_of_a_large_matrix_whose_values_lie_close(kind: str) -> None:
+    """The loop ends by noise there, and couplings far over a rounding are left unless the last step takes them all."""
+    matrix = SPECTRA[kind](512).float()
+    symmetric = (matrix + matrix.mT) / 2
+    ours, theirs = (errors(symmetric, *found) for found in (on_core(lambda: eigh(symmetric)), eigh(symmetric)))
+    assert ours[1] <= 2 * theirs[1]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["random", "Hilbert's", "second differences"])
+def test_singular_values_are_as_exact_as_lapacks(kind: str) -> None:
+    matrix = SPECTRA[kind](256).float()
+    want = torch.linalg.svdvals(matrix.double())
+    ours, theirs = (
+        (found - want).abs().amax() for found in (on_core(lambda: torch.linalg.svdvals(matrix)), torch.linalg.svdvals(matrix))
+    )
+    assert ours <= 1.5 * theirs
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
