@@ -87,7 +87,7 @@ FAULTS = (
     Fault("runtime/runtime.py", "if op in self._linking.ops:", "if False:"),
     Fault("runtime/runtime.py", "if not meet(written, read):", "if True:"),
     Fault("runtime/record_call.py", "if types and desugars_first(types):", "if types:"),
-    Fault("rules/compute.py", "if all_row_major(operands):", "if True:"),
+    Fault("rules/compute.py", "if all_contiguous(operands):", "if True:"),
     Fault("rules/link.py", "if tree and isinstance(value, OpOverload):", "if False:"),
     Fault("rules/writeback.py", "if target.numel():", "if True:"),
     Fault("dispatcher/composites.py", "or is_transforming() or autocast_is_on():", "or is_transforming():"),
