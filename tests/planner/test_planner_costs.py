@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -90,12 +91,32 @@ def test_tables_are_interpolated() -> None:
     assert costs(EXP, 200) == 1.5
 
 
-@pytest.mark.parametrize("costs", [3, {}, {MUL: {}}, {MUL: 1.0}, {MUL: {"many": 1.0}}, {MUL: {0: 1.0}}])
+_BAD_SIZES = ({0: 1.0}, {1.5: 1.0}, {"many": 1.0}, {math.inf: 1.0}, {10**400: 1.0}, {1: 1.0, "1": 5.0})
+_BAD_SECONDS = ({1: math.nan}, {1: math.inf}, {1: -1.0}, {1: None}, {1: 10**400})
+
+
+@pytest.mark.parametrize("costs", [3, {}, {MUL: {}}, {MUL: 1.0}, *({MUL: table} for table in (*_BAD_SIZES, *_BAD_SECONDS))])
 def test_costs_that_are_none_are_refused(costs: Any) -> None:
     with pytest.raises(ed.ArgumentError, match="costs"):
         ed.Backend("toy", [MUL], costs=costs)
 
 
+def test_a_table_names_ops_of_this_torch() -> None:
+    with pytest.raises(ed.OpSetError, match=r"no\.such\.op"):
+        ed.Backend("toy", [MUL], costs={"no.such.op": {1: 1.0}})
+    costs = ed.Backend("toy", [MUL], costs={"aten.mul": {1: 3.0}, EXP: {1: 1.0}}).costs
+    assert costs is not None
+    assert costs(MUL, 1) == 3.0
+
+
+@pytest.mark.parametrize("seconds", [None, "x", 1j, math.nan, -math.inf, -1])
+def test_a_cost_function_returns_seconds(seconds: Any) -> None:
+    mode = ed.EagerDecompMode(ed.Backend("toy", ed.core_aten(), costs=lambda op, size: seconds), cache=ed.ProgramCache())
+    with mode, pytest.raises(ed.ArgumentError, match=r"costs\('aten\.\w+\.\w+', \d+\) returned"):
+        torch.nn.functional.silu(torch.ones(3))
+
+
 def test_costs_stay_with_a_backend_that_is_widened() -> None:
-    mode = ed.EagerDecompMode(ed.Backend("toy", ed.core_aten(), costs=growing), keep=["aten.gelu"], kernels={EXP: torch.exp})
-    assert mode.backend.costs is growing
+    backend = ed.Backend("toy", ed.core_aten(), costs=growing)
+    mode = ed.EagerDecompMode(backend, keep=["aten.gelu"], kernels={EXP: torch.exp})
+    assert mode.backend.costs is backend.costs is not None

@@ -206,6 +206,8 @@ _text(
 _text('ed.Backend("mine", core(), costs=3)')
 _text('ed.Backend("mine", core(), costs={"aten.mul.Tensor": 3})')
 _text('ed.Backend("mine", core(), costs={})')
+_text('ed.Backend("mine", core(), costs={"aten.mul.Tensor": {0: 1.0}})')
+_text('ed.Backend("mine", core(), costs=lambda op, size: None).costs("aten.mul.Tensor", 4)')
 _text("ed.EagerDecompMode(core(), rules=[none, shorter])")
 _text("ed.EagerDecompMode(core(), rules=[silu])")
 _text("ed.blocked_attention(0)")

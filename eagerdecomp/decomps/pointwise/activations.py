@@ -204,7 +204,8 @@ def _elu_backward(
         factor *= input_scale
     if factor != 1:
         slope = aten.mul.Scalar(slope, factor)
-    return aten.mul.Tensor(grad_output, aten.where.self(aten.le.Scalar(start, 0), slope, constant(start, scale)))
+    # Not `start <= 0`: the slope of NaN is NaN, as in eager's vectorized loop. The scalar loop for the last elements loses it.
+    return aten.mul.Tensor(grad_output, aten.where.self(aten.gt.Scalar(start, 0), constant(start, scale), slope))
 
 
 @rule("aten.hardswish_backward.default", compute="float32", operands=(0, 1))
@@ -365,8 +366,8 @@ def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Any:
 
 
 def _through_gate(grad: Tensor, open_: Tensor, value: Tensor) -> Tensor:
-    through = aten.mul.Tensor(aten.mul.Tensor(grad, open_), value)
-    return aten.sub.Tensor(through, aten.mul.Tensor(through, open_))  # type: ignore[no-any-return]
+    slope = aten.mul.Tensor(aten.sub.Tensor(1, open_), open_)
+    return aten.mul.Tensor(aten.mul.Tensor(slope, grad), value)  # type: ignore[no-any-return]
 
 
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
@@ -463,8 +464,8 @@ def _gated_backward(self: Tensor, grad_output: Tensor, half: int, dim: int) -> A
     value, gate = aten.split_with_sizes.default(self, [half, half], dim)
     gate = aten.sigmoid.default(gate)
     first = aten.mul.Tensor(gate, grad_output)
-    through = aten.mul.Tensor(first, value)
-    return aten.cat.default([first, aten.sub.Tensor(through, aten.mul.Tensor(through, gate))], dim)
+    through = aten.mul.Tensor(aten.sub.Tensor(1, gate), first)  # finite, so that the gradient of an infinite value is not NaN
+    return aten.cat.default([first, aten.mul.Tensor(through, value)], dim)
 
 
 @rule("aten.glu_backward_jvp.default", recorded=True)
