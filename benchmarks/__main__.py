@@ -54,6 +54,9 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m benchmarks") 
         parser.error(f"--only {','.join(unknown)}: choose from {', '.join(suite.SECTIONS)}")
     if args.backend and not args.costs:
         parser.error("--backend is for --costs")
+    ignored = [option for option in ("only", "json", "svg") if args.costs and getattr(args, option)]
+    if ignored:
+        parser.error(f"--costs runs no other measurement: leave out --{' and --'.join(ignored)}")
     try:
         _write_costs(args) if args.costs else _run(args, names)
     except UsageError as error:

@@ -55,6 +55,15 @@ def test_bench_takes_the_words_of_the_benchmarks(capsys: pytest.CaptureFixture[s
     assert "eagerdecomp bench: error:" in (said := capsys.readouterr().err) and "linalg, scans" in said  # noqa: PT018
 
 
+@pytest.mark.parametrize("words", [["--only", "ops"], ["--json", "j.json"], ["--svg", "s.svg"]])
+def test_bench_refuses_options_that_costs_would_ignore(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "--costs", "c.json", *words])
+    assert left.value.code == 2
+    assert f"leave out {words[0]}" in capsys.readouterr().err
+    assert not Path("c.json").exists()
+
+
 def test_bench_needs_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(bench, "__file__", str(tmp_path / "eagerdecomp" / "cli" / "commands" / "bench.py"))
     assert main(["bench", "--quick"]) == 2
