@@ -22,9 +22,9 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: More rows than this on either side, and the Euclidean distance is a matrix product, unless the caller says otherwise.
+#: If either side has more rows than this, the Euclidean distance is a matrix product, unless `compute_mode` says otherwise.
 _FEW_ROWS = 25
-#: So many differences are in memory at once, or those of one coordinate.
+#: The largest number of differences in memory at once. The differences of one row and coordinate may exceed it.
 _AT_ONCE = 1 << 16
 _BY_ROWS, _BY_PRODUCT = 0, 1  # `compute_mode`; 2: never by a product
 
@@ -67,7 +67,7 @@ def _differences(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def _length(differences: Tensor, p: float) -> Any:
-    """The p-norm over the last dimension; for 0, how many coordinates differ."""
+    """Return the p-norm over the last dimension; for p = 0, the number of coordinates that differ."""
     sizes = aten.abs.default(differences)
     if math.isinf(p):
         return aten.amax.default(sizes, [-1])
@@ -81,7 +81,7 @@ def _length(differences: Tensor, p: float) -> Any:
 
 
 def _moves(factors: Tensor, differences: Tensor, distances: Tensor, p: float) -> Any:
-    """The gradient of each coordinate of each pair: the pair's factor times a direction."""
+    """Return the gradient of each coordinate of each pair: the pair's factor times a direction."""
     if p == 2:
         return aten.mul.Tensor(factors, differences)
     if p == 1:
@@ -91,24 +91,27 @@ def _moves(factors: Tensor, differences: Tensor, distances: Tensor, p: float) ->
         return aten.mul.Tensor(factors, aten.mul.Tensor(differences, aten.pow.Tensor_Scalar(sizes, p - 2)))
     sign = _sign(differences)
     if math.isinf(p):
-        # The coordinates that are the distance, by the kernel's own formula: NaN for an infinite distance.
+        # The coordinates equal to the distance, by the formula of ATen's kernel: NaN for an infinite distance.
         off = aten.ceil.default(aten.abs.default(aten.sub.Tensor(sizes, distances)))
         return aten.mul.Tensor(factors, aten.mul.Tensor(sign, aten.rsub.Scalar(aten.clamp.default(off, None, 1), 1)))
     moves = aten.mul.Tensor(factors, aten.mul.Tensor(sign, aten.pow.Tensor_Scalar(sizes, p - 1)))
     if p > 1:
         return moves
-    # Equal coordinates move nothing, by however much: their direction is infinite.
+    # Equal coordinates get gradient 0: their direction is infinite.
     return aten.where.self(aten.eq.Scalar(differences, 0), number_like(moves, 0.0), moves)
 
 
 def _sign(x: Tensor) -> Tensor:
-    """The sign of NaN is NaN here, and 0 for `aten.sign`. Twice multiplied, the smallest number is above 1."""
+    """Return the sign, with NaN for NaN (`aten.sign` returns 0).
+
+    Multiplying twice by a large power of 2 brings even the smallest subnormal above 1.
+    """
     large = 2.0**1023 if x.dtype is torch.float64 else 2.0**127
     return aten.clamp.default(aten.mul.Scalar(aten.mul.Scalar(x, large), large), -1, 1)  # type: ignore[no-any-return]
 
 
 def _factors(grad: Tensor, distances: Tensor, p: float) -> Tensor:
-    """Each pair's own factor; none for rows that coincide."""
+    """Return the factor of each pair: ``grad / distance^(p - 1)``, 0 where the distance is 0. For p = 1 and inf it is `grad`."""
     if p == 1 or math.isinf(p):
         return grad
     power = distances if p == 2 else aten.pow.Tensor_Scalar(distances, p - 1)
@@ -119,8 +122,11 @@ def _factors(grad: Tensor, distances: Tensor, p: float) -> Tensor:
 def _moved(
     factors: Tensor, distances: Tensor, x1: Tensor, x2: Tensor, p: float, shape: list[int], excluded: Tensor | None = None
 ) -> Tensor:
-    """``sum_m factors[..., n, m] * directions[..., n, m, d]``, by blocks of coordinates and of rows: a table of all would be many
-    times the distances. Coordinates come first, so that each sum is over neighbours in memory. Some pairs may be excluded."""
+    """Return ``sum_m factors[..., n, m] * directions[..., n, m, d]``, computed in blocks of coordinates and rows.
+
+    The table of all directions would be many times larger than the distances. Coordinates come first in memory, so that each sum is
+    over contiguous elements. The differences of `excluded` pairs are set to 0.
+    """
     width, rows = shape[-1], shape[-2]
     of_row = distances.numel() // rows
     rows_at_once = max(1, min(rows, _AT_ONCE // of_row))
@@ -151,7 +157,7 @@ def _joined(parts: list[Tensor], dim: int) -> Tensor:
 
 
 def _coordinates_first(x: Tensor) -> Tensor:
-    """A contiguous copy with the last two dimensions exchanged."""
+    """Return a contiguous copy with the last two dimensions exchanged."""
     dims = list(range(x.dim()))
     exchanged = aten.permute.default(x, [*dims[:-2], dims[-1], dims[-2]])
     return aten.clone.default(exchanged, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
@@ -192,32 +198,35 @@ def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Any:
         return aten.full.default(self.shape, 0.0, dtype=self.dtype, device=self.device)
     place, diagonal = _places(rows, self.device)
     zero = aten.full.default([], 0.0, dtype=grad.dtype, device=grad.device)
-    # On the diagonal nothing is moved, whatever the pair that stands in for it.
+    # The diagonal has no pair, so `place` points to an arbitrary one there. Set its gradient and distance to 0.
     square = aten.where.self(diagonal, zero, aten.index.Tensor(grad, [place]))
     distances = aten.where.self(diagonal, zero, aten.index.Tensor(pdist, [place]))
-    # Of what is infinite the difference from itself is NaN. At other powers it is so from all others.
+    # inf - inf is NaN on the diagonal. For other p the gradient of an infinite coordinate is NaN anyway, from the other pairs.
     excluded = diagonal if p == 1 else None
     return _moved(_factors(square, distances, p), distances, self, self, p, [rows, width], excluded)
 
 
 def _pairs(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The rows ``i < j`` of each pair, row by row. Float64 is exact enough for as many pairs as memory holds."""
+    """Return the row indices ``i < j`` of all pairs, in row order.
+
+    float64 is exact for every number of pairs that fits in memory.
+    """
     pair = aten.arange.start_step(0, rows * (rows - 1) // 2, 1, dtype=torch.float64, device=device)
     half = rows - 0.5
     root = aten.sqrt.default(aten.add.Scalar(aten.mul.Scalar(pair, -2), half * half - 1))
     low = aten.floor.default(aten.rsub.Scalar(root, half))
-    # Before row i stand i * (2n - i - 1) / 2 pairs.
+    # There are i * (2n - i - 1) / 2 pairs before row i.
     before = aten.mul.Scalar(aten.mul.Tensor(low, aten.rsub.Scalar(low, 2 * rows - 1)), 0.5)
     high = aten.add.Scalar(aten.add.Tensor(aten.sub.Tensor(pair, before), low), 1)
     return aten._to_copy.default(low, dtype=torch.int64), aten._to_copy.default(high, dtype=torch.int64)
 
 
 def _places(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """``[n, n]``: where each pair stands among the pairs ``i < j`` row by row, and which are none."""
+    """Return ``[n, n]``: the index of each pair among the pairs ``i < j`` in row order, and the mask of the diagonal."""
     index = aten.arange.start_step(0, rows, 1, dtype=torch.int64, device=device)
     column = aten.unsqueeze.default(index, 1)
     low, high = aten.minimum.default(column, index), aten.maximum.default(column, index)
-    # i * (2n - i - 1) / 2 pairs stand before row i, and j - i - 1 within it.
+    # There are i * (2n - i - 1) / 2 pairs before row i, and j - i - 1 before j within it.
     before = aten.div.Tensor_mode(aten.mul.Tensor(low, aten.rsub.Scalar(low, 2 * rows - 3)), 2, rounding_mode="floor")
     place = aten.sub.Scalar(aten.add.Tensor(before, high), 1)
     diagonal = aten.eq.Tensor(column, index)
@@ -243,7 +252,7 @@ def _trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> Any:
-    """The product of three tensors, each with dimensions of size one put in, summed over `sumdim`: two batched products."""
+    """Return the sum over `sumdim` of the product of three tensors, each unsqueezed at its `expand` dims: two batched products."""
     dims = i1.dim() + len(expand1)
     if not 0 <= unroll_dim < dims:
         raise RuntimeError(f"unroll_dim must be in [0,{dims - 1}]")
@@ -268,9 +277,10 @@ def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _log_add_exp(self: Tensor, other: Tensor) -> Any:
-    """Complex `logaddexp` by the cases of ATen's `_log_add_exp_helper`.
+    """Compute complex `logaddexp` by the cases of ATen's `_log_add_exp_helper`.
 
-    The exponentials of two +inf are added by hand: kernels of complex `exp` return NaN there, where `std::exp` returns infinities.
+    If both real parts are +inf, the exponentials are computed from cosines and sines: kernels of complex `exp` return NaN there,
+    where `std::exp` returns infinities.
     """
     if not (self.dtype.is_complex and self.dtype is other.dtype) or self.dtype is torch.complex32:
         return NotImplemented
@@ -294,7 +304,7 @@ def _log_add_exp(self: Tensor, other: Tensor) -> Any:
     added = aten.complex.default(aten.where.self(is_infinite, infinity, nan), aten.atan2.default(sums[1], sums[0]))
     alike = aten.eq.Tensor(size, others_size)
     both = [aten.logical_and.default(alike, aten.eq.Scalar(size, value)) for value in (math.inf, -math.inf)]
-    # The exponential of the lower one is 0 beside the higher one: kernels of complex `exp` return NaN for -inf with some angles.
+    # exp of the smaller operand is negligible here. Kernels of complex `exp` return NaN for -inf with some angles.
     is_all = aten.logical_or.default(
         aten.eq.Scalar(aten.maximum.default(size, others_size), math.inf),
         aten.eq.Scalar(aten.minimum.default(size, others_size), -math.inf),

@@ -1,7 +1,7 @@
-"""Histograms of one dimension and more: a search among the edges of each dimension, then one `scatter_add` of the weights.
+"""Histograms in one or more dimensions: search the edges of each dimension, then one `scatter_add` of the weights.
 
-Where no range is given eager computes the edges from numbers that it reads, the ends of the data; so do these rules, which then run
-again at each call.
+Without a range, eager reads the minimum and maximum of the data to compute the edges. So do these rules, which then run again at
+each call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _check_points(points: Tensor, dims: int) -> None:
 
 
 def _check(points: Tensor, dims: int, counts: Sequence[int], weight: Tensor | None) -> None:
-    """Histogram of points [..., dims] with a number of bins for each dimension."""
+    """Check the points, the bin counts and the weights as eager does."""
     _check_points(points, dims)
     for dim, count in enumerate(counts):
         if count <= 0:
@@ -51,7 +51,7 @@ def _check(points: Tensor, dims: int, counts: Sequence[int], weight: Tensor | No
 
 
 def _ends(points: Tensor, dims: int, range: Sequence[float] | None) -> list[tuple[float, float]]:
-    """Where the edges of each dimension begin and end."""
+    """Return the first and the last edge of each dimension."""
     if range is not None:
         if len(range) != 2 * dims:
             raise RuntimeError(
@@ -90,7 +90,7 @@ def _edges(points: Tensor, counts: Sequence[int], range: Sequence[float] | None)
 
 
 def _counted(points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density: bool) -> Tensor:
-    """The count of each bin: the last one of a dimension holds its upper edge."""
+    """Return the count of each bin. The last bin of each dimension includes its upper edge."""
     if not points.dtype.is_floating_point:
         raise not_implemented("histogram_cpu", points.dtype)
     dims, counts = len(edges), [edge.numel() - 1 for edge in edges]
@@ -180,7 +180,7 @@ def _from_tensors(self: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None
 
 
 def _of_one(self: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """A tensor as points of one dimension."""
+    """Return a tensor as one-dimensional points, and its weights flattened."""
     points = aten.reshape.default(self, [-1, 1])
     return points, weight if weight is None else aten.reshape.default(weight, [-1])
 

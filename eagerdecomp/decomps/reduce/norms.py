@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 _ZERO = Constant(0)
 
-#: What eager computes in as it is.
+#: The dtypes in which eager computes without widening.
 _FULL = (torch.float32, torch.float64)
 
 
@@ -35,7 +35,10 @@ def _logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool = False) -> Any:
 
 @rule("aten.linalg_vector_norm.default")
 def _vector_norm(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Decline one element: its norm is the magnitude, whose square may be out of range."""
+    """Check the call as eager does, and compute the norms of order 1, 2 and infinity.
+
+    Reductions of one element are declined: the norm is the magnitude, whose square may overflow or underflow.
+    """
     rank, shape = self.dim(), self.shape
     dims = list(dim) if dim else list(range(rank))
     if not self.dtype.is_floating_point and not self.dtype.is_complex:
@@ -85,8 +88,11 @@ def _renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Any:
 def _linalg_vector_norm(
     self: Tensor, ord: Any = 2, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
-    """The shipped entry takes a maximum before it casts to the wider `dtype`: the norm is rounded to the narrow one. Of a tensor of
-    no elements it takes a dimension counted from the end, or that is not there, for an empty one."""
+    """Cast before the reduction, and normalize `dim` for empty tensors.
+
+    torch's decomposition takes a maximum before it casts to the wider `dtype`, so the norm is rounded to the narrow one. For an
+    empty tensor it also takes a negative or out-of-range `dim` for an empty dimension.
+    """
     if dim is not None and not self.numel():
         if outside := [at for at in dim if not -self.dim() <= at < self.dim()]:
             raise dimension_error(outside[0], self.dim())

@@ -57,7 +57,7 @@ def _check_not_empty(name: str, self: Tensor, dim: int) -> None:
 
 
 def _picked(ordered: Sequence[Tensor], dim: int, at: int, keepdim: bool) -> list[Tensor]:
-    """One place along `dim` of sorted values and of their indices, the dimension kept or not."""
+    """Return the slice at index `at` along `dim` of sorted values and of their indices. `keepdim` keeps the dimension."""
     both = [aten.slice.Tensor(x, dim, at, at + 1) for x in ordered]
     return [aten.clone.default(x if keepdim else aten.squeeze.dim(x, dim), memory_format=torch.contiguous_format) for x in both]
 
@@ -81,7 +81,7 @@ def _check_ordered(kernel: str, dtype: torch.dtype) -> None:
 
 @rule("aten.median.dim", recorded=True)
 def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
-    """The lower median; where there is a NaN, it and its first place."""
+    """Return the lower median and its index; for a row with NaN, NaN and the index of the first NaN."""
     dim = _dim_of(self, dim)
     _check_not_empty("median", self, dim)
     _check_ordered("median_out", self.dtype)
@@ -114,11 +114,11 @@ def _two(like: Tensor) -> Tensor:
 
 
 def _flattened(order_statistic: Callable[..., Any]) -> Callable[[Tensor], Any]:
-    """Over all elements; NaN of an empty tensor, as eager returns for floating-point dtypes."""
+    """Make the reduction over all elements. An empty tensor of a floating-point dtype gives NaN, as in eager."""
 
     def run(self: Tensor) -> Any:
         if not self.numel():
-            # The NaN cast as C++ does: by way of 32 bits for what is smaller.
+            # Cast NaN as C++ does: to dtypes narrower than 32 bits by way of int32.
             if self.dtype.is_floating_point or self.dtype.is_complex:
                 empty: Any = float("nan")
             elif self.dtype is torch.bool:
@@ -138,7 +138,7 @@ def _flattened(order_statistic: Callable[..., Any]) -> Callable[[Tensor], Any]:
 
 @rule("aten.std.correction")
 def _std(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    """Eager's kernel for CPUs computes in float64, whose range holds the squares of float32; others compute in float32."""
+    """Compute in float64 on the CPU, as eager does: its range holds the squares of float32. Other devices compute in float32."""
     dtype = self.dtype
     if not dtype.is_floating_point:
         return NotImplemented
@@ -153,7 +153,7 @@ def _std(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | 
 
 @link_on_call
 def _complex_var_mean(self: Tensor, dim: Sequence[int] | None, correction: float | None, keepdim: bool) -> Any:
-    """Reduce real and imaginary parts separately, as ATen does: a NaN or infinity in one part leaves the other's mean alone."""
+    """Reduce real and imaginary parts separately, as ATen does: a NaN or infinity in one part does not change the other's mean."""
     both = aten.view_as_real.default(self)
     parts = [aten.select.int(both, -1, part) for part in (0, 1)]
     variances = [aten.var.correction(part, dim, correction=correction, keepdim=keepdim) for part in parts]
@@ -172,7 +172,7 @@ def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: flo
 
 @rule("aten.std_mean.correction", recorded=True)
 def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    """The shipped entry returns a named tuple where eager returns a plain one."""
+    """Return a plain tuple, as eager does; torch's decomposition returns a named tuple."""
     if self.dtype.is_complex:
         variance, mean = _complex_var_mean(self, dim, correction, keepdim)
         return aten.sqrt.default(variance), mean
@@ -183,12 +183,15 @@ def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: flo
 
 @rule("aten.prod.default", recorded=True)
 def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Over all numbers at once: dimension by dimension, one part leaves the range of the type before it meets another's zero."""
+    """Multiply all elements in one reduction.
+
+    Dimension by dimension, a partial product may overflow before it is multiplied by a zero, which gives NaN.
+    """
     return aten.prod.dim_int(aten.reshape.default(self, [-1]), 0, dtype=dtype)  # type: ignore[no-any-return]
 
 
 def _all(op: OpOverload) -> Callable[..., Any]:
-    """The shipped entry turns numbers around, of which eager knows none of these types."""
+    """Make the rule for uint16, uint32 and uint64: torch's decomposition negates them, which no eager kernel supports."""
 
     def run(self: Tensor, *rest: Any, **named: Any) -> Any:
         return op(aten.ne.Scalar(self, 0), *rest, **named) if self.dtype in WIDE_UNSIGNED else NotImplemented
@@ -198,7 +201,10 @@ def _all(op: OpOverload) -> Callable[..., Any]:
 
 @rule("aten._aminmax.default", "aten._aminmax.dim")
 def _older_aminmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """`_aminmax`, the older name of `aminmax`. Linked, so that every call warns; Python filters what is shown."""
+    """Implement `_aminmax`, the old name of `aminmax`.
+
+    Linked, so that each call warns; Python filters repeated warnings.
+    """
     warn_caller(
         "_aminmax is deprecated as of PyTorch 1.11 and will be removed in a future release. Use aminmax instead. This warning "
         "will only appear once per process."

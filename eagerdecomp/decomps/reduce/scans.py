@@ -1,4 +1,4 @@
-"""Running sums, products, extremes and log-sum-exps."""
+"""Cumulative sums, products, extremes and log-sum-exps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: The dtype that eager's kernels accumulate each dtype in, where it is another.
+#: The dtype in which eager's kernels accumulate, where it differs from the input dtype.
 _ACCUMULATED = {
     **dict.fromkeys(HALF, torch.float32),
     torch.float32: torch.float64,
@@ -39,7 +39,7 @@ def _contiguous(x: Tensor) -> Tensor:
 
 
 def _accumulated_in(self: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """A contiguous copy in the dtype of a running sum or product: int64 for integers."""
+    """Return a contiguous copy in the dtype of a cumulative sum or product: int64 for integers."""
     if dtype is None:
         dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.int64
     if dtype is self.dtype and self.dim() and self.numel():
@@ -51,7 +51,7 @@ def _accumulated_in(self: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 
 def _cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    """For sets without it. The entry that torch ships adds up a table of the square of the length."""
+    """Compute cumsum by a scan, for op sets without it. torch's decomposition sums a table of ``n^2`` elements."""
     dim = _dim_of(self, dim)
     x = _accumulated_in(self, dtype)
     if not self.dim() or not self.numel():
@@ -63,7 +63,7 @@ def _cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
 
 
 def _cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    """Integers wrap around, so that they are multiplied in any order; of others see `_running_product`."""
+    """Compute cumprod: integers wrap around, so a scan may multiply them in any order; for floats see `_running_product`."""
     dim = _dim_of(self, dim)
     x = _accumulated_in(self, dtype)
     if not self.dim() or not self.numel():
@@ -74,7 +74,7 @@ def _cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any
 
 
 class _Bits(NamedTuple):
-    """A float's memory: the integers of its size, how many digits it stores, and which exponent for 1."""
+    """Bit format of a float: the integer dtype of its size, the number of stored significand bits, and the stored exponent of 1."""
 
     integers: torch.dtype
     digits: int
@@ -83,23 +83,24 @@ class _Bits(NamedTuple):
 
 _BITS = {torch.float32: _Bits(torch.int32, 23, 127), torch.float64: _Bits(torch.int64, 52, 1023)}
 
-#: How many mantissas are multiplied without leaving the range of the dtype.
+#: How many mantissas can be multiplied without leaving the range of the dtype.
 _IN_RANGE = {torch.float32: 64, torch.float64: 512, torch.complex128: 512}
 
 
 def _running_product(x: Tensor, dim: int) -> Tensor:
-    """Multiply one number after the other, as eager does: a product that has left the range stays 0 or infinite.
+    """Multiply the elements in order, as eager does: a product that overflowed or underflowed stays infinite or 0.
 
-    In any other order the product of a part may leave the range that those from the beginning keep, or come back to it. So the
-    totals of blocks are multiplied as mantissas and exponents (`_mantissas`), which leave no range. From the total before it each
-    block is multiplied as eager does. The first block that so ends beyond the range decides those after it.
+    In another order, a partial product may overflow where the products from the beginning do not, or the reverse. So the totals of
+    blocks are multiplied as mantissas and exponents (`_mantissas`), which cannot overflow. Within a block, elements are multiplied
+    in order, starting from the total before the block. The first block that ends outside the range decides the results of all later
+    blocks.
     """
     wide = _ACCUMULATED.get(x.dtype, x.dtype)
-    # Of few numbers each is a block of its own: some 60 kernel calls less.
+    # In a short tensor each element is a block, which saves some 60 kernel calls.
     entries = entries_of_blocks(x, dim, BLOCK if x.size(dim) <= 16 or x.numel() >= FEW else 1)
     state = None
     if entries[0].size(1) > 1:
-        # Of numbers of half the size so many have a product within the range.
+        # If the dtype has half the size of the accumulation dtype, the product of four elements is within the range.
         together = 4 if x.dtype in (torch.float16, torch.float32, torch.complex64) else 1
         totals, stored = [], []
         for at in range(0, len(entries), together):
@@ -132,14 +133,16 @@ def _starts(mantissas: Tensor, exponents: Tensor, entries: list[Tensor], wide: t
     blocks = ends.size(1)
     places = aten.view.default(aten.arange.start_step(0, blocks, 1, device=ends.device), [1, blocks, 1])
     first = aten.amin.default(aten.where.self(beyond, places, number_like(places, blocks)), [1], True)
-    # Its end is 0, infinite or NaN. The mantissas say which sign later products have, and where one is 0 times infinity.
+    # The end of block `first` is 0, infinite or NaN. The mantissas give the sign of later products, and NaN for 0 times infinity.
     end = aten.amax.default(aten.where.self(aten.eq.Tensor(places, first), size, number_like(size, 0.0)), [1], True)
     return aten.where.self(aten.gt.Tensor(places, first), aten.mul.Tensor(mantissas, end), starts)  # type: ignore[no-any-return]
 
 
 def _mantissas(x: Tensor, exponents: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the running products of ``x 2^exponents`` along the second of three dimensions as pairs of the same kind, the first of
-    each from 1 to below 2, 0, infinity or NaN."""
+    """Return the cumulative products of ``x 2^exponents`` along dim 1 of three, as pairs of mantissa and exponent.
+
+    The magnitude of a mantissa is in [1, 2), or 0, infinity or NaN.
+    """
     x, stored = _mantissa(x)
     more = _exponent(stored, x.dtype)
     exponents = aten.cumsum.default(more if exponents is None else aten.add.Tensor(exponents, more), 1)
@@ -162,7 +165,7 @@ def _mantissas(x: Tensor, exponents: Tensor | None = None) -> tuple[Tensor, Tens
 
 
 def _size(x: Tensor) -> Tensor:
-    """The magnitude of a number; of a complex one that of the larger part."""
+    """Return the magnitude of real numbers, or the larger magnitude of the two parts of complex numbers."""
     if not x.dtype.is_complex:
         return aten.abs.default(x)  # type: ignore[no-any-return]
     real, imaginary = _parts(x)
@@ -170,8 +173,10 @@ def _size(x: Tensor) -> Tensor:
 
 
 def _mantissa(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `m`, from 1 to below 2, and what is stored of `e` (see `_exponent`), for ``x = m 2^e``. 0, infinity and NaN stay what
-    they are, with any e."""
+    """Split ``x = m 2^e``: return `m`, of magnitude in [1, 2), and the stored exponent of `e` (see `_exponent`).
+
+    0, infinity and NaN are returned unchanged, with any `e`.
+    """
     size = _size(x) if x.dtype.is_complex else x  # whose sign is left out below
     integers, digits, one = _BITS[size.dtype]
     stored = aten.bitwise_and.Scalar(aten.view.dtype(size, integers), (2 * one + 1) << digits)
@@ -181,13 +186,16 @@ def _mantissa(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _exponent(stored: Tensor, dtype: torch.dtype, count: int = 1) -> Tensor:
-    """The exponent, of the sum of `count` stored ones."""
+    """Return the exponent for a stored exponent, or for a sum of `count` stored exponents."""
     _, digits, one = _BITS[dtype.to_real() if dtype.is_complex else dtype]
     return aten.sub.Scalar(aten.mul.Scalar(stored, 2.0**-digits), float(one * count))  # type: ignore[no-any-return]
 
 
 def _scaled(x: Tensor, exponent: Tensor) -> Tensor:
-    """``x 2^exponent``, rounded once: by two powers, since that of the exponent may be beyond the range."""
+    """Return ``x 2^exponent``, rounded once.
+
+    The power is applied as two factors, because 2^exponent itself may be out of range.
+    """
     dtype = x.dtype.to_real() if x.dtype.is_complex else x.dtype
     integers, digits, one = _BITS[dtype]
     exponent = aten.clamp.default(exponent, -1.5 * one, 1.5 * one)
@@ -199,7 +207,7 @@ def _scaled(x: Tensor, exponent: Tensor) -> Tensor:
 
 
 def _by_parts(op: Callable[..., Any], x: Tensor, real: Tensor) -> Any:
-    """The product with real numbers, or the quotient, each part by itself."""
+    """Apply a product or quotient with real numbers to the real and imaginary parts separately."""
     if not x.dtype.is_complex:
         return op(x, real)
     return aten.view_as_complex.default(op(aten.view_as_real.default(x), aten.unsqueeze.default(real, -1)))
@@ -225,7 +233,10 @@ def _running(name: str, combine: Callable[..., Any]) -> Callable[[Tensor, int], 
 
 
 def _running_extreme(x: Tensor, dim: int, combine: Callable[..., Any]) -> tuple[Tensor, Tensor]:
-    """Values by a scan. The index is the last place so far that holds the running extreme: itself a running maximum, of places."""
+    """Return the cumulative extremes, by a scan, and their indices.
+
+    The index is the last position so far that equals the extreme: a cumulative maximum of positions.
+    """
     length = x.size(dim)
     if x.numel() < FEW:
         values = by_doubling(aten.clone.default(x), dim, combine)
@@ -257,7 +268,7 @@ def _running_extreme(x: Tensor, dim: int, combine: Callable[..., Any]) -> tuple[
 
 
 def _holds(x: Tensor, extreme: Tensor) -> Any:
-    """Whether a number is the extreme; NaN is one beside NaN."""
+    """Return whether each element equals the extreme. NaN counts as equal."""
     holds = aten.eq.Tensor(x, extreme)
     return aten.logical_or.default(holds, aten.isnan.default(x)) if x.dtype.is_floating_point else holds
 
@@ -267,7 +278,10 @@ def _holds(x: Tensor, extreme: Tensor) -> Any:
 
 @rule("aten._logcumsumexp.default")
 def _logcumsumexp(self: Tensor, dim: int) -> Any:
-    """A scan by `logaddexp`. A shorter form, one maximum for all, would lose the entries far below it."""
+    """Compute logcumsumexp by a scan with `logaddexp`.
+
+    The shorter formula, with one maximum for the whole row, would lose elements far below the maximum.
+    """
     dim = _dim_of(self, dim)
     if not (self.dtype.is_floating_point or self.dtype.is_complex) or self.dtype is torch.complex32:
         raise not_implemented("logcumsumexp_out_cpu", self.dtype)
@@ -277,7 +291,7 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
     wide = _ACCUMULATED.get(x.dtype, x.dtype)
     if not x.dtype.is_complex:
         return scan(x, dim, _added, wide, -math.inf)
-    # The logarithm of nothing has no angle, and a NaN in one part is one in both.
+    # log(0) has no angle: use -inf. A NaN in one part makes both parts NaN.
     size, angle = _parts(x)
     nothing = aten.logical_and.default(aten.eq.Scalar(size, -math.inf), aten.eq.Tensor(angle, angle))
     x = aten.where.self(nothing, number_like(x, -math.inf), x)
@@ -291,11 +305,14 @@ def _later_first(earlier: Tensor, later: Tensor) -> Any:
 
 
 def _turned(sums: Tensor, given: Tensor, dim: int) -> Tensor:
-    """The sums on the branch of the logarithm on which they are added one by one: every angle is within a quarter of a turn of the
-    one before it or, where its own summand is no smaller than all before, of that one's."""
+    """Move the sums to the branch of the complex logarithm that adding one by one gives.
+
+    Each angle is within a quarter turn of the previous sum's angle. Where the summand is at least as large as the previous sum, the
+    angle is within a quarter turn of the summand's angle instead.
+    """
     length = given.size(dim)
     size, angle = _parts(given)
-    # The first has itself before it.
+    # The first element is its own predecessor.
     size_before, angle_before = (
         aten.cat.default([aten.slice.Tensor(one, dim, 0, 1), aten.slice.Tensor(one, dim, 0, length - 1)], dim)
         for one in _parts(sums)
@@ -313,7 +330,7 @@ def _turned(sums: Tensor, given: Tensor, dim: int) -> Tensor:
 
 
 def _turns(theirs: Tensor, ours: Tensor) -> Any:
-    """How many turns an angle is from another, to the nearest."""
+    """Return the difference of two angles in turns, rounded to the nearest integer; 0 if it is not finite."""
     turns = aten.round.default(aten.mul.Scalar(aten.sub.Tensor(theirs, ours), 0.5 / math.pi))
     return aten.where.self(aten.lt.Scalar(aten.abs.default(turns), math.inf), turns, number_like(turns, 0.0))
 
@@ -324,7 +341,7 @@ def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _added(left: Tensor, right: Tensor) -> Tensor:
-    """``log(exp(left) + exp(right))``; two equal infinities are 0 apart, not NaN."""
+    """Return ``log(exp(left) + exp(right))``. The difference of two equal infinities counts as 0, not NaN."""
     high = aten.maximum.default(left, right)
     below = aten.where.self(
         aten.eq.Tensor(left, right), number_like(left, 0.0), aten.sub.Tensor(aten.minimum.default(left, right), high)

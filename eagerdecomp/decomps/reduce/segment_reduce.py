@@ -1,12 +1,12 @@
 """Reductions of consecutive segments, and their gradients.
 
-Data is taken as [batch, places, inner], and every place gets the number of the segment that holds it, counted from 1: a cumulative
-sum of ones at the segments' offsets. What lies before the first segment gets 0, what lies behind the last one a number more; both
-are cut off. Everything else is a scatter to the numbers, or a gather from them.
+Data is viewed as [batch, places, inner]. Each position gets the number of its segment, counted from 1: the cumulative sum of ones
+at the segments' offsets. Positions before the first segment get 0, positions after the last one get ``count + 1``; both are cut
+off. The rest is a scatter to these numbers, or a gather from them.
 
-Lengths must not be negative and must sum to the size of the axis unless the call is ``unsafe``: eager reads that, and so does a
-linked rule, which hands the call on as an ``unsafe`` one. Of those, places that no segment holds are left out, and segments beyond
-the data are the scatter's error.
+Unless the call is ``unsafe``, lengths must be non-negative and sum to the size of the axis. Eager reads the lengths to check this.
+So does a linked rule, which then calls the op with ``unsafe=True``. An unsafe call ignores positions outside all segments; segments
+beyond the data raise the scatter's error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: reduction -> what `scatter_reduce` calls it, and what it starts from.
+#: For each reduction: the `reduce` argument of `scatter_reduce`, and the initial value.
 _REDUCTIONS = {
     "sum": ("sum", 0.0),
     "mean": ("sum", 0.0),
@@ -41,7 +41,7 @@ _REDUCTIONS = {
 
 @dataclass(frozen=True)
 class _Segments:
-    """The segments of one call: each place's number, [batch, places, inner], and each segment's length, [batch, count, 1]."""
+    """The segments of a call: each position's segment number, [batch, places, inner], and the lengths, [batch, count, 1]."""
 
     shape: tuple[int, int, int]
     count: int
@@ -52,17 +52,17 @@ class _Segments:
         return widened(aten.reshape.default(data, list(self.shape)))
 
     def scattered(self, values: Tensor, how: str, start: float) -> Tensor:
-        """`values` reduced by number, with what lies outside all segments."""
+        """Reduce `values` by segment number, including the numbers 0 and ``count + 1`` outside all segments."""
         batch, _, inner = self.shape
         room = aten.full.default([batch, self.count + 2, inner], start, dtype=values.dtype, device=values.device)
         return aten.scatter_reduce.two(room, 1, self.numbers, values, how)  # type: ignore[no-any-return]
 
     def spread(self, numbered: Tensor) -> Tensor:
-        """To each place what its number has."""
+        """Gather the value of its segment number to each position."""
         return aten.gather.default(numbered, 1, self.numbers)  # type: ignore[no-any-return]
 
     def numbered(self, results: Tensor) -> Tensor:
-        """Results by segment as values by number, 0 outside."""
+        """Return results per segment as values per segment number, with 0 for the numbers outside all segments."""
         batch, _, inner = self.shape
         wide = widened(aten.reshape.default(results, [batch, self.count, inner]))
         return aten.constant_pad_nd.default(wide, [0, 0, 1, 1])  # type: ignore[no-any-return]
@@ -175,7 +175,7 @@ def _of_mean(segments: _Segments, grad: Tensor, output: Tensor, data: Tensor, in
 
 
 def _of_extremum(segments: _Segments, grad: Tensor, output: Tensor, data: Tensor, initial: Any) -> Tensor:
-    """Share the gradient among equal values as eager does: a gradient above 0 in parts, one below 0 to each in full."""
+    """Share the gradient among equal values as eager does: a positive one is divided, a negative one is given to each in full."""
     values = segments.flat(data)
     hit = aten.logical_or.default(aten.eq.Tensor(values, segments.spread(segments.numbered(output))), aten.isnan.default(values))
     zero = aten.full.default([], 0, dtype=values.dtype, device=values.device)
@@ -185,7 +185,10 @@ def _of_extremum(segments: _Segments, grad: Tensor, output: Tensor, data: Tensor
 
 
 def _of_product(segments: _Segments, grad: Tensor, output: Tensor, data: Tensor, initial: Any) -> Tensor:
-    """The output divided by the element; for 0 and NaN the product of the others, of which further zeros and NaN make 0 and NaN."""
+    """Return ``grad * output / value``; for values 0 and NaN, the gradient times the product of the other elements.
+
+    Further zeros or NaNs in the segment make that product 0 or NaN.
+    """
     values = segments.flat(data)
     scalar = {"dtype": values.dtype, "device": values.device}
     one = aten.full.default([], 1, **scalar)

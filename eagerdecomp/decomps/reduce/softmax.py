@@ -1,4 +1,4 @@
-"""Softmax and its gradients along one dimension, in few kernels: of rows that a mask has emptied, too."""
+"""Softmax and its gradients along one dimension, in few kernels, fully masked rows included."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ZERO = Constant(0.0)
 
 
 def _softmax_backward(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule of a gradient along a dimension, in float32 and float64; contiguous, as eager's kernel returns it."""
+    """Make the rule for a gradient along a dimension, in float32 and float64. The result is contiguous, as in eager."""
 
     def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Any:
         dtype = grad_output.dtype
@@ -45,7 +45,7 @@ def _of_log_softmax(grad_output: Tensor, output: Tensor, dim: Any) -> Any:
 
 @rule("aten._safe_softmax.default")
 def _safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
-    """A row of nothing but -inf, which a mask has emptied, returns zeros."""
+    """Return zeros for rows that contain only -inf (fully masked rows)."""
     if not self.dim() or not self.numel():
         return NotImplemented
     scores = self if dtype is None or self.dtype is dtype else aten._to_copy.default(self, dtype=dtype)

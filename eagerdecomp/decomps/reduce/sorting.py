@@ -1,4 +1,4 @@
-"""Sorting beyond `sort.default`, which need not be stable: stable sorts, uniqueness, modes, binary search."""
+"""Sorting beyond `sort.default`, which need not be stable: stable sorts, unique values, modes, binary search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-# A row of so many is one that eager sorts by inserting one after the other, so that where a NaN leaves each is known.
+# Eager sorts rows up to this length by insertion, so the positions of NaNs in its result are known.
 _INSERTED = 16
 
 
@@ -26,7 +26,7 @@ def _positions(length: int, like: Tensor) -> Any:
 
 
 def _differs_from_previous(ordered: Tensor, dim: int, *, nan_equal: bool) -> Any:
-    """Per place but the first along `dim`: whether its value is another than the one before."""
+    """Return, for each position after the first along `dim`, whether its value differs from the previous one."""
     length = ordered.size(dim)
     later, earlier = aten.slice.Tensor(ordered, dim, 1, length), aten.slice.Tensor(ordered, dim, 0, length - 1)
     differs = aten.ne.Tensor(later, earlier)
@@ -42,7 +42,7 @@ def _first_column(like: Tensor, dim: int, value: Any, dtype: torch.dtype) -> Any
 
 
 def _runs(ordered: Tensor, dim: int, *, nan_equal: bool) -> Any:
-    """The number of the run of equal values that each place of a sorted tensor belongs to."""
+    """Return the run number of each position of a sorted tensor. Equal values form a run."""
     starts = _differs_from_previous(ordered, dim, nan_equal=nan_equal)
     starts = aten._to_copy.default(starts, dtype=torch.int64)
     return aten.cumsum.default(aten.cat.default([_first_column(ordered, dim, 0, torch.int64), starts], dim), dim)
@@ -58,7 +58,7 @@ def _in_memory_order_of(x: Tensor, like: Tensor) -> Any:
 
 @rule("aten.sort.stable", recorded=True)
 def _stable_sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
-    """Equal values keep their places' order: a second sort, of unique keys made of the run's number and the place."""
+    """Sort stably by a second sort, of the unique keys ``run number * length + index``."""
     if not stable or self.dim() == 0 or self.size(dim) < 2:
         return aten.sort.default(self, dim, descending)
     dim %= self.dim()
@@ -66,14 +66,14 @@ def _stable_sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending
     ordered, places = aten.sort.default(self, dim, descending)
     keys = aten.add.Tensor(aten.mul.Scalar(_runs(ordered, dim, nan_equal=True), length), places)
     indices = aten.remainder.Scalar(aten.sort.default(keys, dim)[0], length)
-    # Zeros of both signs are equal: only now is it known which stands where.
+    # Zeros of both signs are equal, so gather the values again in the final order.
     values = aten.gather.default(self, dim, indices) if self.dtype.is_floating_point else ordered
     return _in_memory_order_of(values, self), _in_memory_order_of(indices, self)
 
 
 @rule("aten.mode.default", recorded=True)
 def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    """The most frequent value, of several the least, and the last place that holds it."""
+    """Return the most frequent value (the smallest, if there are several) and the last index at which it occurs."""
     if self.dim() and not self.numel():
         return _mode_of_none(self, dim % self.dim(), keepdim)
     if self.dim() == 0:
@@ -89,7 +89,7 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     none = aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
     counts = aten.scatter_add.default(none, dim, runs, aten.full_like.default(runs, 1))
     counts = aten.gather.default(counts, dim, runs)
-    # Of equal counts the earliest place wins: no two keys are equal.
+    # Among equal counts the earliest position wins. No two keys are equal.
     row = [length if at == dim else 1 for at in range(self.dim())]
     places = aten.view.default(_positions(length, self), row)
     best = aten.argmax.default(aten.sub.Tensor(aten.mul.Scalar(counts, length), places), dim, True)
@@ -103,10 +103,10 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _mode_of_few(self: Tensor, dim: int, keepdim: bool) -> Any:
-    """Sort a short row, NaN included, by comparing all pairs of elements.
+    """Return the mode of short rows, NaN included, by comparing all pairs of elements.
 
-    Eager inserts one number after the other: one that is less than the first goes to the front, any other goes down as long as it
-    is less than its neighbour, and so not beyond a NaN. Equal numbers are a run where there is no NaN between them, a NaN is one.
+    Eager sorts such rows by insertion. An element less than the first one moves to the front. Any other moves down while it is less
+    than its neighbour, so never past a NaN. Equal elements without a NaN between them form a run; each NaN is a run.
     """
     x = self
     if dim != self.dim() - 1:
@@ -120,11 +120,11 @@ def _mode_of_few(self: Tensor, dim: int, keepdim: bool) -> Any:
     later, earlier = _each_with_each(places)
     behind = aten.any.dim(aten.logical_and.default(aten.ge.Tensor(mine, other), aten.gt.Tensor(later, earlier)), -1)
     stays = aten.logical_or.default(behind, aten.logical_or.default(nan, aten.slice.Tensor(nan, -1, 0, 1)))
-    # How many NaN stand before it.
+    # The part of an element: the number of NaNs before it, or 0 if it moves to the front.
     part = aten.mul.Tensor(aten.sub.Tensor(aten.cumsum.default(nans, -1), nans), stays)
     together = aten.logical_and.default(aten.eq.Tensor(mine, other), aten.eq.Tensor(*_each_with_each(part)))
     counts = aten.clamp.default(aten.sum.dim_IntList(together, [-1]), 1)
-    # Of the most frequent the first part's least; a NaN ends its part.
+    # Rank by count, then by earliest part, then by smallest value. A NaN ends its part.
     rank = aten.sub.Tensor(aten.mul.Scalar(counts, 4 * _INSERTED), aten.add.Tensor(nans, part, alpha=2))
     my_rank, other_rank = _each_with_each(rank)
     less = aten.logical_and.default(aten.eq.Tensor(other_rank, my_rank), aten.lt.Tensor(other, mine))
@@ -136,12 +136,12 @@ def _mode_of_few(self: Tensor, dim: int, keepdim: bool) -> Any:
 
 
 def _each_with_each(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Each entry along the last dimension against each."""
+    """Return two views that broadcast each element along the last dimension against each other element."""
     return aten.unsqueeze.default(x, -1), aten.unsqueeze.default(x, -2)
 
 
 def _mode_of_none(self: Tensor, dim: int, keepdim: bool) -> Any:
-    """No row has a mode: fine where there is no row."""
+    """Return the empty results of a tensor without rows. Raise if rows have no elements."""
     if not self.size(dim):
         raise IndexError(f"mode(): Expected reduction dim {dim} to have non-zero size.")
     shape = [1 if at == dim else size for at, size in enumerate(self.shape) if keepdim or at != dim]
@@ -152,9 +152,10 @@ def _mode_of_none(self: Tensor, dim: int, keepdim: bool) -> Any:
 
 
 def _distinct(ordered: Tensor, numbered: bool, counted: bool) -> tuple[Tensor, Any, Any]:
-    """``distinct(ordered, shape, back, counted)``: what is left of a flat tensor when each run of equal values becomes one.
+    """Return the value of each run of a flat tensor, each element's run number, and each run's length.
 
-    `back` maps each place to its run: None if not asked for, else a function from run numbers to the result."""
+    Run numbers are None without `numbered`, lengths are None without `counted`.
+    """
     length, device = ordered.size(0), ordered.device
     first = aten.full.default([min(length, 1)], True, dtype=torch.bool, device=device)
     starts = (
@@ -211,8 +212,11 @@ def _unique_consecutive(self: Tensor, return_inverse: bool = False, return_count
 
 
 def _distinct_slices(self: Tensor, dim: int, in_order: bool) -> Any:
-    """``slices(self, dim, in_order)``: what is left when equal neighbours along a dimension become one, and both maps, asked for or
-    not; `in_order` sorts them first, entry by entry from the last to the first by stable sorts, some 12 calls for each."""
+    """Return the distinct slices along a dimension, each slice's index among them, and their counts.
+
+    Without `in_order`, only equal neighbours are merged. With it, slices are sorted first: one stable sort per element of a slice,
+    from the last to the first, some 12 kernel calls each.
+    """
     if self.dtype.is_complex:
         raise not_implemented("unique_dim", self.dtype)
     length, device = self.size(dim), self.device  # which also refuses the dimensions that eager does
@@ -286,7 +290,10 @@ def _searchsorted(
 
 
 def _halving(row: Tensor, values: Tensor, reached: Any, length: int) -> Any:
-    """Eager's binary search, probe by probe: of rows with NaN, or out of order, the result is where its probes lead."""
+    """Run eager's binary search probe by probe.
+
+    For rows that are not sorted or contain NaN, the result depends on which elements are probed.
+    """
     start = aten.full.default(list(values.shape), 0, dtype=torch.int64, device=values.device)
     end = aten.full.default(list(values.shape), length, dtype=torch.int64, device=values.device)
     parts, last = 1, False
@@ -304,7 +311,7 @@ def _halving(row: Tensor, values: Tensor, reached: Any, length: int) -> Any:
 
 
 def _with_checked_sorter(op: OpOverload) -> Callable[..., Any]:
-    """`op` with checks that need the data of a sorter, which eager reads too."""
+    """Wrap `op` with the checks that read a sorter's data, as eager does."""
 
     def searchsorted(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
         sorter = options.get("sorter")
@@ -365,7 +372,7 @@ def _check_order(row: Tensor, values: Tensor) -> None:
 
 @rule("aten.searchsorted.Scalar", recorded=True)
 def _searchsorted_scalar(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
-    """A number takes the type of the boundaries, wherever it is of their kind: -1 among bytes is 255."""
+    """Convert the scalar to the dtype of the boundaries if it is of their kind: for uint8 boundaries, -1 is 255."""
     kept = _computed_in(sorted_sequence.dtype, self)
     wide = torch.float64 if kept.is_floating_point else torch.int64
     number = aten.full.default([], self, dtype=wide, device=sorted_sequence.device)
@@ -400,8 +407,10 @@ def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 @rule("aten.isin.Tensor_Tensor", recorded=True)
 def _isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Where the shipped entry searches sorted numbers, which NaN among them leads astray: here it stands behind all others as
-    infinity does, and is equal to nothing."""
+    """Return membership with NaN equal to nothing.
+
+    torch's decomposition searches sorted values, which NaN misleads. Here the search sees infinity instead of NaN.
+    """
     if assume_unique or not test_elements.dtype.is_floating_point or test_elements.numel() < 10 * elements.numel() ** 0.145:
         return NotImplemented
     dtype = computed_in((elements, test_elements))
