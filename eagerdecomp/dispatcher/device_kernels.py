@@ -73,7 +73,9 @@ class DeviceKernels:
 
     def register(self, name: str, kernel: Callable[..., Any]) -> None:
         """Register a function as the op's kernel. If the device has one already, call this in `overriding_silently`."""
-        self._library(name.partition("::")[0]).impl(name, kernel, self._key)  # type: ignore[no-untyped-call]
+        # From torch 2.13 on, an override of a kernel from Python is allowed by default.
+        library = self._library(name.partition("::")[0])
+        library.impl(name, kernel, self._key, allow_override=True)  # type: ignore[no-untyped-call]
 
     def register_fallback(self, fallback: Callable[..., Any]) -> None:
         """Register ``fallback(op, *args, **kwargs)`` for all ops without a kernel."""

@@ -184,6 +184,17 @@ def test_a_second_installation_of_a_device_is_refused() -> None:
 
 
 @pytest.mark.full
+def test_an_op_with_a_kernel_from_python_can_be_installed_over() -> None:
+    """Torch 2.12 refuses that unless it is told otherwise."""
+    library = torch.library.Library("doubled_twice", "FRAGMENT")
+    library.define("double(Tensor x) -> Tensor")
+    library.impl("double", lambda x: x * 2, "CPU")
+    with ed.install(ed.core_aten(), "cpu"), pytest.raises(ed.UnsupportedOpError, match="doubled_twice"):
+        torch.ops.doubled_twice.double(torch.ones(2))
+    assert torch.ops.doubled_twice.double(torch.ones(2)).tolist() == [2.0, 2.0]
+    library._destroy()
+
+
 def test_an_op_without_a_route_raises_with_advice() -> None:
     given = torch.ones(3)
     handle = ed.install(ed.infra() | ["aten.mul"], "cpu")
