@@ -1,4 +1,4 @@
-"""Matrix products with a summand, of bytes, and of rows of tensors, by the products of the set; the cross product of vectors."""
+"""Matrix products with an added term, int8 products and linear combinations, by the products of the op set; cross products."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from eagerdecomp.rules.rule import rule
 aten = torch.ops.aten
 
 
-#: The types that a product is computed and rounded in once. Integers have rules of their own for factors that are none.
+#: The dtypes in which a product is computed and rounded once. Integer dtypes have rules of their own for fractional factors.
 _PLAIN = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 
-#: From so many multiplications on eager hands a batch of products to BLAS, which reads no factor that is multiplied by nothing.
+#: With at least this many multiplications per product, eager calls BLAS, which skips a product with alpha = 0 without reading it.
 _BY_BLAS = 400
 
-# And of float16 and bfloat16, from more in all batches on, to oneDNN, which does so too.
+# In float16 and bfloat16, with more multiplications than this in the whole batch, eager calls oneDNN, which does the same.
 _BY_ONEDNN = 4096
 
 
 def _scaled_alone(self: Tensor, shape: Sequence[int], beta: Any) -> Tensor:
-    """The remaining term of a sum whose product is unused, contiguous."""
+    """Return ``beta * self``, contiguous: the result when the product is unused."""
     self = aten.expand.default(self, shape)
     if beta == 0:
         return aten.full.default(shape, 0, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
@@ -41,7 +41,7 @@ def _scaled_alone(self: Tensor, shape: Sequence[int], beta: Any) -> Tensor:
 
 @rule("aten.addmm.default", recorded=True)
 def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """BLAS reads no factor that is multiplied by nothing, so not even a NaN goes in; kernels of other types do."""
+    """Skip the product if `alpha` is 0: BLAS does not read it, so not even a NaN in it counts. Kernels of other dtypes read it."""
     dtype = self.dtype
     if alpha != 0 or dtype not in _PLAIN or dtype is not mat1.dtype or dtype is not mat2.dtype:
         return NotImplemented
@@ -82,7 +82,7 @@ def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
         aten.expand.default(self, list(result.shape))
     else:
         shape = result.shape if not size else None
-        # The product stands first: the sum is as contiguous as it is.
+        # The product is the first operand, so that the sum has its strides.
         result = aten.add.Tensor(result, self) if beta == 1 else aten.add.Tensor(result, self, alpha=beta)
         if result.numel() != size or result.dim() > 3 or (shape is not None and result.shape != shape):
             aten.expand.default(self, aten.bmm.default(batch1, batch2).shape)  # raises: it has broadcast the product
@@ -91,7 +91,7 @@ def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
 
 @rule("aten.addbmm.default", recorded=True)
 def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The sum of a batch of products is one product: the batch is joined along the dimension that is summed over."""
+    """Compute the sum of a batch of products as one product: the batch is joined to the dimension that is summed over."""
     rows = aten.reshape.default(aten.permute.default(batch1, [1, 0, 2]), [batch1.size(1), batch1.size(0) * batch1.size(2)])
     columns = aten.reshape.default(batch2, [batch2.size(0) * batch2.size(1), batch2.size(2)])
     if not abs(alpha) <= 2.0**32 and batch1.size(0):  # as eager does all: sums of infinities are not their product's
@@ -119,8 +119,11 @@ def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: fl
 
 @rule("aten.addr.default")
 def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The shipped entry multiplies in the vectors' own dtype, and by factors that eager refuses. Eager rounds the factors to the
-    type, and the first vector's multiples before it takes the second."""
+    """Compute the outer product in the promoted dtype.
+
+    torch's decomposition multiplies in the vectors' own dtype, and accepts factors that eager refuses. Eager rounds the factors to
+    the dtype, and rounds ``alpha * vec1`` before it multiplies by `vec2`.
+    """
     dtype = self.dtype
     if dtype is not vec1.dtype or dtype is not vec2.dtype:
         dtype = promoted((self, vec1, vec2))
@@ -141,7 +144,7 @@ def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
 
 @rule("aten.linalg_cross.default", recorded=True)
 def _linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Any:
-    """Two products and their difference, each rounded to the operands' dtype as in ATen's kernel.
+    """Return the difference of two products, each rounded to the operands' dtype as in ATen's kernel.
 
     PyTorch's own decomposition computes float16 and bfloat16 in float32 and rounds once.
     """
@@ -155,7 +158,7 @@ def _linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Any:
 
 
 def _of_two_conj_views(self: Tensor, other: Tensor) -> bool:
-    """Whether both vectors are conj views for which torch's reference calls its own op again, which no route may do."""
+    """Return whether both vectors are conj views. torch's reference then calls the op itself again, which no route may do."""
     alike = self.dtype is other.dtype and self.dim() == other.dim() == 1 and self.shape == other.shape
     return alike and self.is_conj() and other.is_conj()
 
@@ -178,14 +181,14 @@ def _vdot(self: Tensor, other: Tensor) -> Any:
 
 @rule("aten._int_mm.default", recorded=True)
 def _int_mm(self: Tensor, mat2: Tensor) -> Tensor:
-    """Bytes are multiplied and summed in int32. `product_checks` refuses other operands."""
+    """Multiply int8 matrices and sum in int32. `product_checks` refuses other operands."""
     left, right = (aten._to_copy.default(one, dtype=torch.int32) for one in (self, mat2))
     return aten.mm.default(left, right)  # type: ignore[no-any-return]
 
 
 @rule("aten._weight_int8pack_mm.default", recorded=True)
 def _weight_int8pack_mm(self: Tensor, mat2: Tensor, scales: Tensor) -> Tensor:
-    """``[m, k]`` times the transpose of int8 ``[n, k]``, each column by its scale: in float32, rounded once."""
+    """Return ``[m, k]`` times the transpose of int8 ``[n, k]``, with a scale per column: computed in float32 and rounded once."""
     self.size(0), mat2.size(0), self.size(1)
     if self.dtype not in HALF and self.dtype is not torch.float32:
         _refuse_packed("expect A to be either 32-bit or 16-bit float tensor.")
@@ -214,7 +217,7 @@ def _refuse_packed(words: str) -> None:
 
 
 def _combined(input: Tensor, coefficients: Tensor) -> Any:
-    """``[n, ...]`` and ``[m, n]`` -> ``[m, ...]``."""
+    """Combine ``[n, ...]`` by coefficients ``[m, n]`` to ``[m, ...]``."""
     if coefficients.dim() != 2 or input.dim() == 0 or input.size(0) < coefficients.size(1):
         return NotImplemented  # eager reads past the end of them
     if coefficients.dtype is not input.dtype.to_real():
@@ -236,7 +239,7 @@ def _combined(input: Tensor, coefficients: Tensor) -> Any:
 
 
 def _summed_stepwise(input: Tensor, coefficients: Tensor, shape: Sequence[int]) -> Tensor:
-    """Term by term: eager rounds each product and each sum to float16 or bfloat16."""
+    """Sum term by term: eager rounds each product and each sum to float16 or bfloat16."""
     total: Tensor = aten.full.default(shape, 0, dtype=input.dtype, device=input.device)
     for at in range(coefficients.size(1)):
         column = aten.reshape.default(aten.select.int(coefficients, 1, at), [shape[0], *[1] * (len(shape) - 1)])
@@ -259,7 +262,7 @@ def _compute_linear_combination(input: Tensor, coefficients: Tensor) -> Any:
 
 @rule("aten._compute_linear_combination.out", recorded=True)
 def _compute_linear_combination_out(input: Tensor, coefficients: Tensor, *, out: Tensor) -> Any:
-    """Eager adds to what `out` holds, and never resizes it."""
+    """Add the combination to `out`, as eager does, and never resize it."""
     outputs, _ = coefficients.size(0), coefficients.size(1)
     if not input.dim() or not out.dim() or out.dtype is not input.dtype:
         return NotImplemented

@@ -1,7 +1,7 @@
 """Fused attention as matrix products and a softmax: torch's flash attention for the CPU, forward and backward.
 
-The products are batched over key/value heads. The query heads that share one (grouped-query attention) lie side by side in the
-rows of one product, so nothing is expanded, and the gradients of keys and values come out summed over their group.
+The products are batched over key/value heads. The query heads that share a key/value head (grouped-query attention) are stacked in
+the rows of one product. So nothing is expanded, and the gradients of keys and values are already summed over their group.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ aten = torch.ops.aten
 
 
 def _scores(rows: Tensor, key_rows: Tensor, query: Tensor, key: Tensor, is_causal: bool, attn_mask: Tensor | None) -> Tensor:
-    """``rows @ key_rows^T`` for each group, masked; `rows` are scaled queries."""
+    """Return ``rows @ key_rows^T`` for each group, masked. `rows` are scaled queries."""
     scores: Tensor = aten.bmm.default(rows, aten.permute.default(key_rows, [0, 2, 1]))
     if attn_mask is None and not is_causal:
         return scores
     batch, heads, length, _ = query.shape
     groups, keys = key.shape[1], key.shape[2]
-    # A mask of queries by keys fits the scores of each head; others want batch and heads apart.
+    # A 2-D mask, queries by keys, broadcasts to the scores of each head. Other masks need separate batch and head dimensions.
     apart = heads != groups or (attn_mask is not None and attn_mask.dim() != 2)
     if apart:
         scores = aten.view.default(scores, [batch, heads, length, keys])
@@ -59,7 +59,7 @@ def _forward(
     check_attention(query, key, value, dropout_p, attn_mask)
     groups = key.shape[1]
     rows = aten.mul.Scalar(as_rows(query, groups), scaling_of(query, scale))
-    # A part of a cache is not copied for each word that is written.
+    # For a single query (decoding), use strided views: a slice of the key/value cache is not copied for each token.
     key_rows, value_rows = (as_rows(x, groups, by_strides=query.shape[2] == 1) for x in (key, value))
     scores = _scores(rows, key_rows, query, key, is_causal, attn_mask)
     if attn_mask is None:
@@ -68,7 +68,7 @@ def _forward(
         # exp(top - lse) is the largest weight of its row, so the softmax kernel's result holds the log-sum-exp.
         lse = aten.sub.Tensor(aten.amax.default(scores, [-1]), aten.log.default(aten.amax.default(weights, [-1])))
     else:
-        # A row that the mask empties returns zeros, and 0 for its log-sum-exp.
+        # A fully masked row returns zeros, and 0 as its log-sum-exp.
         zero, one = (aten.full.default([], x, dtype=wide_type(query.dtype), device=query.device) for x in (0.0, 1.0))
         top = aten.amax.default(scores, [-1], True)
         top = aten.where.self(aten.eq.Scalar(top, -math.inf), zero, top)
@@ -108,7 +108,7 @@ def _backward(
         logsumexp = aten.clone.default(logsumexp, memory_format=torch.contiguous_format)
     scores = _scores(rows, key_rows, query, key, is_causal, attn_mask)
     weights = aten.exp.default(aten.sub.Tensor(scores, aten.view.default(logsumexp, by_row)))
-    # The softmax's own gradient: weights * (grad_weights - sum(grad_weights * weights)), the sum being grad_out . out.
+    # Gradient of the softmax: weights * (grad_weights - sum(grad_weights * weights)). The sum equals grad_out . out.
     inner = aten.sum.dim_IntList(aten.mul.Tensor(widened(grad_out), widened(out)), [-1], True)
     grad_weights = aten.bmm.default(grad_rows, aten.permute.default(value_rows, [0, 2, 1]))
     grad_scores = aten.mul.Tensor(weights, aten.sub.Tensor(grad_weights, aten.view.default(inner, by_row)))

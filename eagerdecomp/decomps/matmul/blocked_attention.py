@@ -1,8 +1,8 @@
-"""Attention by blocks of keys, at the caller's request: no intermediate grows with the product of both lengths.
+"""Attention by blocks of keys, on request: no intermediate has the size of the product of both lengths.
 
-Each query row keeps its largest score so far, the sum of its weights and its weighted values; a further block rescales them
-(Milakov and Gimelshein 2018; Dao et al. 2022). Causal attention leaves a block out for the queries before it, whose rows are then
-done.
+Each query row keeps its maximum score so far, the sum of its weights and its weighted values; each further block rescales them
+(Milakov and Gimelshein 2018; Dao et al. 2022). In causal attention, a block is skipped for the queries before it, and their rows
+are finished.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
 
 
 class _Blocks:
-    """One call's operands, cut into blocks of keys."""
+    """The operands of one call, cut into blocks of keys."""
 
     def __init__(
         self, query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tensor | None, scale: float | None, size: int
@@ -109,9 +109,9 @@ class _Blocks:
         self.scaling = scaling_of(query, scale)
         self.scaled = aten.mul.Scalar(widened(query), self.scaling)
         self.groups = key.size(1)
-        # The keys after the last query are seen by none.
+        # No query sees the keys after the last query.
         if causal:
-            # Counted from the block's first key, which is its first query too: the same for every block.
+            # Counted from the block's first key, which is also its first query, so the mask is the same for every block.
             device = query.device
             self.shown = visible(query.size(2), size, device)
             self.nothing = aten.full.default([], -math.inf, dtype=self.scaled.dtype, device=device)
@@ -121,19 +121,19 @@ class _Blocks:
         return [(start, min(start + self.size, self.seen)) for start in range(0, self.seen, self.size)]
 
     def from_row(self, x: Tensor, row: int) -> Tensor:
-        """``[B, H, L, *]``: the queries from `row` on."""
+        """Return the queries from `row` on, for ``[B, H, L, *]``."""
         return aten.slice.Tensor(x, 2, row, self.query.size(2)) if row else x
 
     def first_row(self, start: int) -> int:
         return start if self.causal else 0
 
     def of_keys(self, x: Tensor, start: int, end: int) -> Tensor:
-        """One block of keys or values, as a matrix per head."""
+        """Return one block of keys or values as a matrix per head."""
         whole = start == 0 and end == x.size(2)
         return as_rows(x if whole else aten.slice.Tensor(x, 2, start, end), self.groups, by_strides=True)
 
     def product(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """``rows @ keys^T`` as ``[B, H, l, block]``."""
+        """Return ``rows @ keys^T`` as ``[B, H, l, block]``."""
         batch, heads = self.query.shape[:2]
         scores = aten.bmm.default(rows, aten.permute.default(keys, [0, 2, 1]))
         length = rows.size(1) * self.groups // heads
@@ -157,13 +157,13 @@ class _Blocks:
         return scores
 
     def weighted(self, weights: Tensor, matrices: Tensor) -> Tensor:
-        """``weights @ matrices`` as ``[B, H, l, D]``."""
+        """Return ``weights @ matrices`` as ``[B, H, l, D]``."""
         batch, heads, length, block = weights.shape
         flat = aten.view.default(weights, [batch * self.groups, heads // self.groups * length, block])
         return aten.view.default(aten.bmm.default(flat, matrices), [batch, heads, length, matrices.size(2)])  # type: ignore[no-any-return]
 
     def gathered(self, weights: Tensor, rows: Tensor) -> Tensor:
-        """``weights^T @ rows`` summed over the query heads of each group: ``[B * groups, block, D]``."""
+        """Return ``weights^T @ rows``, summed over the query heads of each group: ``[B * groups, block, D]``."""
         batch, heads, length, block = weights.shape
         flat = aten.view.default(weights, [batch * self.groups, heads // self.groups * length, block])
         return aten.bmm.default(aten.permute.default(flat, [0, 2, 1]), rows)  # type: ignore[no-any-return]
@@ -193,7 +193,7 @@ def _forward(blocks: _Blocks) -> tuple[Tensor, Tensor]:
 
 
 def _with_block(state: Sequence[Tensor], scores: Tensor, blocks: _Blocks, values: Tensor, zero: Tensor | None) -> list[Tensor]:
-    """Largest score, sum of weights and weighted values, with one more block of scores."""
+    """Return the state (maximum score, sum of weights, weighted values) after one more block of scores."""
     top = aten.amax.default(scores, [-1], True)
     if state:
         top = aten.maximum.default(state[0], top)
@@ -209,12 +209,12 @@ def _with_block(state: Sequence[Tensor], scores: Tensor, blocks: _Blocks, values
 
 
 def _finite(top: Tensor, zero: Tensor) -> Tensor:
-    """0 for rows that the mask has emptied so far: their weights are exp(-inf) = 0 then."""
+    """Return `top` with 0 for rows that are fully masked so far. Their weights are then exp(-inf) = 0."""
     return aten.where.self(aten.eq.Scalar(top, -math.inf), zero, top)  # type: ignore[no-any-return]
 
 
 def _finished(state: Sequence[Tensor], zero: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp; of a row that the mask emptied zeros, and 0."""
+    """Return the output and the log-sum-exp. A fully masked row gives zeros, and 0 as its log-sum-exp."""
     top, total, out = state
     if zero is not None:
         top = _finite(top, zero)
@@ -224,7 +224,7 @@ def _finished(state: Sequence[Tensor], zero: Tensor | None) -> tuple[Tensor, Ten
 
 
 def _parted(state: Sequence[Tensor], count: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The first `count` rows of each, and the others."""
+    """Split each tensor of the state into its first `count` rows and the rest."""
     parts = [aten.split_with_sizes.default(x, [count, x.size(2) - count], 2) for x in state]
     return [part[0] for part in parts], [part[1] for part in parts]
 
@@ -236,7 +236,7 @@ def _joined(parts: Sequence[Tensor], dim: int = 2) -> Tensor:
 def _backward(blocks: _Blocks, grad_out: Tensor, out: Tensor, logsumexp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     query, key, value, groups = blocks.query, blocks.key, blocks.value, blocks.groups
     grad = widened(grad_out)
-    # The softmax's own gradient: weights * (grad_weights - sum(grad_weights * weights)), the sum being grad_out . out.
+    # Gradient of the softmax: weights * (grad_weights - sum(grad_weights * weights)). The sum equals grad_out . out.
     inner = aten.sum.dim_IntList(aten.mul.Tensor(grad, widened(out)), [-1], True)
     lse = aten.unsqueeze.default(logsumexp, -1)
     done: list[Tensor] = []
@@ -270,7 +270,7 @@ def _backward(blocks: _Blocks, grad_out: Tensor, out: Tensor, logsumexp: Tensor)
 
 
 def _of_all_keys(parts: list[Tensor], like: Tensor, seen: int) -> Tensor:
-    """The blocks' gradients side by side, and zeros for the keys that no query saw."""
+    """Concatenate the gradients of the blocks, with zeros for the keys that no query sees."""
     whole = _joined(parts, 1)
     if seen < like.size(2):
         whole = aten.constant_pad_nd.default(whole, [0, 0, 0, like.size(2) - seen])

@@ -1,7 +1,7 @@
-"""Convolutions: every named form as `convolution`, its gradient by two more of it, and itself as a product of patches and weights.
+"""Convolutions: named forms by `convolution`, gradients by two convolutions, `convolution` by a product of patches and weights.
 
-With ``y[o, x] = sum_ik w[o, i, k] * v[i, x * stride + k * dilation - padding]`` the gradient of v is the transposed convolution of
-y's, and the gradient of w a convolution in which batch and channels change places, and stride and dilation too.
+With ``y[o, x] = sum_ik w[o, i, k] * v[i, x * stride + k * dilation - padding]``, the gradient of v is the transposed convolution of
+the gradient of y. The gradient of w is a convolution with batch and channels exchanged, and stride and dilation exchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ aten = torch.ops.aten
 # A function, not a constant: the hash of a rule's code must be the same on every processor.
 @functools.cache
 def _onednn_takes(dtype: torch.dtype) -> bool:
-    """Whether oneDNN's convolutions take `dtype` on this processor: float16 and bfloat16 need instructions that not all have."""
+    """Return whether oneDNN's convolutions support `dtype` on this processor: float16 and bfloat16 need special instructions."""
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     if dtype is torch.float16:
@@ -47,7 +47,7 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> Any:
-    """The gradients of input, weight and bias that `output_mask` asks for; None for the others."""
+    """Return the gradients of input, weight and bias that `output_mask` selects, and None for the others."""
     _check(grad_output, input, weight, transposed, groups)
     dims = input.dim() - 2
     stride, padding, dilation = (_per_dim(given, dims) for given in (stride, padding, dilation))
@@ -59,7 +59,7 @@ def convolution_backward(
     if output_mask[1] and not (grad_output.numel() and input.numel()):
         grad_weight = aten.zeros_like.default(weight)
     elif output_mask[1]:
-        # Transposed, input and output change places.
+        # A transposed convolution exchanges input and output.
         sides = (grad_output, input) if transposed else (input, grad_output)
         grad_weight = _in_format(_weight_gradient(*sides, weight, stride, padding, dilation, groups), form)
     if output_mask[2]:
@@ -101,7 +101,7 @@ def _input_gradient(
     if transposed:
         grad = aten.convolution.default(grad_output, weight, None, stride, padding, dilation, False, [0] * dims, groups)
         return _cut(grad, input.shape)
-    # What the stride left over at the end of the input, which no output saw.
+    # The end of the input that the stride skips, which no output element reads.
     reached = [
         (grad_output.size(2 + d) - 1) * stride[d] - 2 * padding[d] + dilation[d] * (weight.size(2 + d) - 1) + 1 for d in range(dims)
     ]
@@ -112,14 +112,14 @@ def _input_gradient(
 def _weight_gradient(
     fine: Tensor, coarse: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int
 ) -> Tensor:
-    """``[coarse's channels, fine's channels per group, *kernel]``; `fine` is the side whose positions the stride skips."""
+    """Return ``[coarse's channels, fine's channels per group, *kernel]``. `fine` is the side whose positions the stride skips."""
     dims = weight.dim() - 2
     batch, channels = fine.shape[:2]
     swap = [1, 0, *range(2, 2 + dims)]
     if groups == 1:
         image = aten.permute.default(fine, swap)
     else:
-        # A group's channels become the batch, and each group convolves the batch's images of its own.
+        # The channels of a group become the batch, and the batch of images becomes the channels of the group.
         apart = aten.reshape.default(fine, [batch, groups, channels // groups, *fine.shape[2:]])
         moved = aten.permute.default(apart, [2, 1, 0, *range(3, 3 + dims)])
         image = aten.reshape.default(moved, [channels // groups, groups * batch, *fine.shape[2:]])
@@ -133,7 +133,7 @@ def _bias_gradient(grad_output: Tensor) -> Tensor:
 
 
 def _cut(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """The start of each dimension, as far as `shape` goes."""
+    """Slice each dimension to the size in `shape`."""
     for dim, size in enumerate(shape):
         if x.size(dim) != size:
             x = aten.slice.Tensor(x, dim, 0, size)
@@ -145,8 +145,10 @@ def _per_dim(given: Sequence[int], dims: int) -> list[int]:
 
 
 def _format(input: Tensor, weight: Tensor) -> torch.memory_format:
-    """The memory format of a convolution's results: channels last if either argument is. In three dimensions only oneDNN's kernel
-    knows that."""
+    """Return the memory format of a convolution's results: channels last if either argument is.
+
+    Only oneDNN's kernels return channels last in three dimensions.
+    """
     known = [torch.channels_last]
     if _onednn_takes(input.dtype):
         known.append(torch.channels_last_3d)
@@ -173,7 +175,10 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    """For sets without it: every patch that the kernel meets, as a column, times the weights. Memory grows by the kernel's size."""
+    """Compute a convolution for op sets without it: every patch that the kernel covers, as a column, times the weights.
+
+    Memory grows with the size of the kernel.
+    """
     dims = input.dim() - 2
     if dims < 1 or weight.dim() != input.dim():
         return NotImplemented
@@ -218,7 +223,7 @@ def convolution(
 def _check_geometry(
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], more: Sequence[int], transposed: bool
 ) -> None:
-    """Refuse what eager's kernels refuse, which the product of patches would return."""
+    """Refuse arguments that eager's kernels refuse but the product of patches would accept."""
     if min(padding) < 0:
         raise RuntimeError("negative padding is not supported")
     if min(more) < 0:
@@ -243,7 +248,7 @@ def _check_weight(
     transposed: bool,
     groups: int,
 ) -> None:
-    """Refuse weights that are none of the input, and inputs without places, in eager's order and words."""
+    """Refuse weights that do not fit the input, and inputs without elements, in eager's order and words."""
     shape, (first, second, *kernel) = list(weight.shape), weight.shape
     if first < groups:
         raise RuntimeError(
@@ -285,12 +290,12 @@ _SIDES = ("depth", "height", "width")
 
 
 def _woven(strides: Sequence[int], steps: list[int], dims: int) -> list[int]:
-    """Strides of channel, kernel, batch, position."""
+    """Return the strides of channel, kernel, batch and position."""
     return [strides[1], *steps[:dims], strides[0], *steps[dims:]]
 
 
 def _spread(x: Tensor, stride: Sequence[int]) -> Tensor:
-    """`stride` - 1 zeros between neighbours along each dimension of space."""
+    """Insert ``stride - 1`` zeros between neighbours along each spatial dimension."""
     for dim, step in enumerate(stride, 2):
         if step > 1:
             after = x.dim() - 1 - dim
@@ -301,7 +306,10 @@ def _spread(x: Tensor, stride: Sequence[int]) -> Tensor:
 
 
 def _turned(weight: Tensor, groups: int) -> Tensor:
-    """``[I, O / groups, *kernel]`` of a transposed convolution -> ``[O, I / groups, *kernel]``, mirrored, of a plain one."""
+    """Convert the weight of a transposed convolution to that of a plain one, with the kernel mirrored.
+
+    ``[I, O / groups, *kernel]`` becomes ``[O, I / groups, *kernel]``.
+    """
     inputs, outputs = weight.shape[:2]
     kernel = list(weight.shape[2:])
     space = list(range(2, weight.dim()))
@@ -380,19 +388,19 @@ def _plain(
     transposed: bool,
     output_padding: Sequence[int],
 ) -> Any:
-    """One group; an image without a batch too."""
+    """Convolve with one group; accept an image without a batch dimension too."""
     dims = weight.dim() - 2
     alone = self.dim() == dims + 1
     images = aten.unsqueeze.default(self, 0) if alone else self
     lists = [_per_dim(given, dims) for given in (stride, padding, dilation, output_padding)]
     result = aten.convolution.default(images, weight, bias, *lists[:3], transposed, lists[3], 1)
-    # The transposed kernel in two dimensions keeps the batch that it put in.
+    # In two dimensions, the transposed kernel keeps the batch dimension that it inserted.
     return aten.squeeze.dim(result, 0) if alone and not (transposed and dims == 2) else result
 
 
 @rule("aten._slow_conv2d_forward.default", "aten.slow_conv3d_forward.default", recorded=True)
 def _batched(self: Tensor, weight: Tensor, kernel_size: Sequence[int], bias: Tensor | None, *geometry: Sequence[int]) -> Any:
-    """The forms that take no image without a batch."""
+    """Run the forms that do not accept an image without a batch dimension."""
     if self.dim() != weight.dim():
         if weight.dim() == 5:
             raise RuntimeError(f"non-empty 5D input tensor expected but got: {list(self.shape)}")
@@ -413,7 +421,7 @@ def _slow_backward(
     gradients = aten.convolution_backward.default(
         grad_output, self, weight, None, stride, padding, [1, 1], False, [0, 0], 1, output_mask
     )
-    # oneDNN's kernel returns the weight's gradient whenever it is asked for the bias's.
+    # oneDNN's kernel also returns the gradient of the weight whenever that of the bias is requested.
     return tuple(gradient if asked else None for gradient, asked in zip(gradients, output_mask, strict=True))
 
 
@@ -442,13 +450,13 @@ def _depthwise(
     padding: Sequence[int],
     dilation: Sequence[int],
 ) -> Any:
-    """Filters of its own for each channel, ``[N, C, *]`` by ``[C * m, 1, *]``: a convolution of C groups. CUDA has a kernel."""
+    """Convolve each channel with its own filters, ``[N, C, *]`` by ``[C * m, 1, *]``: C groups. CUDA has a kernel."""
     return aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * len(stride), self.shape[1])
 
 
 @rule("aten.conv_tbc.default", recorded=True)
 def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
-    """``[T, B, I]`` and ``[K, I, O]`` -> ``[T', B, O]``."""
+    """Convolve over time: ``[T, B, I]`` and ``[K, I, O]`` to ``[T', B, O]``."""
     if self.dim() != 3 or weight.dim() != 3 or bias.dim() != 1:
         return NotImplemented
     if self.dtype.is_complex:  # of which there is no convolution: a product for each step of the kernel, as eager's
@@ -466,7 +474,7 @@ def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
 
 @rule("aten._nnpack_spatial_convolution.default", recorded=True)
 def _nnpack(input: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int], stride: Sequence[int] = (1, 1)) -> Any:
-    """NNPACK's checks, in its order. Where the processor is not one of NNPACK's, eager refuses every other call too."""
+    """Check the call as NNPACK does, in its order. If NNPACK does not support the processor, eager refuses every other call too."""
     for name, one, sizes in (("input", input, "N,C,H,W"), ("weight", weight, "oC,iC,kH,kW")):
         if one.dim() != 4:
             raise RuntimeError(f"NNPack convolutionOutput expects 4D {name} Tensor {sizes}")

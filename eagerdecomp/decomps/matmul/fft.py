@@ -1,6 +1,6 @@
-"""Fourier transforms of complex signals as transforms of real ones, which Core ATen holds.
+"""Fourier transforms of complex signals as transforms of real signals, which Core ATen has.
 
-A transform is linear, so that of ``a + ib`` is ``F(a) + i F(b)``: one real transform of both parts at once, and one addition.
+The transform is linear, so ``F(a + ib) = F(a) + i F(b)``: one real transform of both parts at once, and one addition.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def _permuted(x: Tensor, order: list[int]) -> Tensor:
 
 
 def _order(x: Tensor, dim: Sequence[int], *, last_fixed: bool = False) -> list[int]:
-    """The dimensions of the kernel's result from the outermost in memory: the batch by stride, then the signal by stride.
+    """Return the memory order of the kernel's result, outermost first: batch, then signal dimensions, each by stride.
 
-    Transforms between real and complex signals leave the last of `dim` at the end (`last_fixed`).
+    Transforms between real and complex signals keep the last entry of `dim` innermost (`last_fixed`).
     """
     signal = [d % x.dim() for d in dim]
     batch = [d for d in range(x.dim()) if d not in signal]
@@ -50,7 +50,7 @@ def _c2c(self: Tensor, dim: Sequence[int], normalization: int, forward: bool) ->
     if forward:
         out = aten.add.Tensor(real, imaginary, alpha=1j)
     else:
-        # Real and imaginary parts exchanged before and after make the forward transform the backward one.
+        # Exchanging real and imaginary parts before and after turns the forward transform into the backward one.
         turned = aten.view_as_real.default(aten.add.Tensor(imaginary, real, alpha=1j))
         out = aten.view_as_complex.default(aten.flip.default(turned, [-1]))
     return _permuted(out, inverse(order))

@@ -1,12 +1,12 @@
-"""Recurrent layers: packed sequences, which they read instead of padding, and oneDNN's fused LSTM layer, forward and backward.
+"""Recurrent layers: packed sequences and oneDNN's fused LSTM layer, forward and backward.
 
-Lengths and batch sizes are host memory by contract (torch refuses others), so reading them asks no kernel; but a call that reads
-cannot be replayed for other lengths.
+The lengths and batch sizes of packed sequences are CPU tensors by contract (torch refuses others). Reading them needs no kernel
+call, but a call that reads them cannot be replayed for other lengths.
 
-The LSTM layer is a loop over time, since each step needs the last one's state: 10 kernel calls a step forward, 8 backward. All that
-needs no state (products with the input, activations in backward, the gradients of the weights) is done for all steps at once. Both
-ways are linked: lengths differ from batch to batch, and a recording would hold every step of each.
-Formulas: Hochreiter and Schmidhuber 1997, gates in torch's order i, f, g, o.
+The LSTM layer is a loop over time, since each step needs the previous state: 10 kernel calls per step forward, 8 backward. Work
+that needs no state (products with the input, activations in backward, gradients of the weights) is done for all steps at once.
+Forward and backward are linked: lengths differ from batch to batch, and a recorded program would contain every step. Formulas:
+Hochreiter and Schmidhuber 1997, gates in torch's order i, f, g, o.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ aten = torch.ops.aten
 
 @rule("aten._pack_padded_sequence.default", recorded=True, effects=True)
 def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    """``[T, B, *]`` (or ``[B, T, *]``) and ``B`` lengths, longest first -> the steps end to end, and the batch size of each."""
+    """Pack ``[T, B, *]`` (or ``[B, T, *]``) with ``B`` lengths, longest first: return the concatenated steps and batch sizes."""
     steps = aten.transpose.int(input, 0, 1) if batch_first else input
     sizes: list[int] = lengths.tolist()
     _check(steps, sizes)
     pieces: list[Tensor] = []
     batch_sizes: list[int] = []
-    # From the shortest up: the steps between one length and the next have the batch that is left.
+    # Shortest first: the steps between two successive lengths share a batch size.
     for length, ends in itertools.groupby(reversed(list(enumerate(sizes))), key=lambda entry: entry[1]):
         batch = max(position for position, _ in ends) + 1
         start = len(batch_sizes)
@@ -47,8 +47,10 @@ def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> t
 def pad_packed_sequence(
     data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: Any, total_length: int
 ) -> tuple[Tensor, Tensor]:
-    """The steps end to end and the batch size of each -> ``[T, B, *]`` (or ``[B, T, *]``), padded, and the ``B`` lengths. It is a
-    composition of torch's that writes into its result; it comes whole in inference mode only."""
+    """Unpack concatenated steps with their batch sizes: return padded ``[T, B, *]`` (or ``[B, T, *]``) and the ``B`` lengths.
+
+    torch composes this op of others, and writes into the result. It reaches a mode as one op in inference mode only.
+    """
     if batch_sizes.dim() != 1 or batch_sizes.device.type != "cpu" or batch_sizes.dtype is not torch.int64:
         kind = f"{batch_sizes.dim()}D {batch_sizes.device} {scalar_type_name(batch_sizes.dtype)}"
         raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {kind} tensor")
@@ -99,7 +101,7 @@ def _check(steps: Tensor, sizes: list[int]) -> None:
         )
 
 
-# `mode` of the fused layer; it serves no other kind of layer on the CPU.
+# The `mode` of an LSTM, the only kind of layer that the fused op supports on the CPU.
 _LSTM = 2
 
 
@@ -109,8 +111,10 @@ def _cast(given: Any, source: torch.dtype, target: torch.dtype) -> Any:
 
 
 def _in_float32(layer: Callable[..., Any]) -> Callable[..., Any]:
-    """16-bit floats are widened before and rounded after, as the fused layer's kernels sum: rounded at every step, the error would
-    grow with time."""
+    """Widen float16 and bfloat16 before the layer and round after it, as the fused kernels do.
+
+    Rounding at every step would accumulate errors over time.
+    """
 
     def run(input: Tensor, *rest: Any) -> Any:
         narrow = input.dtype
@@ -123,14 +127,14 @@ def _in_float32(layer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _flattened(x: Tensor) -> Any:
-    """``[T, B, *]`` -> ``[T * B, *]``."""
+    """View ``[T, B, *]`` as ``[T * B, *]``."""
     if not x.is_contiguous():
         x = aten.clone.default(x, memory_format=torch.contiguous_format)
     return aten.view.default(x, [-1, x.shape[2]])
 
 
 def _projected(rows: Tensor, weight: Tensor, b_ih: Tensor, b_hh: Tensor, has_biases: bool) -> Any:
-    """A linear map of every row, with both biases."""
+    """Apply a linear map to every row and add both biases."""
     turned = aten.permute.default(weight, [1, 0])
     return aten.addmm.default(aten.add.Tensor(b_ih, b_hh), rows, turned) if has_biases else aten.mm.default(rows, turned)
 
@@ -153,8 +157,10 @@ def _lstm_layer(
     batch_first: bool,
     train: bool,
 ) -> Any:
-    """``[T, B, I]`` and states ``[B, H]`` or ``[1, B, H]`` -> output ``[T, B, H]``, last states, and a workspace that our backward
-    does not read."""
+    """Map ``[T, B, I]`` and states ``[B, H]`` or ``[1, B, H]`` to output ``[T, B, H]``, last states, and a workspace.
+
+    Our backward does not read the workspace.
+    """
     if mode != _LSTM or batch_sizes:
         raise NoRoute(aten.mkldnn_rnn_layer.default)
     steps, batch = input.shape[0], input.shape[1]
@@ -164,7 +170,7 @@ def _lstm_layer(
     outputs: list[Tensor] = [hx] * steps
     for time in _times(steps, reverse):
         gates = aten.addmm.default(from_input[time], hidden, recurrent)
-        # The candidate's share of the sigmoid is not used: one call for all four is cheaper than one for each.
+        # The candidate's sigmoid is not used: one call for all four gates is cheaper than one per gate.
         gate_i, gate_f, _, gate_o = aten.split_with_sizes.default(aten.sigmoid.default(gates), widths, 1)
         candidate = aten.tanh.default(aten.slice.Tensor(gates, 1, 2 * hidden_size, 3 * hidden_size))
         cell = aten.add.Tensor(aten.mul.Tensor(gate_f, cell), aten.mul.Tensor(gate_i, candidate))
@@ -175,14 +181,14 @@ def _lstm_layer(
 
 
 def _of_rank(state: Tensor, rank: int) -> Any:
-    """A state as ``[B, H]`` or ``[1, B, H]``."""
+    """Return a state as ``[B, H]`` or ``[1, B, H]``."""
     if state.dim() == rank:
         return state
     return aten.squeeze.dims(state, [0]) if rank == 2 else aten.unsqueeze.default(state, 0)
 
 
 def _cells(first: Tensor, kept: Sequence[Tensor], fresh: Sequence[Tensor], times: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Every step's cell, and the one before it, as rows."""
+    """Return the cell after each step, and the cell before it, as rows."""
     after: list[Tensor] = [first] * len(times)
     before: list[Tensor] = [first] * len(times)
     cell = first
@@ -217,8 +223,10 @@ def _lstm_layer_backward(
     batch_first: bool,
     workspace: Tensor,
 ) -> Any:
-    """Gradients of input, both weights, both biases and both states. The gates are computed again from input and output, so that
-    it does not matter whether a kernel or `_lstm_layer` ran forward."""
+    """Return the gradients of input, both weights, both biases and both states.
+
+    The gates are recomputed from input and output, so forward may have run in a kernel or in `_lstm_layer`.
+    """
     if mode != _LSTM or batch_sizes:
         raise NoRoute(aten.mkldnn_rnn_layer_backward.default)
     steps, batch = input.shape[0], input.shape[1]
@@ -240,7 +248,7 @@ def _lstm_layer_backward(
     fresh = aten.mul.Tensor(gate_i, gate_g)
     cell, cell_before = _cells(cx, kept, aten.split_with_sizes.default(fresh, in_steps), times)
     squashed = aten.tanh.default(cell)
-    # What a cell's and an output's gradient are multiplied with on their way to each gate. The slope of tanh is 1 - tanh^2.
+    # The factors from the gradients of cell and output to the gradient of each gate. The derivative of tanh is 1 - tanh^2.
     to_cell = aten.split_with_sizes.default(
         aten.sub.Tensor(gate_o, aten.mul.Tensor(gate_o, aten.mul.Tensor(squashed, squashed))), in_steps
     )

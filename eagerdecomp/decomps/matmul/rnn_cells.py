@@ -1,8 +1,9 @@
-"""Fused cells of LSTM and GRU: one step of a recurrent layer, which torch calls on accelerators where the CPU calls single ops.
+"""Fused cells of LSTM and GRU: one step of a recurrent layer. On accelerators torch calls them; on the CPU it calls single ops.
 
-A forward cell leaves a workspace for its own backward cell: the activated gates, and for a GRU the state and what its reset gate
-scales. 16-bit floats are computed in float32 and rounded once, as in the fused kernels. Formulas: Hochreiter and Schmidhuber 1997,
-gates in torch's order i, f, g, o; Cho et al. 2014, gates r, z, n, the reset gate after the product, as cuDNN has it.
+A forward cell returns a workspace for its backward cell: the activated gates, and for a GRU also the state and the term that its
+reset gate scales. float16 and bfloat16 are computed in float32 and rounded once, as in the fused kernels. Formulas: Hochreiter and
+Schmidhuber 1997, gates in torch's order i, f, g, o; Cho et al. 2014, gates r, z, n, with the reset gate after the product, as in
+cuDNN.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ aten = torch.ops.aten
 def lstm_cell(
     input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, input_bias: Tensor | None = None, hidden_bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """-> the next state, the next cell, the workspace."""
+    """Return the next state, the next cell and the workspace."""
     before = aten.add.Tensor(_with_bias(input_gates, input_bias), _with_bias(hidden_gates, hidden_bias))
-    # The candidate's share of the sigmoid is not used: one call for all four is cheaper than one for each.
+    # The candidate's sigmoid is not used: one call for all four gates is cheaper than one per gate.
     i, f, _, o = _parts(aten.sigmoid.default(before), 4)
     g = aten.tanh.default(_parts(before, 4)[2])
     cy = aten.add.Tensor(aten.mul.Tensor(f, widened(cx)), aten.mul.Tensor(i, g))
@@ -39,7 +40,7 @@ def lstm_cell(
 def lstm_cell_backward(
     grad_hy: Tensor | None, grad_cy: Tensor | None, cx: Tensor, cy: Tensor, workspace: Tensor, has_bias: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """-> the gradients of the gates, of the cell before, of either bias."""
+    """Return the gradients of the gates, of the previous cell and of each bias."""
     if grad_hy is None and grad_cy is None:
         return None, None, None
     i, f, g, o = _parts(widened(workspace), 4)
@@ -63,8 +64,10 @@ def lstm_cell_backward(
 
 @rule("aten._thnn_fused_lstm_cell_backward.default", recorded=True)
 def _lstm_cell_gradients(*args: Any) -> Any:
-    """-> the gradients of both kinds of gates, of the cell before, of both biases: torch's composition, which asserts that no
-    gradient of it is asked for."""
+    """Return the gradients of input gates and hidden gates, of the previous cell and of both biases.
+
+    This is torch's composition, which asserts that the gradients themselves need no gradient.
+    """
     grad_gates, grad_cell, grad_bias = lstm_cell_backward(*args)
     return grad_gates, grad_gates, grad_cell, grad_bias, grad_bias
 
@@ -73,7 +76,7 @@ def _lstm_cell_gradients(*args: Any) -> Any:
 def gru_cell(
     input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, input_bias: Tensor | None = None, hidden_bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """-> the next state, the workspace."""
+    """Return the next state and the workspace."""
     given, state = _with_bias(input_gates, input_bias), _with_bias(hidden_gates, hidden_bias)
     (given_r, given_z, given_n), (state_r, state_z, state_n) = _parts(given, 3), _parts(state, 3)
     r = aten.sigmoid.default(aten.add.Tensor(given_r, state_r))
@@ -88,7 +91,7 @@ def gru_cell(
 def gru_cell_backward(
     grad_hy: Tensor, workspace: Tensor, has_bias: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """-> the gradients of both kinds of gates, of the state before, of both biases."""
+    """Return the gradients of input gates and hidden gates, of the previous state and of both biases."""
     r, z, n, before, state_n = _parts(widened(workspace), 5)
     grad = widened(grad_hy)
     grad_z = _through_sigmoid(aten.mul.Tensor(grad, aten.sub.Tensor(before, n)), z)

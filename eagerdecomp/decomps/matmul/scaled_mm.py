@@ -1,6 +1,6 @@
-"""Products of matrices of 8-bit floats, each with its scale: what ATen's emulation on the CPU computes, in float32, rounded once.
+"""Scaled products of float8 matrices, as ATen's emulation on the CPU computes them: in float32, rounded once.
 
-`_scaled_mm` and `_scaled_mm_v2` take one scale for a matrix, or one for each row of the left and each column of the right one.
+`_scaled_mm` and `_scaled_mm_v2` take one scale per matrix, or one per row of the left and one per column of the right matrix.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ aten = torch.ops.aten
 
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 
-#: The types of a result that is divided by `scale_result`.
+#: The result dtypes that are multiplied by the reciprocal of `scale_result`.
 _SCALED = (torch.float8_e4m3fn, torch.float8_e5m2)
 
-#: The numbers of `at::blas::ScalingType` and `SwizzleType` that the CPU takes.
+#: The values of `at::blas::ScalingType` and `SwizzleType` that the CPU supports.
 _OF_ALL, _OF_ROWS, _NO_SWIZZLE = 0, 1, 0
 
 
@@ -94,7 +94,7 @@ def _scaled_mm_v2(
         _check_rows(self, mat2, scale_a[0], scale_b[0])
     _check_shapes(self, mat2, "mat_a", "mat_b")
     found = _product(self, mat2, scale_a[0], scale_b[0], bias, alone)
-    # torch makes the result of no `out_dtype` in the type of the left matrix, and rounds to it.
+    # Without `out_dtype`, torch allocates the result in the dtype of the left matrix and rounds to it.
     return aten._to_copy.default(found, dtype=dtype)  # type: ignore[no-any-return]
 
 
@@ -102,7 +102,7 @@ def _scaled_mm_v2(
 def _scaled_addmm(
     self: Tensor, mat1: Tensor, mat2: Tensor, *scaling: Any, beta: float = 1, alpha: float = 1, use_fast_accum: bool = False
 ) -> Any:
-    """``beta * self + alpha * (mat1 @ mat2)``, the product in float32; the result is of the type of `self`."""
+    """Return ``beta * self + alpha * (mat1 @ mat2)`` in the dtype of `self`. The product is computed in float32."""
     scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, *contraction = scaling
     dims = contraction[0] if contraction else ()
     product = _scaled_mm_v2(
@@ -138,9 +138,9 @@ def _product(left: Tensor, right: Tensor, scale_a: Tensor, scale_b: Tensor, bias
 
 
 def _is_float32(scale: Tensor, of: Tensor, dim: int) -> bool:
-    """Whether there is a scale for each row (dim 0) or column (dim 1) of a matrix."""
+    """Return whether there is a scale for each row (dim 0) or column (dim 1) of a matrix."""
     shape = [of.size(dim), 1] if dim == 0 else [1, of.size(dim)]
-    # Of a column's scales ATen looks at the transpose, whose one-wide dimension has any stride.
+    # For column scales ATen checks the transpose, whose dimension of size 1 may have any stride.
     return scale.dtype == torch.float32 and list(scale.shape) == shape and scale.is_contiguous()
 
 
@@ -190,6 +190,3 @@ def _invalid(left: Tensor, right: Tensor, *scales: Tensor) -> ValueError:
         f"({left.size(0)}, 1) and scale_b should be (1, {right.size(-1)}), and both should be contiguous.\n"
         f"Got matrices of {scalar_type_name(left.dtype)} and {scalar_type_name(right.dtype)}, scales {' and '.join(shapes)}"
     )
-
-
-"""Both read nothing but shapes, strides and dtypes: scales stay tensors."""

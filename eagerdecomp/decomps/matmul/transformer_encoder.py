@@ -1,14 +1,14 @@
 """The transformer encoder's fused inference path: multi-head attention and a whole layer, as linear maps, a softmax and norms.
 
-Formulas follow ATen's `native/transformers/attention.cpp` and `transformer.cpp`. Calls with nested tensors are declined. Linked, so
-that twenty arguments need no key.
+Formulas follow ATen's `native/transformers/attention.cpp` and `transformer.cpp`. Calls with nested tensors are declined. The rules
+are linked, so that their twenty arguments need no cache key.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,10 +20,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: What runs each op of `_KERNELS`, by its name there.
-Kernels: TypeAlias = Any
-
-# The meanings of `mask_type`.
+# The values of `mask_type`.
 _OF_ATTENTION, _OF_PADDING, _OF_BOTH = 0, 1, 2
 
 _SOFTENED = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
@@ -31,10 +28,10 @@ _SOFTENED = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat
 
 @rule("aten._masked_softmax.default")
 def masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
-    """Softmax over the entries that the mask leaves (true masks out); a row without any is NaN.
+    """Return the softmax over the unmasked entries (True masks an entry). A fully masked row is NaN.
 
-    A mask of two dimensions for an input of four is expanded as its type says; any other must have the input's shape. The checks
-    come in the order of ATen's `masked_softmax_cpu`. That kernel scrambles the result of an input that is not contiguous.
+    A 2-D mask for a 4-D input is expanded as `mask_type` says; any other mask must have the input's shape. The checks are in the
+    order of ATen's `masked_softmax_cpu`. For a non-contiguous input, that kernel returns elements in the wrong order.
     """
     if mask.dtype is not torch.bool:
         raise RuntimeError("Mask should be a boolean tensor")
@@ -70,7 +67,7 @@ def masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type
 
 
 def _expandable(mask: Tensor, shape: list[int], self: Tensor) -> Tensor:
-    """The mask as a view of four dimensions; raise eager's error where it does not expand to the input."""
+    """Return the mask as a 4-D view. Raise eager's error if it does not expand to the input."""
     if shape[3] not in (1, self.size(3)):
         raise RuntimeError(
             f"The expanded size of the tensor ({self.size(3)}) must match the existing size ({shape[3]}) "
@@ -97,7 +94,7 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> Any:
-    """``query``, ``key``, ``value`` ``[B, L, E]`` -> context ``[B, L, E]``, weights ``[B, L, L]`` (or per head)."""
+    """Map ``query``, ``key``, ``value`` ``[B, L, E]`` to context ``[B, L, E]`` and weights ``[B, L, L]`` (or per head)."""
     if any(x.is_nested for x in (query, key, value)):
         return NotImplemented
     if query.dim() != 3:
@@ -127,7 +124,7 @@ def multi_head_attention(
 
 
 def _rows(x: Tensor) -> Any:
-    """``[B, L, E]`` -> ``[B * L, E]``."""
+    """View ``[B, L, E]`` as ``[B * L, E]``."""
     if not x.is_contiguous():
         x = aten.clone.default(x, memory_format=torch.contiguous_format)
     return aten.view.default(x, [x.shape[0] * x.shape[1], x.shape[2]])
@@ -138,7 +135,7 @@ def _linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Any:
 
 
 def _heads(rows: Tensor, batch: int, length: int, heads: int, count: int, weight: Tensor, bias: Tensor) -> Sequence[Any]:
-    """`count` linear maps of rows, side by side in `weight`: each as a matrix per head, ``[B * H, L, W]``."""
+    """Apply `count` linear maps, concatenated in `weight`, to the rows. Return each as a matrix per head, ``[B * H, L, W]``."""
     width = weight.shape[0] // (count * heads)
     split = aten.view.default(_linear(rows, weight, bias), [batch, length, count, heads, width])
     apart = aten.clone.default(aten.permute.default(split, [2, 0, 3, 1, 4]), memory_format=torch.contiguous_format)
@@ -149,7 +146,7 @@ def _heads(rows: Tensor, batch: int, length: int, heads: int, count: int, weight
 def _attended(
     heads: Sequence[Any], batch: int, length: int, count: int, width: int, mask: Tensor | None, mask_type: int | None
 ) -> tuple[Any, Any]:
-    """Query, key and value heads -> context ``[B * L, E]`` and weights ``[B * H, L, L]``."""
+    """Map query, key and value heads to context ``[B * L, E]`` and weights ``[B * H, L, L]``."""
     query, key, value = heads
     weights = aten.bmm.default(aten.mul.Scalar(query, 1 / math.sqrt(width)), aten.permute.default(key, [0, 2, 1]))
     if mask is None:
@@ -187,7 +184,7 @@ def encoder_layer(
     mask: Tensor | None = None,
     mask_type: int | None = None,
 ) -> Any:
-    """A whole encoder layer in evaluation: attention and feed-forward, each added to its input, norms before or after."""
+    """Run an encoder layer in evaluation mode: attention and feed-forward, each added to its input, with norms before or after."""
     if src.is_nested:
         return NotImplemented
     batch, length, _ = src.shape
@@ -218,7 +215,10 @@ def encoder_layer(
 
 @rule("aten._transform_bias_rescale_qkv.default", recorded=True)
 def _transform_bias_rescale_qkv(qkv: Tensor, qkv_bias: Tensor, num_heads: int) -> Any:
-    """``[B, L, 3 * E]`` plus a bias, as ``[B, H, L, E / H]`` for query, key and value, in one storage; the query is scaled."""
+    """Add a bias to ``[B, L, 3 * E]`` and split it into query, key and value, ``[B, H, L, E / H]``, in one storage.
+
+    The query is scaled.
+    """
     if qkv.is_nested:
         return NotImplemented
     batch, length, columns = qkv.size(0), qkv.size(1), qkv.size(2)
