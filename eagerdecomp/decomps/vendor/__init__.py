@@ -1,1 +1,1 @@
-"""Ops that only other devices have kernels for, under the names of cuDNN, MIOpen, Metal and CUDA: as what they compute."""
+"""Decompositions of ops that only other devices have kernels for: ops of cuDNN, MIOpen, Metal and CUDA."""

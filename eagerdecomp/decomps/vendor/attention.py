@@ -1,12 +1,13 @@
-"""Fused attention as CUDA's kernels have it: flash attention, memory-efficient attention, cuDNN's, and the one devices override.
+"""Fused attention as in CUDA's kernels: flash, memory-efficient and cuDNN's attention, and the op that devices override.
 
-All are one problem: queries ``[B, H, L, D]`` against keys and values of ``H`` heads, or fewer that groups of query heads share, a
-bias, a rule of which keys a query sees, and dropout. Sequences of several lengths end to end are one batch in which a query sees
-the keys of its own sequence alone. Formulas: Dao 2023, "FlashAttention-2", sections 2.2 and 2.3: forward keeps the logarithm of
-each row's sum, by which backward makes the weights again; dropout is made again from its seed (`philox_uniform`), not by the
-bits of CUDA's.
+All ops are one problem: queries ``[B, H, L, D]``, keys and values with ``H`` heads or with fewer that groups of query heads share,
+a bias, a mask of keys per query, and dropout. Concatenated sequences are one batch in which a query sees only the keys of its own
+sequence.
 
-A row without a key to see gives zeros, and infinity for its log-sum-exp, as CUDA's kernels have it.
+Formulas: Dao 2023, "FlashAttention-2", sections 2.2 and 2.3. Forward saves the log-sum-exp of each row, from which backward
+recomputes the weights. Dropout is recomputed from its seed (`philox_uniform`); its bits differ from CUDA's.
+
+A row that sees no key returns zeros, and infinity as its log-sum-exp, as in CUDA's kernels.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class _Seen:
-    """Which keys a query sees, by its place in its sequence; those from the lower right are counted back from the last key."""
+    """Which keys each query sees, by positions in its sequence. `lower_right` aligns the last query with the last key."""
 
     causal: bool = False
     lower_right: bool = False
@@ -43,7 +44,7 @@ class _Seen:
     column_sequences: Tensor | None = None
 
     def distance(self, length: int, keys: int, device: torch.device) -> Any:
-        """How far each key lies behind each query: ``[L, S]``, or ``[B, 1, L, S]`` where lengths differ by batch."""
+        """Return query position minus key position: ``[L, S]``, or ``[B, 1, L, S]`` if lengths differ by batch."""
         rows = self.rows if self.rows is not None else aten.arange.start_step(0, length, 1, device=device)
         columns = self.columns if self.columns is not None else aten.arange.start_step(0, keys, 1, device=device)
         rows = aten.unsqueeze.default(rows, -1)
@@ -57,7 +58,7 @@ class _Seen:
         return aten.sub.Tensor(rows, columns)
 
     def mask(self, length: int, keys: int, device: torch.device) -> Tensor | None:
-        """True where a query sees a key; None where all do."""
+        """Return a mask that is True where a query sees a key, or None if every query sees every key."""
         right = 0 if self.causal else self.right
         found: Tensor | None = None
         if right is not None or self.left is not None:
@@ -104,16 +105,16 @@ class _Problem:
 
     @property
     def shape(self) -> list[int]:
-        """The gradient of the scores."""
+        """Return the shape of the scores, ``[B, H, L, S]``."""
         return [*self.query.shape[:3], self.key.size(2)]
 
     def by_group(self, x: Tensor) -> Any:
-        """``[B, H, L, *]`` as a matrix for each group."""
+        """Reshape ``[B, H, L, *]`` to a matrix per group."""
         batch, heads, length, width = x.shape
         return aten.reshape.default(x, [batch * self.groups, heads // self.groups * length, width])
 
     def scores(self) -> Any:
-        """Masked, biased, ``[B, H, L, S]``."""
+        """Return the scores with bias and mask, ``[B, H, L, S]``."""
         rows, keys = aten.mul.Scalar(as_rows(self.query, self.groups), self.scale), as_rows(self.key, self.groups)
         scores = aten.view.default(aten.bmm.default(rows, aten.permute.default(keys, [0, 2, 1])), self.shape)
         if self.bias is not None:
@@ -124,7 +125,7 @@ class _Problem:
         return scores
 
     def kept(self) -> Tensor | None:
-        """The dropout factor of each weight; None without dropout."""
+        """Return the dropout factor of each weight, or None without dropout."""
         if not self.dropout_p:
             return None
         size, dtype = math.prod(self.shape), wide_type(self.query.dtype)
@@ -142,7 +143,7 @@ def _constant(value: float, like: Tensor) -> Any:
 
 
 def _forward(problem: _Problem) -> tuple[Tensor, Tensor]:
-    """-> ``[B, H, L, V]`` and the log-sum-exp ``[B, H, L]``, both as they are computed."""
+    """Return the output ``[B, H, L, V]`` and the log-sum-exp ``[B, H, L]``, both in the compute dtype."""
     scores = problem.scores()
     top = aten.amax.default(scores, [-1], True)
     top = aten.where.self(aten.eq.Scalar(top, -math.inf), _constant(0, top), top)
@@ -160,7 +161,7 @@ def _forward(problem: _Problem) -> tuple[Tensor, Tensor]:
 
 
 def _backward(problem: _Problem, grad_out: Tensor, out: Tensor, logsumexp: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """-> the gradients of query, key, value and of the scores, as they are computed."""
+    """Return the gradients of query, key, value and scores, in the compute dtype."""
     by_group = problem.by_group
     weights = aten.exp.default(aten.sub.Tensor(problem.scores(), aten.unsqueeze.default(logsumexp, -1)))
     grad, values = widened(grad_out), as_rows(problem.value, problem.groups)
@@ -184,7 +185,7 @@ def _backward(problem: _Problem, grad_out: Tensor, out: Tensor, logsumexp: Tenso
 
 
 def _bias_gradient(grad_scores: Tensor, bias: Tensor) -> Any:
-    """Summed where the bias was broadcast."""
+    """Sum the gradient of the scores over the dimensions in which the bias was broadcast."""
     extra = grad_scores.dim() - bias.dim()
     dims = [*range(extra), *(extra + dim for dim, size in enumerate(bias.shape) if size != grad_scores.size(extra + dim))]
     summed = aten.sum.dim_IntList(grad_scores, dims, True) if dims else grad_scores
@@ -192,7 +193,10 @@ def _bias_gradient(grad_scores: Tensor, bias: Tensor) -> Any:
 
 
 def _seeds(dropout_p: float, like: Tensor) -> tuple[Any, Any]:
-    """A seed and an offset for a call's dropout, int64 of no dimensions; zeros, and no number drawn, where there is none."""
+    """Return a seed and an offset for the dropout of a call, as 0-dim int64 tensors.
+
+    Without dropout, return zeros and draw no random numbers.
+    """
     if not dropout_p:
         zero = aten.full.default([], 0, dtype=torch.int64, device=like.device)
         return zero, aten.clone.default(zero)
@@ -201,7 +205,7 @@ def _seeds(dropout_p: float, like: Tensor) -> tuple[Any, Any]:
 
 
 def _with_strides_of(x: Tensor, like: Tensor) -> Any:
-    """`x` in the dtype of `like`, its dimensions in the order in memory that those of `like` have."""
+    """Return `x` in the dtype of `like`, with its dimensions in the same memory order."""
     if list(x.shape) == list(like.shape):
         return with_strides_of(x, like)
     order = sorted(range(x.dim()), key=lambda dim: like.stride(dim), reverse=True)
@@ -214,7 +218,7 @@ def _with_strides_of(x: Tensor, like: Tensor) -> Any:
 
 
 def _flash_state(seed: Any, offset: Any) -> tuple[Any, Any]:
-    """The seed and the offset as one tensor, and one that is not used: what CUDA's kernels keep."""
+    """Return the RNG state as CUDA's kernels save it: seed and offset in one tensor, and an unused tensor."""
     both = aten.stack.default([seed, offset])
     unused = aten.full.default([], 0, dtype=torch.int64, device=both.device)
     return aten._to_copy.default(both, dtype=torch.uint64), aten._to_copy.default(unused, dtype=torch.uint64)
@@ -228,7 +232,7 @@ def _flash_seeds(dropout_p: float, state: Tensor) -> tuple[Any, Any]:
 
 
 def _descaled(x: Tensor, scale: Tensor | None) -> Tensor:
-    """8-bit floats by the scale of each head, ``[B, G]``, in bfloat16."""
+    """Multiply float8 elements by the scale of their head, ``[B, G]``; return bfloat16. Other dtypes are returned unchanged."""
     if x.dtype is not torch.float8_e4m3fn:
         return x
     wide = aten._to_copy.default(x, dtype=torch.float32)
@@ -248,7 +252,7 @@ def _flash(
     *,
     scale: float | None = None,
 ) -> Any:
-    """Causal from the lower right, where lengths differ, as the kernels have it since their second version."""
+    """Compute attention. The causal mask is aligned at the lower right if lengths differ, as in FlashAttention-2."""
     seed, offset = _seeds(dropout_p, query)
     seen = _Seen(is_causal, lower_right=True)
     problem = _Problem(query, key, value, scaling_of(query, scale), seen, None, dropout_p, seed, offset)
@@ -307,7 +311,7 @@ def _flash_backward(
 
 
 def _sequences(cum_seq: Tensor, total: int) -> tuple[Any, Any, Any]:
-    """-> of each of the rows end to end its sequence, its place there, and the sequence's length."""
+    """Return, for each row of concatenated sequences, its sequence, its position there, and the sequence's length."""
     starts = in_type(cum_seq, torch.int64)
     places = aten.arange.start_step(0, total, 1, device=cum_seq.device)
     count = cum_seq.size(0) - 1
@@ -327,7 +331,7 @@ def _packed(
     right: int | None,
     used: Tensor | None,
 ) -> _Seen:
-    """Which keys are seen, for ``[B, L, H, D]``, or ``[total, H, D]`` with offsets."""
+    """Return which keys are seen, for ``[B, L, H, D]``, or ``[total, H, D]`` with offsets."""
     left, right = (None if one is None or one < 0 else one for one in (left, right))
     if cum_seq_q is None or cum_seq_k is None:
         lengths = None if used is None else aten.view.default(in_type(used, torch.int64), [-1, 1, 1, 1])
@@ -338,13 +342,13 @@ def _packed(
         column_lengths = aten.index.Tensor(in_type(used, torch.int64), [column_of])
     in_rows = aten.sub.Tensor(aten.slice.Tensor(cum_seq_k, 0, 1), aten.slice.Tensor(cum_seq_k, 0, 0, -1))
     keys_of_row = aten.index.Tensor(in_type(used if used is not None else in_rows, torch.int64), [row_of])
-    # Where a query's last key stands is by the keys of its own sequence.
+    # Align the last query of each sequence with the last key of the same sequence.
     shifted = aten.add.Tensor(rows, aten.sub.Tensor(keys_of_row, row_lengths))
     return _Seen(is_causal, False, left, right, shifted, columns, None, column_lengths, row_of, column_of)
 
 
 def _slopes(slopes: Tensor | None, seen: _Seen, length: int, keys: int, device: torch.device) -> Any:
-    """The bias of ALiBi (Press, Smith and Lewis 2022): the distance of a key, by the slope of the head."""
+    """Return the bias of ALiBi (Press, Smith and Lewis 2022): minus the distance to the key times the slope of the head."""
     if slopes is None:
         return None
     away = in_type(aten.abs.default(seen.distance(length, keys, device)), slopes.dtype)
@@ -352,7 +356,7 @@ def _slopes(slopes: Tensor | None, seen: _Seen, length: int, keys: int, device: 
 
 
 def _unpacked(x: Tensor) -> Any:
-    """``[B, L, H, D]`` or ``[total, H, D]`` as ``[B, H, L, D]``."""
+    """Permute ``[B, L, H, D]`` or ``[total, H, D]`` to ``[B, H, L, D]``."""
     return aten.transpose.int(aten.unsqueeze.default(x, 0) if x.dim() == 3 else x, 1, 2)
 
 
@@ -382,8 +386,10 @@ def _flash_forward(
     block_table: Tensor | None = None,
     num_splits: int | None = None,
 ) -> Any:
-    """Attention of ``[B, L, H, D]``, or ``[total, H, D]`` and sequence offsets. Pages of keys (`block_table`) are joined
-    first, for batches without offsets of keys."""
+    """Compute attention of ``[B, L, H, D]``, or of ``[total, H, D]`` with sequence offsets.
+
+    Pages of keys (`block_table`) are joined first, for batches without key offsets.
+    """
     if block_table is not None:
         if cum_seq_k is not None:
             return NotImplemented
@@ -423,7 +429,10 @@ def _flash_forward_quantized(
     v_descale: Tensor | None,
     **options: Any,
 ) -> Any:
-    """Scales are of batch and head, so that sequences end to end, which have no batch, are left."""
+    """Multiply float8 operands by their scales, then compute attention.
+
+    Scales are per batch and head. Concatenated sequences have no batch, so float8 with offsets is declined.
+    """
     if cum_seq_q is not None and query.dtype is torch.float8_e4m3fn:
         return NotImplemented
     operands = (
@@ -436,7 +445,7 @@ def _flash_forward_quantized(
 
 @rule("aten._flash_attention_forward_no_dropout_inplace.default", recorded=True)
 def _flash_forward_into(out: Tensor, query: Tensor, *rest: Any, **options: Any) -> Any:
-    """The log-sum-exp; what attention gives is written into `out`."""
+    """Write the attention output into `out` and return the log-sum-exp."""
     found, logsumexp, *_ = _flash_forward(query, *rest, **options)
     aten.copy_.default(out, found)
     return logsumexp
@@ -476,15 +485,15 @@ def _flash_packed_backward(
 
 # -- memory-efficient attention -----------------------------------------------------------------------------------------------
 
-#: Rows of the log-sum-exp are filled up to a multiple of this, with infinity.
+#: The log-sum-exp is padded with infinity to a multiple of this many rows.
 _ROWS = 32
 
-#: `custom_mask_type`: none, causal counted from the top left, and from the bottom right.
+#: `custom_mask_type`: 0 is none, 1 is causal from the top left, 2 is causal from the bottom right.
 _TOP_LEFT, _BOTTOM_RIGHT = 1, 2
 
 
 def _filled_up(logsumexp: Tensor, wanted: bool) -> Any:
-    """``[B, H, L]`` with rows up to a multiple of 32; none where they are not asked for."""
+    """Pad ``[B, H, L]`` to a multiple of 32 rows. Return an empty tensor if it is not `wanted`."""
     batch, heads, length = logsumexp.shape
     if not wanted:
         return aten.full.default([batch, heads, 0], 0, dtype=logsumexp.dtype, device=logsumexp.device)
@@ -492,7 +501,7 @@ def _filled_up(logsumexp: Tensor, wanted: bool) -> Any:
 
 
 def _aligned(x: Tensor) -> Any:
-    """A gradient of a bias as CUDA's kernels allocate it: rows of a multiple of 16."""
+    """Return the gradient of a bias with the strides of CUDA's kernels: rows padded to a multiple of 16."""
     last = x.size(-1)
     return x if last % 16 == 0 else aten.slice.Tensor(aten.constant_pad_nd.default(x, [0, -last % 16]), -1, 0, last)
 
@@ -516,7 +525,7 @@ def _efficient(
 
 
 def _heads_inside(x: Tensor, dtype: torch.dtype) -> Any:
-    """``[B, H, L, D]`` whose heads lie inside its rows in memory."""
+    """Return ``[B, H, L, D]`` with the memory order ``[B, L, H, D]``."""
     turned = aten.permute.default(in_type(x, dtype), [0, 2, 1, 3])
     return aten.permute.default(aten.clone.default(turned, memory_format=torch.contiguous_format), [0, 2, 1, 3])
 
@@ -558,7 +567,7 @@ def _efficient_seen(
     seqlen_k: Tensor | None,
     window: int | None,
 ) -> Any:
-    """Which keys are seen, for ``[B, L, H, D]``, or ``[1, total, H, D]`` with offsets."""
+    """Return which keys are seen, for ``[B, L, H, D]``, or ``[1, total, H, D]`` with offsets."""
     left = None if not window else window - 1  # a window counts the query's own place
     causal, lower_right = mask_type in (_TOP_LEFT, _BOTTOM_RIGHT), mask_type == _BOTTOM_RIGHT
     if cu_q is None or cu_k is None:
@@ -591,7 +600,7 @@ def _efficient_forward(
     seqlen_k: Tensor | None = None,
     window_size: int | None = None,
 ) -> Any:
-    """Attention of ``[B, L, H, D]``, or of ``[1, total, H, D]`` and the offsets of the sequences."""
+    """Compute attention of ``[B, L, H, D]``, or of ``[1, total, H, D]`` with sequence offsets."""
     if bias is not None and cu_seqlens_q is not None:
         return NotImplemented
     seed, offset = _seeds(dropout_p, query)
@@ -608,7 +617,7 @@ def _efficient_forward(
 
 
 def _apart(logsumexp: Tensor, cu_seqlens: Tensor, most: int) -> Any:
-    """``[1, H, total]`` as ``[sequences, H, most]``, infinity behind a sequence's end."""
+    """Split ``[1, H, total]`` into ``[sequences, H, most]``, padded with infinity."""
     starts = in_type(cu_seqlens, torch.int64)
     first = aten.unsqueeze.default(aten.slice.Tensor(starts, 0, 0, -1), 1)
     end = aten.unsqueeze.default(aten.slice.Tensor(starts, 0, 1), 1)
@@ -621,7 +630,7 @@ def _apart(logsumexp: Tensor, cu_seqlens: Tensor, most: int) -> Any:
 
 
 def _together(logsumexp: Tensor, cu_seqlens: Tensor, total: int) -> Any:
-    """``[sequences, H, most]`` as ``[1, H, total]``."""
+    """Concatenate ``[sequences, H, most]`` to ``[1, H, total]``."""
     of, places, _ = _sequences(cu_seqlens, total)
     found = aten.index.Tensor(aten.permute.default(logsumexp, [0, 2, 1]), [of, places])  # [total, H]
     return aten.unsqueeze.default(aten.permute.default(found, [1, 0]), 0)
@@ -742,7 +751,7 @@ def _cudnn_forward(
     seqused_k: Tensor | None = None,  # since torch 2.15, as is the next
     block_table: Tensor | None = None,
 ) -> Any:
-    """Attention of batches; for concatenated sequences see `_flash_attention_forward`."""
+    """Compute attention of batches. Concatenated sequences are declined; `_flash_attention_forward` supports them."""
     if any(one is not None for one in (cum_seq_q, cum_seq_k, seqused_k, block_table)):
         return NotImplemented
     return _cudnn(query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, return_debug_mask, scale=scale)
@@ -764,7 +773,7 @@ def _cudnn_forward_into(
     seqused_k: Tensor | None = None,
     block_table: Tensor | None = None,
 ) -> Any:
-    """Attention of concatenated sequences, as flash attention's, but a query sees keys counted from the first."""
+    """Compute attention of concatenated sequences like flash attention, but aligned at the first query and key."""
     if cum_seq_k is None or block_table is not None:
         return NotImplemented
     row_of, rows, _ = _sequences(cum_seq_q, query.size(0))
@@ -817,7 +826,7 @@ def _overrideable(
     *,
     scale: float | None = None,
 ) -> Any:
-    """Attention of ``[B, H, L, D]`` or ``[H, L, D]``."""
+    """Compute attention of ``[B, H, L, D]`` or ``[H, L, D]``."""
     seed, offset = _seeds(dropout_p, query)
     operands = _of_batch(query), _of_batch(key), _of_batch(value)
     scaling = scaling_of(operands[0], scale)
@@ -886,7 +895,7 @@ def _math_for_metal(
 
 @rule("aten._fill_mem_eff_dropout_mask_.default", recorded=True)
 def _dropout_numbers(self: Tensor, dropout_p: float, seed: int, offset: int) -> Any:
-    """The numbers that dropout compares with its probability, for tests of it."""
+    """Fill `self` with the random numbers that dropout compares with its probability, for tests of dropout."""
     key, stream = (aten.full.default([], one, dtype=torch.int64, device=self.device) for one in (seed, offset))
     drawn = aten.view.default(philox_uniform(self.numel(), key, stream), list(self.shape))
     return aten.copy_.default(self, drawn)
@@ -904,5 +913,5 @@ def _choice(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> int:
-    """Which kernel `scaled_dot_product_attention` takes: none of a device's own, but the composition (`SDPBackend.MATH`)."""
+    """Choose the composition (`SDPBackend.MATH`) for `scaled_dot_product_attention`, no kernel of a device."""
     return 0

@@ -1,4 +1,4 @@
-"""Convolutions as cuDNN, MIOpen and Metal spell them, by ATen's own: code written for those devices calls them by name.
+"""Convolutions under the names of cuDNN, MIOpen and Metal, by ATen's own. Code for those devices calls them by name.
 
 The libraries' switches (`benchmark`, `deterministic`, `allow_tf32`) choose among kernels of one device and change nothing here.
 """
@@ -26,7 +26,7 @@ def _convolved(
     groups: int,
     output_padding: Sequence[int] | None = None,
 ) -> Any:
-    """Transposed where there is an `output_padding`."""
+    """Convolve; transposed if `output_padding` is given."""
     transposed = output_padding is not None
     return aten.convolution.default(
         self, weight, bias, stride, padding, dilation, transposed, output_padding or [0] * (self.dim() - 2), groups
@@ -146,7 +146,7 @@ def _add_relu(
     dilation: Sequence[int],
     groups: int,
 ) -> Any:
-    """``relu(conv(self) + alpha * z)``."""
+    """Return ``relu(conv(self) + alpha * z)``."""
     found = _convolved(self, weight, bias, stride, padding, dilation, groups)
     return aten.relu.default(aten.add.Tensor(found, z, alpha=1 if alpha is None else alpha))
 

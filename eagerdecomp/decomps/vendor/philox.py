@@ -1,7 +1,7 @@
-"""Random numbers from keys that the caller holds: torch's stateless generators, whose kernels only CUDA has.
+"""Random numbers from keys that the caller passes: torch's stateless generators, which only CUDA has kernels for.
 
-A key is two uint64: a seed, and an offset into its stream. Numbers are those of the CPU's kernels of torch 2.15, bit for bit;
-earlier releases have kernels for CUDA alone.
+A key is two uint64: a seed, and an offset into its stream. The numbers equal the results of the CPU kernels of torch 2.15, bit for
+bit. Earlier releases have kernels for CUDA only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ aten = torch.ops.aten
 
 
 def _parts(key: Tensor) -> tuple[Any, Any]:
-    """The seed and the offset of each key, as int64."""
+    """Return the seed and the offset of each key, as int64."""
     if key.dtype is not torch.uint64 or key.dim() < 1 or key.size(-1) != 2:
         raise RuntimeError(f"a key is uint64 of shape (*batch, 2), not {key.dtype} of shape {list(key.shape)}")
     both = aten._to_copy.default(key, dtype=torch.int64)
@@ -31,14 +31,14 @@ def _parts(key: Tensor) -> tuple[Any, Any]:
 
 
 def _keys(seed: Tensor, counter: Tensor) -> Any:
-    """The key at each place: the four words there, the lower one of each pair first."""
+    """Return the key at each counter: its four words, with the lower word of each pair first."""
     low0, high0, low1, high1 = (aten.select.int(philox_words(counter, seed, 4), -1, at) for at in range(4))
     halves = [_joined(high, low) for high, low in ((high0, low0), (high1, low1))]
     return aten._to_copy.default(aten.stack.default(halves, -1), dtype=torch.uint64)
 
 
 def _joined(high: Tensor, low: Tensor) -> Any:
-    """Two words as one of 64 bits."""
+    """Join two 32-bit words into one of 64 bits."""
     return aten.add.Tensor(low, aten.mul.Tensor(high, _number(1 << 32, high)))
 
 
@@ -48,7 +48,7 @@ def _number(value: int, like: Tensor) -> Any:
 
 @rule("aten._philox_key_split.default", recorded=True)
 def _split(key: Tensor, num_splits: int) -> Any:
-    """``[*batch, 2]`` -> ``[num_splits, *batch, 2]``: the keys at the places from the offset on."""
+    """Split keys, ``[*batch, 2]`` to ``[num_splits, *batch, 2]``: the keys at successive counters from the offset on."""
     if num_splits <= 0:
         raise RuntimeError(f"_philox_key_split: num_splits must be positive, got {num_splits}")
     seed, offset = _parts(key)
@@ -59,7 +59,7 @@ def _split(key: Tensor, num_splits: int) -> Any:
 
 @rule("aten._philox_key_fold_in.default", recorded=True)
 def _fold_in(key: Tensor, data: int) -> Any:
-    """The key at the place `data` from the offset on."""
+    """Return the key at the counter ``offset + data``."""
     seed, offset = _parts(key)
     return _keys(seed, aten.add.Tensor(offset, _number(data, key)))
 
@@ -80,8 +80,11 @@ def _fold_in_tensor(key: Tensor, data: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class _Streams:
-    """The streams that fill a tensor, those of the keys: the elements behind the last dimension along which keys differ follow each
-    other in a stream; along the others a stream is repeated."""
+    """The random streams that fill a tensor, one per key.
+
+    The elements after the last dimension along which keys differ are successive in a stream. Along dimensions in which the key is
+    broadcast, the stream is repeated.
+    """
 
     seeds: Tensor
     offsets: Tensor
@@ -90,15 +93,15 @@ class _Streams:
 
     @property
     def count(self) -> int:
-        """How many elements each stream fills."""
+        """Return the number of elements that each stream fills."""
         return math.prod(self.shape[len(self.outer) :])
 
     def words(self, count: int, each: int) -> Any:
-        """Words for `count` elements of each stream, ``[*outer, count, each]``."""
+        """Return the words for `count` elements of each stream, ``[*outer, count, each]``."""
         return aten.reshape.default(philox_words(self.offsets, self.seeds, count * each), [*self.outer, count, each])
 
     def placed(self, values: Tensor) -> Any:
-        """``[*outer, count]`` in the tensor's shape."""
+        """Reshape and expand ``[*outer, count]`` to the tensor's shape."""
         return aten.expand.default(aten.reshape.default(values, [*self.outer, *self.shape[len(self.outer) :]]), list(self.shape))
 
 
@@ -116,7 +119,7 @@ def _streams(self: Tensor, key: Tensor) -> _Streams:
 
 
 def _words(self: Tensor, key: Tensor, each: int = 1) -> Any:
-    """Words for the elements, ``[each, *self.shape]``."""
+    """Return `each` tensors of the shape of `self` with the words of its elements."""
     streams = _streams(self, key)
     words = streams.words(streams.count, each)
     return [streams.placed(_word(words, at)) for at in range(each)]
@@ -126,13 +129,13 @@ def _word(words: Tensor, at: int) -> Any:
     return aten.select.int(words, -1, at)
 
 
-#: Random bits of a number of each type: those of its significand.
+#: The number of random bits per element of each dtype: the size of its significand.
 _BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 
 
 @rule("aten._philox_uniform_.default", recorded=True)
 def _uniform(self: Tensor, key: Tensor, low: float = 0.0, high: float = 1.0) -> Any:
-    """Uniform in [0, 1), from the lower bits of a word; a float64 by those of two, the upper one first."""
+    """Fill with uniform numbers, from the lower bits of a word. A float64 uses two words, the upper one first."""
     dtype = wide_type(self.dtype)
     if self.dtype is torch.float64:
         high_word, low_word = _words(self, key, 2)
@@ -147,7 +150,10 @@ def _uniform(self: Tensor, key: Tensor, low: float = 0.0, high: float = 1.0) -> 
 
 @rule("aten._philox_normal_.default", recorded=True)
 def _normal(self: Tensor, key: Tensor, mean: float = 0.0, std: float = 1.0) -> Any:
-    """Box and Muller 1958, "A note on the generation of random normal deviates": two numbers of two words each, or of four."""
+    """Fill with normal numbers (Box and Muller 1958, "A note on the generation of random normal deviates").
+
+    A pair of numbers uses two words, or four in float64.
+    """
     dtype, streams = wide_type(self.dtype), _streams(self, key)
     words = streams.words(streams.count + streams.count % 2, 2 if self.dtype is torch.float64 else 1)
     given = aten.reshape.default(words, [*words.shape[:-2], -1, 2, words.size(-1)])
@@ -161,7 +167,7 @@ def _normal(self: Tensor, key: Tensor, mean: float = 0.0, std: float = 1.0) -> A
 
 
 def _open_share(words: Tensor, dtype: torch.dtype) -> Any:
-    """All bits of a word or two as a part of 1: of (0, 1)."""
+    """Return all bits of one word (of two for float64) as a number in (0, 1)."""
     share = aten.mul.Scalar(in_type(_word(words, 0), dtype), 2.0**-32)
     if dtype is torch.float64:
         return aten.add.Scalar(aten.add.Tensor(share, aten.mul.Scalar(in_type(_word(words, 1), dtype), 2.0**-64)), 2.0**-65)
@@ -170,8 +176,10 @@ def _open_share(words: Tensor, dtype: torch.dtype) -> Any:
 
 @rule("aten._philox_randint_.default", recorded=True)
 def _randint(self: Tensor, key: Tensor, low: int | None = None, high: int | None = None) -> Any:
-    """Integers of ``[low, high)``, a word modulo their count; of all that the dtype holds where neither is given. An int64 is of
-    two words."""
+    """Fill with integers in ``[low, high)``: a word modulo the size of the range. int64 and uint64 use two words.
+
+    Without `low` and `high`, the range is all values of the dtype.
+    """
     wide = self.dtype in (torch.int64, torch.uint64)
     words = _words(self, key, 2 if wide else 1)
     bits = _joined(*words) if wide else words[0]

@@ -1,10 +1,11 @@
-"""Recurrent layers as cuDNN and MIOpen have them: all layers, directions and steps of an RNN in one op, and its gradient.
+"""Recurrent layers as in cuDNN and MIOpen: all layers, directions and steps of an RNN in one op, and its gradient.
 
-A step is one of the fused cells (`rnn_cells`). All that needs no state is computed for all steps at once: products with the
-input, and in backward the gradients of input, weights and biases. Backward runs forward again for what its cells need, and goes
-through time (Werbos 1990): the space that the libraries reserve between both holds nothing but the seed of the dropout between
-layers. The sizes of batches that shrink from step to step (packed sequences) are numbers of the call: states keep all rows, and a
-step moves the first.
+A step is one of the fused cells (`rnn_cells`). Work that needs no state is done for all steps at once: products with the input, and
+in backward the gradients of input, weights and biases. Backward runs forward again for the values that its cells need, then goes
+back through time (Werbos 1990). So the reserve space that the libraries pass from forward to backward contains only the seed of the
+dropout between layers.
+
+The batch sizes of packed sequences are arguments of the call. States keep all rows, and a step updates the first rows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _RELU, _TANH, _LSTM, _GRU = range(4)
 
 @dataclass(frozen=True)
 class _Layers:
-    """A call: what both libraries' ops take."""
+    """The arguments that the ops of both libraries share."""
 
     weights: Sequence[Tensor]
     per_layer: int
@@ -53,14 +54,14 @@ class _Layers:
         return self.train and self.dropout > 0 and self.num_layers > 1
 
     def part(self, number: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """Weights of input and state, biases of both, and of the projection, of a layer and direction."""
+        """Return the weights of input and state, their biases, and the projection, of a layer and direction."""
         given = list(self.weights[number * self.per_layer : (number + 1) * self.per_layer])
         projection = given.pop() if self.proj_size else None
         b_ih, b_hh = given[2:] if len(given) == 4 else (None, None)
         return given[0], given[1], b_ih, b_hh, projection
 
     def steps(self, input: Tensor) -> list[Tensor]:
-        """The rows of each step."""
+        """Split the input into the rows of each step."""
         if self.batch_sizes:
             return list(aten.split_with_sizes.default(input, list(self.batch_sizes)))
         return list(aten.unbind.int(input, 1 if self.batch_first else 0))
@@ -95,7 +96,7 @@ def _first(state: Tensor, rows: int) -> Any:
 
 
 def _moved(state: Tensor, new: Tensor) -> Any:
-    """The state whose first rows are new."""
+    """Return the state with its first rows replaced by `new`."""
     rows = new.size(0)
     return new if state.size(0) == rows else aten.cat.default([new, aten.slice.Tensor(state, 0, rows, state.size(0))])
 
@@ -107,7 +108,10 @@ def _times_weight(x: Tensor, weight: Tensor) -> Any:
 def _cell(
     mode: int, gates: Tensor, hidden_gates: Tensor, before: Tensor, cell: Tensor | None, b_hh: Tensor | None
 ) -> tuple[Any, Any, Any]:
-    """-> the state, the cell of an LSTM, and what backward needs. Only a GRU takes a bias: those of others are in `gates`."""
+    """Return the state, the cell of an LSTM, and the workspace for backward.
+
+    Only a GRU takes a bias here: other biases are already added to `gates`.
+    """
     if mode == _LSTM:
         assert cell is not None
         return lstm_cell(gates, hidden_gates, cell)
@@ -119,12 +123,12 @@ def _cell(
     return state, None, state
 
 
-#: The factors by which gradients reach the cell from the output, the gates, and the cell before.
+#: The factors of gradients: from the output to the cell, to the gates, and from the cell to the previous cell.
 _Factors: TypeAlias = tuple[Any, Any, Any]
 
 
 def _lstm_factors(tape: _Tape) -> list[_Factors]:
-    """The factors of each step, computed for all steps at once: they need no gradient."""
+    """Return the factors of each step, computed for all steps at once, since they do not depend on gradients."""
     gates = widened(aten.cat.default([step.workspace for step in tape.steps]))
     cell, cell_before = (
         widened(aten.cat.default(cells))
@@ -151,7 +155,7 @@ def _lstm_factors(tape: _Tape) -> list[_Factors]:
 def _cell_backward(
     mode: int, step: _Step, factors: _Factors | None, grad: Tensor, grad_cell: Tensor | None
 ) -> tuple[Any, Any, Any, Any]:
-    """-> the gradients of both kinds of gates, what reaches the state before by the cell itself, of the cell before."""
+    """Return the gradients of input gates, hidden gates, the previous state (through the cell only) and the previous cell."""
     if factors is not None:
         to_cell, to_gates, to_before = factors
         wide = widened(grad)
@@ -175,11 +179,11 @@ def _cell_backward(
 def _run_direction(
     layers: _Layers, number: int, steps: Sequence[Tensor], state: Tensor, cell: Tensor | None
 ) -> tuple[list[Any], Any, Any, _Tape]:
-    """-> the output of each step, the last state and cell, and the tape."""
+    """Return the output of each step, the last state and cell, and the tape."""
     w_ih, w_hh, b_ih, b_hh, projection = layers.part(number)
     reverse, tape = bool(number % layers.directions), _Tape()
     from_input = _times_weight(aten.cat.default(steps), w_ih)
-    # The reset gate of a GRU scales the bias of the state.
+    # The reset gate of a GRU scales the hidden bias, so the cell adds that bias.
     for bias in (b_ih, None if layers.mode == _GRU else b_hh):
         if bias is not None:
             from_input = aten.add.Tensor(widened(from_input), widened(bias))
@@ -198,7 +202,7 @@ def _run_direction(
 
 
 def _dropout(layers: _Layers, layer: int, like: Tensor, seed: Tensor | None) -> Any:
-    """The dropout factor of a layer's output; None without dropout, and after the last layer."""
+    """Return the dropout factor of a layer's output; None without dropout, and after the last layer."""
     if not layers.dropped or seed is None or layer == layers.num_layers - 1:
         return None
     if layers.dropout >= 1:
@@ -212,7 +216,7 @@ def _dropout(layers: _Layers, layer: int, like: Tensor, seed: Tensor | None) -> 
 def _run(
     layers: _Layers, input: Tensor, hx: Tensor, cx: Tensor | None, seed: Tensor | None
 ) -> tuple[list[Any], list[Any], list[Any], list[_Tape], list[Any]]:
-    """-> the outputs of the last layer, last states and cells, tapes, and the factors of dropout behind each layer."""
+    """Return the outputs of the last layer, last states and cells, tapes, and the dropout factor after each layer."""
     steps, states, cells, tapes, factors = layers.steps(input), [], [], [], []
     for layer in range(layers.num_layers):
         found = []
@@ -237,7 +241,7 @@ def _by_step(rows: Tensor, steps: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _seed_of(reserve: Tensor) -> Any:
-    """The seed that eight bytes hold."""
+    """Return the seed that is stored in eight bytes."""
     places = aten.arange.start_step(0, 8, 1, device=reserve.device)
     powers = aten.pow.Scalar(256, places)
     return aten.sum.default(aten.mul.Tensor(aten._to_copy.default(reserve, dtype=torch.int64), powers))
@@ -261,7 +265,7 @@ def _added(one: Any, other: Any) -> Any:
 def _back_through(
     layers: _Layers, number: int, tape: _Tape, grads: Sequence[Any], grad_state: Any, grad_cell: Any
 ) -> tuple[list[Any], Any, Any, list[Any]]:
-    """-> the gradients of a direction's steps, first state, first cell and weights."""
+    """Return the gradients of a direction's steps, first state, first cell and weights."""
     w_ih, w_hh, b_ih, _, projection = layers.part(number)
     of_gates: list[Any] = [None] * len(tape.steps)
     of_hidden, of_output = list(of_gates), list(of_gates)
@@ -335,7 +339,10 @@ def _backward(
 
 
 def _ends(state: Tensor | None, grad: Tensor | None, count: int) -> list[Any]:
-    """The gradients of the last states of all layers and directions; zeros where none is given, None where there is no state."""
+    """Return the gradients of the last states of all layers and directions.
+
+    They are zeros if `grad` is None, and None if there is no state.
+    """
     if grad is None:
         grad = None if state is None else aten.zeros_like.default(state)
     if grad is None:
@@ -457,5 +464,8 @@ def _miopen_backward(
 
 @rule("aten._cudnn_rnn_flatten_weight.default", recorded=True)
 def _flatten_weight(weight_arr: Sequence[Tensor], *rest: Any) -> Any:
-    """One buffer of all weights; they keep their own memory, which nothing here reads by the buffer."""
+    """Concatenate all weights into one buffer.
+
+    The weights keep their own memory; no rule here reads them through the buffer.
+    """
     return aten.cat.default([aten.reshape.default(one, [-1]) for one in weight_arr])

@@ -1,4 +1,4 @@
-"""Ops of one library or device that are another op of ATen in other words, or a line of them."""
+"""Ops of one library or device that equal another ATen op, or a short formula of ATen ops."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _batch_norm(
 
 
 def _wide_product(op: Any, self: Tensor, mat2: Tensor, out_dtype: torch.dtype) -> Any:
-    """A product of float16 and bfloat16 kept in float32, or in their own dtype, as CUDA has it."""
+    """Return a product of float16 or bfloat16 matrices in float32, or in their own dtype, as CUDA does."""
     for one in (self, mat2):
         if one.dtype is not out_dtype and not (one.dtype in HALF and out_dtype is torch.float32):
             raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
@@ -85,12 +85,12 @@ def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, out_dtype: torch.dtype, *, 
 
 @rule("aten.baddbmm.dtype", recorded=True)
 def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, out_dtype: torch.dtype, *, beta: float = 1, alpha: float = 1) -> Any:
-    """torch's own entry passes the dtype on in the place of a factor."""
+    """Compute the product in `out_dtype`. torch's decomposition passes the dtype in the place of a factor."""
     return _added(self, _wide_product(aten.bmm.default, batch1, batch2, out_dtype), beta, alpha)
 
 
 def _added(self: Tensor, product: Tensor, beta: float, alpha: float) -> Any:
-    """``beta * self + alpha * product``, of which a beta of 0 reads nothing."""
+    """Return ``beta * self + alpha * product``. If beta is 0, `self` is not read."""
     product = product if alpha == 1 else aten.mul.Scalar(product, alpha)
     if beta == 0:
         return product
@@ -99,7 +99,7 @@ def _added(self: Tensor, product: Tensor, beta: float, alpha: float) -> Any:
 
 @rule("aten.linear_backward.default", recorded=True)
 def _linear_backward(self: Tensor, grad_output: Tensor, weight: Tensor, output_mask: Sequence[bool]) -> Any:
-    """``y = x w^T + b``: the gradients of x, w and b."""
+    """Return the gradients of x, w and b for ``y = x w^T + b``."""
     rows = aten.reshape.default(self, [-1, weight.size(1)])
     grads = aten.reshape.default(grad_output, [-1, weight.size(0)])
     of_input = of_weight = of_bias = None
@@ -114,8 +114,10 @@ def _linear_backward(self: Tensor, grad_output: Tensor, weight: Tensor, output_m
 
 @rule("aten.matmul_backward.default", recorded=True)
 def _matmul_backward(grad: Tensor, self: Tensor, other: Tensor, mask: Sequence[bool]) -> Any:
-    """``y = a b``: ``grad b^T`` and ``a^T grad``, a vector standing for a matrix of one row or column, and what was broadcast
-    summed."""
+    """Return ``grad b^T`` and ``a^T grad`` for ``y = a b``.
+
+    A vector is used as a matrix of one row or column. Broadcast dimensions are summed.
+    """
     left = aten.unsqueeze.default(self, 0) if self.dim() == 1 else self
     right = aten.unsqueeze.default(other, 1) if other.dim() == 1 else other
     if other.dim() == 1:
@@ -152,7 +154,7 @@ def _max_pool_backward(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> Any:
-    """Use the indices of the maxima, computed again."""
+    """Compute the indices of the maxima again, and call the backward op that uses them."""
     _, indices = aten.max_pool2d_with_indices.default(self, kernel_size, stride, padding, dilation, ceil_mode)
     return aten.max_pool2d_with_indices_backward.default(
         grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices
@@ -194,7 +196,7 @@ def _resized_output(self: Tensor, size: Sequence[int], device: torch.device) -> 
 @rule("aten._use_cudnn_ctc_loss.default", "aten._use_cudnn_ctc_loss.Tensor")
 @rule("aten._use_miopen_ctc_loss.default", "aten._use_miopen_ctc_loss.Tensor")
 def _use_no_library(*args: Any, **kwargs: Any) -> bool:
-    """There is none."""
+    """Return False: there is no such library."""
     return False
 
 
@@ -216,8 +218,10 @@ def _scaled_grouped_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Any:
-    """8-bit floats by the scale of each row of the left and each column of the right matrix, then `_grouped_mm`. Groups along the
-    dimension that is summed over, whose scales differ by group, are left."""
+    """Multiply float8 matrices by the scales of rows (left) and columns (right), then call `_grouped_mm`.
+
+    Declined for groups along the dimension that is summed over: their scales differ by group.
+    """
     if self.dim() == mat2.dim() == 2 or scale_result is not None:
         return NotImplemented
     left = aten.mul.Tensor(aten._to_copy.default(self, dtype=torch.float32), aten.unsqueeze.default(scale_a, -1))
@@ -242,7 +246,7 @@ def _scaled_grouped_mm_v2(
     contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
 ) -> Any:
-    """Scales of rows and columns; block scales have the device's layout, and are declined."""
+    """Compute with scales of rows and columns. Block scales depend on the device's memory format, and are declined."""
     if list(recipe_a) != [_OF_ROWS] or list(recipe_b) != [_OF_ROWS]:
         return NotImplemented
     return _scaled_grouped_mm(self, mat2, scale_a[0], scale_b[0], offs, bias, None, out_dtype)

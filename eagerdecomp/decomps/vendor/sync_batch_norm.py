@@ -1,7 +1,7 @@
-"""The parts of batch norm over several processes (`torch.nn.SyncBatchNorm`), which CUDA alone has kernels for.
+"""The parts of batch norm over several processes (`torch.nn.SyncBatchNorm`), which only CUDA has kernels for.
 
-Each process takes statistics of its own batch, all are gathered, and each normalizes by those of the whole. Formulas: Ioffe and
-Szegedy 2015; statistics of parts are joined as by Chan, Golub and LeVeque 1979, equation 2.1.
+Each process computes the statistics of its own batch. They are gathered, and each process normalizes by the statistics of the
+whole. Formulas: Ioffe and Szegedy 2015; statistics of parts are combined as in Chan, Golub and LeVeque 1979, equation 2.1.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def _all_but_channels(input: Tensor) -> list[int]:
 
 
 def _per_channel(values: Tensor, input: Tensor) -> Any:
-    """``[C]`` in the place of the channels of an input of any rank."""
+    """View ``[C]`` so that it broadcasts over the channels of an input of any rank."""
     return aten.view.default(values, [1, -1] + [1] * (input.dim() - 2))
 
 
 @rule("aten.batch_norm_stats.default", recorded=True)
 def _stats(input: Tensor, eps: float) -> Any:
-    """-> mean and inverse deviation of each channel, of float16 or bfloat16 in float32."""
+    """Return the mean and the inverse standard deviation of each channel, in float32 for float16 and bfloat16."""
     given, dims = widened(input), _all_but_channels(input)
     var = aten.var.correction(given, dims, correction=0)
     return aten.mean.dim(given, dims), aten.rsqrt.default(aten.add.Scalar(var, eps))
@@ -36,7 +36,7 @@ def _stats(input: Tensor, eps: float) -> Any:
 
 @rule("aten.batch_norm_elemt.default", recorded=True)
 def _elemt(input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float) -> Any:
-    """``(input - mean) * invstd * weight + bias`` by channel."""
+    """Return ``(input - mean) * invstd * weight + bias`` per channel."""
     scale = widened(invstd) if weight is None else aten.mul.Tensor(widened(invstd), widened(weight))
     centred = aten.sub.Tensor(widened(input), _per_channel(widened(mean), input))
     found = aten.mul.Tensor(centred, _per_channel(scale, input))
@@ -71,7 +71,10 @@ def _gather_with_counts(
     eps: float,
     counts: Tensor,
 ) -> Any:
-    """``[parts, channels]`` and the count of each part -> mean and inverse deviation of the whole; the running ones follow."""
+    """Combine statistics ``[parts, channels]`` and the count of each part to the mean and inverse deviation of the whole.
+
+    The running statistics are updated.
+    """
     means, weights = widened(mean), aten.unsqueeze.default(in_type(counts, widened(mean).dtype), 1)
     variances = aten.sub.Scalar(aten.reciprocal.default(aten.pow.Tensor_Scalar(widened(invstd), 2)), eps)
     total = aten.sum.dim_IntList(weights, [0])
@@ -99,8 +102,10 @@ def _backward_reduce(
     weight_g: bool,
     bias_g: bool,
 ) -> Any:
-    """-> the sums of ``dy`` and of ``dy * (x - mean)`` of each channel, and the gradients of weight and bias; None where not
-    asked for."""
+    """Return the sums of ``dy`` and of ``dy * (x - mean)`` per channel, and the gradients of weight and bias.
+
+    Results that are not requested are None.
+    """
     dims, grad = _all_but_channels(input), widened(grad_out)
     total = aten.sum.dim_IntList(grad, dims)
     centred = aten.sub.Tensor(widened(input), _per_channel(widened(mean), input))
@@ -122,7 +127,7 @@ def _backward_elemt(
     sum_dy_xmu: Tensor,
     count: Tensor,
 ) -> Any:
-    """``(dy - sum_dy / n - (x - mean) * invstd^2 * sum_dy_xmu / n) * invstd * weight``, n the sum of `count`."""
+    """Return ``(dy - sum_dy / n - (x - mean) * invstd^2 * sum_dy_xmu / n) * invstd * weight``, n the sum of `count`."""
     deviation = widened(invstd)
     share = aten.reciprocal.default(in_type(aten.sum.default(count), deviation.dtype))
     slope = aten.mul.Tensor(aten.mul.Tensor(widened(sum_dy_xmu), share), aten.pow.Tensor_Scalar(deviation, 2))
