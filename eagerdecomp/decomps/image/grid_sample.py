@@ -1,9 +1,9 @@
-"""Sampling at the places of a grid, forward and backward, for planes and volumes alike; and the grid of an affine map.
+"""Sampling at grid points, forward and backward, in two and three dimensions; and the grid of an affine map.
 
 Everything is computed for all dimensions and all taps at once: coordinates [N, P, D], taps [N, P, D, T], and one index into the
-flattened input [N, P, T ** D], where P counts the places, D the dimensions and T the taps of one dimension (two for linear
-interpolation, four for cubic). A grid names its last dimension of the input first; D is in its order throughout. So a gradient
-takes some hundred kernel calls, a third of them views: the operator clips, reflects, masks and weighs, and no other does so.
+flattened input [N, P, T ** D]. P is the number of points, D the number of dimensions, and T the number of taps per dimension (two
+for linear interpolation, four for cubic). A grid lists the last dimension of the input first; D is in this order throughout. A
+gradient takes some hundred kernel calls, a third of them views, because the op clips, reflects, masks and weights.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ _CUBIC = -0.75
 
 @dataclass(frozen=True)
 class _Sampling:
-    """How a call samples: the sizes of the input in the grid's order, the operator's options, and whether it is that of planes with
-    vectorized kernels, which round and treat NaN unlike the others."""
+    """How a call samples: the sizes of the input in the grid's order, and the op's options.
+
+    `vectorized` is set for the 2-D op with vectorized kernels, which rounds and treats NaN unlike the others.
+    """
 
     sizes: tuple[int, ...]
     mode: int
@@ -46,11 +48,11 @@ class _Sampling:
 
     @property
     def skips(self) -> bool:
-        """Whether taps outside the input are left out, where others multiply zeros by their weights, which may be NaN."""
+        """Whether taps outside the input are skipped. Other kernels multiply zeros by their weights, which may be NaN."""
         return not self.vectorized and self.mode != _BICUBIC
 
     def vector(self, values: Sequence[float], like: Tensor) -> Tensor:
-        """A number for each dimension, [D]; one without dimensions where all are equal."""
+        """Return a tensor [D] with a value per dimension, or a 0-dim tensor if all values are equal."""
         if len(set(values)) == 1:
             return aten.full.default([], values[0], dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
         if len(values) == 2:  # two numbers are a range
@@ -60,11 +62,11 @@ class _Sampling:
         return aten.cat.default(parts)  # type: ignore[no-any-return]
 
 
-# -- from the grid to places in the input -------------------------------------------------------------------------
+# -- from the grid to points in the input ------------------------------------------------------------------------
 
 
 def _unnormalized(grid: Tensor, how: _Sampling) -> Tensor:
-    """Coordinates in elements of the input, rounded as the kernels round: planes and volumes differ in the last bit."""
+    """Return coordinates in elements of the input, rounded as the kernels round. 2-D and 3-D kernels differ in the last bit."""
     moved = aten.add.Scalar(grid, 1)
     spans = [size - 1 if how.align_corners else size for size in how.sizes]
     if how.vectorized:
@@ -76,7 +78,7 @@ def _unnormalized(grid: Tensor, how: _Sampling) -> Tensor:
 
 
 def _clipped(x: Tensor, how: _Sampling) -> Tensor:
-    """Into the input; NaN, as the kernels have it, to the first element of a plane and the last of a volume."""
+    """Clip coordinates to the input. As in the kernels, NaN becomes the first element in 2-D and the last element in 3-D."""
     last = _over_taps(how.vector([size - 1 for size in how.sizes], x), x)
     if how.vectorized:
         return aten.minimum.default(aten.where.self(aten.gt.Scalar(x, 0), x, number_like(x, 0)), last)  # type: ignore[no-any-return]
@@ -84,12 +86,12 @@ def _clipped(x: Tensor, how: _Sampling) -> Tensor:
 
 
 def _over_taps(vector: Tensor, x: Tensor) -> Tensor:
-    """A vector [D] along the dimensions of taps [N, P, D, T]; coordinates [N, P, D] need nothing."""
+    """Broadcast a vector [D] over the taps [N, P, D, T]; for coordinates [N, P, D] return it unchanged."""
     return aten.unsqueeze.default(vector, 1) if x.dim() == 4 and vector.dim() else vector
 
 
 def _reflected(x: Tensor, how: _Sampling) -> tuple[Tensor, Callable[[], Tensor]]:
-    """`x` reflected into the input; and what makes the sign of its derivative."""
+    """Return `x` reflected into the input, and a function that returns the sign of its derivative."""
     low = 0.0 if how.align_corners else -0.5
     spans = [2 * (size - 1) if how.align_corners else 2 * size for size in how.sizes]
     twice = _over_taps(how.vector([span or 1 for span in spans], x), x)
@@ -114,7 +116,7 @@ def _padded(x: Tensor, how: _Sampling) -> Tensor:
 
 
 def _slope(grid: Tensor, how: _Sampling) -> Tensor:
-    """The derivative of a place by its coordinate in the grid; on the border of a clipped dimension it is zero."""
+    """Return the derivative of a point by its grid coordinate. It is zero on the border of a clipped dimension."""
     scales = [(size - 1 if how.align_corners else size) / 2 for size in how.sizes]
     slope = how.vector(scales, grid)
     if how.padding == _ZEROS or how.mode == _BICUBIC:
@@ -130,12 +132,12 @@ def _slope(grid: Tensor, how: _Sampling) -> Tensor:
 
 @dataclass(frozen=True)
 class _Taps:
-    """Where a call reads: [N, P, T ** D] each.
+    """The elements that a call reads: [N, P, T ** D] each.
 
     Attributes:
         index: into the flattened input; 0 for taps outside it.
         inside: which taps are inside the input.
-        offset: how far each place is past its first tap, [N, P, D, 1]; None where the nearest element is taken.
+        offset: the distance of each point from its lower neighbour, [N, P, D, 1]; None for nearest-neighbour sampling.
     """
 
     index: Tensor
@@ -159,7 +161,7 @@ def _taps(grid: Tensor, how: _Sampling) -> _Taps:
             taps = _padded(taps, how)
     size = _over_taps(how.vector(how.sizes, taps), taps)
     inside = aten.logical_and.default(aten.ge.Scalar(taps, 0), aten.lt.Tensor(taps, size))
-    # Compared before they become integers: what lies far outside, or is NaN, has none.
+    # Compare before the conversion to integers: coordinates far outside, or NaN, have no integer value.
     safe = aten._to_copy.default(aten.where.self(inside, taps, number_like(taps, 0)), dtype=torch.int64)
     index, within, stride = None, None, 1
     for dim, (at, has) in enumerate(zip(_each(safe, how), _each(inside, how), strict=True)):
@@ -173,7 +175,7 @@ def _taps(grid: Tensor, how: _Sampling) -> _Taps:
 
 
 def _each(x: Tensor, how: _Sampling) -> list[Tensor]:
-    """[N, P, D, T] dimension by dimension, each along an axis of its own of [N, P, T, ..., T]."""
+    """Split [N, P, D, T] by dimension, each with its taps along its own axis of [N, P, T, ..., T]."""
     batch, places, dims, taps = x.shape
     if taps == 1:
         return [aten.select.int(x, 2, dim) for dim in range(dims)]
@@ -189,7 +191,7 @@ def _joined(x: Tensor, how: _Sampling) -> Tensor:
 
 
 def _weights(offset: Tensor, how: _Sampling) -> Tensor:
-    """Positions of each tap of each dimension, [N, P, D, T]."""
+    """Return the weights of each tap in each dimension, [N, P, D, T]."""
     if how.mode == _BILINEAR:
         return aten.abs.default(aten.add.Tensor(offset, _steps(offset, -1, 1)))  # type: ignore[no-any-return]
     far = aten.abs.default(aten.sub.Tensor(offset, _steps(offset, -1, 3)))
@@ -199,7 +201,7 @@ def _weights(offset: Tensor, how: _Sampling) -> Tensor:
 
 
 def _weight_slopes(offset: Tensor, how: _Sampling) -> Tensor:
-    """Their derivatives by the place."""
+    """Return the derivatives of the weights by the point's coordinate."""
     if how.mode == _BILINEAR:
         return _steps(offset, -1, 2, 2)
     signed = aten.sub.Tensor(offset, _steps(offset, -1, 3))
@@ -225,7 +227,7 @@ def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
 
 
 def _product(factors: Sequence[Tensor], taps: _Taps, how: _Sampling) -> Tensor:
-    """The weights of all taps together, [N, P, T ** D]."""
+    """Return the product of the weights over all dimensions, [N, P, T ** D]."""
     product = factors[0]
     for factor in factors[1:]:
         product = aten.mul.Tensor(product, factor)
@@ -237,7 +239,7 @@ def _product(factors: Sequence[Tensor], taps: _Taps, how: _Sampling) -> Tensor:
 
 
 def _values(input: Tensor, taps: _Taps) -> Tensor:
-    """The input's values at every tap, [N, C, P, T ** D]; arbitrary outside it."""
+    """Return the input's values at every tap, [N, C, P, T ** D]. They are arbitrary outside the input."""
     batch, channels = input.shape[:2]
     flat = aten.reshape.default(input, [batch, channels, math.prod(input.shape[2:])])
     _, places, count = taps.index.shape
@@ -314,7 +316,7 @@ def _sampler_backward(dims: int, *, vectorized: bool) -> Callable[..., Any]:
         grad_input = _input_gradient(grad, input, taps, each, how) if output_mask[0] else None
         if offset is None or not output_mask[1]:
             return grad_input, _no_grid_gradient(grid)
-        # What each tap is worth, over all channels; then by how much its weight grows along each dimension.
+        # The gradient of each tap's weight, summed over channels; then the derivative of the weights along each dimension.
         values = _values(input, taps)
         if not how.skips:
             values = aten.where.self(aten.unsqueeze.default(taps.inside, 1), values, number_like(values, 0))
@@ -329,7 +331,10 @@ def _sampler_backward(dims: int, *, vectorized: bool) -> Callable[..., Any]:
 
 
 def _growth(worth: Tensor, offset: Tensor, taps: _Taps, how: _Sampling) -> Tensor:
-    """The derivative of what is sampled by the place along each dimension, [N, P, D]: there the slope stands for the weight."""
+    """Return the derivative of the sampled value by the point along each dimension, [N, P, D].
+
+    Along the differentiated dimension, the derivative of the weight replaces the weight.
+    """
     weights, slopes = aten.unsqueeze.default(_weights(offset, how), 2), _weight_slopes(offset, how)
     if slopes.dim() > 1:
         slopes = aten.unsqueeze.default(slopes, 2)
@@ -365,12 +370,12 @@ def _input_gradient(grad: Tensor, input: Tensor, taps: _Taps, each: Sequence[Ten
 
 
 def _listed(grid: Tensor) -> Tensor:
-    """The places of a grid in one row, [N, P, D]."""
+    """Flatten the points of a grid to one row, [N, P, D]."""
     return aten.reshape.default(grid, [grid.size(0), math.prod(grid.shape[1:-1]), grid.size(-1)])  # type: ignore[no-any-return]
 
 
 def _check(input: Tensor, grid: Tensor, mode: int, dims: int) -> None:
-    """The operator's own checks, in its order."""
+    """Check the call as the op does, in its order."""
     _check_shapes(input, grid, mode, dims)
     if not input.dtype.is_floating_point:
         raise not_implemented("grid_sampler_2d_cpu_kernel_impl" if dims == 2 else "grid_sampler3d_cpu", input.dtype)
@@ -412,7 +417,7 @@ _SCALAR_SAMPLER, _SCALAR_SAMPLER_BACKWARD = _sampler(2, vectorized=False), _samp
 
 @rule("aten._grid_sampler_2d_cpu_fallback.default", recorded=True)
 def _fallback(input: Tensor, grid: Tensor, *options: Any) -> Any:
-    """The scalar kernel of planes, which computes like that of volumes and takes float32 only."""
+    """Run the scalar 2-D kernel, which computes like the 3-D kernel and supports float32 only."""
     _check_shapes(input, grid, options[0], 2)
     shape = [*input.shape[:2], *grid.shape[1:-1]]
     if not math.prod(shape):
@@ -439,13 +444,13 @@ def _check_single(*tensors: Tensor) -> None:
 
 # -- affine grids -------------------------------------------------------------------------------------------------
 
-#: Dtypes of which ATen makes no tensor from a list of numbers: `affine_grid` refuses them where a size is 0 or 1.
+#: Dtypes in which ATen cannot make a tensor from a list of numbers: `affine_grid` refuses them if a size is 0 or 1.
 _NOT_FROM_NUMBERS = HALF | WIDE_UNSIGNED | {torch.bool, torch.complex32}
 _NO_LINSPACE = WIDE_UNSIGNED | {torch.bool, torch.complex32}
 
 
 def _from_minus_one(theta: Tensor, steps: int, align_corners: bool) -> Tensor:
-    """Coordinates of `steps` pixels between -1 and 1; with `align_corners` the first and the last lie on the ends."""
+    """Return the coordinates of `steps` pixels between -1 and 1. With `align_corners`, the first and last are -1 and 1."""
     if steps <= 1:
         if theta.dtype in _NOT_FROM_NUMBERS:
             raise not_implemented("tensor_cpu", theta.dtype)
@@ -460,7 +465,7 @@ def _from_minus_one(theta: Tensor, steps: int, align_corners: bool) -> Tensor:
 
 @rule("aten.affine_grid_generator.default", recorded=True)
 def _affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Any:
-    """The homogeneous coordinates of all pixels, [N, pixels, dimensions + 1], times the transposed maps: ATen's two steps."""
+    """Multiply the homogeneous coordinates of all pixels, [N, pixels, dimensions + 1], by the transposed maps, as ATen does."""
     if len(size) not in (4, 5):
         raise RuntimeError("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
     batch, spatial = size[0], list(size[2:])

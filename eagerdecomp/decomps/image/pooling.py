@@ -1,7 +1,8 @@
-"""Pooling: windows gathered by one index, their maxima and gradients.
+"""Pooling: windows gathered with one index, their maxima and gradients.
 
-A window that leaves the input, or is shorter than the longest, repeats a place of its own: what is largest stays so, and comes
-first where it came first. So every kind of maximum pooling is one table of places, and its gradient one sum by the places found.
+A window that leaves the input, or is shorter than the longest one, repeats one of its own elements. This changes neither the
+maximum nor which of equal elements is first. So every kind of maximum pooling is one table of indices, and its gradient is one
+scatter by the indices found.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ aten = torch.ops.aten
 
 _REAL = (torch.float32, torch.float64)
 
-#: How ATen spells dtypes and sizes in `checkSameType`.
+#: The names of dtypes in ATen's `checkSameType`.
 _SPELLED = {torch.float32: "float", torch.float64: "double", torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16"}
 
 
-# -- maxima and what they send back --------------------------------------------------------------------------------
+# -- maxima and their gradients ------------------------------------------------------------------------------------
 
 
 def _maxima(x: Tensor, places: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The largest value of every window, and its place: the first of equal ones, the last NaN if there is any."""
+    """Return the maximum of every window and its index: the first of equal elements, or the last NaN if there is one."""
     dims = len(output_size)
     flat = aten.reshape.default(x, plane_rows(x, dims))
     rows, (windows, taps) = flat.size(0), places.shape[-2:]
@@ -75,13 +76,13 @@ def _nothing(x: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def _gradient_by_places(grad: Tensor, x: Tensor, indices: Tensor, dims: int) -> Tensor:
-    """The gradient of `x` when each element of `grad` goes to the index that `indices` holds in its plane."""
+    """Return the gradient of `x`: each element of `grad` is added at its index in `indices`, per plane."""
     shape = plane_rows(x, dims)
     zeros = aten.full.default(shape, 0, dtype=grad.dtype, device=grad.device)
     values = aten.reshape.default(grad, plane_rows(grad, dims))
     places = aten.reshape.default(indices, plane_rows(indices, dims))
     if grad.dtype in HALF:
-        # The kernels round each sum; so does `index_put`, while `scatter_add` may sum in a wider type.
+        # The kernels round each sum to the dtype. So does `index_put`, while `scatter_add` may sum in a wider dtype.
         rows = aten.view.default(aten.arange.start_step(0, shape[0], device=grad.device), [-1, 1])
         summed = aten.index_put.default(zeros, [rows, places], values, True)
     else:
@@ -207,7 +208,7 @@ def _max_pool(dims: int) -> Callable[..., Any]:
             values, indices = _maxima(self, flat_places(places, sizes, math.prod(count)), count)
         if self.dim() == dims + 2:
             return in_format_of(values, self), in_format_of(indices, self)
-        # Without a batch, planes are contiguous always; volumes lie as the input does, though their gradients do not.
+        # Without a batch, 2-D results are contiguous. 3-D results have the input's memory format, but their gradients do not.
         last = dims == 3 and not self.is_contiguous() and aten.permute.default(self, [1, 2, 3, 0]).is_contiguous()
         return (_channels_moved_last(values), _channels_moved_last(indices)) if last else (values, indices)
 
@@ -288,7 +289,7 @@ def _fractional_max_pool(dims: int) -> Callable[..., Any]:
         samples = random_samples if random_samples.size(0) == batch else aten.slice.Tensor(random_samples, 0, 0, batch)
         samples = aten.reshape.default(samples, [-1, dims])
         places = [
-            # The samples of planes are width first.
+            # The samples of 2-D pooling list the width first.
             sampled_places(
                 aten.select.int(samples, 1, 1 - dim if dims == 2 else dim),
                 sizes[dim],
@@ -374,7 +375,7 @@ def _avg_pool3d_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Any:
-    """A convolution of the divided gradient with ones, transposed: it sums where windows overlap."""
+    """Compute the gradient as a transposed convolution of the divided gradient with ones, which sums where windows overlap."""
     kernel, pads = each_dimension(kernel_size, 3, ()), each_dimension(padding, 3, ())
     strides = each_dimension(stride, 3, kernel)
     if divisor_override == 0:
@@ -409,7 +410,7 @@ def _avg_pool3d_backward(
 
 
 def _spans(window: tuple[int, int, int, int, int], count_include_pad: bool) -> list[int]:
-    """The divisor of each window along a dimension."""
+    """Return the divisor of each window along a dimension."""
     kernel, stride, padding, size, count = window
     starts = range(-padding, count * stride - padding, stride)
     if count_include_pad:
@@ -439,15 +440,17 @@ def _extent_tensor(size: int, count: int, device: torch.device) -> Callable[[], 
 
 
 def _divided(x: Tensor, dim: int, spans: Sequence[int], tensor: Callable[[], Tensor], *, by: Any = aten.div) -> Tensor:
-    """`x` divided along the dimension `dim` of its last three by the spans: known here, so that equal ones need no tensor."""
+    """Divide `x` along dimension `dim` of its last three by the spans. Equal spans need no tensor."""
     if min(spans) == max(spans):
         return x if spans[0] == 1 else by.Scalar(x, spans[0])
     return by.Tensor(x, along_dim(tensor(), dim, 3))  # type: ignore[no-any-return]
 
 
 def _adaptive_avg_pool_backward(dims: int, name: str) -> Callable[..., Any]:
-    """The windows that hold a place are themselves adaptive windows, with sizes exchanged: their mean times their number is the
-    gradient."""
+    """Make the gradient: the windows that contain an element are adaptive windows with the sizes exchanged.
+
+    Their mean times their number is the gradient.
+    """
     forward = {2: aten._adaptive_avg_pool2d.default, 3: aten._adaptive_avg_pool3d.default}[dims]
 
     def run(grad_output: Tensor, self: Tensor) -> Any:

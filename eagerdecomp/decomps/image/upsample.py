@@ -1,7 +1,7 @@
-"""Upsampling, and its gradient: nearest, linear and cubic.
+"""Upsampling and its gradient: nearest, linear and cubic.
 
-Every mode is linear and separable: along a dimension an element of the output is a weighted sum of a few of the input's, its
-*taps*. Forward they are gathered, backward the gradient is scattered to them, so that what is infinite stays where eager has it.
+Every mode is linear and separable. Along a dimension, an output element is a weighted sum of a few input elements, its *taps*.
+Forward gathers the taps; backward scatters the gradient to them. So infinities affect the same elements as in eager.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class _Axis:
-    """A dimension that goes from `size` elements to `count`, the next of these `ratio` of those further."""
+    """A dimension resized from `size` to `count` elements; `ratio` is the step in the input between output elements."""
 
     dim: int
     size: int
@@ -37,7 +37,7 @@ class _Axis:
     ratio: float
 
 
-#: Of each axis the elements that count, [taps, count], and how much.
+#: For each axis: the indices of its taps, [taps, count], and their weights.
 Taps = list[tuple[Tensor, Tensor]]
 
 
@@ -52,13 +52,15 @@ def _axes(
 
 
 def _ratio(size: int, count: int, align_corners: bool, scale: float | None, dtype: torch.dtype) -> float:
-    """The scale, rounded as eager rounds it: positions far from the start depend on its last bit."""
+    """Return the scale, rounded as in eager: positions far from the start depend on its last bit."""
     return rounded(ratio_of(size, count, align_corners, scale), dtype)
 
 
 def _places(axes: Sequence[_Axis], offset: float, like: Tensor) -> Tensor:
-    """Where in the input the elements of the output lie, for all axes in one row, or of one for all that are alike; each is rounded
-    once, as by a fused kernel."""
+    """Return the positions in the input of the output elements, for all axes in one row, or for one if all are alike.
+
+    Each position is rounded once, as in a fused kernel.
+    """
     options = {"dtype": torch.float64, "device": like.device}
     rows = []
     for axis in axes[:1] if _alike(axes) else axes:
@@ -68,7 +70,7 @@ def _places(axes: Sequence[_Axis], offset: float, like: Tensor) -> Tensor:
 
 
 def _alike(axes: Sequence[_Axis]) -> bool:
-    """Whether one row of places serves all axes, as for squares."""
+    """Return whether one row of positions serves all axes, as for squares."""
     first = axes[0]
     return all((axis.size, axis.count, axis.ratio) == (first.size, first.count, first.ratio) for axis in axes[1:])
 
@@ -88,7 +90,7 @@ def _reach(first: int, end: int, step: int, like: Tensor) -> Tensor:
 
 
 def _linear(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
-    """The weight of each of two neighbours is the distance to the other."""
+    """Return two taps per element: the weight of each neighbour is the distance to the other one."""
     places = _places(axes, 0.0 if align_corners else 0.5, like)
     if not align_corners:
         places = aten.clamp.default(places, 0)
@@ -99,7 +101,7 @@ def _linear(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
 
 
 def _cubic(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
-    """Keys' cubic of -0.75, ``-0.75 e (e - 1)^2 + 2 min(e, 0)^3`` with ``e`` the distance less 1; in float64, since it cancels."""
+    """Keys' cubic with a = -0.75: ``-0.75 e (e - 1)^2 + 2 min(e, 0)^3``, e = distance - 1; in float64 because of cancellation."""
     places = _places(axes, 0.0 if align_corners else 0.5, like)
     below = aten.floor.default(places)
     reach = _reach(-1, 3, 1, like)
@@ -111,12 +113,12 @@ def _cubic(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
     return _split(axes, aten.add.Tensor(aten._to_copy.default(below, dtype=torch.int64), reach), weights)
 
 
-#: How a mode finds its taps.
+#: A function that computes the taps of a mode.
 TapsOf = Callable[[Sequence[_Axis], bool, Tensor], Taps]
 
 
 def _nearest_index(axis: _Axis, exact: bool, like: Tensor) -> Tensor:
-    """The one element that an element of the output is, [count]; `like` says in which type places are rounded."""
+    """Return the index of the input element for each output element, [count]. Positions are rounded in the dtype of `like`."""
     places = _places([axis], 0.5 if exact else 0.0, like)
     if exact:
         places = aten.add.Scalar(places, 0.5)
@@ -124,7 +126,7 @@ def _nearest_index(axis: _Axis, exact: bool, like: Tensor) -> Tensor:
 
 
 def _plain_ratios(axes: Sequence[_Axis]) -> list[_Axis]:
-    """The axes as eager's `nearest_idx` has them, which looks at no scale where the size is kept or doubled."""
+    """Return the axes as in eager's `nearest_idx`, which ignores the scale if the size is kept or doubled."""
     plain = {1: 1.0, 2: 0.5}
     return [
         _Axis(
@@ -141,7 +143,7 @@ def _plain_ratios(axes: Sequence[_Axis]) -> list[_Axis]:
 
 
 def _weighted(kernel: str, taps_of: TapsOf, dims: int) -> Callable[..., Any]:
-    """The rule of a linear or cubic mode; `kernel` is the name by which eager's refuses dtypes."""
+    """Make the rule for a linear or cubic mode. `kernel` is the name in eager's error for unsupported dtypes."""
 
     def run(self: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Any:
         _check_input(self, output_size, dims)
@@ -165,7 +167,7 @@ def _weighted(kernel: str, taps_of: TapsOf, dims: int) -> Callable[..., Any]:
 
 
 def _in_whole_numbers(x: Tensor, axes: Sequence[_Axis], taps_of: TapsOf, align_corners: bool) -> Tensor:
-    """Bytes by weights of sixteen bits, rounded to bytes after each dimension, in float64, where all of that is exact."""
+    """Interpolate uint8 with 16-bit weights, rounding after each dimension, in float64, where all of this is exact."""
     for axis in reversed(axes):
         if axis.size == axis.count:  # the kernels leave it alone, whatever the scale
             continue
@@ -198,7 +200,7 @@ def _nearest(exact: bool, dims: int) -> Callable[..., Any]:
 
 
 def _vec(other: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule of a ``.vec`` form."""
+    """Make the rule for a ``.vec`` overload."""
 
     def run(input: Tensor, output_size: Sequence[int] | None, *rest: Any) -> Any:
         *flags, scales = rest if rest else (None,)
@@ -227,7 +229,10 @@ def _check_input(x: Tensor, output_size: Sequence[int], dims: int) -> None:
 
 
 def _weighted_gradient(taps_of: TapsOf, *, formed: bool = True) -> Callable[..., Any]:
-    """The backward rule of a linear or cubic mode; with `formed` the result is channels last where the incoming gradient is."""
+    """Make the backward rule for a linear or cubic mode.
+
+    With `formed`, the result is channels last if the incoming gradient is.
+    """
 
     def run(
         grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
@@ -270,7 +275,7 @@ def _result(grad: Tensor, grad_output: Tensor, formed: bool) -> Tensor:
 
 
 def _by_vec(op: OpOverload, vec: OpOverload, flags: int) -> None:
-    """An upsampling by its ``.vec`` form, which Core ATen has, and which takes sizes or scales but not both."""
+    """Register a rule that calls the ``.vec`` overload, which Core ATen has, and which accepts sizes or scales but not both."""
 
     @rule(op)
     def by_vec(self: Tensor, output_size: Sequence[int], *rest: Any, **named: Any) -> Any:
@@ -299,7 +304,7 @@ def _upsample_nearest2d_backward(
     scales_h: float | None = None,
     scales_w: float | None = None,
 ) -> Any:
-    """The gradient of an enlargement by powers of two: the ratio is exact; each element has a tile of the gradient to itself."""
+    """Compute the gradient of upsampling by 2, 4 or 8: the ratio is exact, and each input element has a tile of the gradient."""
     if len(output_size) != 2 or len(input_size) != 4 or list(grad_output.shape) != [*input_size[:2], *output_size]:
         return NotImplemented
     batch, channels, height, width = input_size

@@ -1,8 +1,8 @@
-"""Upsampling with the filters that smooth as they shrink: linear, cubic, Lanczos; and its gradient.
+"""Upsampling with antialiasing filters (linear, cubic, Lanczos), and its gradient.
 
-An element of the output is a weighted sum over its *window*, the elements of the input that its filter reaches, one dimension
-after the other. Windows differ in width, so taps past the end of one read a 0 that is appended to the input: what is infinite or
-NaN stays where eager has it. Bytes have neither, and are summed by a matrix.
+An output element is a weighted sum over its *window*: the input elements that its filter reaches, one dimension after the other.
+Windows differ in width, so the taps past the end of a window read a 0 that is appended to the input. So infinities and NaNs affect
+the same elements as in eager. uint8 has neither, and is summed by a matrix product.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class _Filter:
-    """`weights` of distances, in elements of the coarser side; the filter ends at `reach`."""
+    """A filter: `weights` of distances, in elements of the coarser side; it is 0 from distance `reach` on."""
 
     reach: int
     weights: Callable[[Tensor], Tensor]
@@ -41,9 +41,10 @@ def _triangle(x: Tensor) -> Tensor:
 
 
 def _keys(x: Tensor) -> Tensor:
-    """The cubic of -0.5, where the plain bicubic mode has -0.75: ``-0.5 e (e - 1)^2 + m^2 (2 m + 1)`` with ``m = min(e, 0)``.
+    """Keys' cubic with a = -0.5 (plain bicubic has -0.75): ``-0.5 e (e - 1)^2 + m^2 (2 m + 1)``, m = min(e, 0).
 
-    `e` is the distance less 1: so written nothing cancels about the zero at 1. Eager's polynomial, of fused products, rounds there.
+    `e` is the distance minus 1. In this form nothing cancels near the zero at 1; eager's polynomial, with fused multiply-adds, has
+    rounding errors there.
     """
     e = aten.sub.Scalar(aten.clamp.default(aten.abs.default(x), None, 2), 1)
     far = aten.mul.Tensor(aten.mul.Scalar(e, -0.5), aten.pow.Tensor_Scalar(aten.sub.Scalar(e, 1), 2))
@@ -53,7 +54,7 @@ def _keys(x: Tensor) -> Tensor:
 
 
 def _lanczos(x: Tensor) -> Tensor:
-    """``sinc(x) * sinc(x / 3)`` for distances below 3."""
+    """Return ``sinc(x) * sinc(x / 3)`` for distances below 3, and 0 beyond."""
     angle = aten.mul.Scalar(x, math.pi)
     third = aten.div.Scalar(angle, 3)
     sines = aten.mul.Tensor(aten.sin.default(angle), aten.sin.default(third))
@@ -72,7 +73,7 @@ LINEAR, CUBIC, LANCZOS = _Filter(1, _triangle), _Filter(2, _keys), _Filter(3, _l
 
 @dataclass(frozen=True)
 class _Axis:
-    """A dimension that goes from `size` elements to `count`, with eager's numbers of it, rounded as eager rounds them."""
+    """A dimension resized from `size` to `count` elements, with eager's constants for it, rounded as in eager."""
 
     size: int
     count: int
@@ -81,7 +82,7 @@ class _Axis:
     shrunk: float  # distances in elements of the coarser side
 
     def width(self, dtype: torch.dtype) -> int:
-        """The size of the widest window."""
+        """Return the size of the widest window."""
         widest = 1
         for number in range(self.count):
             centre = rounded(self.ratio * (number + 0.5), dtype)
@@ -102,7 +103,7 @@ def _centres(axis: _Axis, like: Tensor) -> Tensor:
 
 
 def _windows(filtered: _Filter, axis: _Axis, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Index and weights of the taps, [taps, count]; the index of a tap outside its window is `size`, its weight 0."""
+    """Return index and weights of the taps, [taps, count]. A tap outside its window has index `size` and weight 0."""
     options = {"dtype": like.dtype, "device": like.device}
     centres = in_type(_centres(axis, like), like.dtype)
     first = aten.floor.default(aten.clamp.default(aten.add.Scalar(aten.sub.Scalar(centres, axis.support), 0.5), 0))
@@ -115,7 +116,7 @@ def _windows(filtered: _Filter, axis: _Axis, like: Tensor) -> tuple[Tensor, Tens
 
 
 def _normalized(filtered: _Filter, distances: Tensor, axis: _Axis, inside: Tensor | None) -> Tensor:
-    """The weights of distances, [taps, count]."""
+    """Return the normalized weights of distances, [taps, count]."""
     if axis.shrunk != 1.0:
         distances = aten.mul.Scalar(distances, axis.shrunk)
     weights = filtered.weights(distances)
@@ -125,7 +126,7 @@ def _normalized(filtered: _Filter, distances: Tensor, axis: _Axis, inside: Tenso
 
 
 def _matrix(filtered: _Filter, axis: _Axis, like: Tensor) -> Tensor:
-    """How much each element of the input counts for each of the output, [count, size]."""
+    """Return the weight of each input element in each output element, [count, size]."""
     places = aten.arange.start_step(0.5, axis.size, 1, dtype=torch.float64, device=like.device)
     distances = aten.sub.Tensor(aten.unsqueeze.default(places, 1), _centres(axis, like))
     return aten.permute.default(_normalized(filtered, distances, axis, None), [1, 0])  # type: ignore[no-any-return]
@@ -194,7 +195,7 @@ def _gradient(filtered: _Filter, name: str, *, formed: bool = False) -> Callable
         for dim, scale in ((2, scales_h), (3, scales_w)):
             size = input_size[dim]
             axis = _axis(filtered, size, output_size[dim - 2], bool(align_corners), scale, grad.dtype)
-            # What falls outside a window goes to one element more than there are.
+            # Taps outside their window are added to one extra element.
             grad = spread_to_taps(grad, dim, size + 1, *_windows(filtered, axis, grad))
             grad = aten.slice.Tensor(grad, dim, 0, size)
         return in_format_of(grad, grad_output if formed else None)
@@ -207,8 +208,8 @@ def _check_real(name: str, x: Tensor) -> None:
         raise not_implemented(name, x.dtype)
 
 
-# 57 to 87 calls: each of two dimensions builds windows of its own, some 25 calls on a row of numbers; the cubic's and Lanczos's
-# weights take 10 more, rounding those of bytes 9.
+# 57 to 87 kernel calls: some 25 per dimension to build the windows, 10 more for the weights of cubic and Lanczos, 9 more to round
+# uint8.
 rule("aten._upsample_bilinear2d_aa.default", recorded=True)(_forward(LINEAR))
 rule("aten._upsample_bicubic2d_aa.default", recorded=True)(_forward(CUBIC))
 rule("aten._upsample_lanczos2d_aa.default", recorded=True)(_forward(LANCZOS))
