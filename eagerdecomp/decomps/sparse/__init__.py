@@ -1,6 +1,6 @@
-"""Ops on sparse tensors: formulas over the dense tensors that such a tensor is made of.
+"""Ops on sparse tensors: formulas over the dense tensors that make up a sparse tensor.
 
-A rule with ``source="sparse"`` is for an op that dense tensors have a kernel or other rules for: it gets the calls in which a
-tensor is sparse (`runtime/sparse_calls.py`). Ops that are about sparse tensors alone have ordinary rules. All are linked: what
-they make has no key, and how many elements a tensor holds is read at each call.
+A rule with ``source="sparse"`` belongs to an op that dense tensors have a kernel or other rules for. It gets the calls in which a
+tensor is sparse (`runtime/sparse_calls.py`). Ops for sparse tensors only have ordinary rules. All are linked: their results have no
+cache key, and the number of stored elements is read at each call.
 """

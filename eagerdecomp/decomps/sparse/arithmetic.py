@@ -1,4 +1,4 @@
-"""Sums, products and functions of sparse tensors: those that leave zeros zero."""
+"""Sums, products and functions of sparse tensors that map zero to zero."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ aten = torch.ops.aten
 
 
 def broadcast_shapes(one: Sequence[int], other: Sequence[int]) -> Any:
-    """The shape that both broadcast to."""
+    """Return the shape to which both shapes broadcast."""
     return torch.broadcast_shapes(one, other)  # type: ignore[no-untyped-call]
 
 
@@ -45,8 +45,11 @@ def _coo_or_strided(*values: Any) -> bool:
 
 
 def _sum_of(self: Tensor, other: Tensor, alpha: Any) -> Any:
-    """Both, end to end. Of coalesced ones the sum is coalesced; of two with the very same indices it has those. Elsewhere eager's
-    CPU kernel puts one between the other's elements by an order of its own; CUDA's gives them end to end."""
+    """Concatenate the elements of both.
+
+    The sum of coalesced tensors is coalesced; tensors with equal indices keep them. In other cases eager's CPU kernel interleaves
+    the elements in an order of its own, while CUDA's kernel concatenates them.
+    """
     dtype = torch.promote_types(self.dtype, other.dtype)
     if not other._nnz():
         return with_values(self, _changed(aten._values.default(self), dtype))
@@ -68,13 +71,13 @@ def _changed(values: Tensor, dtype: torch.dtype) -> Any:
 
 
 def _can_add(self: Tensor, other: Any, alpha: Any) -> bool:
-    """Whether eager adds these: a sparse tensor to a tensor of its size."""
+    """Return whether eager adds these: a sparse tensor to a tensor of the same size."""
     if not (isinstance(self, Tensor) and is_coo(other) and self.shape == other.shape):
         return False
     if is_coo(self) and (self.sparse_dim() != other.sparse_dim() or self.dense_dim() != other.dense_dim()):
         return False
     dtype = torch.promote_types(self.dtype, other.dtype)
-    # Eager's kernel of sums lacks the first dtype, and that of products by alpha the second.
+    # Eager's kernel for sums does not support bool, and its kernel for products by alpha does not support float16.
     if is_coo(self) and other._nnz() and (dtype is torch.bool or (dtype is torch.float16 and self._nnz())):
         return False
     if dtype is torch.bool:
@@ -132,12 +135,12 @@ def _sub_in_place(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value multiplies all elements alike: a number, or a dense tensor of no dimensions."""
+    """Return whether a value scales all elements alike: a scalar or a 0-dim dense tensor."""
     return not isinstance(value, Tensor) or (value.layout is torch.strided and value.dim() == 0)
 
 
 def _times_number(self: Tensor, other: Any) -> Any:
-    """The values are multiplied as a tensor of dimensions, which those of a tensor of none are not (`promote`)."""
+    """Multiply the values as a tensor with dimensions: a 0-dim sparse tensor promotes like one with dimensions."""
     values = aten._values.default(self)
     dtype = torch.result_type(self, other)
     if isinstance(other, Tensor):
@@ -149,7 +152,7 @@ def _times_number(self: Tensor, other: Any) -> Any:
 
 
 def _times_dense(self: Tensor, dense: Tensor) -> Any:
-    """The sparse tensor's values by what a dense one, which broadcasts, holds at their indices."""
+    """Multiply the sparse tensor's values by the elements of a dense tensor, which broadcasts, at their indices."""
     dtype = torch.result_type(self, dense)
     size = broadcast_shapes(self.shape, dense.shape)
     if size != self.shape:
@@ -165,7 +168,7 @@ def _times_dense(self: Tensor, dense: Tensor) -> Any:
 
 
 def _broadcast(self: Tensor, size: Any) -> Any:
-    """``sparse_broadcast_to`` of ``TensorConversions.cpp``: new dimensions in front, and sparse dimensions of size 1, stretched."""
+    """Broadcast as ``sparse_broadcast_to`` of ``TensorConversions.cpp``: add dimensions in front, expand sparse ones of size 1."""
     indices, values = parts(self)
     fresh = len(size) - self.dim()
     sparse_dim, count = indices.shape[0], indices.shape[1]
@@ -187,7 +190,7 @@ def _broadcast(self: Tensor, size: Any) -> Any:
             rows.append(aten.slice.Tensor(each, 0, at, at + 1))
         else:
             rows.append(aten.slice.Tensor(indices, 0, n, n + 1))
-    # In order, if they were, where all that is stretched is behind what is not.
+    # If the indices were in order, they stay so when all expanded dimensions come after the others.
     untouched = [fresh + n for n in range(sparse_dim) if n not in stretched]
     first = 0 if fresh else min((fresh + n for n in stretched), default=len(size))
     kept = self.is_coalesced() and (not untouched or max(untouched) < first)
@@ -195,14 +198,17 @@ def _broadcast(self: Tensor, size: Any) -> Any:
 
 
 def _in_order(self: Tensor) -> Any:
-    """A tensor without duplicates, coalesced."""
+    """Sort a tensor without duplicates, and mark it as coalesced."""
     indices, values = parts(self)
     order = aten.sort.stable(flat_indices(indices, self.shape[: indices.shape[0]]), stable=True)[1]
     return like(self, aten.index_select.default(indices, 1, order), aten.index_select.default(values, 0, order), True)
 
 
 def _times_sparse(self: Tensor, other: Tensor) -> Any:
-    """The products where both hold an element. One that is not coalesced keeps its order, and is multiplied by the other."""
+    """Multiply where both tensors store an element.
+
+    If one of them is not coalesced, the result has its order; the other is searched.
+    """
     dtype = torch.promote_types(self.dtype, other.dtype)
     if self.is_coalesced() and not other.is_coalesced():
         searched, source = self, other
@@ -274,7 +280,7 @@ def _mul_in_place(self: Any, other: Any) -> Any:
 
 
 def _into(self: Tensor, found: Tensor, coalesced: bool) -> Tensor:
-    """Write a result in place."""
+    """Write a result into `self`, in the dtype of `self`."""
     indices, values = parts(found)
     return take_over(self, like(found, indices, retyped(values, self.dtype), coalesced))
 
@@ -335,7 +341,7 @@ def _div_in_place(self: Any, other: Any) -> Any:
 
 # -- functions of each element -------------------------------------------------------------------------------------------------
 
-#: Ops whose rule in ATen is ``coalesced_unary_ufunc`` (``SparseUnaryOps.cpp``).
+#: Ops that ATen implements with ``coalesced_unary_ufunc`` (``SparseUnaryOps.cpp``).
 OF_COALESCED = (
     *("abs", "asin", "asinh", "atan", "atanh", "ceil", "deg2rad", "erf", "erfinv", "expm1", "floor", "frac", "isinf", "isnan"),
     *("isneginf", "isposinf", "log1p", "nan_to_num", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin", "sinh", "sqrt"),

@@ -1,6 +1,6 @@
-"""Matrices of compressed rows or columns (CSR, CSC): where each row ends, the column of each element, and its value.
+"""Compressed sparse matrices (CSR, CSC): row ends, column indices and values; for CSC with rows and columns exchanged.
 
-What gives a dense result goes by coordinates; what keeps the layout works on the values. Batches of matrices, dense dimensions and
+Ops with a dense result convert to COO. Ops that keep the layout work on the values. Batches of matrices, dense dimensions and
 blocks (BSR, BSC) have no rules.
 """
 
@@ -21,32 +21,32 @@ aten = torch.ops.aten
 
 
 def is_matrix(value: Any) -> bool:
-    """Whether a value is a matrix of compressed rows or columns."""
+    """Return whether a value is a CSR or CSC matrix."""
     plain = isinstance(value, Tensor) and value.layout in (torch.sparse_csr, torch.sparse_csc)
     return plain and value.dim() == 2 and value.dense_dim() == 0
 
 
 def compressed_parts(self: Tensor) -> tuple[Any, Any, Any]:
-    """Where each row ends, beginning with 0, the columns, and the values; of compressed columns the other way round."""
+    """Return the row ends (starting with 0), the column indices and the values; for CSC, the column ends and the row indices."""
     if self.layout is torch.sparse_csr:
         return aten.crow_indices.default(self), aten.col_indices.default(self), aten.values.default(self)
     return aten.ccol_indices.default(self), aten.row_indices.default(self), aten.values.default(self)
 
 
 def make_compressed(ends: Tensor, places: Tensor, values: Tensor, size: Sequence[int], layout: torch.layout) -> Any:
-    """The matrix that these are the parts of."""
+    """Return the matrix with these parts."""
     options = {"dtype": values.dtype, "layout": layout, "device": values.device}
     return aten._sparse_compressed_tensor_unsafe.default(ends, places, values, list(size), **options)
 
 
 def with_compressed_values(self: Tensor, values: Tensor) -> Any:
-    """Other values in the same places."""
+    """Return a matrix with the same indices and other values."""
     ends, places, _ = compressed_parts(self)
     return make_compressed(aten.clone.default(ends), aten.clone.default(places), values, self.shape, self.layout)
 
 
 def as_coo(self: Tensor) -> Any:
-    """The same matrix in coordinates, in order where its rows are compressed."""
+    """Return the matrix in COO layout. Indices are in order for CSR."""
     ends, places, values = compressed_parts(self)
     rows = self.layout is torch.sparse_csr
     indices = aten._convert_indices_from_csr_to_coo.default(ends, places, transpose=not rows)
@@ -54,7 +54,7 @@ def as_coo(self: Tensor) -> Any:
 
 
 def of_coo(self: Tensor, layout: torch.layout) -> Any:
-    """The compressed form of a matrix in coordinates."""
+    """Return the CSR or CSC form of a COO matrix."""
     self = coalesced(self)
     indices, values = aten._indices.default(self), aten._values.default(self)
     rows, columns = aten.select.int(indices, 0, 0), aten.select.int(indices, 0, 1)
@@ -68,7 +68,7 @@ def of_coo(self: Tensor, layout: torch.layout) -> Any:
 
 
 def _checked() -> bool:
-    """Whether the parts of a tensor are checked as it is made, which reads them."""
+    """Return whether torch checks the parts of new sparse tensors, which reads them."""
     return bool(torch.sparse.check_sparse_tensor_invariants.is_enabled())  # type: ignore[no-untyped-call]
 
 
@@ -100,7 +100,7 @@ def _made_without_size(
     device: Any = None,
     pin_memory: Any = None,
 ) -> Any:
-    """Make the tensor as wide as the last column that holds an element."""
+    """Make the matrix with the last column (CSC: row) that has an element as its width (height)."""
     matrix = layout in (torch.sparse_csr, torch.sparse_csc) and compressed_indices.dim() == values.dim() == 1
     if _checked() or not matrix or pin_memory:
         return NotImplemented
@@ -114,7 +114,7 @@ def _made_without_size(
 
 @rule("aten.sparse_sampled_addmm.default", takes_sparse=True)
 def _sampled(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The product where `self` holds an element, each by itself: a row by a column."""
+    """Compute the product only where `self` stores an element: a row times a column each."""
     fits = is_matrix(self) and self.layout is torch.sparse_csr and mat1.layout is mat2.layout is torch.strided
     fits = fits and mat1.dim() == mat2.dim() == 2 and mat1.shape[1] == mat2.shape[0]
     if not fits or list(self.shape) != [mat1.shape[0], mat2.shape[1]] or not self.dtype is mat1.dtype is mat2.dtype:

@@ -1,4 +1,4 @@
-"""Sparse tensors made of dense ones and back: copies, other dtypes, masks, and the sparse gradients of look-ups."""
+"""Conversions between sparse and dense tensors: copies, dtypes, masks, and the sparse gradients of embedding and gather."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _coalesce(self: Tensor) -> Any:
 
 @rule("aten._to_dense.default", takes_sparse=True)
 def _to_dense(self: Tensor, dtype: torch.dtype | None = None, masked_grad: bool | None = None) -> Any:
-    """Zeros to which every element is added."""
+    """Add every stored element to a tensor of zeros."""
     if is_matrix(self) and dtype is None:
         self = as_coo(self)
     if not is_coo(self):
@@ -60,7 +60,7 @@ def _to_dense(self: Tensor, dtype: torch.dtype | None = None, masked_grad: bool 
 
 
 def _sparsified(self: Tensor, sparse_dim: int) -> Any:
-    """The rows that hold a number other than zero, of so many dimensions."""
+    """Store the rows with a nonzero element. A row has the dimensions after the first `sparse_dim`."""
     sizes, inner = list(self.shape[:sparse_dim]), list(self.shape[sparse_dim:])
     rows = aten.reshape.default(self, [math.prod(sizes), *inner])
     held = aten.ne.Scalar(rows, 0)
@@ -189,7 +189,7 @@ def _copy_sparse(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
 
 
 def _of_nothing(self: Tensor, dtype: torch.dtype | None = None, device: Any = None) -> Any:
-    """A tensor of the same sizes, of which none is held."""
+    """Return a tensor of the same size without stored elements."""
     indices, values = parts(self)
     device = values.device if device is None else device
     empty = aten.empty.memory_format([indices.shape[0], 0], dtype=torch.int64, device=device)
@@ -286,7 +286,7 @@ def _resize_as(self: Tensor, the_template: Tensor) -> Any:
 
 
 def _looked_up(self: Tensor, mask: Tensor) -> Any:
-    """The values of a coalesced sparse tensor at the indices of another; zeros where it holds none."""
+    """Return the values of a coalesced sparse tensor at the indices of `mask`, and zeros where it stores none."""
     sizes = mask.shape[: mask.sparse_dim()]
     held, wanted = flat_indices(self._indices(), sizes), flat_indices(mask._indices(), sizes)
     values = aten._values.default(self)
@@ -302,7 +302,7 @@ def _looked_up(self: Tensor, mask: Tensor) -> Any:
 
 
 def gathered(dense: Tensor, indices: Tensor) -> Any:
-    """The rows of a dense tensor at these indices of its first dimensions."""
+    """Return the rows of a dense tensor at these indices of its first dimensions."""
     sizes = list(dense.shape[: indices.shape[0]])
     rows = aten.reshape.default(dense, [math.prod(sizes), *dense.shape[len(sizes) :]])
     return aten.index_select.default(rows, 0, flat_indices(indices, sizes))
@@ -345,7 +345,7 @@ def _mask_projection(self: Tensor, mask: Tensor, accumulate_matches: bool = Fals
 
 @rule("aten.embedding_sparse_backward.default", takes_sparse=True)
 def _embedding_backward(grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> Any:
-    """A row of the gradient for each index, but for those of padding."""
+    """Return a gradient row per index, except for padding indices."""
     if scale_grad_by_freq:
         raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
     width = grad.shape[-1]
@@ -372,7 +372,7 @@ def _embedding_bag_backward(
     per_sample_weights: Tensor | None = None,
     padding_idx: int = -1,
 ) -> Any:
-    """The gradient of its bag for each index, divided by the bag's size for means."""
+    """Return for each index the gradient of its bag, divided by the bag's size in mode "mean"."""
     if mode == 2:  # maxima
         raise raise_as_eager(
             "aten._embedding_bag_sparse_backward.default",
@@ -389,7 +389,7 @@ def _embedding_bag_backward(
 
 @rule("aten._gather_sparse_backward.default", takes_sparse=True)
 def _gather_backward(self: Tensor, dim: int, index: Tensor, grad: Tensor) -> Any:
-    """The gradient of each gathered number at the index it was gathered from."""
+    """Return the gradient of each gathered element at the index from which it was gathered."""
     rank = self.dim()
     if rank == 0:
         indices = aten.full.default([0, 1], 0, dtype=torch.int64, device=index.device)

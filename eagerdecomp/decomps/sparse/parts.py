@@ -1,7 +1,7 @@
-"""A tensor in coordinates as the two dense tensors that it is made of, and back; duplicates summed, indices as one number.
+"""COO tensors as their two dense tensors, and back; duplicate indices summed, indices as flat integers.
 
-``values[n]`` stands at ``indices[:, n]`` in the first dimensions, those that are sparse; the others are the values' own. An index
-may occur several times unless the tensor is flagged as coalesced: its values are summed.
+``values[n]`` belongs to ``indices[:, n]`` in the first, sparse dimensions; the other dimensions belong to the values. Unless the
+tensor is coalesced, an index may occur several times; its values are summed.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ aten = torch.ops.aten
 
 
 def is_coo(value: Any) -> bool:
-    """Whether a value is a sparse tensor in coordinates."""
+    """Return whether a value is a COO tensor."""
     return isinstance(value, Tensor) and value.layout is torch.sparse_coo
 
 
 def raise_as_eager(name: str, *args: Any, **kwargs: Any) -> NoRoute:
-    """Raise what eager's own kernel raises for a call that a check has found it to refuse; it has the words.
+    """Call eager's own kernel to raise its error, for a call that a check has found eager to refuse.
 
     Returns:
-        For a call that eager takes after all: what the rule is to raise.
+        An exception for the rule to raise, if eager accepts the call after all.
     """
     op = op_called(name)
     try:
@@ -63,12 +63,12 @@ def raise_as_eager(name: str, *args: Any, **kwargs: Any) -> NoRoute:
 
 
 def parts(self: Tensor) -> tuple[Any, Any]:
-    """The indices and the values, whether or not the tensor is coalesced."""
+    """Return the indices and the values, coalesced or not."""
     return aten._indices.default(self), aten._values.default(self)
 
 
 def make_coo(size: Sequence[int], indices: Tensor, values: Tensor, coalesced: bool) -> Any:
-    """The tensor that these are the parts of. One of fewer than two elements is coalesced whatever is said of it."""
+    """Return the tensor with these parts. With fewer than two elements it is always coalesced."""
     sparse_dim = indices.shape[0]
     return aten._sparse_coo_tensor_with_dims_and_tensors.default(
         sparse_dim,
@@ -84,31 +84,31 @@ def make_coo(size: Sequence[int], indices: Tensor, values: Tensor, coalesced: bo
 
 
 def with_values(self: Tensor, values: Tensor) -> Any:
-    """Other values at copies of a tensor's indices."""
+    """Return a tensor with other values at copies of a tensor's indices."""
     return make_coo(self.shape, aten.clone.default(aten._indices.default(self)), values, self.is_coalesced())
 
 
 def like(self: Tensor, indices: Tensor, values: Tensor, coalesced: bool = False) -> Any:
-    """A tensor of the same size."""
+    """Return a tensor of the same size with these parts."""
     return make_coo(self.shape, indices, values, coalesced)
 
 
 def take_over(self: Tensor, other: Tensor) -> Tensor:
-    """Give a sparse tensor, which is written in place, the size and the parts of another, and return it."""
+    """Replace the size and parts of `self`, which is written in place, by those of another tensor; return `self`."""
     self.data = other
     return self
 
 
 def retyped(values: Tensor, dtype: torch.dtype) -> Any:
-    """The values in a dtype, themselves where they have it."""
+    """Return the values in a dtype; unchanged if they already have it."""
     return values if values.dtype is dtype else aten._to_copy.default(values, dtype=dtype)
 
 
-# -- indices as one number -----------------------------------------------------------------------------------------------------
+# -- flat indices --------------------------------------------------------------------------------------------------------------
 
 
 def flat_indices(indices: Tensor, sizes: Sequence[int]) -> Any:
-    """For each element the number of its position, row by row, in sparse dimensions of these sizes."""
+    """Return each element's flat position, in row order, in sparse dimensions of these sizes."""
     count = indices.shape[1]
     flat = None
     for dim, size in enumerate(sizes):
@@ -118,7 +118,7 @@ def flat_indices(indices: Tensor, sizes: Sequence[int]) -> Any:
 
 
 def unflattened(flat: Tensor, sizes: Sequence[int]) -> Any:
-    """The indices in sparse dimensions of these sizes that positions stand for."""
+    """Return the indices of flat positions in sparse dimensions of these sizes."""
     rows = []
     for size in reversed(sizes):
         rows.append(aten.remainder.Scalar(flat, size))
@@ -131,7 +131,7 @@ def unflattened(flat: Tensor, sizes: Sequence[int]) -> Any:
 
 
 def positions_of(mask: Tensor) -> Any:
-    """Where a mask of one dimension is true, in order."""
+    """Return the positions at which a 1-D mask is true, in order."""
     return aten.select.int(aten.nonzero.default(mask), 1, 0)
 
 
@@ -139,8 +139,10 @@ def positions_of(mask: Tensor) -> Any:
 
 
 def coalesced(self: Tensor) -> Any:
-    """The tensor itself if it is coalesced; else its indices in order, each once, and values that occur at one index summed in
-    the order in which they stood, as ``coalesce_sparse_cpu`` does in ``SparseTensor.cpp``."""
+    """Return the coalesced tensor: each index once, in order, and the values of equal indices summed.
+
+    Values are summed in their stored order, as in ``coalesce_sparse_cpu`` of ``SparseTensor.cpp``.
+    """
     if self.is_coalesced():
         return self
     indices, values = parts(self)
@@ -152,7 +154,8 @@ def coalesced(self: Tensor) -> Any:
     begins = aten.ne.Tensor(aten.slice.Tensor(ordered, 0, 1, count), aten.slice.Tensor(ordered, 0, 0, count - 1))
     seat = aten.constant_pad_nd.default(aten.cumsum.default(begins, 0), [1, 0], 0)
     found = int(aten._local_scalar_dense.default(aten.select.int(seat, 0, count - 1))) + 1
-    # Of one index any of its elements will do. What is behind the last is left out again: eager narrows the indices so, too.
+    # Any element of an index gives the index. The part after the last index is sliced off; eager narrows the indices in the same
+    # way.
     first = aten.scatter.src(aten.full.default([count], 0, dtype=torch.int64, device=flat.device), 0, seat, order)
     kept = aten.slice.Tensor(aten.index_select.default(indices, 1, first), 1, 0, found)
     zeros = aten.full.default(list(values.shape), 0, dtype=values.dtype, device=values.device)
@@ -161,14 +164,14 @@ def coalesced(self: Tensor) -> Any:
 
 
 def times_number(values: Tensor, number: Any) -> Any:
-    """The values times a number, which eager's kernels round to their dtype first."""
+    """Multiply the values by a scalar, which eager's kernels round to their dtype first."""
     if values.dtype is torch.bool:
         return values if number else aten.full_like.default(values, False)
     return aten.mul.Tensor(values, aten.scalar_tensor.default(number, dtype=values.dtype, device=values.device))
 
 
 def add_to_dense(dense: Tensor, self: Tensor, alpha: Any = 1) -> Any:
-    """``dense + alpha * self`` of one size, contiguous, in the dtype that both promote to."""
+    """Return ``dense + alpha * self`` for equal sizes: contiguous and in the promoted dtype."""
     dtype = torch.promote_types(dense.dtype, self.dtype)
     indices, values = parts(self)
     sizes, inner = list(self.shape[: indices.shape[0]]), list(values.shape[1:])

@@ -1,4 +1,4 @@
-"""Products of sparse matrices with dense ones and with each other, and softmax over what a sparse tensor holds."""
+"""Products of sparse matrices with dense and sparse ones, and softmax over the stored elements of a sparse tensor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 
 def rows_times(rows: Tensor, columns: Tensor, values: Tensor, dense: Tensor, count: int, start: Tensor | None = None) -> Any:
-    """``start[r] += value * dense[c]`` for each element (r, c), in order, as ``s_addmm_out_sparse_dense_worker`` does."""
+    """Compute ``start[r] += value * dense[c]`` for each element (r, c), in order, as ``s_addmm_out_sparse_dense_worker``."""
     if start is None:
         start = aten.full.default([count, dense.shape[1]], 0, dtype=dense.dtype, device=dense.device)
     if not values.shape[0] or not start.numel():
@@ -49,7 +49,7 @@ def _is_matrix(value: Tensor) -> bool:
 
 
 def _scaled(self: Tensor, beta: Any, size: list[int]) -> Any:
-    """``beta * self``, broadcast, which is nothing for a beta of zero."""
+    """Return ``beta * self``, broadcast. If beta is 0, return zeros without reading `self`."""
     if beta == 0:
         return aten.full.default(size, 0, dtype=self.dtype, device=self.device)
     spread = aten.expand.default(self, size)
@@ -58,7 +58,7 @@ def _scaled(self: Tensor, beta: Any, size: list[int]) -> Any:
     return aten.mul.Scalar(spread, beta)
 
 
-#: What eager's kernels of products take.
+#: The dtypes that eager's kernels for products support.
 _NUMBERS = (
     *(torch.float32, torch.float64, torch.complex64, torch.complex128),
     *(torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
@@ -72,7 +72,7 @@ def _fits(mat1: Tensor, mat2: Tensor, *others: Tensor) -> bool:
 
 
 def _fits_compressed(mat1: Tensor, mat2: Tensor, *others: Tensor) -> bool:
-    """Whether eager multiplies a compressed matrix by a dense one."""
+    """Return whether eager multiplies a compressed matrix by a dense one."""
     plain = all(one.layout is torch.strided and one.dtype is mat1.dtype for one in (mat2, *others))
     return plain and mat2.dim() == 2 and mat1.shape[1] == mat2.shape[0] and mat1.dtype in _SPARSE_BY_SPARSE
 
@@ -146,7 +146,7 @@ def _mv(self: Tensor, vec: Tensor) -> Any:
 
 @rule("aten.bmm.default", source="sparse")
 def _bmm(self: Tensor, mat2: Tensor) -> Any:
-    """One product of a matrix whose blocks are the batch."""
+    """Compute one product with a block-diagonal matrix, whose blocks are the batch."""
     if any(one.layout not in (torch.strided, torch.sparse_coo) for one in (self, mat2)):
         return NotImplemented
     known = is_coo(self) and mat2.layout is torch.strided and self.dim() == mat2.dim() == 3 and self.sparse_dim() == 3
@@ -165,7 +165,7 @@ def _bmm(self: Tensor, mat2: Tensor) -> Any:
 
 @rule("aten.hspmm.default", takes_sparse=True)
 def _hspmm(mat1: Tensor, mat2: Tensor) -> Any:
-    """The product's rows that are not zero, as a tensor with one sparse dimension."""
+    """Return the nonzero rows of the product as a tensor with one sparse dimension."""
     if not is_coo(mat1) or mat2.layout is not torch.strided:
         return NotImplemented
     if not _fits(mat1, mat2):
@@ -175,7 +175,7 @@ def _hspmm(mat1: Tensor, mat2: Tensor) -> Any:
 
 
 def _rows_of_product(mat1: Tensor, mat2: Tensor, alpha: Any) -> tuple[Any, Any]:
-    """The rows in which `mat1` holds an element, and those of ``alpha * mat1 @ mat2``."""
+    """Return the rows in which `mat1` stores an element, and these rows of ``alpha * mat1 @ mat2``."""
     indices, values = parts(coalesced(mat1))
     rows, columns = aten.select.int(indices, 0, 0), aten.select.int(indices, 0, 1)
     held = make_coo([mat1.shape[0]], aten.unsqueeze.default(rows, 0), aten.ones_like.default(rows), False)
@@ -187,13 +187,16 @@ def _rows_of_product(mat1: Tensor, mat2: Tensor, alpha: Any) -> tuple[Any, Any]:
 
 @rule("aten.sspaddmm.default", takes_sparse=True)
 def _sspaddmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``beta * self + alpha * mat1 @ mat2``, end to end: of the product whole rows, those in which `mat1` holds an element."""
+    """Concatenate the elements of ``beta * self`` and ``alpha * mat1 @ mat2``.
+
+    The product stores whole rows: all those in which `mat1` stores an element.
+    """
     if not (is_coo(self) and is_coo(mat1)) or mat2.layout is not torch.strided:
         return NotImplemented
     fits = _fits(mat1, mat2, self) and mat1.dtype not in (torch.float16, torch.bfloat16)
     if not fits and list(self.shape) == [0]:
         raise raise_as_eager("aten.smm.default", mat1, mat2)
-    # `smm` gives an empty tensor of no rows, times zero.
+    # `smm` passes an empty tensor of shape [0], times zero.
     if not fits or (list(self.shape) != [mat1.shape[0], mat2.shape[1]] and list(self.shape) != [0]):
         raise raise_as_eager("aten.sspaddmm.default", self, mat1, mat2, beta=beta, alpha=alpha)
     indices, values = parts(self)
@@ -217,7 +220,7 @@ def _sspaddmm_out(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, al
 
 
 def _sparse_by_sparse(self: Tensor, other: Tensor) -> Any:
-    """Gustavson's product, all rows at once: each element of the left meets the row of the right that its column names."""
+    """Compute Gustavson's product, all rows at once: each left element multiplies the right row with its column's number."""
     left, right = coalesced(self), coalesced(other)
     (indices, values), (others, weights) = parts(left), parts(right)
     size = [self.shape[0], other.shape[1]]
@@ -251,7 +254,7 @@ def _sparse_sparse_matmul(self: Tensor, other: Tensor) -> Any:
 
 
 def _pools(self: Tensor, dim: int) -> tuple[Any, int]:
-    """For each element the number of the line along a sparse dimension that it stands in, and how many lines there may be."""
+    """Return for each element the number of its line along a sparse dimension, and the number of lines with stored elements."""
     indices = aten._indices.default(self)
     count = indices.shape[0]
     others = [n for n in range(count) if n != dim]
@@ -260,7 +263,7 @@ def _pools(self: Tensor, dim: int) -> tuple[Any, int]:
         return aten.full.default([indices.shape[1]], 0, dtype=torch.int64, device=indices.device), 1
     rows = aten.cat.default([aten.slice.Tensor(indices, 0, n, n + 1) for n in others], 0)
     flat = flat_indices(rows, sizes)
-    # Only lines that hold something count.
+    # Number only the lines with a stored element.
     kept = coalesced(make_coo([math.prod(sizes)], aten.unsqueeze.default(flat, 0), aten.ones_like.default(flat), False))
     held = aten.select.int(aten._indices.default(kept), 0, 0)
     return aten.searchsorted.Tensor(held, flat), held.shape[0]
@@ -306,7 +309,7 @@ def _sparse_log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Any:
 
 
 def _softmax_backward(grad: Tensor, output: Tensor, dim: int, self: Tensor, log: bool) -> Any:
-    """``output * (grad - sum(grad * output))``, or ``grad - exp(output) * sum(grad)``, in each line."""
+    """Return ``output * (grad - sum(grad * output))``, or ``grad - exp(output) * sum(grad)``, for each line."""
     if not (is_coo(grad) and is_coo(output) and is_coo(self)):
         return NotImplemented
     output, grad = coalesced(output), coalesced(grad)
@@ -358,7 +361,7 @@ def _sparse_log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, 
 
 @rule("aten._spdiags.default", takes_sparse=True)
 def _spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) -> Any:
-    """``diagonals[d, c]`` in column c, on the diagonal with this offset, where the matrix has such a place."""
+    """Put ``diagonals[d, c]`` in column c on the diagonal with this offset, if it is inside the matrix."""
     vectors = aten.unsqueeze.default(diagonals, 0) if diagonals.dim() == 1 else diagonals
     lines = aten.unsqueeze.default(offsets, 0) if offsets.dim() == 0 else offsets
     wrong = vectors.dim() != 2 or lines.dim() != 1 or lines.dtype is not torch.int64 or len(shape) != 2

@@ -1,4 +1,4 @@
-"""Dimensions of sparse tensors: swapped, added, selected, joined. Indices and values change apart from each other."""
+"""Dimensions of sparse tensors: permuted, added, selected, joined. Sparse and dense dimensions are handled separately."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _wrapped(dim: int, rank: int) -> int | None:
 
 
 def _permuted(self: Tensor, dims: Sequence[int]) -> Any:
-    """Sparse dimensions among themselves, and dense ones among themselves."""
+    """Permute sparse dimensions among themselves, and dense dimensions among themselves."""
     indices, values = parts(self)
     count = indices.shape[0]
     rows = [aten.slice.Tensor(indices, 0, dim, dim + 1) for dim in dims[:count]]
@@ -58,7 +58,7 @@ def _transposed(self: Tensor, one: int, other: int) -> Any:
 
 
 def _flipped(self: Tensor) -> Any:
-    """Compressed rows are the other's compressed columns."""
+    """Transpose by exchanging the layouts: compressed rows are the compressed columns of the transpose."""
     layout = torch.sparse_csc if self.layout is torch.sparse_csr else torch.sparse_csr
     return make_compressed(*compressed_parts(self), [self.shape[1], self.shape[0]], layout)
 
@@ -120,7 +120,7 @@ def _unsqueeze(self: Tensor, dim: int) -> Any:
 
 @rule("aten.select.int", source="sparse")
 def _select(self: Tensor, dim: int, index: int) -> Any:
-    """``select_sparse`` of ``TensorShape.cpp``: without the only sparse dimension a dense tensor is left."""
+    """Select as ``select_sparse`` of ``TensorShape.cpp``: without the only sparse dimension, the result is dense."""
     if not is_coo(self):
         return NotImplemented
     at = _wrapped(dim, self.dim())
@@ -168,8 +168,10 @@ def _narrow(self: Tensor, dim: int, start: int, length: int) -> Any:
 
 @rule("aten.index_select.default", source="sparse")
 def _index_select(self: Tensor, dim: int, index: Tensor) -> Any:
-    """Each element once for each time that its index is chosen, in the order of the chosen indices for the first dimension that
-    is asked for, as eager's kernel finds them; in that of the elements where it goes by those."""
+    """Return each element once per occurrence of its index in `index`, in the order of `index`.
+
+    Along a dense dimension, the elements keep their order.
+    """
     at = _wrapped(dim, self.dim())
     if not is_coo(self) or index.layout is not torch.strided:
         return NotImplemented
@@ -212,7 +214,7 @@ def _index_select(self: Tensor, dim: int, index: Tensor) -> Any:
 
 @rule("aten.cat.default", source="sparse")
 def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    """Along a sparse dimension the indices move on; along a dense one each tensor's values are padded with zeros."""
+    """Concatenate: along a sparse dimension, shift the indices; along a dense dimension, pad each tensor's values with zeros."""
     if any(one.layout not in (torch.strided, torch.sparse_coo) for one in tensors):
         return NotImplemented
     first = tensors[0]
@@ -251,7 +253,7 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
 
 
 def _summed(self: Tensor, dims: Sequence[int]) -> Any:
-    """``_sparse_sum`` of ``SparseTensorMath.cpp``: dense where no sparse dimension is left, coalesced where one is summed."""
+    """Sum as ``_sparse_sum`` of ``SparseTensorMath.cpp``: dense if no sparse dimension is left, coalesced if one is summed."""
     indices, values = parts(self)
     count = indices.shape[0]
     inner = [dim - count + 1 for dim in dims if dim >= count]
@@ -307,7 +309,7 @@ def _sum_dim(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, 
 
 @rule("aten._sparse_sum_backward.default", takes_sparse=True)
 def _sparse_sum_backward(grad: Tensor, self: Tensor, dim: Sequence[int]) -> Any:
-    """The gradient of each element: that of the sum which it went into."""
+    """Return the gradient of each element: the gradient of the sum that contains it."""
     if not is_coo(self):
         return NotImplemented
     rank, count = self.dim(), self.sparse_dim()
@@ -336,7 +338,7 @@ def _any(self: Tensor) -> Any:
 
 @rule("aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype", source="sparse")
 def _norm(self: Tensor, p: Any, dim: Sequence[int], keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Reduce all values, once duplicates are summed."""
+    """Compute the norm of all values after duplicates are summed."""
     if not is_coo(self):
         return NotImplemented
     floats = self.dtype.is_floating_point or self.dtype.is_complex

@@ -1,4 +1,4 @@
-"""The ``out=`` forms of ops on sparse tensors: the functional rule, and what it gives in the place of what ``out`` held."""
+"""The ``out=`` overloads of ops on sparse tensors: run the functional rule and replace the contents of ``out``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 def _functional(name: str) -> Callable[..., Any]:
-    """The rule for sparse tensors of the functional form."""
+    """Return the sparse rule of the functional overload."""
     op = op_called(name)
     modules = (arithmetic, conversions, products, shape)
     return next(one.fn for module in modules for one in rules_of(module.__name__) if one.op is op)
@@ -40,7 +40,7 @@ def _writing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     return written
 
 
-#: ``out=`` form -> functional form.
+#: ``out=`` overload -> functional overload.
 _FORMS = {
     "aten.add.out": "aten.add.Tensor",
     "aten.sub.out": "aten.sub.Tensor",
