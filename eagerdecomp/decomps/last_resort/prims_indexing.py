@@ -1,6 +1,7 @@
-"""For sets of prims: picking and placing by indices and masks, by comparing positions (`picking`).
+"""Gather and scatter by indices and masks for sets of prims, by comparing positions (`picking`).
 
-An index out of range is an error of eager's that no prim sees, so the rules read it: such calls are never kept as programs.
+Prims do not check indices, so the rules read them to raise eager's error for an index out of range. Such calls are never cached as
+programs.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _at_least_one_dim(x: Tensor) -> Tensor:
 
 
 def _cropped(x: Tensor, shape: Sequence[int], but: int = -1) -> Tensor:
-    """The start of each dimension but one, as far as `shape` goes."""
+    """Slice each dimension except `but` to the size in `shape`."""
     for dim, size in enumerate(shape):
         if dim != but and x.size(dim) != size:
             x = aten.slice.Tensor(x, dim, 0, size)
@@ -111,7 +112,7 @@ def _untouched(self: Tensor, dim: int) -> Tensor:
 
 
 def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None, name: str) -> tuple[int, Tensor, Tensor, Any]:
-    """The dimension, and operands with dimensions, the source cut to the index."""
+    """Return the wrapped dimension, and operands with at least one dimension, with the source cut to the index."""
     dim = _wrapped(dim, self.dim())
     if index.dtype is not torch.int64 and index.dtype is not torch.int32:
         raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
@@ -140,7 +141,7 @@ def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None,
 
 
 def _widened(x: Tensor, like: Tensor, blank: float) -> Tensor:
-    """`x` with the shape of `like`, filled up at the ends."""
+    """Pad `x` at the ends to the shape of `like`."""
     missing = [like.size(dim) - x.size(dim) for dim in range(x.dim())]
     if not any(missing):
         return x
@@ -187,7 +188,7 @@ def _most(dtype: torch.dtype) -> float:
     return math.inf if dtype.is_floating_point else 1 if dtype is torch.bool else torch.iinfo(dtype).max
 
 
-#: How values of one place are reduced, what changes no reduction of that kind, and how the result meets what was there.
+#: For each reduction: the function for values of one index, its identity element, and the function that combines with `self`.
 _REDUCTIONS: dict[str, tuple[Callable[..., Any], Callable[[torch.dtype], float], Callable[..., Any]]] = {
     "sum": (_sum, lambda dtype: 0, op_called("aten.add.Tensor")),
     "mean": (_sum, lambda dtype: 0, op_called("aten.add.Tensor")),
@@ -243,7 +244,7 @@ def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
 
 
 def _spelled_out(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """An index of integers or None for each dimension of `self`; masks become the places where they hold."""
+    """Return an integer index or None for each dimension of `self`. Masks become the indices of their true elements."""
     found: list[Tensor | None] = []
     for given in indices:
         if given is None:
@@ -295,7 +296,7 @@ class _Indexed:
         return [*rest[: self.before], *self.shape, *rest[self.before :]]
 
     def linear(self) -> Tensor:
-        """The places as one vector, into the indexed dimensions flattened."""
+        """Return the flat indices into the flattened indexed dimensions, as one vector."""
         flat = None
         for place, dim in zip(self.places, self.dims, strict=True):
             flat = place if flat is None else aten.add.Tensor(aten.mul.Scalar(flat, self.sizes[dim]), place)
@@ -303,27 +304,27 @@ class _Indexed:
         return aten.reshape.default(aten.expand.default(flat, self.shape), [-1])  # type: ignore[no-any-return]
 
     def rows(self, x: Tensor) -> Tensor:
-        """`x` with the indexed dimensions first and flattened, and the others flattened."""
+        """Return `x` with the indexed dimensions first and flattened, and the others flattened."""
         moved = aten.permute.default(x, [*self.dims, *self.others])
         indexed, rest = (math.prod(self.sizes[dim] for dim in dims) for dims in (self.dims, self.others))
         return aten.reshape.default(moved, [indexed, rest])  # type: ignore[no-any-return]
 
     def values_as_rows(self, values: Tensor) -> Tensor:
-        """The values to be written, one row for each index."""
+        """Return the values to be written as one row per index."""
         rank, count = len(self.shape), math.prod(self.shape)
         own = list(range(self.before, self.before + rank))
         moved = aten.permute.default(values, [*own, *(dim for dim in range(values.dim()) if dim not in own)])
         return aten.reshape.default(moved, [count, math.prod(self.sizes[dim] for dim in self.others)])  # type: ignore[no-any-return]
 
     def from_rows(self, rows: Tensor) -> Tensor:
-        """One row for each place as the result of indexing."""
+        """Reshape one row per index to the result of indexing."""
         rest, rank = [self.sizes[dim] for dim in self.others], len(self.shape)
         shaped = aten.view.default(rows, [*self.shape, *rest])
         order = [*range(rank, rank + self.before), *range(rank), *range(rank + self.before, rank + len(rest))]
         return aten.permute.default(shaped, order)  # type: ignore[no-any-return]
 
     def restrided(self, found: Tensor, x: Tensor) -> Tensor:
-        """The result as ATen's iterator leaves it, which knows no strides of dimensions that are indexed."""
+        """Return the result with the strides of ATen's iterator, which ignores the strides of indexed dimensions."""
         rest = [x.stride(dim) for dim in self.others]
         if not self.before and rest == sorted(rest, reverse=True):
             return _with_strides(found, in_order(self.result, list(range(found.dim()))))
@@ -337,7 +338,7 @@ class _Indexed:
         return aten.permute.default(shaped, [order.index(dim) for dim in range(len(order))])  # type: ignore[no-any-return]
 
     def apart(self) -> bool:
-        """Whether each dimension of the result follows one index alone, and in the same order: then they pick one by one."""
+        """Return whether each result dimension depends on at most one index, in order; then the indices apply one by one."""
         taken_up = 0
         for place in self.places:
             lead = len(self.shape) - place.dim()
@@ -424,7 +425,7 @@ def _unsafe_index_put(self: Tensor, indices: Sequence[Tensor | None], values: Te
 
 
 def _rank(mask: Tensor) -> Tensor:
-    """For each element of a vector how many before it are true, and it."""
+    """Return for each element of a vector the number of true elements up to and including it."""
     place = positions(0, mask.size(0), mask)
     ones = aten._to_copy.default(mask, dtype=torch.int64)
 
@@ -436,7 +437,7 @@ def _rank(mask: Tensor) -> Tensor:
 
 
 def _nonzero(self: Tensor) -> Any:
-    """How many there are has to be read, as whoever makes a tensor of that size must."""
+    """Return the indices of nonzero elements. Their number has to be read, to allocate the result."""
     flat = aten.ne.Scalar(aten.reshape.default(self, [-1]), 0)
     if not self.numel():
         return aten.empty.memory_format([0, self.dim()], dtype=torch.int64, device=self.device)
@@ -449,7 +450,7 @@ def _nonzero(self: Tensor) -> Any:
     for size in reversed(self.shape):
         columns.append(aten.remainder.Scalar(place, size))
         place = aten.div.Tensor_mode(place, number_like(place, size), rounding_mode="floor")
-    # As eager lays it out: each dimension's places side by side.
+    # In eager's memory order: the indices of each dimension are contiguous.
     return aten.permute.default(aten.stack.default(columns[::-1]), [1, 0])
 
 

@@ -1,4 +1,4 @@
-"""For sets of prims: products of matrices as sums of products, in blocks; what the other products are made of."""
+"""Matrix products for sets of prims, as sums of elementwise products in blocks; and other products by these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """``[*batch, m, k]`` and ``[*batch, k, n]``; float16 and bfloat16 are summed in float32 and rounded once."""
+    """Multiply ``[*batch, m, k]`` by ``[*batch, k, n]``. float16 and bfloat16 are summed in float32 and rounded once."""
     dtype, rank = left.dtype, left.dim()
     if dtype in HALF:
         left, right = (aten._to_copy.default(side, dtype=torch.float32) for side in (left, right))

@@ -1,4 +1,4 @@
-"""For sets of prims: means over windows, one dimension after the other, by a table of which window holds which place."""
+"""Average pooling for sets of prims, one dimension after the other, with a mask of which window contains which element."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _starts(count: int, step: int, first: int, like: Tensor) -> Tensor:
 
 
 def _summed(x: Tensor, dim: int, starts: Tensor, ends: Tensor, size: int, *, transposed: bool = False) -> Tensor:
-    """The sums over windows of `dim`; transposed, over the windows that hold each of `size` places."""
+    """Sum over the windows along `dim`; transposed, sum for each of `size` elements over the windows that contain it."""
     place = aten.unsqueeze.default(positions(0, size, x), 0)
     held = aten.logical_and.default(
         aten.ge.Tensor(place, aten.unsqueeze.default(starts, 1)), aten.lt.Tensor(place, aten.unsqueeze.default(ends, 1))
@@ -39,7 +39,7 @@ def _summed(x: Tensor, dim: int, starts: Tensor, ends: Tensor, size: int, *, tra
 
 
 class _Pool:
-    """The windows of a pool of fixed stride, by dimension; eager's error where it refuses them."""
+    """The windows of a pool with fixed stride, per dimension. Raise eager's error if it refuses them."""
 
     def __init__(self, x: Tensor, options: Sequence[Sequence[int]], dims: int, ceil_mode: bool) -> None:
         kernel_size, stride, padding = options
@@ -57,7 +57,7 @@ class _Pool:
         return starts, aten.add.Scalar(starts, kernel)
 
     def divided(self, x: Tensor, count_include_pad: bool, divisor: int | None) -> Tensor:
-        """The number of elements that each window counts for."""
+        """Divide by `divisor`, or by the number of elements that each window counts."""
         if divisor is not None:
             return _quotient(x, number_like(x, divisor))
         whole = number_like(x, 1)

@@ -1,4 +1,4 @@
-"""For sets of prims: random numbers and Fourier transforms by the prims that are them by another name."""
+"""Random numbers and Fourier transforms for sets of prims, by the prims of the same meaning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _rand(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device:
     dtype = dtype or torch.get_default_dtype()
     if not dtype.is_floating_point and not dtype.is_complex:
         return NotImplemented
-    # A complex number is two draws, one after the other.
+    # A complex number takes two samples, one after the other.
     shape = [*size, 2] if dtype.is_complex else list(size)
     drawn = prims.uniform.default(
         shape,

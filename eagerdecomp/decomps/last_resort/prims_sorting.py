@@ -1,4 +1,4 @@
-"""For sets of prims: orders by comparing each element with every other, and places of extremes by comparing with the extreme."""
+"""Sorting for sets of prims, by comparing all pairs of elements; indices of extremes, by comparing with the extreme."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _wrapped(dim: int, rank: int) -> int:
 
 
 def _place(self: Tensor, dim: int, extreme: Tensor) -> Tensor:
-    """The first place along `dim` of the extreme, or of what is no number; the dimension stays, with size 1."""
+    """Return the first index along `dim` of the extreme or of a NaN. The dimension is kept with size 1."""
     size = self.size(dim)
     hit = aten.eq.Tensor(self, extreme)
     if self.dtype.is_floating_point:
@@ -82,7 +82,7 @@ def _argument(reduce: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _comparable(x: Tensor) -> Tensor:
-    """Signed integers in the same order as unsigned ones, which no kernel compares."""
+    """Return signed integers in the same order as unsigned integers, which no kernel compares."""
     if x.dtype not in WIDE_UNSIGNED:
         return x
     if x.dtype is torch.uint64:
@@ -91,7 +91,7 @@ def _comparable(x: Tensor) -> Tensor:
 
 
 def _order(x: Tensor, dim: int, descending: bool) -> Tensor:
-    """Which element of `dim` comes at each place, equal ones as they stand; what is no number is the greatest."""
+    """Return the stable sort order along `dim`. NaN is the greatest."""
     x, size, rank = _comparable(x), x.size(dim), x.dim()
     first, numbers = (aten.gt if descending else aten.lt).Tensor, x.dtype.is_floating_point
     others = aten.unsqueeze.default(x, dim + 1)
@@ -99,7 +99,7 @@ def _order(x: Tensor, dim: int, descending: bool) -> Tensor:
     place = along(positions(0, size, x), dim, rank + 1)
 
     def block(start: int, end: int) -> Tensor:
-        """How many elements come before each of some."""
+        """Return how many elements come before each element from `start` to `end`."""
         mine = aten.unsqueeze.default(aten.slice.Tensor(x, dim, start, end), dim)
         before, same = first(others, mine), aten.eq.Tensor(others, mine)
         if odd is not None:

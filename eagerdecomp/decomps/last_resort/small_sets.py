@@ -1,8 +1,8 @@
-"""Core ops by fewer of them, for sets too small to hold them all: comparisons, bits, rounding, extremes, sums, special functions.
+"""Core ops by fewer core ops, for sets too small to have them all: comparisons, bits, rounding, extremes, sums, functions.
 
-Each is as exact as the kernel that it stands for: by identities that round nothing more, or in float64 and rounded once. What would
-lose accuracy, as a logarithm of float64 by another base does, is left alone. They are the last resort of every op: a set that holds
-an op, or what a better rule needs, never meets them.
+Each is as exact as the kernel that it replaces: by identities without further rounding, or computed in float64 and rounded once.
+Formulas that would lose accuracy, such as a float64 logarithm to another base, are left out. These rules are tried last: a set with
+the op itself, or with the ops of a better rule, never uses them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ aten = torch.ops.aten
 
 
 def _of_two(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of two tensors, for calls of numbers too, and with the strides that an elementwise kernel gives its result."""
+    """Wrap a function of two tensors: accept scalars, and return the strides of an elementwise kernel."""
     return with_eager_strides(_with_numbers(fn), {0: _as_both})
 
 
@@ -73,7 +73,7 @@ def _as_both(result: Tensor, self: Any, other: Any, **named: Any) -> Sequence[in
 
 
 def _with_numbers(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Rules hand numbers to overloads for tensors, as the dispatcher takes them."""
+    """Convert scalars to tensors: rules pass scalars to tensor overloads, as the dispatcher allows."""
 
     def run(self: Any, other: Any, *more: Any, **named: Any) -> Any:
         if not isinstance(other, Tensor):
@@ -86,7 +86,7 @@ def _with_numbers(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _by_tensor(op: OpOverload) -> Callable[..., Any]:
-    """The overload for numbers, by that for tensors."""
+    """Make the rule for a scalar overload by the tensor overload."""
 
     def run(self: Tensor, other: Any) -> Any:
         return op(self, as_operand(self, other))
@@ -100,7 +100,7 @@ def _reciprocal(self: Tensor) -> Any:
 
 
 def _in_wide(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:
-    """A function of real numbers as eager computes it: integers in the default dtype, 16-bit floats in float32, rounded once."""
+    """Make the rule of a real function as eager computes it: integers in the default dtype, float16 and bfloat16 in float32."""
 
     def run(self: Tensor) -> Any:
         dtype = floating(self.dtype)
@@ -112,7 +112,7 @@ def _in_wide(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:
 
 
 def _rsqrt(x: Tensor) -> Tensor:
-    """In float64: two roundings of float32 are more than eager's."""
+    """Compute in float64: two roundings in float32 would be more than eager's."""
     wide = in_type(x, torch.float64)
     return in_type(aten.div.Tensor(as_number(1, wide), aten.sqrt.default(wide)), x.dtype)
 
@@ -182,7 +182,10 @@ def _trunc(self: Tensor) -> Any:
 
 @rule("aten.round.default", recorded=True, source="small")
 def _round(self: Tensor) -> Any:
-    """To the nearest, halves to even: of the magnitude, whose fraction is exact; zeros keep their sign by being turned twice."""
+    """Round to the nearest integer, halves to even.
+
+    The magnitude is rounded, whose fraction is exact. Negating twice keeps the sign of zeros.
+    """
     if is_integral(self.dtype):
         return aten.clone.default(self)
     if not is_real(self.dtype):
@@ -198,7 +201,7 @@ def _round(self: Tensor) -> Any:
 
 
 def _remainder(self: Tensor, other: Tensor) -> Any:
-    """The remainder of the other sign takes one divisor more."""
+    """Add the divisor once to a remainder with the other sign."""
     left, right, dtype = in_common(self, other)
     if dtype is torch.bool:
         raise not_implemented("remainder_cpu", dtype)
@@ -231,7 +234,7 @@ def _div_mode(self: Tensor, other: Tensor, *, rounding_mode: str | None) -> Any:
     wide, by = in_type(left, torch.int64), in_type(right, torch.int64)
     rest = aten.fmod.Tensor(wide, by) if rounding_mode == "trunc" else _remainder(wide, by)
     whole = sub(wide, rest)
-    # What is left of it after the first quotient is few divisors, of which float64 is sure.
+    # After the first quotient the rest is a few divisors, for which float64 is exact.
     first = _quotient(whole, by)
     return in_type(aten.add.Tensor(first, _quotient(sub(whole, aten.mul.Tensor(first, by)), by)), dtype)
 
@@ -241,7 +244,7 @@ def _quotient(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _floor_of(left: Tensor, right: Tensor, quotient: Tensor) -> Tensor:
-    """Eager's own steps."""
+    """Return the floor of a quotient by eager's own steps."""
     zero, one = as_number(0, left), as_number(1, left)
     rest = aten.fmod.Tensor(left, right)
     divided = aten.div.Tensor(sub(left, rest), right)
@@ -276,7 +279,7 @@ def _less(self: Tensor, other: Tensor) -> Any:
 
 
 def _turned(x: Tensor) -> Tensor:
-    """In the opposite order; twice it is what it was."""
+    """Reverse the order of the elements' values. Applied twice, it returns `x`."""
     result: Tensor = aten.bitwise_not.default(x) if is_integral(x.dtype) else neg(x)
     return result
 
@@ -366,7 +369,7 @@ def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any
 
 @rule("aten.prod.dim_int", recorded=True, source="small")
 def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """Interpolate from the nearer end; float32 in float64 and rounded once, since the rounding differs from eager's."""
+    """Multiply halves pairwise. Floats are multiplied in float64 and rounded once, since eager multiplies in another order."""
     kept = dtype or (torch.int64 if is_integral(self.dtype) else self.dtype)
     held = in_type(in_type(self, kept), torch.float64 if kept.is_floating_point else kept)
     if not self.dim():
@@ -398,7 +401,7 @@ def _mm(self: Tensor, mat2: Tensor) -> Any:
     return aten.squeeze.dim(aten.bmm.default(aten.unsqueeze.default(self, 0), aten.unsqueeze.default(mat2, 0)), 0)
 
 
-# -- places -----------------------------------------------------------------------------------------------------------------
+# -- indices ----------------------------------------------------------------------------------------------------------------
 
 
 def _flip(self: Tensor, dims: Sequence[int]) -> Any:
@@ -436,7 +439,7 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
 
 def _in_order_of(self: Tensor) -> tuple[list[int], list[int]]:
-    """The dimensions of dense memory, slowest first, and the permutation that takes them back."""
+    """Return the dimensions in memory order, outermost first, and the inverse permutation."""
     order = sorted(range(self.dim()), key=lambda dim: (self.stride()[dim], self.shape[dim]), reverse=True)
     return order, [order.index(dim) for dim in range(self.dim())]
 
@@ -447,7 +450,7 @@ def _if_strided_as(self: Tensor, result: Tensor) -> Any:
 
 @rule("aten.copy.default", recorded=True, source="small")
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
-    """A cast into memory of its own."""
+    """Cast into new memory."""
     order, back = _in_order_of(self)
     given = aten.permute.default(aten.expand.default(src, list(self.shape)), order)
     to = {"dtype": self.dtype, "device": self.device, "memory_format": torch.contiguous_format}
@@ -456,7 +459,7 @@ def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
 
 @rule("aten.fill.Scalar", recorded=True, source="small")
 def _fill(self: Tensor, value: Any) -> Any:
-    """A new tensor of the same metadata."""
+    """Return a new tensor with the same metadata."""
     order, back = _in_order_of(self)
     made = aten.full.default([self.size(dim) for dim in order], value, dtype=self.dtype, device=self.device)
     return _if_strided_as(self, aten.permute.default(made, back))
@@ -464,7 +467,7 @@ def _fill(self: Tensor, value: Any) -> Any:
 
 @rule("aten.constant_pad_nd.default", recorded=True, source="small")
 def _constant_pad_nd(self: Tensor, pad: Sequence[int], value: Any = 0) -> Any:
-    """A concatenation with tensors of the value; negative padding takes a slice."""
+    """Concatenate with tensors of the value. Negative padding slices."""
     rank = self.dim()
     if len(pad) % 2 or len(pad) // 2 > rank or suggested_memory_format(self) is not torch.contiguous_format:
         return NotImplemented
