@@ -1,4 +1,4 @@
-"""Assertions about the data of a tensor, which compiled graphs hold where eager would have looked by itself: the scalar is read."""
+"""Assertions about a tensor's data, in compiled graphs where eager would check in the op itself: the scalar is read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Foreach ops: the per-tensor op in a loop over the lists, for every ``_foreach_*`` overload, derived from its schema.
 
-What a foreach kernel calls per tensor is read off its name: ``_foreach_lerp_.ScalarList`` is ``lerp_.Scalar`` with one scalar for
-each tensor. The tables below hold the exceptions; `tests/decomps/derived/test_foreach.py` compares every overload with torch's
-own loop.
+The per-tensor op follows from the name: ``_foreach_lerp_.ScalarList`` calls ``lerp_.Scalar`` with one scalar per tensor. The tables
+below list the exceptions. `tests/decomps/derived/test_foreach.py` compares every overload with torch's own loop.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ aten = torch.ops.aten
 
 _PREFIX = "aten::_foreach_"
 
-#: Per-tensor packets that are not the foreach packet's own name.
+#: Per-tensor ops whose name differs from that of the foreach op.
 _RENAMED = {
     # On the CPU `maximum` and `minimum` are the clamps, which reject booleans and promote scalars their own way.
     "maximum": "clamp_min",
@@ -38,11 +37,11 @@ _RENAMED = {
     "powsum": "linalg__powsum",
 }
 
-#: The per-tensor overload for a foreach overload; where the packet has no such overload, its default.
+#: The per-tensor overload for a foreach overload. If the op has no such overload, its default overload is used.
 _OVERLOADS = {"List": "Tensor", "Tensor": "Tensor", "Scalar": "Scalar", "ScalarList": "Scalar", "default": "default"}
 _OVERLOADS_OF_POW = {"List": "Tensor_Tensor", "Scalar": "Tensor_Scalar", "ScalarList": "Tensor_Scalar", "ScalarAndTensor": "Scalar"}
 
-#: Left to torch's own kernel, which is made of per-tensor ops: they return a copy of their argument under another name.
+#: Left to torch's own kernel, which calls per-tensor ops: these return a copy of their argument under another name.
 _SKIPPED = frozenset({"copy", "zero"})
 
 
@@ -87,12 +86,12 @@ def _check_packed_scalars(scalars: torch.Tensor, length: int) -> None:
 
 # -- the loops ----------------------------------------------------------------------------------------------------------
 
-#: ``make(one) -> run``: `one` runs the per-tensor op, `run` the foreach op functionally or in place; it returns a list.
+#: ``make(one) -> run``: `one` runs the per-tensor op; `run` runs the foreach op, functionally or in place, and returns a list.
 _Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _over_tensor_lists(count: int) -> _Make:
-    """`count` lists of tensors side by side; what follows them is the same for each."""
+    """Loop over `count` lists of tensors in parallel. Further arguments are the same for each tensor."""
 
     def make(one: Callable[..., Any]) -> Callable[..., Any]:
         def run_one_list(tensors: Any, *shared: Any, **named: Any) -> list[Any]:
@@ -110,7 +109,7 @@ def _over_tensor_lists(count: int) -> _Make:
 
 
 def _over_scalars(count: int) -> _Make:
-    """`count` lists of tensors and one of scalars."""
+    """Loop over `count` lists of tensors and a list of scalars."""
 
     def make(one: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> list[Any]:
@@ -123,7 +122,7 @@ def _over_scalars(count: int) -> _Make:
 
 
 def _with_scalar_tensor(one: Callable[..., Any]) -> Callable[..., Any]:
-    """A list and one tensor without dimensions for all of it."""
+    """Loop over a list, with one 0-dim tensor for all."""
 
     def run(tensors: Any, other: Any, **named: Any) -> list[Any]:
         _check_scalar_tensor(other)
@@ -134,7 +133,7 @@ def _with_scalar_tensor(one: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_packed_scalars(one: Callable[..., Any]) -> Callable[..., Any]:
-    """Lists, and the scalar of each tensor packed in one tensor, which eager reads too."""
+    """Loop over lists, with the scalars of all tensors packed in one tensor, which eager reads too."""
 
     def run(tensors: Any, first: Any, second: Any, scalars: Any) -> list[Any]:
         _check_packed_scalars(scalars, len(tensors))
@@ -174,21 +173,23 @@ def _maxima(one: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-# -- in place, where the set has no kernel that is -----------------------------------------------------------------------
+# -- in place, where the set has no in-place kernel ------------------------------------------------------------------------
 
-# A loop over in-place ops would make the checks of each in frames of its own; these check the lists once, and call nothing but the
-# functional kernel and `copy_` for each tensor.
+# A loop over in-place ops would run the checks of each op. These loops check the lists once, and call only the functional kernel
+# and `copy_` for each tensor.
 
 
-#: Ops of optimizers, with the share of a list's memory that a result may take: so that all results that live take the memory of
-#: the list and a quarter at most, which of all that a training step holds then is a twentieth. The roots of all squares live while
-#: `add_`, `div_` and `addcdiv_` run; two results of one tensor live in `lerp_`, `addcmul_` and `addcdiv_`.
+#: Optimizer ops, with the divisor of a list's memory that one result may take. All live results together then take at most the
+#: memory of the list and a quarter, which is a twentieth of the memory of a training step. The roots of all squares are live while
+#: `add_`, `div_` and `addcdiv_` run; two results of one tensor are live in `lerp_`, `addcmul_` and `addcdiv_`.
 _SHARES = {"aten::lerp_": 2, "aten::addcmul_": 2, "aten::add_": 4, "aten::div_": 4, "aten::addcdiv_": 8}
 
 
 def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callable[..., Any]) -> Callable[..., None] | None:
-    """In place over lists of tensors, beside them a scalar for each, a tensor for all, or what is the same for each; None for the
-    ops with loops of their own."""
+    """Return the in-place loop over lists of tensors, with a scalar per tensor, a tensor for all, or shared arguments.
+
+    Return None for ops with their own loops.
+    """
     arguments = facts_of(op).arguments
     count = sum(argument.is_list and argument.holds_tensors for argument in arguments)
     has_scalars = any(argument.is_list and not argument.holds_tensors for argument in arguments)
@@ -217,8 +218,9 @@ def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callabl
     return run
 
 
-#: Per-tensor ops of which small tensors are computed together: those of two kernels and more, since joining and splitting take as
-#: long as one kernel a tensor. Their result for an element does not depend on its place in a tensor; that of exponentials does.
+#: Per-tensor ops for which small tensors are computed together: ops of at least two kernels, since joining and splitting takes as
+#: long as one kernel per tensor. Their result for an element does not depend on its position in a tensor, unlike that of
+#: exponentials.
 _STACKED = frozenset({"aten::lerp_", "aten::addcmul_", "aten::addcdiv_"})
 
 #: When they are: two kernels a tensor are saved.
@@ -228,14 +230,14 @@ _WORTH = Worth(tensors=16, nbytes=1 << 11)
 def _write_stacks(
     compute: Callable[..., Any], lists: Sequence[Sequence[Any]], scalars: Sequence[Sequence[Any]], shared: Sequence[Any], /
 ) -> Sequence[Sequence[Any]]:
-    """Write the tensors that are computed together; return the columns of the others, all of them where none are.
+    """Write the tensors that are computed together; return the columns of the others, or all columns if there are none.
 
-    `lists` are tensors side by side, the targets first; `scalars` have a number for each, `shared` are numbers for all.
+    `lists` are lists of tensors, the targets first; `scalars` are lists of a scalar per tensor; `shared` are scalars for all.
     """
     columns = (*lists, *scalars)
     dtypes = {tensor.dtype for tensors in lists for tensor in tensors}
     numbers = {number.__class__ for column in (*scalars, shared) for number in column}
-    # With these no tensor can be refused, behind others that are written.
+    # With these conditions no later tensor can be refused after earlier ones are written.
     if len(dtypes) > 1 or not numbers.issubset({float, int}) or not can_stack():
         return columns
     stacks, alone = stack_positions(_WORTH, lists, scalars)
@@ -245,16 +247,16 @@ def _write_stacks(
     return [[column[at] for at in alone] for column in columns] if stacks else columns
 
 
-#: Ops by a scalar that are the same op by a tensor that holds it.
+#: In-place ops whose scalar overload equals the tensor overload with a 0-dim tensor.
 _BY_NUMBER = frozenset({"add_", "sub_", "mul_", "div_"})
 
-#: Fewer tensors than this are not worth a tensor that holds their scalar.
+#: With fewer tensors than this, a tensor for the scalar does not pay.
 _WORTH_A_NUMBER = 3
 
-#: What a scalar has to stay below for every type in `_EXACT`, else `full` refuses it.
+#: Scalars must be below this magnitude to fit every dtype in `_EXACT`; else `full` refuses them.
 _LARGEST = 3e38
 
-#: Types in which an op by a scalar is the op by a tensor that holds it; 16-bit floats round the one, not the other.
+#: Dtypes in which the scalar and the tensor overload agree; float16 and bfloat16 round the tensor but not the scalar.
 _EXACT = (torch.float32, torch.float64)
 
 
@@ -266,8 +268,11 @@ def _same_number(scalars: Sequence[Any]) -> bool:
 def _write_by_number(
     one: Callable[..., Any], functional: Callable[..., Any], listed: bool, share: int, tensors: Sequence[Any], given: Any, /
 ) -> None:
-    """In place by one scalar, or with `listed` one for each tensor. A kernel takes half the time when a scalar that many tensors
-    share comes as a tensor: from a number, torch makes and converts such a tensor for every call."""
+    """Write in place with one scalar for all tensors; with `listed`, with a list of equal scalars.
+
+    A kernel takes half the time if the scalar is a tensor that all calls share: from a Python scalar, torch makes and converts a
+    tensor for every call.
+    """
     _check_lists(tensors, (), given if listed else None)
     scalar = given[0] if listed else given
     if (
@@ -291,7 +296,7 @@ def _write_by_number(
             one(tensor, scalar)
 
 
-# -- per-tensor ops whose arguments stand elsewhere ---------------------------------------------------------------------
+# -- per-tensor ops with a different order of arguments ------------------------------------------------------------------
 
 
 def _value_by_name(one: Callable[..., Any]) -> Callable[..., Any]:
@@ -322,7 +327,7 @@ _OWN_LOOPS: Mapping[str, _Make] = {
 
 
 def _loop(op: OpOverload) -> _Make:
-    """The loop that an op's argument types ask for."""
+    """Return the loop for an op's argument types."""
     own_loop = _OWN_LOOPS.get(str(op))
     if own_loop is not None:
         return own_loop
@@ -348,7 +353,10 @@ def _list_rule(op: OpOverload, packet: str, one: OpOverload) -> Rule:
 
 
 def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callable[..., None] | None:
-    """An in-place op as functional kernels and copies; None where the set has kernels for it, or no loop for that fits."""
+    """Return an in-place op as functional kernels and copies.
+
+    Return None if the set has in-place kernels, or if no loop fits.
+    """
     kernel = call(one)
     functional = functional_of(kernel)
     if functional is None:
@@ -363,7 +371,7 @@ def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callab
 
 
 def _out_rule(op: OpOverload, variant: OpOverload) -> Rule:
-    """``out=`` a list: the functional op, then each result into its tensor, whose dtype has to be the result's own."""
+    """Make the rule for an ``out=`` list: run the functional op, then copy each result to its tensor, of the same dtype."""
 
     def run(*args: Any, out: Any, **kwargs: Any) -> None:
         results = variant(*args, **kwargs)
@@ -379,7 +387,7 @@ def _out_rule(op: OpOverload, variant: OpOverload) -> Rule:
 
 
 def rules_for(op: OpOverload) -> Iterator[Rule]:
-    """The rule of a foreach op; nothing for others. Made when asked for, so that no import reads hundreds of schemas."""
+    """Yield the rule of a foreach op; nothing for other ops. Rules are made on request, so no import reads hundreds of schemas."""
     name = op._schema.name
     if not name.startswith(_PREFIX):
         return

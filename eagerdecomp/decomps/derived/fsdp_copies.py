@@ -1,4 +1,4 @@
-"""FSDP's copies into and out of the buffers of its collectives: ops of PyTorch's own that it composes of ATen's in Python.
+"""FSDP's copies into and out of the buffers of its collectives: PyTorch ops that are composed of ATen ops in Python.
 
 They exist once `torch.distributed.fsdp` is imported, so their rules are found by name.
 """
@@ -20,10 +20,10 @@ aten = torch.ops.aten
 
 
 def rules_for(op: OpOverload) -> Iterator[Rule]:
-    """The rule of an op of FSDP's; nothing for others."""
+    """Yield the rule of an FSDP op; nothing for other ops."""
     fn = _RULES.get(op._schema.name)
     if fn is not None:
-        # With effects: schemas leave out that buffers are written, and that results are views of them.
+        # With effects: the schemas omit that buffers are written, and that results are views of them.
         yield make_rule(op, fn, effects=True)
 
 

@@ -37,7 +37,7 @@ aten = torch.ops.aten
 
 
 def rules_for(op: OpOverload) -> Iterator[Rule]:
-    """The derived rule of an in-place or ``out=`` op; nothing for others, and in-place writers of lists (see `foreach`)."""
+    """Yield the derived rule of an in-place or ``out=`` op; nothing for other ops and for in-place ops on lists (see `foreach`)."""
     facts = facts_of(op)
     variant = functional_variant(op)
     if variant is None:
@@ -107,7 +107,7 @@ def _filled_mask(
 
 
 def _apart_from(op: OpOverload, positions: Sequence[int], functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The functional op, then ATen's check that `self` shares no memory with the arguments at these positions."""
+    """Run the functional op, then ATen's check that `self` shares no memory with the arguments at these positions."""
     mask_of = _filled_mask if op in (aten.index_put_.default, aten._index_put_impl_.default) else None
 
     def run(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -143,7 +143,7 @@ def _with_defaults(op: OpOverload, variant: OpOverload, functional: Callable[...
     return run
 
 
-# -- writes into expanded tensors, which few ops of eager's make ----------------------------------------------------------
+# -- writes into expanded tensors, which few eager ops accept -------------------------------------------------------------
 
 #: ``write(variant, memory, self, *args) -> result``: `memory`, the storage of an expanded `self`, after the op's writes.
 _Write: TypeAlias = Callable[..., Tensor]
@@ -203,7 +203,7 @@ def _put_in_memory(
     values: Tensor,
     accumulate: bool = False,
 ) -> Tensor:
-    """Use the memory offsets of the indices, each counted as often as eager writes it."""
+    """Write at the memory offsets of the indices, each as often as eager writes it."""
     view: Any = aten.view.default
     places = view(aten.arange.start_step(0, memory.numel(), device=self.device), list(memory.shape))
     picked = aten.index.Tensor(aten.expand.default(places, list(self.shape)), indices)
@@ -213,7 +213,7 @@ def _put_in_memory(
 
 @link_on_call
 def _triangle(variant: Callable[..., Tensor], memory: Tensor, self: Tensor, diagonal: int = 0) -> Tensor:
-    """Memory is lost with the first of its places that is."""
+    """Zero each memory location that any of its expanded elements loses."""
     ones = aten.full.default(list(self.shape[-2:]), True, dtype=torch.bool, device=self.device)
     lost = aten.logical_not.default(variant(ones, diagonal))
     for dim in expanded_dims(self):
@@ -223,12 +223,12 @@ def _triangle(variant: Callable[..., Tensor], memory: Tensor, self: Tensor, diag
 
 
 def _all_alike(variant: Callable[..., Tensor], memory: Tensor, self: Tensor, *args: Any) -> Tensor:
-    """Places that are one memory get one value, however often it is written."""
+    """Write once: the elements that share memory get the same value."""
     return variant(memory, *args)
 
 
 def _conjugate(variant: Callable[..., Tensor], memory: Tensor, self: Tensor) -> Tensor:
-    """For real dtypes nothing is written."""
+    """Return the memory unchanged for real dtypes."""
     if self.dtype.is_complex:
         check_overlap(self, ())
     return memory
@@ -237,7 +237,7 @@ def _conjugate(variant: Callable[..., Tensor], memory: Tensor, self: Tensor) -> 
 def _renormed(
     variant: Callable[..., Tensor], memory: Tensor, self: Tensor, indices: Tensor, max_norm: float, norm_type: float
 ) -> Tensor:
-    """A row that is seen twice is short enough the second time."""
+    """Renormalize once: a repeated row already has the right norm the second time."""
     if memory.size(1) != self.size(1):
         check_overlap(self, ())
     return variant(memory, _mul_scalar(indices, 0), max_norm, norm_type)
@@ -327,7 +327,7 @@ def _float_cast(given: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _refuse_dtype_first(quirks: OutQuirks, refused: NotImplementedError, target: Tensor, args: Any) -> None:
-    """Raise what eager's pointwise ops check of the dtype of `out` before their kernel refuses the operands."""
+    """Raise eager's error about the dtype of `out`, which pointwise ops check before their kernel refuses the operands."""
     dtype = computed_in(args) if quirks.pointwise and quirks.dtype_errors and by_a_kernel(refused) else None
     if dtype is not None:
         dtype = dtype.to_complex() if quirks.complex_result else dtype
@@ -342,7 +342,7 @@ def _fits_lapack(target: Tensor, result: Tensor) -> bool:
 
 
 def _summed_in(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A loss of elements, rounded in its own dtype, that is summed up in `dtype`."""
+    """Make a loss that is rounded per element in its own dtype, then summed in `dtype`."""
 
     def run(self: Tensor, target: Tensor, reduction: int = 1, *more: Any, dtype: torch.dtype, **others: Any) -> Tensor:
         if reduction not in (1, 2) or dtype is self.dtype or not can_cast(self.dtype, dtype):
@@ -354,7 +354,10 @@ def _summed_in(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _with_iterator_strides(targets: Sequence[Tensor], results: Any, args: Any) -> list[Tensor]:
-    """The results, with the iterator's strides for an `out` that is resized; it reads `out` of the right shape first."""
+    """Return the results, with the iterator's strides for an `out` that is resized.
+
+    The iterator considers an `out` of the right shape first.
+    """
     there = [target for target, result in zip(targets, results, strict=True) if target.shape == result.shape]
     if not there or len(there) == len(targets):
         return list(results)
@@ -372,7 +375,7 @@ def _dtype_error(words: str, target: Tensor, wanted: torch.dtype, kind: type[Exc
 
 
 def _list_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
-    """An op that writes a list of tensors (`split_with_sizes_copy.out`) returns nothing."""
+    """Make the rule for an op that writes a list of tensors and returns nothing (`split_with_sizes_copy.out`)."""
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     called = f"{op._schema.name.partition('::')[2]}_{op._overloadname}"
@@ -390,7 +393,10 @@ def _list_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
 
 
 def _factory_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
-    """A factory takes its dtype and device from `out`. One that reads no tensor resizes without a word, as in eager."""
+    """Make the rule for a factory with dtype and device of `out`.
+
+    A factory without tensor arguments resizes `out` without a warning, as in eager.
+    """
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     settled, quirks = settled_by_out(op, variant), out_quirks(op)
