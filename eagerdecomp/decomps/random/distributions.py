@@ -1,11 +1,11 @@
 """Random ops, sampled from `rand`, `randn` and `native_dropout`: in-place ops, their functional variants, factories.
 
-Each distribution draws in the memory order of its result, as eager does. Which calls draw eager's very numbers and leave the
-generator where eager leaves it, by the kernels of Core ATen, is a table: `eagerdecomp.eager.random_numbers`. Others only sample
-the distribution: `random_` and `randint` (32 raw bits a number, which `rand` does not show), `exponential_` in float32 (MKL's
+Samples are drawn in the memory order of the result, as in eager. The table `eagerdecomp.eager.random_numbers` lists the calls that,
+with the kernels of Core ATen, return exactly eager's numbers and leave the generator in eager's state. Others only have the same
+distribution: `random_` and `randint` (32 raw bits per number, which `rand` does not expose), `exponential_` in float32 (MKL's
 stream), normal numbers in permuted tensors, and most of `log_normal_`.
 
-A ``generator=`` is honoured by lending its state to the device's default generator while the kernels draw: such calls have effects
+A ``generator=`` is supported by copying its state to the device's default generator while the kernels draw. Such calls have effects
 and are part of no program.
 """
 
@@ -40,17 +40,17 @@ from eagerdecomp.rules.writeback import check_overlap
 
 aten = torch.ops.aten
 
-#: ``draw(shape, dtype, device, *parameters)``: contiguous samples, in any dtype that casts to the asked one.
+#: ``draw(shape, dtype, device, *parameters)``: contiguous samples, in any dtype that casts to the requested one.
 _Draw = Callable[..., Tensor]
 
 
-# Probabilities nearer to 0 or 1 than this are compared with a double: a float32 draw has steps of 2**-24.
+# Probabilities closer to 0 or 1 than this are compared with float64 numbers: float32 samples have steps of 2**-24.
 _SMALL = 2.0**-10
 
-# A number that is held by every type that noise is drawn in.
+# A number within the range of every dtype in which noise is drawn.
 _LARGE = 1e38
 
-# Eager makes normal variates in blocks of this many, and fewer than that one by one in float64.
+# Eager computes normal numbers in blocks of this many; a shorter tensor is computed one by one in float64.
 _BLOCK = 16
 
 
@@ -67,7 +67,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def _affine(noise: Tensor, scale: float, shift: complex) -> Any:
-    """``affine(noise, scale, shift)``, rounded once: ATen's addition with `alpha` is a fused multiply-add, as in its samplers."""
+    """Return ``noise * scale + shift``, rounded once: ATen's addition with `alpha` is a fused multiply-add, as in its samplers."""
     if not (abs(scale) <= _LARGE and abs(shift) <= _LARGE):
         real = noise.dtype.to_real()
         scale = cast_number(scale, real)
@@ -94,7 +94,7 @@ def _uniform(shape: Sequence[int], dtype: torch.dtype, device: Any, low: float =
         _affine(aten.rand.default(shape, dtype=torch.float32, device=device), high - low, low), dtype=dtype
     )
     if low != high:
-        # Rounding may reach the upper end, which is not in the range.
+        # Rounding may give the upper end, which is not in the range.
         noise = aten.where.self(aten.ge.Scalar(noise, high), aten.full.default([], low, dtype=dtype, device=device), noise)
     return noise
 
@@ -104,7 +104,7 @@ def _normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float =
         return aten.randn.default(shape, dtype=dtype, device=device)
     wide = dtype
     if dtype.is_floating_point:
-        # The types that eager's samplers compute in. 16-bit floats take another number of draws than float32 for a remainder.
+        # The dtypes in which eager's samplers compute. For a remainder, float16 and bfloat16 draw a different count than float32.
         count = math.prod(shape)
         if count < _BLOCK:
             wide = torch.float64
@@ -113,12 +113,12 @@ def _normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float =
     noise = aten.randn.default(shape, dtype=wide, device=device)
     if wide in HALF:
         noise = aten._to_copy.default(noise, dtype=torch.float32)
-    # Eager draws real and imaginary parts alike: each has the mean.
+    # Eager draws real and imaginary parts with the same parameters: both have the mean.
     return _affine(noise, std, complex(mean, mean) if dtype.is_complex else mean)
 
 
 def _bernoulli(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float = 0.5) -> Tensor:
-    # Eager's own mask. A set without the op compares a `rand` of the input's dtype instead, which has to resolve `p`.
+    # Eager's own mask. A set without the op compares a `rand` in the input's dtype instead, so the dtype must resolve `p`.
     coarse = p in (0, 1) or _SMALL <= p <= 1 - _SMALL
     ones = aten.full.default(shape, 1, dtype=torch.float32 if coarse else torch.float64, device=device)
     hit: Tensor = aten.native_dropout.default(ones, 1 - p, True)[1]
@@ -127,8 +127,8 @@ def _bernoulli(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float =
 
 def _exponential(shape: Sequence[int], dtype: torch.dtype, device: Any, rate: float = 1.0) -> Tensor:
     wide = _wide(dtype)
-    # A sample of exactly 0 would give 0, which the distribution excludes: half of the smallest step stands for it, or what
-    # float16 does not round to 0.
+    # A sample of exactly 0 would give 0, which the distribution excludes. Replace it by half of the smallest step, or in float16 by
+    # a number that does not round to 0.
     least = 2.0**-24 if dtype is torch.float16 else torch.finfo(wide).eps / 4
     level = aten.clamp.default(aten.rand.default(shape, dtype=wide, device=device), least)
     drawn: Tensor = aten.mul.Scalar(aten.log1p.default(aten.neg.default(level)), -1.0 / rate)
@@ -153,13 +153,16 @@ def _log_normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: flo
 
 
 def _below(shape: Sequence[int], device: Any, count: int) -> Tensor:
-    """From 0 up to `count`, to be rounded down. Up to 2**32 no integer's chance is off by more than a part in 2**21."""
+    """Return float64 numbers from 0 up to `count`, to be rounded down.
+
+    For counts up to 2**32, the probability of each integer has a relative error of at most 2**-21.
+    """
     drawn: Tensor = aten.mul.Scalar(aten.rand.default(shape, dtype=torch.float64, device=device), float(count))
     return drawn
 
 
 def _integers(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | None = None, high: int | None = None) -> Any:
-    """Integers from `low` up to `high`, without it; by default all that the type can count."""
+    """Return integers from `low` up to `high`, exclusive; by default all non-negative integers of the dtype."""
     unbounded = low is None and high is None
     first = low or 0
     last = high - 1 if high is not None else last_by_default(dtype)
@@ -172,7 +175,7 @@ def _integers(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | 
             drawn = aten.floor.default(drawn)
             return aten.add.Scalar(drawn, float(first)) if first else drawn
         return aten.add.Scalar(aten._to_copy.default(drawn, dtype=torch.int64), first)
-    # More than one draw resolves: 32 low bits below the high ones, in wrapping 64-bit arithmetic.
+    # One draw does not resolve this range: draw 32 low bits and the high bits, in wrapping 64-bit arithmetic.
     upper = -(-count // 2**32)
     drawn = aten.mul.Scalar(aten._to_copy.default(_below(shape, device, upper), dtype=torch.int64), 2**32)
     drawn = aten.add.Tensor(drawn, aten._to_copy.default(_below(shape, device, 2**32), dtype=torch.int64))
@@ -180,7 +183,7 @@ def _integers(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | 
         drawn = aten.remainder.Scalar(drawn, count)
     if first and not unbounded:
         drawn = aten.add.Scalar(drawn, first)
-    # Where the count itself does not fit, the few draws beyond it (2**-31 of all) go to the nearest bound.
+    # If the count does not fit in int64, the few draws beyond it (2**-31 of all) become the nearest bound.
     return aten.clamp.default(drawn, first, last) if count % 2**32 and count >= 2**63 else drawn
 
 
@@ -188,7 +191,7 @@ def _integers(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | 
 
 
 def _in_memory_order(draw: _Draw, like: Tensor, order: Sequence[int], dtype: torch.dtype, device: Any, *parameters: Any) -> Tensor:
-    """``run(like, order, dtype, *parameters)``: drawn in memory order, returned in the shape of `like`."""
+    """Draw samples in memory order, and return them in the shape of `like`."""
     if all(position == dim for position, dim in enumerate(order)):
         return draw(list(like.shape), dtype, device, *parameters)
     drawn: Tensor = aten.permute.default(draw([like.shape[dim] for dim in order], dtype, device, *parameters), inverse(order))
@@ -196,7 +199,7 @@ def _in_memory_order(draw: _Draw, like: Tensor, order: Sequence[int], dtype: tor
 
 
 def _bernoulli_(self: Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
-    """Eager's own mask is drawn for the tensor itself where its type resolves `p`."""
+    """Draw eager's own mask for the tensor itself if its dtype resolves `p`."""
     dtype = self.dtype
     if (
         generator is None
@@ -211,7 +214,7 @@ def _bernoulli_(self: Tensor, p: float = 0.5, *, generator: torch.Generator | No
 
 
 def _normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: torch.Generator | None = None) -> Any:
-    """Draw in the dtypes that a sampler computes in, contiguous: the common case."""
+    """Draw directly for contiguous float32 and float64 tensors, the common case."""
     dtype = self.dtype
     if generator is None and (dtype is torch.float32 or dtype is torch.float64) and self.is_contiguous():
         if mean == 0 and std == 1:
@@ -255,7 +258,7 @@ def _in_place(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given)
 
 
 def _like(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given, *, contiguous: bool = False) -> Callable[..., Any]:
-    """Return a new tensor of samples in the shape of the first argument; the options are those of ``*_like``."""
+    """Make the rule that returns samples in the shape of the first argument, with the options of ``*_like``."""
 
     def draw_like(
         self: Tensor,
@@ -284,7 +287,7 @@ def _like(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given, *, 
 
 
 def _sized(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable[..., Any]:
-    """Return a new tensor of samples: the parameters, then the size, then the options of a factory of tensors."""
+    """Make the rule of a factory: the distribution's parameters, then the size, then the options of a factory."""
 
     def draw_sized(
         *given: Any,
@@ -296,7 +299,7 @@ def _sized(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given) ->
     ) -> Tensor:
         *first, size = given
         parameters = reorder(*first)
-        # Of the factories only randint has integer parameters, and its own default dtype.
+        # Among the factories only randint has integer parameters, and its own default dtype.
         dtype = dtype or (torch.int64 if distribution is _integers else torch.get_default_dtype())
         check(dtype, 0 in size, *parameters)
         with drawing_from(generator, device):

@@ -1,12 +1,13 @@
-"""Gamma, Dirichlet, Poisson and binomial samples, which eager draws by rejection. The distribution is eager's, the stream is not.
+"""Gamma, Dirichlet, Poisson and binomial samples, which eager draws by rejection.
 
-Here a fixed number of candidates is drawn for every element at once, and the first that is accepted is taken. Where none is, the
-first candidate stands, which changes the distribution by at most the chance of that: 3e-11 of the elements of a gamma, 2e-10 of
-those of a Poisson or binomial distribution with a mean of 10, less for others. Means below 10 are drawn by inversion of the
-distribution function, cut where 4e-18 of the mass is left. Everything is computed in float64 and rounded once, as eager's kernels
-do.
+The distribution equals eager's; the random stream does not. A fixed number of candidates is drawn for every element at once, and
+the first accepted one is used. If none is accepted, the first candidate is used. This changes the distribution by at most the
+probability of that case: 3e-11 per element for gamma, 2e-10 for Poisson and binomial with a mean of 10, less for other parameters.
 
-Only `poisson` reads its argument, to refuse a rate below 0 as eager does.
+Means below 10 are sampled by inversion of the distribution function, truncated at a remaining probability of 4e-18. Everything is
+computed in float64 and rounded once, as in eager's kernels.
+
+Only `poisson` reads its argument, to refuse a negative rate as eager does.
 """
 
 from __future__ import annotations
@@ -28,30 +29,31 @@ aten = torch.ops.aten
 
 
 def _takes_generator(*args: Any, **kwargs: Any) -> bool:
-    """The generator is the last argument of these ops, by position or by name."""
+    """Return whether a generator was passed. It is the last argument of these ops, by position or by name."""
     return any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))
 
 
-# A candidate for a gamma variate is refused with a chance of at most 0.049 (shape 1), one for a Poisson or binomial variate with at
-# most 0.291 (20 trials, chance 1/2).
+# A gamma candidate is rejected with a probability of at most 0.049 (shape 1), a Poisson or binomial candidate with at most 0.291
+# (20 trials, probability 1/2).
 _GAMMA_ROUNDS = 8
 _COUNT_ROUNDS = 18
 
-# From this mean on counts are drawn by rejection.
+# From this mean on, counts are sampled by rejection.
 _LARGE_MEAN = 10.0
 
-# A Poisson variate of mean 10 is below this but for a chance of 4e-18; a binomial one of that mean all the more.
+# A Poisson variate with mean 10 exceeds this with a probability of 4e-18, a binomial variate with the same mean even less often.
 _INVERSION_TERMS = 48
 
-# Many candidates for each of so many elements at a time: their temporaries stay in a cache, and memory near that of the result.
+# The number of elements processed at once: the temporaries for all candidates stay in the cache, and memory stays near the
+# result's.
 _CHUNK = 2**14
 
-# Where Stirling's series takes over from a table of log-factorials.
+# From this count on, Stirling's series replaces the table of log-factorials.
 _TABLE = 16
 
 
 def _in_chunks(draw: Callable[..., TensorExpr], *parameters: Tensor) -> TensorExpr:
-    """``draw`` on the elements of float64 tensors of one dimension and size, a part of them at a time."""
+    """Apply ``draw`` to 1-D float64 tensors of equal size, one chunk after the other."""
     count = parameters[0].numel()
     if count <= _CHUNK:
         return draw(*map(TensorExpr, parameters))
@@ -83,7 +85,7 @@ def _first(accepted: TensorExpr, candidates: TensorExpr) -> TensorExpr:
 
 
 def _gamma(shape: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """A variate of shape + 1 where `shape` is below 1, and the logarithm of the factor that takes it back to `shape`.
+    """Return a variate of shape + 1 if `shape` < 1 (else of `shape`), and the logarithm of the factor that corrects the shape.
 
     After Marsaglia and Tsang, "A simple method for generating gamma variables" (2000).
     """
@@ -92,7 +94,7 @@ def _gamma(shape: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
     noise = TensorExpr(aten.randn.default([_GAMMA_ROUNDS, shape.tensor.size(0)], dtype=torch.float64, device=shape.tensor.device))
     level = _uniform(shape, _GAMMA_ROUNDS + 1)
     step = noise * (9 * offset).rsqrt()
-    # offset * (1 - v + log v), v = (1 + step)**3, without the cancellation that large shapes bring. NaN where v < 0: refused.
+    # offset * (1 - v + log v), v = (1 + step)**3, without the cancellation for large shapes. NaN where v < 0: rejected.
     bound = 0.5 * noise * noise + offset * (3 * step.log1p() - step * polynomial(step, [3.0, 3.0, 1.0]))
     levels = (-level).log1p()
     accepted = TensorExpr(aten.slice.Tensor(levels.tensor, 0, 0, _GAMMA_ROUNDS)) < bound
@@ -117,7 +119,7 @@ def _standard_gamma(self: Tensor, generator: torch.Generator | None = None) -> T
         raise not_implemented("gamma_cpu", self.dtype)
     with drawing_from(generator, self.device):
         drawn = _in_chunks(_draw_gamma, _flat(self))
-    # As eager: never 0, and not NaN either.
+    # As in eager, never 0 and never NaN.
     least = torch.finfo(self.dtype).tiny
     return _shaped(choose(drawn > least, drawn, least), self)
 
@@ -128,7 +130,7 @@ def _sample_dirichlet(self: Tensor, generator: torch.Generator | None = None) ->
         raise not_implemented("dirichlet", self.dtype)
     with drawing_from(generator, self.device):
         logs = _in_chunks(_draw_log_gamma, _flat(self))
-    # Logarithms keep apart what small shapes draw, where the variates themselves underflow; those of shapes of 0 are all alike.
+    # For small shapes the variates underflow, but their logarithms still differ. The logarithms for shape 0 are all equal.
     logs = choose(logs > -1e300, logs, -1e300)
     shares = aten._softmax.default(aten.view.default(logs.tensor, list(self.shape)), -1, False)
     limits = torch.finfo(self.dtype)
@@ -140,14 +142,14 @@ def _sample_dirichlet(self: Tensor, generator: torch.Generator | None = None) ->
 
 
 def _invert(first: TensorExpr, ratios: TensorExpr) -> TensorExpr:
-    """A count by inversion, from the logarithms of its chance of 0 and of the ratios of successive chances."""
+    """Sample a count by inversion, from the logarithms of P(0) and of the ratios of successive probabilities."""
     logs = TensorExpr(aten.cat.default([aten.unsqueeze.default(first.tensor, 0), ratios.tensor])).cumsum()
     passed = logs.exp().cumsum() <= _uniform(first, 1)
     return TensorExpr(aten.sum.dim_IntList(passed.tensor, [0], dtype=torch.float64))
 
 
 def _stirling_table(like: Tensor) -> Tensor:
-    """The remainder of Stirling's formula about ``k + 1`` for ``log k!``, for the first `_TABLE` counts."""
+    """Return the difference between ``log k!`` and Stirling's formula in ``k + 1``, for the first `_TABLE` counts."""
     counts = TensorExpr(aten.arange.start_step(0, _TABLE, 1, dtype=torch.float64, device=like.device))
     factorials = counts.clamp(1).log().cumsum()
     return (factorials - (counts + 0.5) * (counts + 1).log() + counts + (1 - 0.5 * math.log(2 * math.pi))).tensor
@@ -161,7 +163,7 @@ def _stirling_rest(count: TensorExpr, table: Tensor) -> TensorExpr:
 
 
 class _Hat(NamedTuple):
-    """The table mountain over a histogram, by Hörmann's fits: where it stands, how wide, how high."""
+    """Hörmann's fit of an envelope over a histogram: its centre, its width and its height."""
 
     centre: TensorExpr
     width: TensorExpr
@@ -170,7 +172,7 @@ class _Hat(NamedTuple):
 
 
 def _reject(hat: _Hat, log_chance: Callable[[TensorExpr], TensorExpr], limit: TensorExpr | None = None) -> TensorExpr:
-    """A count by transformed rejection; `log_chance` of a count up to a constant that is part of the hat's height.
+    """Sample a count by transformed rejection. `log_chance` is the log-probability up to a constant in the hat's height.
 
     After Hörmann, "The transformed rejection method for generating Poisson random variables" and "The generation of binomial random
     variates" (both 1993), without their squeezes, which only save evaluations.
@@ -197,7 +199,7 @@ def _draw_large_poisson(rate: TensorExpr) -> TensorExpr:
     scale = 0.5 * (2 * math.pi * rate).log()
 
     def log_chance(count: TensorExpr) -> TensorExpr:
-        # Relative to the rate, so that large rates do not cancel.
+        # Relative to the rate, so that large rates do not cause cancellation.
         beyond = count - rate + 1
         return beyond - (count + 0.5) * (beyond / rate).log1p() - scale - _stirling_rest(count, table)
 
@@ -216,7 +218,7 @@ def _poisson(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
         raise not_implemented("poisson_cpu", self.dtype)
     draw = _draw_poisson
     if self.numel():
-        # Eager refuses a negative rate; knowing the range, half of the work can mostly be left out.
+        # Eager refuses a negative rate. Once the range is read, one of the two methods can usually be skipped.
         least, most = (aten._local_scalar_dense.default(bound.default(self)) for bound in (aten.amin, aten.amax))
         if not least >= 0:
             raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
@@ -241,7 +243,7 @@ def _draw_large_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
 
     def log_chance(count: TensorExpr) -> TensorExpr:
         other = trials - count
-        # Relative to the two means, so that many trials do not cancel.
+        # Relative to the two means, so that many trials do not cause cancellation.
         return (
             -(count + 0.5) * ((count - mean + 1) / mean).log1p()
             - (other + 0.5) * ((other - rest + 1) / rest).log1p()
@@ -254,13 +256,13 @@ def _draw_large_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
 
 
 def _draw_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
-    """Draw the count of the rarer outcome; where either parameter is out of its range the result is replaced by the caller."""
+    """Sample the count of the rarer outcome. The caller replaces results for parameters out of range."""
     large = trials * chance >= _LARGE_MEAN
     above = _draw_large_binomial(choose(large, trials, 2 * _LARGE_MEAN), choose(large, chance, 0.5))
     return choose(large, above, _draw_small_binomial(trials, choose(large, 0.0, chance)))
 
 
-# Some 130 calls: the two ways to draw, and a chance above 1/2 as that of the other outcome.
+# Some 130 kernel calls: both methods are computed, and a probability above 1/2 is sampled by the other outcome.
 @rule("aten.binomial.default", recorded=True, effects=_takes_generator)
 def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = None) -> Any:
     if not count.dtype.is_floating_point:

@@ -1,8 +1,8 @@
-"""Gradients through gamma and Dirichlet variates: how a variate moves with its parameters at a fixed level of its distribution.
+"""Gradients through gamma and Dirichlet variates: the derivative by the parameters at a fixed value of the distribution function.
 
-The same approximations in the same regions as ATen's kernels, whose accuracy is 1e-3 or so at worst: a gradient of this library's
-own, however exact, would not be eager's. All regions are computed for every element, in float64, and the right one chosen: 200
-kernel calls for gamma and 570 for Dirichlet, most of them the Horner steps of rational fits on one dimension.
+These are ATen's approximations, in the same regions, with an error of up to about 1e-3: a more exact gradient would differ from
+eager's. All regions are computed for every element, in float64, and then selected: 200 kernel calls for gamma and 570 for
+Dirichlet, most of them Horner steps of rational approximations on one dimension.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-# ATen's fits. Of the gamma gradient: by powers of u, then numerator and denominator by powers of v, which is 1 at the start.
+# ATen's approximation of the gamma gradient: rows by powers of u; in each, numerator and denominator by powers of v.
 _GAMMA_FIT = (
     ((0.16009398, -0.094634809, 0.025146376, -0.0030648343), (1.0, 0.32668115, 0.10406089, 0.0014179084)),
     ((0.53487893, 0.1298071, 0.065735949, -0.0015649758), (0.16639465, 0.020070113, -0.0035938915, -0.00058392623)),
     ((0.040121004, -0.0065914022, -0.0026286047, -0.0013441777), (0.017050642, -0.0021309326, 0.00085092367, -1.5247877e-07)),
 )
-# Of the Dirichlet gradient: numerator and denominator, by powers of u, a and b.
+# ATen's approximation of the Dirichlet gradient: numerator and denominator, by powers of u, a and b.
 _DIRICHLET_FIT = (
     (
         (
@@ -65,7 +65,7 @@ _DIRICHLET_FIT = (
     ),
 )
 
-# Where ATen changes over, in float32 as it writes them.
+# The region bounds of ATen, in float32 as in its source.
 _SMALL, _BELOW, _ABOVE = 0.800000011920929, 0.8999999761581421, 1.100000023841858
 
 
@@ -125,7 +125,7 @@ def _gamma(shape: TensorExpr, x: TensorExpr) -> TensorExpr:
 
 
 def _beta_near_zero(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr, factor: TensorExpr) -> TensorExpr:
-    """Gradient by `alpha` where x is near 0: a power series."""
+    """Return the gradient by `alpha` near x = 0: a power series."""
     term, over = None, 1 / alpha
     series = over * (factor + over)
     for order in range(1, 11):
@@ -137,7 +137,7 @@ def _beta_near_zero(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr, factor: 
 
 
 def _beta_near_one(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr, factor: TensorExpr) -> TensorExpr:
-    """Gradient by `alpha` where x is near 1: a power series in ``1 - x`` of the mirrored distribution."""
+    """Return the gradient by `alpha` near x = 1: a power series in ``1 - x`` of the mirrored distribution."""
     rest = 1 - x
     term, products, slopes = None, None, None
     series = factor / beta
@@ -183,7 +183,7 @@ def _beta_saddle(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr) -> TensorEx
 
 
 def _beta_fit(x: TensorExpr, alpha: TensorExpr, total: TensorExpr, beta: TensorExpr, growth: TensorExpr) -> TensorExpr:
-    """A rational correction to an analytic approximation."""
+    """Return a rational correction times an analytic approximation."""
     u = x.log()
     a = alpha.log() - u
     b = total.log() - a
@@ -208,7 +208,7 @@ def _dirichlet(x: TensorExpr, alpha: TensorExpr, total: TensorExpr) -> TensorExp
 
 
 def _elementwise(formula: Callable[..., TensorExpr], kernel: str) -> Callable[..., Any]:
-    """The rule of a formula: one type for all arguments, broadcast together, a contiguous result."""
+    """Make the rule of a formula: one dtype for all arguments, broadcast together, a contiguous result."""
 
     def run(*given: Tensor) -> Tensor:
         dtype = given[0].dtype

@@ -1,4 +1,4 @@
-"""Random ops whose parameters are tensors: `bernoulli`, `normal`, `multinomial`, `rrelu`; and `randperm`.
+"""Random ops with tensor parameters: `bernoulli`, `normal`, `multinomial`, `rrelu`; and `randperm`.
 
 Eager refuses parameters outside the distribution's domain, so these rules read a reduction of them, as eager does.
 """
@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 def _bounds_reader(x: Tensor) -> tuple[float, float]:
-    """``bounds(x)``: the least and the greatest element; NaN for both where there is one."""
+    """Return the minimum and the maximum of `x`; both are NaN if any element is."""
     return aten._local_scalar_dense.default(aten.amin.default(x)), aten._local_scalar_dense.default(aten.amax.default(x))
 
 
@@ -33,7 +33,7 @@ def _bounds_reader(x: Tensor) -> tuple[float, float]:
 
 
 def _hits(p: Tensor, shape: Sequence[int], order: Sequence[int], generator: torch.Generator | None) -> Tensor:
-    """``hits(p, shape, order, generator)``: true with probability `p`, drawn in the given order of memory."""
+    """Return a mask that is True with probability `p`, sampled in the memory order `order`."""
     if not p.dtype.is_floating_point and 0 not in shape:
         raise not_implemented("bernoulli_tensor_cpu_p_", p.dtype)
     if p.numel():
@@ -81,7 +81,7 @@ def _bernoulli_in_place(self: Tensor, p: Tensor, *, generator: torch.Generator |
 
 @rule("aten.bernoulli.out", effects=takes_generator)
 def _bernoulli_out(self: Tensor, *, generator: torch.Generator | None = None, out: Tensor) -> Any:
-    """Into a tensor of any type, as eager does, whose `out` is drawn in place."""
+    """Write to a tensor of any dtype, as eager does: it samples in place in `out`."""
     if out.dtype.is_complex and self.numel():
         raise not_implemented("bernoulli_tensor_cpu_self_", out.dtype)
     order = memory_order(out) if out.shape == self.shape else range(self.dim())
@@ -105,7 +105,7 @@ def _check_std(std: Tensor) -> None:
 
 
 def _noise(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
-    """Standard normal noise in the type of `like`; float16 and bfloat16 in float32, to be rounded once."""
+    """Return standard normal noise in the dtype of `like`; for float16 and bfloat16 in float32, to be rounded once."""
     dtype = like.dtype
     if not (dtype.is_floating_point or dtype.is_complex or 0 in shape):
         raise not_implemented("normal_kernel_cpu", dtype)
@@ -145,8 +145,10 @@ def _normal_of_std(mean: float, std: Tensor, *, generator: torch.Generator | Non
 
 @rule("aten.normal.Tensor_Tensor_out", "aten.normal.Tensor_float_out", "aten.normal.float_Tensor_out", effects=takes_generator)
 def _normal_out(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None = None, out: Tensor) -> Any:
-    """Eager draws in `out`, of its type, and adds the mean there: with a number for `std` in the shape that `mean` and `out` have
-    together."""
+    """Sample in the dtype of `out` and add the mean, as eager does.
+
+    With a scalar `std`, the shape is that to which `mean` and `out` broadcast.
+    """
     if isinstance(std, Tensor):
         _check_std(std)
     elif not std >= 0:
@@ -178,7 +180,7 @@ def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, g
     low, high = _bounds_reader(weights)
     if not (low >= 0 and high < math.inf):
         if replacement and num_samples > 1:
-            # Eager names the first such entry, which is not known here: one below zero, or NaN, goes before infinity.
+            # Eager names the first invalid entry, which is not known here. Negative entries and NaN take precedence over infinity.
             negative = low < 0 or low != low
             found = "< 0" if negative else "= infinity or NaN"
             raise RuntimeError(f"invalid multinomial distribution (encountering probability entry {found})")
@@ -186,14 +188,14 @@ def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, g
     if not aten._local_scalar_dense.default(aten.amin.default(aten.sum.dim_IntList(weights, [-1]))) > 0:
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if not replacement or num_samples == 1:
-        # The first arrivals of independent Poisson clocks with these rates.
+        # The first arrivals of independent Poisson processes with these rates.
         ahead = aten.div.Tensor(weights, aten.exponential.default(weights, generator=generator))
         return aten.argmax.default(ahead, -1, True) if num_samples == 1 else aten.topk.default(ahead, num_samples, -1)[1]
-    # How many of the cumulated shares lie at or below a level in [0, 1): a weight of 0 is never seen.
+    # Count the cumulative probabilities at or below a level in [0, 1): an entry of weight 0 is never chosen.
     edges = aten.cumsum.default(weights, -1)
     edges = aten.div.Tensor(edges, aten.unsqueeze.default(aten.select.int(edges, -1, -1), -1))
     level = aten.rand.generator([*rows, num_samples], generator=generator, dtype=torch.float64, device=weights.device)
-    # The last share is 1 exactly, above any level.
+    # The last cumulative probability is exactly 1, above any level.
     return aten.sum.dim_IntList(aten.le.Tensor(aten.unsqueeze.default(edges, -2), aten.unsqueeze.default(level, -1)), [-1])
 
 
@@ -223,13 +225,13 @@ def _randint_like(self: Tensor, high: Tensor, *, generator: torch.Generator | No
     return aten.randint_like.generator(self, int(aten._local_scalar_dense.default(high)), generator=generator, **options)
 
 
-#: Of what eager asks that it holds all the numbers, in words too.
+#: The largest n for which eager accepts each dtype, and its text in the error message.
 _MOST = {torch.float16: (2**11 + 1, "2049"), torch.float32: (2**24 + 1, "2^24+1"), torch.float64: (2**53 + 1, "2^53+1")}
 
 
 @rule("aten.randperm.default", recorded=True)
 def _randperm(n: int, *, dtype: Any = torch.int64, layout: Any = None, device: Any = None, pin_memory: bool | None = None) -> Any:
-    """The order of numbers drawn, which are as good as never equal."""
+    """Return the sort order of random numbers, which are almost surely distinct."""
     if layout not in (None, torch.strided) or pin_memory:
         return NotImplemented
     if dtype is torch.bool or dtype in RARE or (dtype is not None and dtype.is_complex):
@@ -270,7 +272,7 @@ def _rrelu(
     training: bool = False,
     generator: torch.Generator | None = None,
 ) -> Any:
-    """Leaky where negative, each with a slope of its own that `noise` keeps; `write` puts the result where it belongs."""
+    """Apply leaky ReLU with a random slope per negative element, saved in `noise`. `write` stores the result."""
     if self.shape != noise.shape:
         raise RuntimeError(
             "noise tensor shape must match self tensor shape. Got "
