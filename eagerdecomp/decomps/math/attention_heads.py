@@ -1,6 +1,6 @@
-"""Heads: attention's operands as matrices, one for each key/value head, and the checks that the fused operator makes of them.
+"""Attention operands as a matrix per key/value head, and the checks of the fused op.
 
-The query heads that share a key/value head (grouped-query attention) lie side by side in the rows of one matrix.
+The query heads that share a key/value head (grouped-query attention) are stacked in the rows of one matrix.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TYPE_NAMES = {torch.float32: "Float", torch.float64: "Double", torch.bfloat16: 
 
 
 def check_attention(query: Tensor, key: Tensor, value: Tensor, dropout_p: float, attn_mask: Tensor | None) -> None:
-    """The operator's own checks, in its order, and its messages."""
+    """Check the call as the op does, in its order and with its messages."""
     if query.dtype not in _TYPE_NAMES:
         shown = str(query.dtype).removeprefix("torch.").removesuffix("32").removesuffix("64").capitalize()
         raise RuntimeError(f"{_NAME}: Expected data type in FP32, FP64, BF16, FP16, but got {shown} instead.")
@@ -44,9 +44,9 @@ def check_attention(query: Tensor, key: Tensor, value: Tensor, dropout_p: float,
 
 
 def as_rows(x: Tensor, groups: int, *, by_strides: bool = False) -> Tensor:
-    """``[B, groups * g, L, D]``, widened, as a matrix per group, ``[B * groups, g * L, D]``: a view or of a copy.
+    """Return ``[B, groups * g, L, D]``, widened, as a matrix per group, ``[B * groups, g * L, D]``: a view, or a view of a copy.
 
-    Strides differ from length to length, and are read `by_strides` alone, where a copy is worth more than a program for each.
+    Strides differ from length to length. They are used only with `by_strides`, where avoiding a copy is worth a program for each.
     """
     batch, heads, length, width = x.shape
     if x.dtype in HALF:
@@ -65,7 +65,7 @@ def _heads_merge(x: Tensor, groups: int) -> bool:
 
 
 def widened(x: Tensor) -> Tensor:
-    """16-bit floats multiply exactly in float32, as the operator's kernel accumulates."""
+    """Widen float16 and bfloat16 to float32, in which their products are exact, as the op's kernel accumulates."""
     if x.dtype in HALF:
         x = aten._to_copy.default(x, dtype=torch.float32, memory_format=torch.contiguous_format)
     return x
@@ -76,7 +76,7 @@ def scaling_of(query: Tensor, scale: float | None) -> float:
 
 
 def heads_last(x: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """`x`, of shape ``[B, H, L, *]`` and as it is computed for `dtype`, in that dtype, its heads inside its rows in memory."""
+    """Return `x`, ``[B, H, L, *]``, in `dtype` and with the memory order ``[B, L, H, *]``."""
     narrow = {"dtype": dtype} if dtype in HALF else None
     if shape[1] == 1 or shape[2] == 1:  # no order to change
         return x if narrow is None else aten._to_copy.default(x, **narrow)
@@ -90,14 +90,14 @@ def heads_last(x: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def with_strides_of(x: Tensor, like: Tensor) -> Tensor:
-    """`x`, contiguous and as it is computed for the dtype of `like`, in that dtype, in memory as ``empty_like(like)``."""
+    """Return the contiguous `x` in the dtype of `like`, with the strides of ``empty_like(like)``."""
     if not like.is_contiguous():
         return aten.copy_.default(aten.full_like.default(like, 0), x)  # type: ignore[no-any-return]
     return aten._to_copy.default(x, dtype=like.dtype) if like.dtype in HALF else x
 
 
 def visible(length: int, keys: int, device: torch.device) -> Tensor:
-    """Which keys each query of causal attention sees, counted from the top left, also where the lengths differ."""
+    """Return which keys each query sees in causal attention, aligned at the top left, even if the lengths differ."""
     row = aten.arange.start_step(0, length, device=device)
     column = aten.unsqueeze.default(row, 1)
     return aten.ge.Tensor(column, row if keys == length else aten.arange.start_step(0, keys, device=device))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Formulas of many kernels on large tensors, by blocks whose temporaries stay in the processor's cache."""
+"""Formulas of many kernels on large tensors, in blocks whose temporaries fit in the processor's cache."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ __all__ = ["by_blocks"]
 
 aten = torch.ops.aten
 
-#: Elements of a block for each thread. Whole temporaries of large tensors come as fresh pages of the system, at up to five times
-#: the price of a kernel.
+#: Elements of a block per thread. Temporaries of the full size would be allocated as fresh memory pages by the system, which costs
+#: up to five times as much as a kernel.
 _BLOCK = 1 << 14
 
 
 def by_blocks(name: str) -> Linkable:
-    """The rule of an elementwise op of one dtype that runs the op's next rule on a block of the elements after the other.
+    """Make the rule of an elementwise op of one dtype that runs the op's next rule block by block.
 
-    On CPUs alone, and where the rule is linked: another device wants few large kernels, and a record would hold every block.
+    Only on CPUs, and only when the rule is linked: other devices need few large kernels, and a recorded program would contain every
+    block.
     """
     op = op_called(name)
 

@@ -1,4 +1,4 @@
-"""Identities by which small sets do without kernels, and special functions of real numbers in float64, rounded once."""
+"""Identities that replace kernels in small sets, and special functions of real numbers, computed in float64 and rounded once."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def as_number(value: Any, like: Tensor, dtype: torch.dtype | None = None) -> Ten
 
 
 def as_operand(self: Tensor, number: Any) -> Tensor:
-    """A Python number as the tensor without dimensions that promotes as it does."""
+    """Return a Python scalar as a 0-dim tensor that promotes as the scalar does."""
     return as_number(number, self, computed_in([self, number]))
 
 
 def in_common(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:
-    """Both in the type that they are computed in."""
+    """Return both operands in the dtype in which they are computed, and this dtype."""
     dtype = computed_in([self, other])
     assert dtype is not None
     return in_type(self, dtype), in_type(other, dtype), dtype
@@ -124,7 +124,7 @@ def bitwise_xor(self: Tensor, other: Tensor) -> Any:
 
 
 def sub(self: Tensor, other: Tensor, *, alpha: Any = 1) -> Any:
-    """In bytes, what is taken away is added from the other side."""
+    """Subtract by adding a negative multiple; for uint8, by adding the multiple modulo 256."""
     negated = -(+alpha)
     return aten.add.Tensor(self, other, alpha=negated % 256 if computed_in([self, other]) is torch.uint8 else negated)
 
@@ -136,7 +136,7 @@ def neg(self: Tensor) -> Any:
 
 
 def absolute(self: Tensor) -> Any:
-    """0 less a zero is the positive one."""
+    """Return the magnitude. Subtracting a zero from 0 gives the positive zero."""
     if not is_real(self.dtype) or self.dtype is torch.bool:
         return NotImplemented
     if self.dtype is torch.uint8:
@@ -159,9 +159,9 @@ def sign_of(self: Tensor) -> Any:
 
 
 def rounded_once(compute: Callable[..., Tensor], of_float64: Callable[..., Tensor] | None = None) -> Callable[..., Any]:
-    """A function as eager's type of its arguments has it, by a formula of float64; `of_float64` is the one for float64 itself.
+    """Make a rule from a formula in float64, rounded to eager's result dtype. `of_float64` is the formula for float64 itself.
 
-    There is nothing wider than that, and most formulas of several steps would be less accurate than eager's kernel.
+    Nothing is wider than float64, and most formulas with several steps would be less accurate there than eager's kernel.
     """
 
     def run(self: Tensor, *others: Tensor) -> Any:
@@ -172,14 +172,14 @@ def rounded_once(compute: Callable[..., Tensor], of_float64: Callable[..., Tenso
         formula = of_float64 if dtype is torch.float64 else compute
         if formula is None:
             return NotImplemented
-        # Integers are those of the type that eager takes them to.
+        # Convert integers to eager's dtype first, which may round them.
         return in_type(formula(*(in_type(in_type(x, dtype), torch.float64) for x in (self, *others))), dtype)
 
     return run
 
 
 def _series(x: Tensor, small: Tensor, large: Tensor) -> Tensor:
-    """`small`, right for arguments near 0, in place of a difference that loses what they add to 1."""
+    """Return `small`, accurate near 0, there; else `large`, which suffers from cancellation near 0."""
     near = aten.gt.Tensor(as_number(1e-4, x), absolute(x))
     result: Tensor = aten.where.self(near, small, large)
     return result
@@ -259,18 +259,18 @@ def asin(x: Tensor) -> Tensor:
 
 
 def _beside_circle(x: Tensor) -> Tensor:
-    """The other leg of a right triangle of hypotenuse 1."""
+    """Return ``sqrt(1 - x^2)``, as ``sqrt((1 - x) (1 + x))``."""
     return aten.sqrt.default(_times(sub(as_number(1, x), x), _plus(x, 1)))  # type: ignore[no-any-return]
 
 
 def acos(x: Tensor) -> Tensor:
-    """Use the half angle."""
+    """Use the half-angle formula ``2 atan(sqrt((1 - x) / (1 + x)))``."""
     half = aten.sqrt.default(aten.div.Tensor(sub(as_number(1, x), x), _plus(x, 1)))
     return _times(aten.atan.default(half), 2)
 
 
 def atan2(y: Tensor, x: Tensor) -> Tensor:
-    """Choose by quadrant; two infinities use the diagonal, two zeros the axis. A zero's sign shows in a quotient by it."""
+    """Choose by quadrant. Two infinities use the diagonal, two zeros the axis. A division by a zero shows its sign."""
     zero, pi = as_number(0, y), as_number(math.pi, y)
     infinite = bitwise_and(aten.eq.Tensor(absolute(y), as_number(_INF, y)), aten.eq.Tensor(absolute(x), as_number(_INF, x)))
     slope = aten.where.self(infinite, _times(sign_of(y), sign_of(x)), aten.div.Tensor(y, x))
@@ -293,12 +293,12 @@ def log_to(base: float) -> Callable[[Tensor], Tensor]:
 # -- special functions of float64, off by three units in the last place at most ---------------------------------------------
 
 
-#: Above, the exponential is infinite before half of it is, and below what it adds is no part of the logarithm any more.
+#: Above it, exp overflows although half of it does not; from 1e150 on, the added 1 does not change the logarithm.
 _LARGE_EXPONENT, _LARGE = 709.0, 1e150
 
 
 def log1p_double(x: Tensor) -> Tensor:
-    """The logarithm of the sum as it is rounded, and what rounding took from it, over the sum."""
+    """Return the log of the rounded sum, corrected by the rounding error over the sum."""
     total = _plus(x, 1)
     kept = _plus(total, -1)
     logarithm = aten.log.default(total)
@@ -354,10 +354,10 @@ def of_one(
     half: bool = True,
     short: Callable[[TensorExpr], TensorExpr] | None = None,
 ) -> Callable[[Tensor], Any]:
-    """The rule of a formula in float64: integers become the default dtype.
+    """Make the rule of a formula in float64. Integers become the default dtype.
 
-    Complex numbers are refused by the name of eager's kernel, and 16-bit floats where eager has no `half`. For narrower types
-    than float64 there may be a `short` formula, which need not be right to its last place.
+    Complex numbers raise the error of eager's kernel; so do float16 and bfloat16 without `half`. Dtypes narrower than float64 may
+    use a `short` formula, which need not be exact to the last bit of float64.
     """
 
     def run(self: Tensor) -> Any:

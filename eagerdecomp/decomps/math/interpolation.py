@@ -1,6 +1,6 @@
-"""Resampling along a dimension: sums of taps, their transposes, and bytes by weights of sixteen bits.
+"""Resampling along a dimension: sums of taps, their transposes, and uint8 with 16-bit weights.
 
-An element of the result is a weighted sum of a few elements of the input, its *taps*: `index` and `weights` are both [taps, count].
+An output element is a weighted sum of a few input elements, its *taps*: `index` and `weights` are both [taps, count].
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ aten = torch.ops.aten
 
 
 def rounded(value: float, dtype: torch.dtype) -> float:
-    """A number as a kernel of that dtype holds it."""
+    """Return a number rounded to float32 if `dtype` is float32, as its kernel stores it."""
     if dtype is torch.float32:
         (value,) = struct.unpack("f", struct.pack("f", value))
     return value
 
 
 def ratio_of(size: int, count: int, align_corners: bool, scale: float | None) -> float:
-    """How many elements of the input one step of the result is."""
+    """Return the number of input elements per step of the output."""
     if align_corners:
         return (size - 1) / (count - 1) if count > 1 else 0.0
     return 1 / scale if scale is not None and scale > 0 else size / count
 
 
 def sum_of_taps(x: Tensor, dim: int, index: Tensor, weights: Tensor) -> Tensor:
-    """``sum_t weights[t, o] * x[..., index[t, o], ...]`` over dimension `dim`: what is infinite stays in its own windows."""
+    """Return ``sum_t weights[t, o] * x[..., index[t, o], ...]`` over `dim`. An infinity affects only the windows with it."""
     gathered = aten.index.Tensor(x, [*[None] * dim, index])
     return aten.sum.dim_IntList(aten.mul.Tensor(gathered, _along(weights, x.dim() - 1 - dim)), [dim])  # type: ignore[no-any-return]
 
 
 def spread_to_taps(grad: Tensor, dim: int, size: int, index: Tensor, weights: Tensor | None) -> Tensor:
-    """The transpose of `sum_of_taps`: every element adds to `size` elements by its weights; None for one tap of weight 1."""
+    """Compute the transpose of `sum_of_taps`: add each element to `size` elements by its weights.
+
+    `weights` is None for a single tap of weight 1.
+    """
     shape, inner = list(grad.shape), grad.dim() - 1 - dim
     zeros = aten.full.default([*shape[:dim], size, *shape[dim + 1 :]], 0, dtype=grad.dtype, device=grad.device)
     if weights is not None:
@@ -55,7 +58,7 @@ def _along(weights: Tensor, inner: int) -> Tensor:
 
 
 def contract(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
-    """``sum_o matrix[i, o] * x[..., o, ...]`` over dimension `dim`."""
+    """Return ``sum_o matrix[i, o] * x[..., o, ...]`` over dimension `dim`."""
     shape, outer, inner = x.shape, 1, 1
     for size in shape[:dim]:
         outer *= size
@@ -71,8 +74,8 @@ def contract(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
 
 
 def in_bytes(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
-    """`contract` of bytes by weights of sixteen bits, rounded to bytes; all in float64, where it is exact."""
-    # As many bits as leave the greatest weight below 2^15.
+    """Contract uint8 with 16-bit weights and round to uint8 values; all in float64, where this is exact."""
+    # Use as many bits as keep the largest weight below 2^15.
     room = aten.log2.default(aten.mul.Scalar(aten.reciprocal.default(aten.amax.default(matrix)), 32767.5))
     unit = aten.pow.Scalar(2, aten.clamp.default(aten.sub.Scalar(aten.ceil.default(room), 1), None, 22))
     scaled = aten.mul.Tensor(matrix, unit)
@@ -82,7 +85,7 @@ def in_bytes(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
 
 
 def check_gradient(grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int]) -> None:
-    """Eager's refusals of a gradient that is not of the output's shape."""
+    """Refuse a gradient that does not have the output's shape, as eager does."""
     rank = len(output_size) + 2
     expected = [*input_size[:2], *output_size]
     if grad_output.dim() != rank:

@@ -1,6 +1,6 @@
-"""Batches of matrices: layouts and masks, and triangular systems solved by blocks, which every factorization leans on.
+"""Batches of matrices: strides and masks, and triangular systems solved by blocks, used by every factorization.
 
-Batches are folded to ``[Q, m, n]``. All is made of matrix products, elementwise calls and index arithmetic: no call reads data.
+Batches are folded to ``[Q, m, n]``. Everything is matrix products, elementwise calls and index arithmetic: no call reads data.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ aten = torch.ops.aten
 _REAL = (torch.float32, torch.float64)
 _COMPLEX = (torch.complex64, torch.complex128)
 
-#: Rows of a diagonal block that substitution inverts. The condition of a triangle can grow like ``2 ** rows``, and one step of
-#: refinement corrects an inverse only while the condition is below ``1 / eps``.
+#: Rows of a diagonal block that substitution inverts. The condition number of a triangular matrix can grow like ``2 ** rows``, and
+#: one step of refinement corrects an inverse only while the condition number is below ``1 / eps``.
 _LEAF = {torch.float32: 16, torch.complex64: 16, torch.float64: 32, torch.complex128: 32}
 
-#: Rows of a diagonal block that `inverse_triangular` inverts under masks. Larger blocks are joined by products of their own size.
+#: Rows of a diagonal block that `inverse_triangular` inverts with masks. Larger blocks are joined by products of their own size.
 _MASKED = 64
 
-#: Rows up to which a system is solved row by row. Blocks would take as many calls, and only rows one by one give the infinities of
-#: LAPACK for a zero on the diagonal.
+#: Up to this size a system is solved row by row. Blocks would take as many calls, and only substitution by rows gives LAPACK's
+#: infinities for a zero on the diagonal.
 _FEW = 12
 
 
 def transposed(x: Tensor) -> Tensor:
-    """The matrices transposed, as a view."""
+    """Return the matrices transposed, as a view."""
     dims = list(range(x.dim()))
     return aten.permute.default(x, [*dims[:-2], dims[-1], dims[-2]])  # type: ignore[no-any-return]
 
@@ -78,7 +78,7 @@ def adjoint(x: Tensor) -> Tensor:
 
 
 def folded(x: Tensor, batch: Sequence[int] | None = None) -> Tensor:
-    """``[*batch, m, n]`` as ``[Q, m, n]``; with `batch`, broadcast to it first."""
+    """Reshape ``[*batch, m, n]`` to ``[Q, m, n]``; with `batch`, broadcast to it first."""
     rows, columns = x.shape[-2:]
     if batch is not None and list(x.shape[:-2]) != list(batch):
         x = aten.expand.default(x, [*batch, rows, columns])
@@ -88,7 +88,7 @@ def folded(x: Tensor, batch: Sequence[int] | None = None) -> Tensor:
 
 
 def unfolded(x: Tensor, batch: Sequence[int]) -> Tensor:
-    """The inverse of `folded`, for results of any rank."""
+    """Return the inverse of `folded`, for results of any rank."""
     return x if len(batch) == 1 else aten.reshape.default(x, [*batch, *x.shape[1:]])
 
 
@@ -97,7 +97,7 @@ def batch_shape(x: Tensor) -> list[int]:
 
 
 def column_major(x: Tensor, batch: Sequence[int]) -> Tensor:
-    """``[Q, m, n]`` as ``[*batch, m, n]`` with each matrix lying column by column, as LAPACK leaves it."""
+    """Return ``[Q, m, n]`` as ``[*batch, m, n]`` with column-major matrices, as in LAPACK's results."""
     turned = transposed(x)
     if not turned.is_contiguous():
         turned = aten.clone.default(turned, memory_format=torch.contiguous_format)
@@ -109,7 +109,7 @@ def arange(start: int, end: int, like: Tensor) -> Tensor:
 
 
 def cut(x: Tensor, dim: int, start: int, end: int) -> Tensor:
-    """``x[..., start:end, ...]``; all of it is itself."""
+    """Return ``x[..., start:end, ...]``, or `x` itself if that is all of it."""
     if start == 0 and end == x.size(dim):
         return x
     return aten.slice.Tensor(x, dim, start, end)  # type: ignore[no-any-return]
@@ -121,7 +121,7 @@ def eye(size: int, like: Tensor) -> Tensor:
 
 
 def triangle(x: Tensor, *, upper: bool, unit: bool, strict: bool = False) -> Tensor:
-    """The triangle of ``[.., m, n]`` with zeros beyond it; `unit` puts ones on its diagonal, `strict` zeros."""
+    """Return the triangle of ``[.., m, n]`` with zeros elsewhere. `unit` sets the diagonal to one, `strict` to zero."""
     column, row = arange(0, x.size(-1), x), aten.unsqueeze.default(arange(0, x.size(-2), x), 1)
     beyond = aten._to_copy.default(aten.eq.Tensor(row, column), dtype=x.dtype) if unit else number_like(x, 0.0)
     if unit or strict:
@@ -132,27 +132,27 @@ def triangle(x: Tensor, *, upper: bool, unit: bool, strict: bool = False) -> Ten
 
 
 def single(x: Tensor) -> Tensor:
-    """``[1, m, n]`` as ``[m, n]``, whose products `addmm` subtracts in one call; larger batches unchanged."""
+    """Return ``[1, m, n]`` as ``[m, n]``, for which `addmm` subtracts a product in one call. Return larger batches unchanged."""
     return aten.squeeze.dim(x, 0) if x.size(0) == 1 else x
 
 
 def whole_batch(x: Tensor) -> Tensor:
-    """The inverse of `single`."""
+    """Return the inverse of `single`."""
     return aten.unsqueeze.default(x, 0) if x.dim() == 2 else x
 
 
 def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """The parts in a row; a single one is itself."""
+    """Concatenate the parts; return a single part itself."""
     return parts[0] if len(parts) == 1 else aten.cat.default(list(parts), dim)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """``a b`` of matrices or of batches."""
+    """Return ``a b`` for matrices or batches."""
     return aten.mm.default(a, b) if a.dim() == 2 else aten.bmm.default(a, b)  # type: ignore[no-any-return]
 
 
 def minus_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """``x - a b`` of matrices or of batches."""
+    """Return ``x - a b`` for matrices or batches."""
     if x.dim() == 2:
         return aten.addmm.default(x, a, b, alpha=-1)  # type: ignore[no-any-return]
     outer = a.size(-1) == 1
@@ -160,7 +160,7 @@ def minus_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def plus_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """``x + a b`` of matrices or of batches."""
+    """Return ``x + a b`` for matrices or batches."""
     if x.dim() == 2:
         return aten.addmm.default(x, a, b)  # type: ignore[no-any-return]
     outer = a.size(-1) == 1
@@ -168,16 +168,16 @@ def plus_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _inverted(blocks: Tensor) -> Tensor:
-    """The inverses of triangular ``[P, s, s]``, from the diagonal on by blocks of twice the size.
+    """Return the inverses of triangular ``[P, s, s]``, by blocks of doubling size, starting from the diagonal.
 
-    The inverse of ``[[L1, 0], [M, L2]]`` is ``[[X1, 0], [-X2 M X1, X2]]`` for inverses `X1` and `X2` (Higham, Accuracy and
+    The inverse of ``[[L1, 0], [M, L2]]`` is ``[[X1, 0], [-X2 M X1, X2]]`` with inverses `X1` and `X2` (Higham, Accuracy and
     Stability of Numerical Algorithms, section 14.2). With all blocks of one size on the diagonal of `X`, and all their `M` in one
-    matrix, that is ``X - X M X``. Each entry computed is one of an inverse, so no intermediate is larger than the result.
+    matrix, this is ``X - X M X``. Each computed entry is an entry of an inverse, so no intermediate is larger than the result.
     """
     size = blocks.size(-1)
     index = arange(0, size, blocks)
     apart = aten.bitwise_xor.Tensor(aten.unsqueeze.default(index, 1), index)
-    # Its top bit is the size of the blocks that the entry joins; none on the diagonal.
+    # The highest bit is the size of the blocks that the entry joins; -inf on the diagonal.
     joins = aten.floor.default(aten.log2.default(aten._to_copy.default(apart, dtype=torch.float32)))
     zero = number_like(blocks, 0.0)
     on_diagonal = aten.unsqueeze.default(aten.reciprocal.default(aten.diagonal.default(blocks, 0, -2, -1)), -2)
@@ -189,7 +189,7 @@ def _inverted(blocks: Tensor) -> Tensor:
 
 
 def _diagonal_blocks(x: Tensor, size: int) -> Tensor:
-    """The ``[count, s, s]`` on the diagonal of ``[n, n]``, or of each of a batch, ``[Q, count, s, s]``."""
+    """Return the ``[count, s, s]`` blocks on the diagonal of ``[n, n]``; for a batch, ``[Q, count, s, s]``."""
     count = x.size(-1) // size
     if count == 1:
         return aten.unsqueeze.default(x, -3)  # type: ignore[no-any-return]
@@ -200,10 +200,10 @@ def _diagonal_blocks(x: Tensor, size: int) -> Tensor:
 
 
 def inverse_triangular(matrix: Tensor, *, upper: bool, unit: bool = False, refine: bool = True) -> Tensor:
-    """The inverse of triangular ``[Q, n, n]``; the other triangle is not read.
+    """Return the inverse of triangular ``[Q, n, n]``. The other triangle is not read.
 
-    By halves (see `_inverted`): the diagonal blocks of at most `_MASKED` rows first, all at once, then pairs of blocks. A step of
-    Newton's iteration (Higham, section 14.5), which `refine` asks for, makes it as accurate as substitution.
+    The diagonal blocks of at most `_MASKED` rows are inverted first, all at once, then joined in pairs (see `_inverted`). With
+    `refine`, a step of Newton's iteration (Higham, section 14.5) makes the result as accurate as substitution.
     """
     size, batch = matrix.size(-1), matrix.size(0)
     if matrix.numel() == 0:
@@ -246,11 +246,11 @@ def inverse_triangular(matrix: Tensor, *, upper: bool, unit: bool = False, refin
 
 
 def solve_triangular(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool = False) -> Tensor:
-    """The ``[Q, n, k]`` that a triangular ``[Q, n, n]`` maps to `right`; the other triangle is not read.
+    """Solve a triangular system ``[Q, n, n]`` for ``[Q, n, k]``. The other triangle is not read.
 
-    A few rows are solved one by one. More are substituted by blocks (Higham, section 8.4): each is solved by its inverse and one
-    step of refinement, which makes the solution as good as substitution by rows wherever a block's condition is below ``1 / eps``.
-    A single matrix takes 6 calls for each block of 16 rows (float32) or 32 (float64), and 40 for their inverses.
+    Few rows are solved one by one. More rows are solved by blocks (Higham, section 8.4): each block is solved by its inverse and
+    one step of refinement. This is as accurate as substitution by rows if the block's condition number is below ``1 / eps``. A
+    single matrix takes 6 kernel calls per block of 16 rows (float32) or 32 rows (float64), and 40 calls for the inverses.
     """
     size = matrix.size(1)
     if size == 0:
@@ -264,7 +264,7 @@ def _by_blocks(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool) -> Ten
     size = matrix.size(-1)
     leaf = min(size, _LEAF[matrix.dtype])
     starts = list(range(0, size, leaf))
-    # The last block reaches back into the one before, for all to be of one size; the inverse's own corner is what it needs.
+    # The last block overlaps the previous one, so that all have the same size. Only the corner of its inverse is used.
     columns = aten.split_with_sizes.default(matrix, [min(leaf, size - start) for start in starts], -1)
     blocks = [cut(column, -2, start, start + column.size(-1)) for start, column in zip(starts, columns, strict=True)]
     if size % leaf:
@@ -295,13 +295,13 @@ def _by_blocks(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool) -> Ten
 
 
 def _stacked(blocks: Sequence[Tensor]) -> Tensor:
-    """Blocks ``[s, s]`` as ``[P, s, s]``."""
+    """Stack blocks ``[s, s]`` to ``[P, s, s]``."""
     size = blocks[0].size(-1)
     return aten.reshape.default(aten.cat.default(list(blocks)), [len(blocks), size, size])  # type: ignore[no-any-return]
 
 
 def unstacked(stack: Tensor, matrix: Tensor) -> Sequence[Tensor]:
-    """The blocks of `stack`, each of the rank of `matrix`: those of a batch follow each other."""
+    """Return the blocks of `stack`, with the rank of `matrix`. The blocks of a batch are contiguous."""
     if matrix.dim() == 2:
         rows = stack.size(-2)
         flat = aten.reshape.default(stack, [-1, stack.size(-1)])
@@ -311,7 +311,7 @@ def unstacked(stack: Tensor, matrix: Tensor) -> Sequence[Tensor]:
 
 
 def _by_rows(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool) -> Tensor:
-    """Substitution, 4 calls a row. Where the diagonal holds a zero, that row and those found after it are infinite or NaN."""
+    """Solve by substitution, 4 calls per row. A zero on the diagonal makes its row and all later rows infinite or NaN."""
     size = matrix.size(1)
     columns = aten.split_with_sizes.default(matrix, [1] * size, 2)
     turns: Sequence[Tensor] = ()
@@ -329,7 +329,7 @@ def _by_rows(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool) -> Tenso
             here = aten.mul.Tensor(here, turns[row]) if here.is_complex() else aten.div.Tensor(here, turns[row])
         found.append(here)
         if row != order[-1]:
-            # Rows that were found before are updated too, for nothing: they are not looked at again.
+            # Rows solved before are updated too, without effect: they are not used again.
             rest = aten.sub.Tensor(rest, aten.mul.Tensor(columns[row], here))
     if size == 1:
         return found[0] if not unit else aten.clone.default(right)
@@ -341,12 +341,12 @@ def real_part(x: Tensor) -> Tensor:
 
 
 def lifted(real: Tensor, like: Tensor) -> Tensor:
-    """Real numbers in the type of `like`."""
+    """Return real numbers in the dtype of `like`."""
     return real if real.dtype is like.dtype else aten._to_copy.default(real, dtype=like.dtype)
 
 
 def divided(x: Tensor, real: Tensor) -> Tensor:
-    """`x` over real numbers, part by part: the quotient of complex numbers is NaN for a divisor below the normal ones."""
+    """Divide `x` by real numbers, part by part: complex division gives NaN for subnormal divisors."""
     if not x.is_complex():
         return aten.div.Tensor(x, real)  # type: ignore[no-any-return]
     parts = aten.div.Tensor(aten.view_as_real.default(x), aten.unsqueeze.default(real, -1))
@@ -354,15 +354,17 @@ def divided(x: Tensor, real: Tensor) -> Tensor:
 
 
 def _squared_length(x: Tensor) -> Tensor:
-    """The sum of the squares of the sizes of ``[Q, r, 1]``, real, ``[Q, 1, 1]``."""
+    """Return the sum of the squared magnitudes of ``[Q, r, 1]``, as a real ``[Q, 1, 1]``."""
     parts = aten.view_as_real.default(x) if x.is_complex() else x
     total = aten.sum.dim_IntList(aten.mul.Tensor(parts, parts), [1, 3] if x.is_complex() else [1], not x.is_complex())
     return aten.unsqueeze.default(total, 1) if x.is_complex() else total  # type: ignore[no-any-return]
 
 
 def reflection(column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """LAPACK's `larfg` of ``[Q, r, 1]``: what the reflection makes of it (a real number above zeros), the vector below its leading
-    1, and the factor `tau`; a column that is already so has `tau` 0. The largest entry is divided out for the squares.
+    """Compute LAPACK's `larfg` for ``[Q, r, 1]``: return the reflected value, the vector below its leading 1, and `tau`.
+
+    The reflection maps the column to a real number above zeros. If the column has this form already, `tau` is 0. The largest entry
+    is divided out before squaring.
     """
     rows = column.size(1)
     zero, one = number_like(column, 0.0), number_like(column, 1.0)
@@ -385,7 +387,7 @@ def reflection(column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def first_set(bad: Tensor) -> Tensor:
-    """LAPACK's `info` of ``[Q, n]`` flags: the first that is set, counted from 1, or 0."""
+    """Return LAPACK's `info` for ``[Q, n]`` flags: the position of the first set flag, counted from 1, or 0."""
     count = bad.size(1)
     if count == 0:
         return aten.full.default([bad.size(0)], 0, dtype=torch.int32, device=bad.device)  # type: ignore[no-any-return]
@@ -415,7 +417,7 @@ def check_floating(name: str, matrix: Tensor, *, half: bool) -> None:
 
 
 def check_kernel(kernel: str, matrix: Tensor, *, empty: bool = True) -> None:
-    """ATen's refusal of a dtype in a kernel; without `empty` a kernel that tensors without elements do not reach."""
+    """Refuse a dtype as ATen's kernel does; without `empty`, tensors without elements do not reach the kernel."""
     if matrix.dtype not in _REAL + _COMPLEX and (empty or matrix.numel()):
         raise not_implemented(kernel, matrix.dtype)
 

@@ -1,7 +1,7 @@
-"""Elements picked and placed by comparing positions, for sets that can do neither by an index: no gather, scatter, sort is a prim.
+"""Gather and scatter by comparing positions, for sets without indexing: no prim gathers, scatters or sorts.
 
-Each result looks at every element of the dimension: time grows by its size, memory does not, since results are made in blocks. Bits
-are what is moved, so that zeros keep their signs and numbers that are none their payload.
+Each result compares with every element of the dimension, so time grows with its size. Memory does not, since results are computed
+in blocks. Elements are moved as bits, so zeros keep their signs and NaNs their payloads.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["BLOCK", "along", "combined", "in_blocks", "positions", "read_range",
 
 aten = torch.ops.aten
 
-#: Elements of the largest temporary: a result that needs more is made in blocks.
+#: Elements of the largest temporary. A result that needs more is computed in blocks.
 BLOCK = 1 << 24
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def along(x: Tensor, dim: int, rank: int) -> Tensor:
-    """A vector laid along one of `rank` dimensions."""
+    """View a vector along one of `rank` dimensions."""
     shape = [1] * rank
     shape[dim] = x.size(0)
     return aten.view.default(x, shape)  # type: ignore[no-any-return]
@@ -38,7 +38,7 @@ def positions(start: int, end: int, like: Tensor) -> Tensor:
 
 
 def in_blocks(make: Callable[[int, int], Tensor], size: int, dim: int, each: int) -> Tensor:
-    """``make(start, end)`` over `size` places of `dim`, in blocks that keep temporaries of `each` elements a place small."""
+    """Compute ``make(start, end)`` over `size` positions of `dim`, in blocks with temporaries of `each` elements per position."""
     step = max(1, BLOCK // max(1, each))
     if size <= step:
         return make(0, size)
@@ -71,7 +71,7 @@ def taken(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def writers(index: Tensor, dim: int, size: int) -> Tensor:
-    """For each of `size` places of `dim` the last position of `index` that names it; -1 where none does."""
+    """Return, for each of `size` positions of `dim`, the last position of `index` that refers to it, or -1."""
     rank, count = index.dim(), index.size(dim)
     column = along(positions(0, count, index), dim, rank + 1)
     named, none = aten.unsqueeze.default(index, dim + 1), number_like(index, -1)
@@ -86,7 +86,7 @@ def writers(index: Tensor, dim: int, size: int) -> Tensor:
 def combined(
     index: Tensor, dim: int, size: int, values: Tensor, nothing: float, reduce: Callable[[Tensor, list[int]], Tensor]
 ) -> Tensor:
-    """For each of `size` places of `dim` the values whose index names it, reduced; `nothing` is what changes no reduction."""
+    """Reduce, for each of `size` positions of `dim`, the values whose index refers to it. `nothing` is the identity element."""
     rank = values.dim()
     named, moved = aten.unsqueeze.default(index, dim + 1), aten.unsqueeze.default(values, dim + 1)
     blank = number_like(values, nothing)
@@ -99,7 +99,7 @@ def combined(
 
 
 def read_range(index: Tensor, size: int, error: type[Exception], message: str = "", dim: int = 0, least: int = 0) -> None:
-    """Raise as eager does for an index out of ``[least, size)``, which no kernel of such a set would see: the index is read."""
+    """Raise as eager does for an index out of ``[least, size)``. No kernel of such a set checks it, so the index is read."""
     if not index.numel():
         return
     outside = aten.logical_or.default(aten.lt.Scalar(index, least), aten.ge.Scalar(index, size))
@@ -111,7 +111,7 @@ def read_range(index: Tensor, size: int, error: type[Exception], message: str = 
 
 
 def refusing_types(kernel: str, refused: frozenset[torch.dtype], fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule of a tensor that refuses the types which eager's kernel does: bits are picked and placed of any type."""
+    """Make the rule refuse the dtypes that eager's kernel refuses; moving bits would work for every dtype."""
 
     @functools.wraps(fn)
     def run(self: Tensor, *args: Any, **kwargs: Any) -> Any:

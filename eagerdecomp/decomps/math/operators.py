@@ -1,4 +1,4 @@
-"""Formulas written as formulas: a tensor whose operators call ATen overloads, a number on one side taking the ``Scalar`` one."""
+"""A tensor class for formulas: its operators call ATen overloads; for a scalar operand, the ``Scalar`` overload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 class TensorExpr:
-    """A tensor inside a formula; `tensor` is what it stands for. Division of a number by a term is exact, not by a reciprocal."""
+    """A tensor in a formula, `tensor`. A scalar is divided by it exactly, not by way of a reciprocal."""
 
     __slots__ = ("tensor",)
 
@@ -117,11 +117,11 @@ class TensorExpr:
         return TensorExpr(aten.clamp.default(self.tensor, low, high))
 
     def sum(self) -> TensorExpr:
-        """Over the first dimension."""
+        """Return the sum over the first dimension."""
         return TensorExpr(aten.sum.dim_IntList(self.tensor, [0]))
 
     def cumsum(self) -> TensorExpr:
-        """Along the first dimension."""
+        """Return the cumulative sum along the first dimension."""
         return TensorExpr(aten.cumsum.default(self.tensor, 0))
 
     def to(self, dtype: torch.dtype) -> TensorExpr:
@@ -129,7 +129,7 @@ class TensorExpr:
 
 
 def choose(condition: TensorExpr, chosen: TensorExpr | float, other: TensorExpr | float) -> TensorExpr:
-    """`where`, a number standing for a float64 tensor of it."""
+    """Return `where`; a scalar is converted to a float64 tensor."""
     return TensorExpr(aten.where.self(condition.tensor, _operand(chosen, condition), _operand(other, condition)))
 
 
@@ -150,14 +150,16 @@ def polynomial(x: TensorExpr, coefficients: Sequence[TensorExpr | float]) -> Ten
 
 
 def ratio(x: TensorExpr, coefficients: tuple[Sequence[float], Sequence[float]]) -> TensorExpr:
-    """One polynomial over another, the denominator's constant term being 1; of a denominator of that alone, the numerator."""
+    """Return a ratio of polynomials. The denominator's constant term is 1; without further terms the result is the numerator."""
     above, below = coefficients
     return polynomial(x, above) / polynomial(x, below) if len(below) > 1 else polynomial(x, above)
 
 
 def in_pairs(x: TensorExpr, *polynomials: Sequence[float]) -> list[TensorExpr]:
-    """Evaluate polynomials by Estrin's scheme, the constant terms first. A third less kernels than by Horner's rule: ``a + b x`` is
-    one, and all share the powers."""
+    """Evaluate polynomials by Estrin's scheme, constant terms first.
+
+    It takes a third less kernels than Horner's rule: ``a + b x`` is one kernel, and all polynomials share the powers.
+    """
     terms: list[Sequence[Any]] = list(polynomials)
     power = x
     while True:
@@ -168,7 +170,7 @@ def in_pairs(x: TensorExpr, *polynomials: Sequence[float]) -> list[TensorExpr]:
 
 
 def _paired(terms: Sequence[Any], power: TensorExpr) -> list[Any]:
-    """``[a, b, c, ...]`` -> ``[a + b power, ...]``."""
+    """Combine neighbours: ``[a, b, c, ...]`` to ``[a + b power, ...]``."""
     pairs: list[Any] = []
     for low, high in itertools.zip_longest(terms[::2], terms[1::2]):
         if high is None:
@@ -182,16 +184,16 @@ def _paired(terms: Sequence[Any], power: TensorExpr) -> list[Any]:
 
 
 def steps(start: int, end: int, like: Tensor) -> TensorExpr:
-    """``start, ..., end - 1`` in float64 along a first dimension of its own, to be broadcast with a tensor of one."""
+    """Return ``start, ..., end - 1`` in float64 along a new first dimension, which broadcasts with a 1-D tensor."""
     line = aten.arange.start_step(start, end, 1, dtype=torch.float64, device=like.device)
     return TensorExpr(aten.unsqueeze.default(line, 1))
 
 
 def digamma(x: TensorExpr) -> TensorExpr:
-    """The logarithmic derivative of the gamma function, for float64 arguments above 0 in one dimension."""
+    """Return the logarithmic derivative of the gamma function, for 1-D float64 arguments above 0."""
     shifted = TensorExpr(aten.unsqueeze.default(x.tensor, 0)) + steps(0, 10, x.tensor)
     above = x + 10
     inverse = 1 / (above * above)
-    # The asymptotic series by Bernoulli numbers; its next term is below 1e-15 from 10 on.
+    # The asymptotic series with Bernoulli numbers. For arguments from 10 on, its next term is below 1e-15.
     tail = inverse * polynomial(inverse, [1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12])
     return above.log() - 0.5 / above - tail - (1 / shifted).sum()

@@ -1,6 +1,6 @@
-"""Random numbers by counter: Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
+"""Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 
-The words of 32 bits are held in int64. A product of two wraps around 64 bits, whose upper and lower halves are what is asked for.
+The 32-bit words are stored in int64. A product of two words wraps around 64 bits, and its upper and lower halves are used.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _WORD = 0xFFFFFFFF
 
 
 def philox_words(counter: Tensor, seed: Tensor, count: int) -> Tensor:
-    """Return the first `count` words of 32 bits of each stream, in a last dimension of their own, int64.
+    """Return the first `count` 32-bit words of each stream, in a new last dimension, as int64.
 
     Args:
-        counter: int64: where the stream begins. Each step gives four words; the upper half of the 128 bits counted is 0.
+        counter: where the stream begins, int64. Each step gives four words. The upper half of the 128-bit counter is 0.
         seed: the key, int64 of the same shape.
-        count: how many words.
+        count: the number of words.
     """
     steps = aten.arange.start_step(0, -(-count // 4), 1, device=counter.device)
     c0, c1 = _halves(aten.add.Tensor(aten.unsqueeze.default(counter, -1), steps))
@@ -44,14 +44,14 @@ def philox_words(counter: Tensor, seed: Tensor, count: int) -> Tensor:
 
 
 def philox_uniform(size: int, seed: Tensor, counter: Tensor) -> Tensor:
-    """Return `size` float32 numbers of [0, 1), of 24 random bits each; `seed` and `counter` are int64 of one number."""
+    """Return `size` float32 numbers in [0, 1) of 24 random bits each. `seed` and `counter` are int64 with one element."""
     bits = aten.bitwise_and.Scalar(philox_words(counter, seed, size), 0xFFFFFF)
     found: Tensor = aten.mul.Scalar(aten._to_copy.default(bits, dtype=torch.float32), 2.0**-24)
     return found
 
 
 def _halves(value: Tensor) -> tuple[Any, Any]:
-    """The lower and the upper 32 bits."""
+    """Return the lower and the upper 32 bits."""
     upper = aten.div.Tensor_mode(value, _number(1 << 32, value), rounding_mode="floor")  # an arithmetic shift
     return _masked(value), _masked(upper)
 

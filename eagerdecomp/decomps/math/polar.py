@@ -1,11 +1,11 @@
-"""Unitary polar factors by matrix products alone.
+"""Unitary polar factors by matrix products only.
 
-Newton and Schulz's iteration ``X <- X p(X^H X)`` keeps singular vectors and moves singular values towards 1 (Higham, Functions of
-Matrices, section 8.3). Its quintic form, ``p = (15 - 10 t + 3 t^2) / 8``, is of order 3, but lets small values grow by no more than
-1.9 a step. While there are small ones, a quintic serves by which they grow by 3.4 and all end between 0.68 and 1.14
-(Jordan et al., Muon, 2024, https://kellerjordan.github.io/posts/muon). It maps no large value to a small one, so rounding errors of
-large singular values do not spoil small ones (Nakatsukasa and Higham, "Backward stability of iterations for computing the polar
-decomposition", SIAM J. Matrix Anal. Appl. 33, 2012).
+The Newton-Schulz iteration ``X <- X p(X^H X)`` keeps singular vectors and moves singular values towards 1 (Higham, Functions of
+Matrices, section 8.3). Its quintic form, ``p = (15 - 10 t + 3 t^2) / 8``, converges with order 3, but small values grow by a factor
+of at most 1.9 per step. While there are small values, another quintic is used: they grow by a factor of 3.4, and all values end
+between 0.68 and 1.14 (Jordan et al., Muon, 2024, https://kellerjordan.github.io/posts/muon). It maps no large value to a small one,
+so rounding errors of large singular values do not spoil small ones (Nakatsukasa and Higham, "Backward stability of iterations for
+computing the polar decomposition", SIAM J. Matrix Anal. Appl. 33, 2012).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ __all__ = ["unitary_factor"]
 
 aten = torch.ops.aten
 
-#: The coefficients of 1, t and t^2 in a step by which small values grow, and in the last steps.
+#: The coefficients of 1, t and t^2 in the steps that make small values grow, and in the last steps.
 _GROWS = (3.4445, -4.7750, 2.0315)
 _SETTLES = (15 / 8, -10 / 8, 3 / 8)
 
-#: Steps between two looks at the smallest value.
+#: The number of steps between two reads of the smallest value.
 _EACH = 4
 
-#: What a singular value of 0.68 adds to `_apart`.
+#: The contribution of a singular value of 0.68 to `_apart`.
 _EACH_APART = 5e-5
 
 
 def unitary_factor(x: Tensor) -> Tensor | None:
-    """Return a unitary ``U [Q, m, n]``, ``m >= n``, for which ``U^H x`` is positive semidefinite but for rounding errors.
+    """Return a unitary ``U [Q, m, n]``, ``m >= n``, for which ``U^H x`` is positive semidefinite up to rounding errors.
 
-    Where singular values of `x` are rounding errors, their vectors are any that are orthogonal to the others. Return None where
-    there are numbers that are not finite.
+    For singular values of `x` at rounding level, the vectors are arbitrary ones orthogonal to the others. Return None if `x` has
+    infinities or NaNs.
     """
     eps = torch.finfo(x.dtype).eps
     rounds = math.ceil(-math.log(eps / 8) / math.log(_GROWS[0]) / _EACH)
@@ -59,7 +59,7 @@ def unitary_factor(x: Tensor) -> Tensor | None:
 
 
 def _shrunk(x: Tensor) -> Tensor:
-    """`x` divided by a bound of its largest singular value, the square root of the norm of ``x^H x``."""
+    """Divide `x` by an upper bound of its largest singular value: the square root of the norm of ``x^H x``."""
     gram = aten.abs.default(aten.bmm.default(adjoint(x), x))
     bound = aten.sqrt.default(aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(gram, gram), [1, 2], True)))
     return aten.div.Tensor(x, lifted(aten.clamp.default(bound, torch.finfo(bound.dtype).tiny), x))  # type: ignore[no-any-return]
@@ -76,7 +76,7 @@ def _step(x: Tensor, coefficients: tuple[float, float, float]) -> Tensor:
 
 
 def _apart(x: Tensor, unit: Tensor) -> float:
-    """The sum of ``(1 - s^2)^16`` for all singular values `s`, the largest of the batch. A small `s` alone makes it 1."""
+    """Return the sum of ``(1 - s^2)^16`` over all singular values `s`, the maximum over the batch. One small `s` contributes 1."""
     power = aten.sub.Tensor(unit, product(adjoint(x), x))
     for _ in range(3):
         power = product(power, power)
@@ -86,7 +86,7 @@ def _apart(x: Tensor, unit: Tensor) -> float:
 
 
 def _filled(x: Tensor) -> Tensor:
-    """Singular values 0 replaced by others, by what a matrix without structure has in their spaces; those of 1 stay."""
+    """Replace singular values 0 by nonzero ones, by adding pseudo-random entries in their spaces. Singular values 1 are kept."""
     rows, columns = x.shape[-2:]
     place = aten.add.Tensor(aten.unsqueeze.default(arange(1, rows + 1, x), 1), arange(1, columns + 1, x), alpha=6)
     waves = aten.sin.default(aten.mul.Scalar(aten._to_copy.default(place, dtype=torch.float32), 12.9898))

@@ -1,4 +1,4 @@
-"""Windows of pools: how many there are, and which places of the input each one holds, as tables that are indices."""
+"""Windows of pooling: their number, and tables of the input indices that each window contains."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ aten = torch.ops.aten
 
 
 def plane_rows(x: Tensor, dims: int) -> list[int]:
-    """The shape of `x` as rows of its last `dims` dimensions; said outright, since -1 is ambiguous without elements."""
+    """Return the shape of `x` as rows of its last `dims` dimensions, without -1, which is ambiguous for empty tensors."""
     return [math.prod(x.shape[:-dims]), math.prod(x.shape[-dims:])]
 
 
 def along_dim(x: Tensor, dim: int, rank: int) -> Tensor:
-    """A vector laid along one of `rank` dimensions."""
+    """View a vector along one of `rank` dimensions."""
     return aten.view.default(x, [-1 if at == dim else 1 for at in range(rank)])  # type: ignore[no-any-return]
 
 
 def adaptive_places(size: int, count: int, dim: int, dims: int, device: torch.device) -> Tensor:
-    """Places of the adaptive windows of dimension `dim`: from floor(o * size / count) to before ceil((o + 1) * size / count)."""
+    """Return the indices of adaptive windows along `dim`: from floor(o * size / count) to before ceil((o + 1) * size / count)."""
     extents = adaptive_extents(size, count)
     scaled = along_dim(aten.arange.start_step(0, count * size, size, device=device), dim, 2 * dims)
     taps = along_dim(aten.arange.start_step(0, max(extents), device=device), dims + dim, 2 * dims)
@@ -56,7 +56,7 @@ def adaptive_extents(size: int, count: int) -> list[int]:
 
 
 def strided_places(window: tuple[int, int, int, int], size: int, count: int, dim: int, dims: int, device: torch.device) -> Tensor:
-    """Places of windows of fixed stride; `window` is its kernel size, stride, padding and dilation."""
+    """Return the indices of windows with fixed stride. `window` is kernel size, stride, padding and dilation."""
     kernel, stride, padding, dilation = window
     starts = along_dim(aten.arange.start_step(-padding, count * stride - padding, stride, device=device), dim, 2 * dims)
     taps = along_dim(aten.arange.start_step(0, kernel, device=device), dims + dim, 2 * dims)
@@ -70,8 +70,11 @@ def strided_places(window: tuple[int, int, int, int], size: int, count: int, dim
 
 
 def sampled_places(samples: Tensor, size: int, count: int, kernel: int, dim: int, dims: int) -> Tensor:
-    """Places of fractional windows, one table a row of `samples` [R]: they step by (size - kernel) / (count - 1), rounded down
-    from where the sample says, in the samples' own dtype as the kernel computes them."""
+    """Return the indices of fractional windows, a table per row of `samples` [R].
+
+    Windows start at multiples of (size - kernel) / (count - 1), shifted by the sample and rounded down, in the samples' dtype as in
+    the kernel.
+    """
     rows, device = samples.size(0), samples.device
     starts = aten.full.default([rows, 1], size - kernel, dtype=torch.int64, device=device)
     if count > 1:
@@ -86,7 +89,7 @@ def sampled_places(samples: Tensor, size: int, count: int, kernel: int, dim: int
 
 
 def flat_places(places: Sequence[Tensor], sizes: Sequence[int], windows: int) -> Tensor:
-    """The tables of all dimensions as one of places in the flattened input: [windows, taps], or [rows, windows, taps]."""
+    """Combine the tables of all dimensions to indices in the flattened input: [windows, taps], or [rows, windows, taps]."""
     table = places[0]
     for one, size in zip(places[1:], sizes[1:], strict=True):
         table = aten.add.Tensor(aten.mul.Scalar(table, size), one)
@@ -96,13 +99,16 @@ def flat_places(places: Sequence[Tensor], sizes: Sequence[int], windows: int) ->
 
 
 def each_dimension(sizes: Sequence[int], dims: int, default: Sequence[int]) -> list[int]:
-    """An option of a pool, one number a dimension."""
+    """Return a pooling option as one number per dimension."""
     sizes = list(sizes) or list(default)
     return sizes * dims if len(sizes) == 1 else sizes
 
 
 def window_count(size: int, window: tuple[int, int, int, int], ceil_mode: bool) -> int:
-    """How many windows there are; with `ceil_mode` the last may leave the input, but has to start within it or its left padding."""
+    """Return the number of windows.
+
+    With `ceil_mode` the last window may leave the input, but has to start in the input or its left padding.
+    """
     kernel, stride, padding, dilation = window
     room = size + 2 * padding - dilation * (kernel - 1) - 1
     count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
@@ -110,7 +116,7 @@ def window_count(size: int, window: tuple[int, int, int, int], ceil_mode: bool) 
 
 
 def check_pool(x: Tensor, name: str, windows: Sequence[tuple[int, int, int, int]], ceil_mode: bool) -> None:
-    """Refuse what eager's pools of fixed stride refuse, in eager's order and words; the rank is right."""
+    """Refuse what eager's pools with fixed stride refuse, in eager's order and words. The rank is checked before."""
     dims, volumes = len(windows), len(windows) == 3
     axes, sizes = "THW"[-dims:], list(x.shape[-dims:])
     for kernel, step, pad, dilation in windows:
@@ -154,7 +160,7 @@ _MANY = {2: "two", 3: "three"}
 def check_pool_options(
     dims: int, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
 ) -> None:
-    """Refuse options of `max_pool2d` and `max_pool3d` that are neither one int nor one for each dimension."""
+    """Refuse options of `max_pool2d` and `max_pool3d` that are neither one integer nor one per dimension."""
     for name, given, single in (
         ("kernel_size", kernel_size, "must either be a single int"),
         ("stride", stride, "must either be omitted, a single int"),
@@ -174,7 +180,7 @@ def check_max_pooled_volumes(
     padding: Sequence[int],
     dilation: Sequence[int],
 ) -> None:
-    """Refuse what ATen's gradient of `max_pool3d` refuses. It takes the size of the output from the gradient."""
+    """Refuse what ATen's gradient of `max_pool3d` refuses. It reads the output's size from the gradient."""
     if self.dim() not in (4, 5):
         raise RuntimeError("non-empty 4D or 5D (batch mode) tensor expected for input")
     if not grad.dim():

@@ -31,16 +31,16 @@ __all__ = ["diagonalized", "diagonalized_blindly", "logarithm_of"]
 
 aten = torch.ops.aten
 
-#: The norm of ``X`` beyond which a step is shortened.
+#: If the norm of ``X`` is above this, the step is shortened.
 _LONGEST = 1.25
 
-#: The norm of ``X`` below which no coupling waits in the next step.
+#: If the norm of ``X`` is below this, no coupling waits in the next step.
 _SHORT = 0.25
 
-#: The norm of ``X`` below which the exponential is its first three terms.
+#: If the norm of ``X`` is below this, the exponential is its first three terms.
 _TINY = 0.05
 
-#: A coupling waits while it is below this part of the largest.
+#: A coupling waits while it is below this fraction of the largest.
 _WAITS = 0.01
 
 #: Coefficients of ``cos x = 1 - x^2 / 2 + _EVEN x^4`` and ``sin x = x (1 - _ODD x^2 + _LAST x^4)``, by which the sum of squares is
@@ -49,18 +49,18 @@ _ODD = (math.sqrt(5) - 1) / 8
 _EVEN = _ODD - 1 / 8
 _LAST = (_EVEN - _ODD**2) / 2
 
-#: From this step on the basis is made orthonormal in each; before, after short ones.
+#: From this step on, the basis is made orthonormal in each step; before, only after short steps.
 _APART = 7
 
-#: The steps after which what counts as noise doubles with each, so that the loop ends.
+#: After this number of steps, the bound for noise doubles with each step, so that the loop ends.
 _STEPS = 200
 
 
 def logarithm_of(matrix: Tensor, looks: tuple[int, int] = (4, 10), spread: float = 0.15) -> Tensor | None:
-    """Return a function of positive semidefinite matrices that grows like the logarithm of the base 4, or None where few
-    eigenvalues need it: where a share of less than `spread` lies between ``4 ** -looks[0]`` and ``4 ** -looks[1]`` of the largest.
+    """Return a function of positive semidefinite matrices that grows like the base-4 logarithm, or None if it would not help.
 
-    It is ``sum of 1 - (1 - x) ** (4 ** k)``, whose terms are near 1 from ``x = 4 ** -k`` on, and near 0 below.
+    It helps if a fraction of at least `spread` of the eigenvalues lies between ``4 ** -looks[0]`` and ``4 ** -looks[1]`` of the
+    largest. The function is ``sum of 1 - (1 - x) ** (4 ** k)``. A term is near 1 from ``x = 4 ** -k`` on, and near 0 below.
     """
     size, levels = matrix.size(2), math.ceil(-math.log2(torch.finfo(matrix.dtype).eps) / 2)
     sizes = aten.abs.default(aten.bmm.default(matrix, matrix))
@@ -83,10 +83,10 @@ def logarithm_of(matrix: Tensor, looks: tuple[int, int] = (4, 10), spread: float
 
 
 def diagonalized(matrix: Tensor, basis: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
-    """Return a unitary ``V [Q, n, n]`` and the real diagonal of ``V^H matrix V``, which is diagonal but for rounding.
+    """Return a unitary ``V [Q, n, n]`` and the real diagonal of ``V^H matrix V``, which is diagonal up to rounding errors.
 
-    The matrix is Hermitian, with entries far from the ends of the range. The rotations begin with a unitary `basis`, if given.
-    Return None where there are numbers that are not finite.
+    The matrix is Hermitian, with entries far from overflow and underflow. The rotations start from a unitary `basis`, if given.
+    Return None if there are infinities or NaNs.
     """
     eps = torch.finfo(matrix.dtype).eps
     unit, tie, off = _masks(matrix.size(2), matrix)
@@ -130,12 +130,10 @@ def diagonalized(matrix: Tensor, basis: Tensor | None = None) -> tuple[Tensor, T
 
 
 def diagonalized_blindly(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``V``, ``matrix @ V`` and the diagonal of ``V^H matrix V`` by a fixed number of steps, which reads no data.
+    """Return ``V``, ``matrix @ V`` and the diagonal of ``V^H matrix V``, by a fixed number of steps, without reading data.
 
-    There are as many as it took for matrices on which the loop is slow.
-
-    With `gram` the matrix is ``[Q, m, n]``, and it is ``(matrix V)^H (matrix V)`` that is diagonal: ``matrix V`` has orthogonal
-    columns. Results of matrices that are not finite are NaN.
+    The number is what the loop needed for matrices on which it is slow. With `gram` the matrix is ``[Q, m, n]``, and ``(matrix V)^H
+    (matrix V)`` becomes diagonal: ``matrix V`` has orthogonal columns. Matrices with infinities or NaNs give NaN.
     """
     size, eps = matrix.size(2), torch.finfo(matrix.dtype).eps
     unit, tie, off = _masks(size, matrix)
@@ -168,10 +166,10 @@ class _Noise(NamedTuple):
     """Bounds of the rounding errors of couplings (which are doubled here).
 
     Attributes:
-        gram: the couplings are those of a Gram matrix.
-        floor: of all couplings alike, which serves while they are large.
-        mean: the share of the mean square of all values, by which each is known less well.
-        lost: the squared length of columns of rounding errors alone; used with `gram`.
+        gram: the couplings belong to a Gram matrix.
+        floor: a bound for all couplings, used while they are large.
+        mean: the part of a bound that is proportional to the root mean square of all values.
+        lost: the squared length of columns that are only rounding errors; used with `gram`.
     """
 
     gram: bool
@@ -191,9 +189,9 @@ def _noise_of(matrix: Tensor, gram: bool) -> _Noise:
 
 
 def _threshold(noise: _Noise, sizes: Tensor, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
-    """The couplings and a bound of the rounding errors of each, by the values that it couples.
+    """Return the couplings, and a bound of each one's rounding error, from the values that it couples.
 
-    With a Gram matrix the couplings that are compared with each other are divided by the longer column.
+    For a Gram matrix, the couplings are divided by the length of the longer column before they are compared.
     """
     scale, eps = aten.add.Tensor(row, column), torch.finfo(row.dtype).eps
     if not noise.gram:
@@ -209,14 +207,17 @@ def _is_noise(coupling: Tensor, least: Tensor) -> bool:
 
 
 def _quotients(basis: Tensor, image: Tensor, gram: bool) -> Tensor:
-    """Rayleigh's quotients, which undo what rounding left of the basis' lengths."""
+    """Return Rayleigh quotients, which correct for rounding errors in the lengths of the basis vectors."""
     values = aten.sum.dim_IntList(aten.mul.Tensor(conjugate(image if gram else basis), image), [1])
     lengths = aten.sum.dim_IntList(aten.mul.Tensor(conjugate(basis), basis), [1])
     return aten.div.Tensor(real_part(values), real_part(lengths))  # type: ignore[no-any-return]
 
 
 def _masks(size: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The identity; what is added to the gaps, for equal values to turn one way, the diagonal not at all; ones off the diagonal."""
+    """Return the identity, the tie-breaker for gaps, and the mask of off-diagonal entries.
+
+    The tie-breaker makes equal values rotate in one direction, and is infinite on the diagonal, which does not rotate.
+    """
     index = arange(0, size, like)
     apart = aten.sub.Tensor(index, aten.unsqueeze.default(index, 1))
     diagonal = aten.eq.Scalar(apart, 0)
@@ -226,7 +227,7 @@ def _masks(size: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _angles(both: Tensor, gap: Tensor, sizes: Tensor) -> Tensor:
-    """Twice the angles, ``atan(2 a / gap)``, with the phase of ``a``."""
+    """Return twice the angles, ``atan(2 a / gap)``, with the phase of ``a``."""
     if not both.is_complex():
         return aten.atan.default(aten.div.Tensor(both, gap))  # type: ignore[no-any-return]
     angles = aten.atan.default(aten.div.Tensor(sizes, gap))
@@ -235,9 +236,9 @@ def _angles(both: Tensor, gap: Tensor, sizes: Tensor) -> Tensor:
 
 
 def _rotation(double: Tensor, unit: Tensor, short: bool) -> tuple[Tensor, float]:
-    """``exp(X)`` of skew-Hermitian ``X``, of which twice is given, and a bound of the largest norm.
+    """Return ``exp(X)`` for skew-Hermitian ``X``, given ``2 X``, and a bound of the largest norm.
 
-    It is unitary but for ``8e-6 |X| ** 10``, and in the short form ``|X| ** 4 / 4``.
+    It is unitary up to ``8e-6 |X| ** 10``, or ``|X| ** 4 / 4`` in the short form.
     """
     square = aten.bmm.default(double, double)
     if short:
@@ -258,7 +259,7 @@ def _rotation(double: Tensor, unit: Tensor, short: bool) -> tuple[Tensor, float]
 
 
 def _shortened(double: Tensor, square: Tensor, power: Tensor, bound: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scale twice ``X``, its square and its fourth power to norms of `_LONGEST` where the row sums of the last say so."""
+    """Scale ``2 X``, its square and its fourth power to norms of at most `_LONGEST`, by the row sums of the fourth power."""
     scale = aten.clamp.default(aten.mul.Scalar(aten.pow.Tensor_Scalar(bound, -0.25), 2 * _LONGEST), None, 1.0)
     scale = lifted(scale, double)
     double, scale = aten.mul.Tensor(double, scale), aten.mul.Tensor(scale, scale)
@@ -284,7 +285,7 @@ def _largest(x: Tensor) -> float:
 
 
 def _orthonormal(basis: Tensor, unit: Tensor) -> Tensor:
-    """A step of order 3 to the nearest unitary matrix: what is left is the cube of the error."""
+    """Take a step of order 3 to the nearest unitary matrix: the remaining error is the cube of the error."""
     overlap = aten.bmm.default(adjoint(basis), basis)
     inverse = aten.add.Tensor(aten.mul.Scalar(unit, 1.875), overlap, alpha=-1.25)
     inverse = aten.add.Tensor(inverse, aten.bmm.default(overlap, overlap), alpha=0.375)

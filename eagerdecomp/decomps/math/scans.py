@@ -1,10 +1,10 @@
-"""Inclusive scans along a dimension, in time and memory of the length.
+"""Inclusive scans along a dimension, in time and memory proportional to the length.
 
-A short scan is that of Hillis and Steele (Data parallel algorithms, 1986): each of ``log2(n)`` steps combines all entries with
-those `step` before them. A long one is reduced first and scanned then (Merrill and Grimshaw, Parallel scan for stream
+A short scan uses Hillis and Steele (Data parallel algorithms, 1986): each of ``log2(n)`` steps combines all entries with the
+entries `step` before them. A long scan is reduced first and then scanned (Merrill and Grimshaw, Parallel scan for stream
 architectures, 2009): blocks of up to `BLOCK` entries are reduced, their totals are scanned, and each block is scanned from the
-total before it, one entry of all blocks at a time. That combines each entry twice, in some ``2 * BLOCK * log(n) / log(BLOCK)``
-kernel calls.
+total before it, one entry of all blocks per call. Each entry is combined twice, in some ``2 * BLOCK * log(n) / log(BLOCK)`` kernel
+calls.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ aten = torch.ops.aten
 
 Combine = Callable[[Tensor, Tensor], Tensor]
 
-#: The most entries of a block. They are combined one after the other, in all blocks at once.
+#: The largest number of entries in a block. They are combined one after the other, in all blocks at once.
 BLOCK = 32
 
-#: Of fewer numbers than this, kernels cost what their calls do, and doubling has the fewest.
+#: For fewer elements than this, the cost of kernels is their call overhead, and doubling needs the fewest calls.
 FEW = 4096
 
 
 def scan(x: Tensor, dim: int, combine: Combine, wide: torch.dtype, identity: complex | None) -> Tensor:
-    """Return the inclusive scan of a contiguous tensor of at least one number; contiguous.
+    """Return the inclusive scan of a contiguous tensor with at least one element; the result is contiguous.
 
     Args:
-        x: what is scanned.
-        dim: along which dimension, from 0 on.
+        x: the tensor to scan.
+        dim: the dimension, non-negative.
         combine: an associative function of two tensors.
-        wide: the dtype that it is computed in.
-        identity: what it combines with any entry to that entry; None where it combines equals to what they are.
+        wide: the dtype in which it is computed.
+        identity: the identity element of `combine`; None if combining equal entries returns the entry.
     """
     if x.numel() < FEW:
         return in_type(by_doubling(in_type(x, wide), dim, combine), x.dtype)
@@ -52,7 +52,7 @@ def scan(x: Tensor, dim: int, combine: Combine, wide: torch.dtype, identity: com
 
 
 def totals_before(entries: Sequence[Tensor], combine: Combine, wide: torch.dtype, identity: complex | None) -> Tensor | None:
-    """Return what the entries of all blocks before each block combine to, ``[outer, blocks, inner]``; None for a single block."""
+    """Return the combined entries of all blocks before each block, ``[outer, blocks, inner]``; None for a single block."""
     if entries[0].size(1) == 1:
         return None
     total = in_type(entries[0], wide)
@@ -62,7 +62,7 @@ def totals_before(entries: Sequence[Tensor], combine: Combine, wide: torch.dtype
 
 
 def by_doubling(x: Tensor, dim: int, combine: Combine) -> Tensor:
-    """Return the inclusive scan: ``log2(n)`` steps, each of three slices, one `combine` and one `cat`."""
+    """Return the inclusive scan in ``log2(n)`` steps, each of three slices, one `combine` and one `cat`."""
     step, length = 1, x.size(dim)
     while step < length:
         head = aten.slice.Tensor(x, dim, 0, step)
@@ -73,10 +73,10 @@ def by_doubling(x: Tensor, dim: int, combine: Combine) -> Tensor:
 
 
 def entries_of_blocks(x: Tensor, dim: int, most: int = BLOCK) -> list[Tensor]:
-    """Return the first entries of all blocks, the second ones, and so on, each ``[outer, blocks, inner]``.
+    """Return the first entries of all blocks, the second entries, and so on, each ``[outer, blocks, inner]``.
 
-    The last block is filled up by zeros, which nothing follows. They are views of a copy in which the same entries of all blocks
-    are neighbours: a kernel takes a column of a matrix some ten times as long.
+    The last block is padded with zeros. The entries are views of a copy in which entries with the same position in their block are
+    contiguous: a kernel on a strided column takes some ten times as long.
     """
     outer, length, inner = _flat(x.shape, dim)
     blocks = -(-length // most)
@@ -93,7 +93,7 @@ def entries_of_blocks(x: Tensor, dim: int, most: int = BLOCK) -> list[Tensor]:
 
 
 def joined(entries: Sequence[Tensor], shape: Sequence[int], dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Join the entries that `entries_of_blocks` split; `entries` may be a list, which is emptied to save memory."""
+    """Join the entries that `entries_of_blocks` split. If `entries` is a list, it is emptied to save memory."""
     outer, length, inner = _flat(shape, dim)
     blocks, size = entries[0].size(1), len(entries)
     rows = aten.cat.default([aten.unsqueeze.default(entry, 0) for entry in entries])
@@ -108,7 +108,7 @@ def joined(entries: Sequence[Tensor], shape: Sequence[int], dim: int, dtype: tor
 
 
 def before(x: Tensor, first: Tensor | complex) -> Tensor:
-    """Return, of ``[outer, n, inner]``, what is before each entry: ahead of the first one a number, or a tensor's first entry."""
+    """Return ``[outer, n, inner]`` shifted by one: the first entry is a number, or the first entry of a tensor."""
     outer, length, inner = x.shape
     if isinstance(first, Tensor):
         head = in_type(aten.slice.Tensor(first, 1, 0, 1), x.dtype)
