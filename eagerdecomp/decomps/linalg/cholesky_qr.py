@@ -1,7 +1,8 @@
-"""Cholesky and QR factorizations, by panels of columns as LAPACK's, and what is solved or built by their factors.
+"""Cholesky and QR factorizations by panels of columns, as in LAPACK, and the ops that use their factors.
 
-A column depends on all before it, so the loop over the columns of a panel is inherent: 5 calls a column for Cholesky, 16 for QR.
-Panels are applied by products, the factors by triangular systems, and the reflections of QR as block reflections.
+A column depends on all columns before it, so the loop over the columns of a panel is inherent: 5 calls per column for Cholesky, 16
+for QR. Panels are applied by matrix products, Cholesky factors by triangular solves, and the reflections of QR as block
+reflections.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: Columns of a panel.
+#: The number of columns in a panel.
 PANEL = 32
 
 
@@ -109,7 +110,7 @@ def _lower_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _kept_where_failed(upper: Tensor, factor: Tensor, stood: Tensor, info: Tensor) -> Tensor:
-    """The transposed factor; from the row of `info` on the transposed matrix, with the pivot that was not positive in its place."""
+    """Return the transposed factor; from the row of `info` on, the transposed matrix with the pivot that was not positive."""
     failed = aten.unsqueeze.default(aten.unsqueeze.default(info, 1), 2)
     column = arange(1, factor.size(2) + 1, factor)
     row = aten.unsqueeze.default(column, 1)
@@ -175,7 +176,7 @@ def _cholesky_solve_helper(self: Tensor, A: Tensor, upper: bool) -> Tensor:
 
 
 class _Reflections(NamedTuple):
-    """`geqrf` of a panel, transposed as the panel is."""
+    """The result of `geqrf` for a panel, transposed like the panel."""
 
     upper: Tensor  #: ``[.., w, steps]``: the rows of R; below its diagonal without meaning
     vectors: Tensor  #: ``[.., steps, m]``: zeros up to the leading 1, which is left out
@@ -183,14 +184,14 @@ class _Reflections(NamedTuple):
 
 
 def _panel(rest: Tensor, steps: int) -> _Reflections:
-    """Reflect the first `steps` rows of ``[.., w, m]``, the columns of a matrix, in turn: 16 calls for each of a single real one.
+    """Reflect the first `steps` rows of ``[.., w, m]``, the columns of a matrix: 16 calls each for a single real matrix.
 
-    For a column ``c`` with the head ``a`` and ``s = sign(a) |c|`` it is ``I - v v^H / (|c|^2 + s a)`` with ``v = c + s e_1``, which
-    is LAPACK's reflection (Golub and Van Loan, Matrix Computations, section 5.1.3). The products of ``c`` with all columns give its
-    length too. A column that equals ``c`` becomes exactly zero below, since its weight is 1.
+    For a column ``c`` with the head ``a`` and ``s = sign(a) |c|``, the reflection is ``I - v v^H / (|c|^2 + s a)`` with ``v = c + s
+    e_1``. This is LAPACK's reflection (Golub and Van Loan, Matrix Computations, section 5.1.3). The products of ``c`` with all
+    columns also give its length. A column that equals ``c`` becomes exactly zero below, since its weight is 1.
 
-    Columns of the matrix have a largest entry of about 1. One whose square leaves the normal numbers is far below rounding errors,
-    and is not reflected.
+    Columns of the matrix have a largest entry of about 1. A column whose square underflows is far below rounding errors, and is not
+    reflected.
     """
     length = rest.size(-1)
     least = torch.finfo(rest.dtype).tiny / torch.finfo(rest.dtype).eps
@@ -233,7 +234,7 @@ def _panel(rest: Tensor, steps: int) -> _Reflections:
 
 
 def _block_reflected(found: _Reflections, rest: Tensor) -> Tensor:
-    """``H^H C`` for the product `H` of a panel's reflections, with the columns of `C` as rows ``[.., k, m]``.
+    """Return ``H^H C`` for the product `H` of a panel's reflections. The columns of `C` are rows, ``[.., k, m]``.
 
     ``H = I - V T V^H`` (Schreiber and Van Loan, A Storage-Efficient WY Representation, 1989), where ``T = (I + D S)^-1 D`` for the
     strict upper triangle `S` of ``V^H V`` and the diagonal `D` of `tau` (Joffrain et al., Accumulating Householder Transformations,
@@ -294,10 +295,10 @@ def _factors(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _applied(lower: Tensor, tau: Tensor, right: Tensor, *, turned: bool = False) -> Tensor:
-    """``H1 H2 .. Hk right``, or with `turned` its adjoint, from the vectors ``[Q, m, k]`` (below the diagonal) and ``tau [Q, k]``.
+    """Return ``H1 .. Hk right``, or with `turned` its adjoint, from vectors ``[Q, m, k]`` (below the diagonal) and ``tau [Q, k]``.
 
-    `PANEL` reflections at once are ``I - V T V^H``, or ``I - V T^H V^H`` (see `_block_reflected`); the `T` of all blocks are made
-    together. A reflection with `tau` 0 is none: its vector is zeroed.
+    `PANEL` reflections together are ``I - V T V^H``, or ``I - V T^H V^H`` (see `_block_reflected`). The `T` of all blocks are
+    computed together. A reflection with `tau` 0 is the identity: its vector is set to zero.
     """
     count, rows, steps = lower.shape
     if steps == 0 or right.numel() == 0:
@@ -413,7 +414,7 @@ def _check_tau(name: str, input: Tensor, tau: Tensor) -> None:
 
 
 def _vectors(matrix: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-    """The vectors that `tau` has factors for, and these as ``[Q, k]``."""
+    """Return the vectors that have factors in `tau`, and the factors as ``[Q, k]``."""
     factors = aten.reshape.default(tau, [matrix.size(0), tau.size(-1)])
     return cut(matrix, 2, 0, tau.size(-1)), factors
 
@@ -438,6 +439,6 @@ def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, tran
     other = folded(input3)
     if left:
         return column_major(_applied(lower, factors, other, turned=transpose), batch)
-    # Of a product from the right, the adjoint is one from the left.
+    # A product from the right is the adjoint of one from the left.
     found = _applied(lower, factors, adjoint(other), turned=not transpose)
     return column_major(adjoint(found), batch)

@@ -37,7 +37,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: Sweeps for each row after which LAPACK gives up, and after how many without a result a shift is made up.
+#: The number of sweeps per row after which LAPACK fails, and the number without progress after which it uses an exceptional shift.
 _SWEEPS = 30
 _STUCK = 10
 
@@ -62,7 +62,7 @@ def _or_one(x: Tensor) -> Tensor:
 
 
 def _column(x: Tensor) -> Tensor:
-    """``[Q, n]`` as ``[Q, n, 1]``."""
+    """View ``[Q, n]`` as ``[Q, n, 1]``."""
     return aten.unsqueeze.default(x, 2)  # type: ignore[no-any-return]
 
 
@@ -71,7 +71,7 @@ def _row(x: Tensor) -> Tensor:
 
 
 class _Places:
-    """The masks of places that all steps on matrices of one size share."""
+    """The index masks that all steps on matrices of one size share."""
 
     def __init__(self, size: int, like: Tensor) -> None:
         index = arange(0, size, like)
@@ -81,7 +81,7 @@ class _Places:
         self.below = aten.eq.Scalar(self.down, 1)
 
     def diagonal(self, values: Tensor, down: int) -> Tensor:
-        """The matrices with ``[Q, n - |down|]`` on one diagonal, zeros elsewhere."""
+        """Return matrices with ``[Q, n - |down|]`` on one diagonal and zeros elsewhere."""
         if down:
             values = aten.constant_pad_nd.default(values, [0, 1] if down > 0 else [1, 0])
         return aten.where.self(aten.eq.Scalar(self.down, down), _row(values), number_like(values, 0.0))  # type: ignore[no-any-return]
@@ -112,7 +112,7 @@ def _balanced(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _turned(work: Tensor, basis: Tensor | None, vector: Tensor, tau: Tensor) -> tuple[Tensor, Tensor | None]:
-    """``H^H work H`` and ``basis H`` for the reflection ``H = I - tau v v^H``."""
+    """Return ``H^H work H`` and ``basis H`` for the reflection ``H = I - tau v v^H``."""
     across = adjoint(vector)
     back = aten.mul.Tensor(tau, across)
     work = aten.sub.Tensor(work, aten.mul.Tensor(aten.mul.Tensor(conjugate(tau), vector), aten.bmm.default(across, work)))
@@ -123,7 +123,7 @@ def _turned(work: Tensor, basis: Tensor | None, vector: Tensor, tau: Tensor) -> 
 
 
 def _placed(tail: Tensor, one: Tensor, start: int, size: int) -> Tensor:
-    """The vector with its leading 1 in row `start`."""
+    """Return the vector with its leading 1 in row `start`."""
     whole = aten.cat.default([one, tail], 1)
     return aten.constant_pad_nd.default(whole, [0, 0, start, size - start - whole.size(1)])  # type: ignore[no-any-return]
 
@@ -142,7 +142,7 @@ def _hessenberg(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 
 
 def _coupled(work: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
-    """The Hessenberg form, zero where it is negligible below its diagonal, and which entries there are not (``[Q, n - 1]``)."""
+    """Return the Hessenberg form with negligible subdiagonal entries set to zero, and the mask of the others (``[Q, n - 1]``)."""
     size = work.size(1)
     sizes = aten.abs.default(aten.diagonal.default(work, 0, 1, 2))
     beside = aten.add.Tensor(cut(sizes, 1, 1, size), cut(sizes, 1, 0, size - 1))
@@ -155,7 +155,7 @@ def _coupled(work: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
 
 
 def _window(coupled: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
-    """First and last row (``[Q, 1]``) of each matrix's last block of three rows or more: ``n`` and 0 where there is none."""
+    """Return the first and last row (``[Q, 1]``) of each matrix's last block of three rows or more; ``n`` and 0 without one."""
     size = coupled.size(1) + 1
     trios = aten.logical_and.default(cut(coupled, 1, 0, size - 2), cut(coupled, 1, 1, size - 1))
     none = aten.full.default([], 0, dtype=torch.int64, device=coupled.device)
@@ -190,7 +190,7 @@ def _shifts(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _start(work: Tensor, first: Tensor, last: Tensor, exceptional: bool) -> Tensor:
-    """Three rows (``[Q, 3, 1]``) of the first column of ``(H - s1) (H - s2)``, by EISPACK's formula, divided by their scale."""
+    """Return three rows (``[Q, 3, 1]``) of the first column of ``(H - s1) (H - s2)``, by EISPACK's formula, up to a scale."""
     batch, size = work.shape[:2]
     first = aten.clamp.default(first, None, size - 3)
     last = aten.clamp.default(last, 2)
@@ -218,7 +218,7 @@ def _start(work: Tensor, first: Tensor, last: Tensor, exceptional: bool) -> Tens
 def _swept(
     work: Tensor, basis: Tensor | None, first: Tensor, last: Tensor, rows: tuple[int, int], exceptional: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """One bulge chased through each matrix's window; `rows` are the first and last of them all."""
+    """Chase one bulge through each matrix's window. `rows` are the first and the last row of all windows."""
     batch, size = work.shape[:2]
     start = _start(work, first, last, exceptional)
     first, last = _column(first), _column(last)
@@ -246,7 +246,7 @@ def _swept(
 
 
 def _by_blocks(matrix: Tensor, vectors: bool, places: _Places) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Triangular but for blocks of two rows, similar to the matrix by the basis, and which entries below the diagonal are left."""
+    """Return a similar matrix with diagonal blocks of one or two rows, its basis, and the mask of remaining subdiagonal entries."""
     size = matrix.size(1)
     work, basis = _hessenberg(matrix, vectors)
     for sweep in range(_SWEEPS * max(size, _STUCK)):
@@ -273,7 +273,7 @@ class _NoConvergence(Exception):
 
 
 def _roots(half: Tensor, product: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The larger root ``z`` of ``z^2 = 2 half z + product``, complex; of real numbers also where the roots are a pair."""
+    """Return the larger root ``z`` of ``z^2 = 2 half z + product``, complex; for real numbers also where the roots are a pair."""
     square = aten.add.Tensor(aten.mul.Tensor(half, half), product)
     if square.is_complex():
         root = aten.pow.Tensor_Scalar(square, 0.5)
@@ -290,7 +290,7 @@ def _roots(half: Tensor, product: Tensor) -> tuple[Tensor, Tensor | None]:
 def _triangular(
     work: Tensor, basis: Tensor | None, coupled: Tensor, places: _Places
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Eigenvalues ``[Q, n]``, and with a basis the triangular form and its basis, complex."""
+    """Return the eigenvalues ``[Q, n]``; with a basis, also the triangular form and its basis, complex."""
     size = work.size(1)
     diagonal = aten.diagonal.default(work, 0, 1, 2)
     if size == 1:
@@ -303,7 +303,7 @@ def _triangular(
     one, other = aten.add.Tensor(d, z), aten.sub.Tensor(d, aten.div.Tensor(product, _or_one(z)))
     if pair is not None:
         other = aten.where.self(pair, conjugate(one), other)
-    # The first of a block of two rows, and the second.
+    # The first and the second row of a block of two.
     leads, follows = aten.constant_pad_nd.default(coupled, [0, 1]), aten.constant_pad_nd.default(coupled, [1, 0])
     values = aten.where.self(leads, aten.constant_pad_nd.default(one, [0, 1]), _complex(diagonal))
     values = aten.where.self(follows, aten.constant_pad_nd.default(other, [1, 0]), values)
@@ -330,9 +330,10 @@ def _triangular(
 
 
 def _substituted(work: Tensor, values: Tensor, places: _Places) -> Tensor:
-    """The eigenvectors of triangular matrices, by substitution for all columns at once; 14 calls a row.
+    """Compute the eigenvectors of triangular matrices by substitution for all columns at once; 14 calls per row.
 
-    Columns are kept within 1: of a matrix that lacks eigenvectors the divisors are those of rounding, and would leave the range.
+    Columns are scaled to magnitudes of at most 1. If a matrix lacks eigenvectors, the divisors are at rounding level, and the
+    quotients would overflow.
     """
     size = work.size(1)
     info = torch.finfo(work.dtype)
@@ -382,7 +383,7 @@ def _normalized(vectors: Tensor, values: Tensor, real: bool) -> Tensor:
 
 
 def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
-    """Eigenvalues and eigenvectors of ``[Q, n, n]``, complex, in the order in which they stand on the diagonal."""
+    """Return the eigenvalues and eigenvectors of ``[Q, n, n]``, complex, in the order of the diagonal."""
     size = matrix.size(1)
     top = _or_one(aten.amax.default(aten.abs.default(matrix), [1, 2], True))
     work, scale = _balanced(divided(matrix, top))

@@ -45,12 +45,12 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: Columns up to which rotations take so few steps that no look is worth it at how the sizes of values are spread.
+#: Up to this number of columns, rotations take so few steps that it does not pay to check the spread of the values' magnitudes.
 _FEW = 24
 
 
 def _scaled(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The matrices with a largest entry of about 1, so that no square leaves the range, and what they were divided by."""
+    """Divide the matrices by their largest entries, so that no square overflows; return both."""
     top = aten.amax.default(aten.abs.default(matrix), [1, 2], True)
     top = aten.where.self(aten.eq.Scalar(top, 0), number_like(top, 1.0), top)
     return divided(matrix, top), aten.squeeze.dim(top, 2)
@@ -64,7 +64,7 @@ def _by_columns(matrix: Tensor, order: Tensor) -> Tensor:
 
 
 def _hermitian(matrix: Tensor, lower: bool) -> Tensor:
-    """The Hermitian matrix of which one triangle is given; imaginary parts on the diagonal are not looked at."""
+    """Return the Hermitian matrix with the given triangle. Imaginary parts on the diagonal are ignored."""
     half = triangle(matrix, upper=not lower, unit=False)
     index = arange(0, matrix.size(1), matrix)
     on_diagonal = aten.eq.Tensor(aten.unsqueeze.default(index, 1), index)
@@ -74,7 +74,7 @@ def _hermitian(matrix: Tensor, lower: bool) -> Tensor:
 
 
 def _eigen(matrix: Tensor, vectors: bool, blind: bool) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, ascending, and eigenvectors of Hermitian ``[Q, n, n]``; without `vectors` these are in no order."""
+    """Return ascending eigenvalues and eigenvectors of Hermitian ``[Q, n, n]``. Without `vectors`, the vectors are not sorted."""
     if matrix.size(1) == 1:
         return aten.squeeze.dim(real_part(matrix), 2), aten.expand.default(eye(1, matrix), matrix.shape)
     basis, values, scale = _diagonal(matrix, blind)
@@ -120,7 +120,7 @@ def _first_basis(matrix: Tensor) -> Tensor | None:
 
 
 def _unreadable(A: Tensor) -> bool:
-    """Whether the call is traced, or of a tensor without data: it gets a fixed number of steps."""
+    """Return whether the call is traced, or has a tensor without data. Then it uses a fixed number of steps."""
     return functional_trace_active() or isinstance(A, FakeTensor)
 
 
@@ -133,7 +133,7 @@ def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Te
 
 @rule("aten._linalg_eigh.default", recorded=True)
 def _linalg_eigh_blindly(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    """For what is traced, where nothing may be read, and for sets without reads of data."""
+    """Use a fixed number of steps: for traced calls, which may not read data, and for sets without an op that reads data."""
     return _eigh(A, UPLO, compute_v, blind=True)
 
 
@@ -261,7 +261,7 @@ def _linalg_svd(
 def _linalg_svd_blindly(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For what is traced, where nothing may be read, and for sets without reads of data."""
+    """Use a fixed number of steps: for traced calls, which may not read data, and for sets without an op that reads data."""
     return _svd(A, full_matrices, compute_uv, driver, blind=True)
 
 
@@ -333,7 +333,7 @@ def _linalg_pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | Non
     else:
         left, values, adjoint_right = aten._linalg_svd.default(self)
         right, sizes = adjoint(adjoint_right), values
-    # Of the two tolerances the relative one is in force by itself, unless the absolute one was given above 0.
+    # The relative tolerance has its default unless the absolute one is above 0.
     bound = aten.amax.default(sizes, [-1], True)
     default = torch.finfo(self.dtype).eps * max(rows, columns)
     if rtol is not None:
@@ -374,7 +374,7 @@ def _linalg_lstsq(
     rows, columns = self.shape[-2:]
     matrix, given = folded(self), folded(right)
     real = self.dtype.to_real()
-    # Each a tensor of its own: autograd would take one given twice for one result.
+    # Separate tensors: autograd would treat one tensor returned twice as one result.
     residuals, singular = (aten.empty.memory_format([0], dtype=real, device=self.device) for _ in range(2))
     rank = aten.empty.memory_format([0], dtype=torch.int64, device=self.device)
     if self.numel() == 0 or right.numel() == 0:
@@ -389,7 +389,7 @@ def _linalg_lstsq(
             residuals = unfolded(aten.sum.dim_IntList(_squares(given), [1]), batch)
     elif driver == "gels":
         nothing = aten.eq.Scalar(aten.amax.default(aten.abs.default(matrix), [1, 2], True), 0)
-        # For a matrix of zeros LAPACK returns zeros, and leaves none as residuals; what else is not of full rank it refuses.
+        # For a zero matrix LAPACK returns zeros and no residuals. It refuses other matrices that do not have full rank.
         solved, info = _by_qr(matrix, given)
         info = aten.where.self(aten.squeeze.dims(nothing, [1, 2]), number_like(info, 0), info)
         aten._linalg_check_errors.default(unfolded(info, batch), "torch.linalg.lstsq", is_matrix=self.dim() == 2)
@@ -411,19 +411,19 @@ def _linalg_lstsq(
             singular = unfolded(values, batch)
             if rows > columns and aten._local_scalar_dense.default(aten.amin.default(count)) == columns:
                 residuals = unfolded(_missed(matrix, found, given), batch)
-    # LAPACK returns in the place of the right side, made as long as the longer of the two.
+    # LAPACK returns the solution in the memory of the right side, which is as long as the longer of the two.
     longer = aten.constant_pad_nd.default(found, [0, 0, 0, max(rows, columns) - columns]) if rows > columns else found
     solution = cut(column_major(longer, batch), -2, 0, columns)
     return aten.squeeze.dim(solution, -1) if vector else solution, residuals, rank, singular
 
 
 def _missed(matrix: Tensor, found: Tensor, given: Tensor) -> Tensor:
-    """The squared length of what each solution misses."""
+    """Return the squared length of the residual of each solution."""
     return aten.sum.dim_IntList(_squares(aten.sub.Tensor(given, aten.bmm.default(matrix, found))), [1])  # type: ignore[no-any-return]
 
 
 def _by_qr(matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """The least squares solution, or the one of least norm, of a matrix of full rank, and LAPACK's info on whether it is."""
+    """Return the least squares or least norm solution for a matrix of full rank, and LAPACK's info on whether the rank is full."""
     tall = matrix.size(1) >= matrix.size(2)
     unitary, upper = aten.linalg_qr.default(matrix if tall else adjoint(matrix), "reduced")
     info = first_set(aten.eq.Scalar(aten.diagonal.default(upper, 0, 1, 2), 0))
@@ -436,7 +436,7 @@ def _by_qr(matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _averaged(matrix: Tensor) -> Tensor:
-    """The average of each matrix and its adjoint, which makes it exactly Hermitian, contiguous."""
+    """Return the mean of each matrix and its adjoint, which is exactly Hermitian; contiguous."""
     summed = aten.add.Tensor(aten.clone.default(matrix, memory_format=torch.contiguous_format), adjoint(matrix))
     return aten.mul.Scalar(summed, 0.5)  # type: ignore[no-any-return]
 

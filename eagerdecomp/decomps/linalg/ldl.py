@@ -43,14 +43,14 @@ _ALPHA = (1 + math.sqrt(17)) / 8
 
 
 def _magnitude(x: Tensor) -> Tensor:
-    """The magnitude by which LAPACK compares complex numbers: the sum of the absolute values of their parts."""
+    """Return the magnitude by which LAPACK compares complex numbers: the sum of the absolute values of the parts."""
     if not x.is_complex():
         return aten.abs.default(x)  # type: ignore[no-any-return]
     return aten.sum.dim_IntList(aten.abs.default(aten.view_as_real.default(x)), [-1])  # type: ignore[no-any-return]
 
 
 def _whole(matrix: Tensor, hermitian: bool) -> Tensor:
-    """The matrix of which the lower triangle is given; a Hermitian one has a real diagonal."""
+    """Return the full matrix with the given lower triangle. A Hermitian matrix has a real diagonal."""
     lower = triangle(matrix, upper=False, unit=False)
     index = arange(0, matrix.size(1), matrix)
     below = aten.gt.Tensor(aten.unsqueeze.default(index, 1), index)
@@ -62,12 +62,12 @@ def _whole(matrix: Tensor, hermitian: bool) -> Tensor:
 
 
 def _at(x: Tensor, place: Tensor) -> Tensor:
-    """The row `place` (``[Q, 1, 1]``) of each matrix, ``[Q, 1, n]``."""
+    """Return the row `place` (``[Q, 1, 1]``) of each matrix, ``[Q, 1, n]``."""
     return aten.gather.default(x, 1, aten.expand.default(place, [x.size(0), 1, x.size(2)]))  # type: ignore[no-any-return]
 
 
 def _exchanged(x: Tensor, here: Tensor, there: Tensor) -> Tensor:
-    """Rows and columns `here` and `there` exchanged."""
+    """Exchange the rows and the columns `here` and `there`."""
     size = x.size(1)
     index = aten.unsqueeze.default(aten.unsqueeze.default(arange(0, size, x), 1), 0)
     order = aten.where.self(aten.eq.Tensor(index, here), there, aten.where.self(aten.eq.Tensor(index, there), here, index))
@@ -76,12 +76,12 @@ def _exchanged(x: Tensor, here: Tensor, there: Tensor) -> Tensor:
 
 
 def _not_zero(x: Tensor, used: Tensor) -> Tensor:
-    """`x` where it is used, 1 elsewhere, so that what is masked away later divides by no zero."""
+    """Return `x` where it is used, else 1, so that entries that are masked later do not divide by zero."""
     return aten.where.self(used, x, number_like(x, 1.0))  # type: ignore[no-any-return]
 
 
 def _choice(rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Bunch and Kaufman's choice for the first column: whether two rows, which row comes forward, whether the column is zero."""
+    """Return whether Bunch and Kaufman's pivot has two rows, which row to exchange, and whether the column is zero."""
     size = rest.size(1)
     sizes = _magnitude(rest)
     column = aten.slice.Tensor(sizes, 2, 0, 1)
@@ -110,7 +110,7 @@ def _by_one(rest: Tensor, hermitian: bool, used: Tensor) -> tuple[Tensor, Tensor
     size = rest.size(1)
     pivot = _not_zero(cut(cut(rest, 1, 0, 1), 2, 0, 1), used)
     column = cut(cut(rest, 1, 1, size), 2, 0, 1)
-    # With the reciprocal, as LAPACK has it: a column of L is what the update was made with.
+    # Multiply by the reciprocal, as LAPACK does, so that the column of L equals the one in the update.
     scaled = aten.mul.Tensor(column, aten.reciprocal.default(pivot))
     across = adjoint(column) if hermitian else transposed(column)
     return scaled, aten.sub.Tensor(cut(cut(rest, 1, 1, size), 2, 1, size), aten.mul.Tensor(scaled, across))
@@ -123,7 +123,7 @@ def _by_two(rest: Tensor, hermitian: bool, used: Tensor) -> tuple[Tensor, Tensor
     beside = _not_zero(cut(cut(corner, 1, 1, 2), 2, 0, 1), used)
     first, second = cut(cut(corner, 1, 0, 1), 2, 0, 1), cut(cut(corner, 1, 1, 2), 2, 1, 2)
     facing = conjugate(beside) if hermitian else beside
-    # Divided by the entry beside, which is the largest.
+    # Divided by the off-diagonal entry, which is the largest.
     d11, d22 = aten.div.Tensor(second, beside), aten.div.Tensor(first, facing)
     one = number_like(rest, 1.0)
     scale = aten.reciprocal.default(_not_zero(aten.sub.Tensor(aten.mul.Tensor(d11, d22), one), used))
@@ -138,7 +138,7 @@ def _by_two(rest: Tensor, hermitian: bool, used: Tensor) -> tuple[Tensor, Tensor
 
 
 def _factored(matrix: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """`L` and `D` in one, zeros above; LAPACK's pivots and info."""
+    """Return `L` and `D` in one matrix with zeros above, and LAPACK's pivots and info."""
     batch, size = matrix.shape[:2]
     rest = _whole(matrix, hermitian)
     never = aten.full.default([batch, 1, 1], False, dtype=torch.bool, device=matrix.device)
@@ -277,7 +277,7 @@ def _solved(mixed: Tensor, order: Tensor, leads: Tensor, right: Tensor, hermitia
 
 
 def _by_blocks(mixed: Tensor, leads: Tensor, right: Tensor, hermitian: bool) -> Tensor:
-    """``D^-1 right``, with `D`'s blocks of one row and of two."""
+    """Return ``D^-1 right`` for `D` with blocks of one and two rows."""
     size = mixed.size(1)
     diagonal = aten.unsqueeze.default(aten.diagonal.default(mixed, 0, 1, 2), 2)
     if hermitian:
@@ -290,7 +290,7 @@ def _by_blocks(mixed: Tensor, leads: Tensor, right: Tensor, hermitian: bool) -> 
     facing = conjugate(beside) if hermitian else beside
     above, below = cut(diagonal, 1, 0, size - 1), cut(diagonal, 1, 1, size)
     here, after = cut(right, 1, 0, size - 1), cut(right, 1, 1, size)
-    # As sytrs: everything divided by the entry beside, which is the largest of the block.
+    # As in sytrs: everything is divided by the off-diagonal entry, the largest of the block.
     d11, d22 = aten.div.Tensor(above, facing), aten.div.Tensor(below, beside)
     scale = _not_zero(aten.sub.Tensor(aten.mul.Tensor(d11, d22), number_like(d11, 1.0)), first)
     here, after = aten.div.Tensor(here, facing), aten.div.Tensor(after, beside)

@@ -1,7 +1,7 @@
-"""Linear systems: triangular ones by blocks, general ones by LU with partial pivoting, and what follows from its factors.
+"""Linear systems: triangular systems by blocks, general systems by LU with partial pivoting, and ops that use the factors.
 
-Pivots are chosen by `argmax` and rows taken by `gather`, so nothing reads data. A pivot depends on all the columns before it: the
-loop over columns is inherent. It costs 14 calls a column, on panels of at most `PANEL` columns.
+Pivots are chosen by `argmax` and rows are moved by `gather`, so nothing reads data. A pivot depends on all columns before it, so
+the loop over columns is inherent. It costs 14 calls per column, in panels of at most `PANEL` columns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: Columns factored one by one before the rest of the matrix is brought up to date by products.
+#: The number of columns that are factored one by one before the rest of the matrix is updated by products.
 PANEL = 32
 
 
@@ -59,7 +59,7 @@ def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool
     if B.dtype is not self.dtype:
         B = aten._to_copy.default(B, dtype=self.dtype)
     batch = broadcast_shapes(batch_shape(B), batch_shape(self))
-    # For a matrix like that eager lays the result row by row, and transposes the equation.
+    # For such a matrix eager's result is row-contiguous, since it solves the transposed equation.
     by_rows = self.is_conj() and transposed(aten.expand.default(self, [*batch, *self.shape[-2:]])).is_contiguous()
     matrix, right = folded(self, batch), folded(B, batch)
     if left:
@@ -99,7 +99,7 @@ def _triangular_solve(
 
 
 def _copied(matrix: Tensor, batch: Sequence[int]) -> Tensor:
-    """A copy that lies column by column, also where the original does."""
+    """Return a column-major copy, even if the original is column-major."""
     turned = aten.clone.default(transposed(matrix), memory_format=torch.contiguous_format)
     return transposed(unfolded(turned, batch))
 
@@ -108,14 +108,14 @@ def _copied(matrix: Tensor, batch: Sequence[int]) -> Tensor:
 
 
 def _size1(column: Tensor) -> Tensor:
-    """The size by which LAPACK chooses a pivot: for complex numbers the sum of both parts' sizes."""
+    """Return the magnitude by which LAPACK chooses a pivot: for complex numbers, the sum of the magnitudes of the parts."""
     if not column.is_complex():
         return aten.abs.default(column)  # type: ignore[no-any-return]
     return aten.sum.dim_IntList(aten.abs.default(aten.view_as_real.default(column)), [-1])  # type: ignore[no-any-return]
 
 
 class _Panel(NamedTuple):
-    """The elimination of the first columns of a matrix, transposed: ``[.., w, m]`` with a row for each column."""
+    """The elimination of the first columns of a matrix, transposed: ``[.., w, m]`` with a row per column."""
 
     upper: Tensor  #: ``[.., w, steps]``: the rows of the pivots, of which what is left of a pivot has no meaning
     lower: Tensor  #: ``[.., steps, m]``: the multipliers, of which what is not beyond a pivot has no meaning
@@ -142,7 +142,7 @@ def _panel(rest: Tensor, steps: int) -> _Panel:
         chosen = aten.gather.default(there, -1, pivot)
         row = _columns(rest, chosen)
         top = aten.slice.Tensor(row, -2, step, step + 1)
-        # Below a pivot of zero stand zeros alone: they stay.
+        # Below a zero pivot all entries are zero, and stay so.
         multiplier = aten.div.Tensor(column, aten.add.Tensor(top, aten.logical_not.default(top)))
         rows.append(row)
         multipliers.append(multiplier)
@@ -159,19 +159,19 @@ def _panel(rest: Tensor, steps: int) -> _Panel:
 
 
 def _rows(x: Tensor, order: Tensor) -> Tensor:
-    """The rows of ``[Q, m, n]`` in the order ``[Q, m, 1]``."""
+    """Return the rows of ``[Q, m, n]`` in the order ``[Q, m, 1]``."""
     return aten.gather.default(x, 1, aten.expand.default(order, x.shape))  # type: ignore[no-any-return]
 
 
 def _columns(x: Tensor, order: Tensor) -> Tensor:
-    """The columns of ``[m, n]`` in the order ``[k]``, or of a batch in the order ``[Q, 1, k]``."""
+    """Return the columns of ``[m, n]`` in the order ``[k]``, or of a batch in the order ``[Q, 1, k]``."""
     if x.dim() == 2:
         return aten.index_select.default(x, 1, order)  # type: ignore[no-any-return]
     return aten.gather.default(x, 2, aten.expand.default(order, [*x.shape[:2], order.size(-1)]))  # type: ignore[no-any-return]
 
 
 def _exchanges(places: Tensor, length: int) -> Tensor:
-    """For each step `k` of ``places [Q, 1, steps]``, the order ``[Q, steps, length]`` with `k` and ``places[k]`` exchanged."""
+    """Return orders ``[Q, steps, length]`` that exchange `k` and ``places[k]``, for each step `k` of ``places [Q, 1, steps]``."""
     index = arange(0, length, places)
     number = aten.unsqueeze.default(arange(0, places.size(-1), places), 1)
     there = transposed(places)
@@ -180,7 +180,7 @@ def _exchanges(places: Tensor, length: int) -> Tensor:
 
 
 class _Factors(NamedTuple):
-    """LU of ``[Q, m, n]``, transposed."""
+    """The LU factors of ``[Q, m, n]``, transposed."""
 
     packed: Tensor  #: ``[Q, n, m]``: both factors in one
     pivots: Tensor  #: ``[Q, steps]``: LAPACK's, counted from 1
@@ -189,10 +189,10 @@ class _Factors(NamedTuple):
 
 
 def _factored(matrix: Tensor, right: Tensor | None = None) -> _Factors:
-    """The factors of ``[Q, m, n]`` and, with `right` ``[Q, m, k]`` beside a square matrix, ``L^-1 P right``.
+    """Return the factors of ``[Q, m, n]`` and, with `right` ``[Q, m, k]`` for a square matrix, ``L^-1 P right``.
 
     Right-looking by panels of `PANEL` columns (Golub and Van Loan, Matrix Computations, section 3.4.7): a panel is eliminated by
-    columns, the rows beside its triangle are solved for, and one product brings the rest up to date.
+    columns, the rows to the right of its triangle are solved for, and one product updates the rest.
     """
     batch, rows, columns = matrix.shape
     steps = min(rows, columns)
@@ -255,7 +255,7 @@ def _above_diagonal(x: Tensor) -> Tensor:
 
 
 def _solved_beside(lower: Tensor, right: Tensor) -> Tensor:
-    """``right M^-1`` for the unit upper triangle `M` of `lower`, by its inverse and a step of refinement."""
+    """Return ``right M^-1`` for the unit upper triangle `M` of `lower`, by its inverse and a step of refinement."""
     factor = triangle(lower, upper=True, unit=True)
     inverse = inverse_triangular(whole_batch(lower), upper=True, unit=True, refine=False)
     inverse = aten.squeeze.dim(inverse, 0) if lower.dim() == 2 else inverse
@@ -264,7 +264,7 @@ def _solved_beside(lower: Tensor, right: Tensor) -> Tensor:
 
 
 def _factor_call(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """LU, pivots and info as eager lays them out, and the order of the rows, folded."""
+    """Return LU, pivots and info with eager's strides, and the order of the rows, folded."""
     batch = batch_shape(A)
     found = _factored(folded(A))
     return *_packed_results(found, batch), found.order
@@ -293,7 +293,7 @@ def _linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = 
 
 
 def _order_of(pivots: Tensor, rows: int) -> Tensor:
-    """Where each row comes from, ``[Q, rows, 1]``, after exchanges ``[Q, k]`` in a row: joined by pairs, in log2(k) rounds."""
+    """Return the row order ``[Q, rows, 1]`` after successive exchanges ``[Q, k]``, combined in pairs in log2(k) rounds."""
     batch, steps = pivots.shape
     if steps == 0 or rows == 0:
         return aten.expand.default(aten.unsqueeze.default(arange(0, rows, pivots), 1), [batch, rows, 1])  # type: ignore[no-any-return]
@@ -323,7 +323,7 @@ def _contiguous(x: Tensor, batch: Sequence[int]) -> Tensor:
 
 
 def _permutation(order: Tensor, like: Tensor, batch: Sequence[int]) -> Tensor:
-    """The matrix that takes the rows back to where they came from."""
+    """Return the permutation matrix that moves the rows back to their original positions."""
     rows = order.size(1)
     came = aten.permute.default(order, [0, 2, 1])
     hits = aten.eq.Tensor(came, aten.unsqueeze.default(arange(0, rows, like), 1))
@@ -370,11 +370,11 @@ def _lu_unpack(
     return (permutation, *_triangles(folded(LU_data), batch))
 
 
-# -- what follows from the factors --------------------------------------------------------------------------------
+# -- ops that use the factors -------------------------------------------------------------------------------------
 
 
 def _solved(factors: Tensor, order: Tensor, right: Tensor, *, turned: bool) -> Tensor:
-    """The solution of ``A X = right``, or with `turned` of ``A^T X = right``, from the factors of `A`."""
+    """Solve ``A X = right``, or with `turned` ``A^T X = right``, with the factors of `A`."""
     if not turned:
         lower = solve_triangular(factors, _rows(right, order), upper=False, unit=True)
         return solve_triangular(factors, lower, upper=True)
@@ -385,7 +385,7 @@ def _solved(factors: Tensor, order: Tensor, right: Tensor, *, turned: bool) -> T
 
 
 def _taken_along(found: _Factors, batch: Sequence[int]) -> Tensor:
-    """The solution for the right side that the elimination took along."""
+    """Return the solution for the right side that was part of the elimination."""
     assert found.right is not None
     return column_major(solve_triangular(transposed(found.packed), transposed(found.right), upper=True), batch)
 
@@ -412,7 +412,7 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
 def _result(
     factors: Tensor, order: Tensor, right: Tensor, batch: Sequence[int], *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """Give the result eager's strides: column-major, or row by row for an unknown on the left."""
+    """Return the result with eager's strides: column-major, or row-contiguous for an unknown on the left."""
     factors, order, right = folded(factors, batch), folded(order, batch), folded(right, batch)
     if adjoint:
         factors = conjugate(factors)
@@ -467,13 +467,13 @@ def _linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Te
 
 
 def _factors_of_determinant(A: Tensor) -> tuple[Tensor, Tensor]:
-    """The factors that eager keeps for the gradient: of the transposed matrix where that is the one that lies column by column."""
+    """Return the factors that eager saves for the gradient: of the transposed matrix if that one is column-major."""
     factors, pivots, _, _ = _factor_call(transposed(A) if A.is_contiguous() and not A.is_complex() else A)
     return factors, pivots
 
 
 def _parity(pivots: Tensor) -> Tensor:
-    """1 for an even permutation, -1 for an odd one."""
+    """Return 1 for an even permutation and -1 for an odd one."""
     moved = aten.ne.Tensor(pivots, arange(1, pivots.size(-1) + 1, pivots))
     odd = aten.fmod.Scalar(aten.sum.dim_IntList(moved, [-1], dtype=torch.int64), 2)
     return aten.add.Scalar(aten.mul.Scalar(odd, -2), 1)  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
-"""The matrix exponential by scaling and squaring, each matrix of a batch by its own norm, with no call that reads data.
+"""The matrix exponential by scaling and squaring, each matrix of a batch by its own norm, without reading data.
 
-Some 120 kernel calls: every squaring that the largest norm served may need is made, since how many a matrix needs is data.
+It takes some 120 kernel calls: the number of squarings that a matrix needs is data, so all squarings for the largest supported norm
+are computed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: The degree of Taylor's polynomial, a multiple of 4, and the norm up to which it is exact to rounding.
+#: The degree of the Taylor polynomial, a multiple of 4, and the norm up to which its error is below rounding.
 _TAYLOR = {
     torch.float32: (16, 2.5),
     torch.complex64: (16, 2.5),
@@ -24,15 +25,16 @@ _TAYLOR = {
     torch.complex128: (20, 1.5),
 }
 
-#: Squarings that are made, so that a norm up to ``2 ** SQUARINGS`` is served; a matrix takes the result of as many as it needs.
-#: Beyond those made one by one, where no digit is left to lose, they come by fours: a matrix takes some more than it needs.
+#: The number of squarings: norms up to ``2 ** SQUARINGS`` are supported, and each matrix uses the result of the squaring it needs.
+#: After the first `_SINGLE`, where all accuracy is lost anyway, only every fourth result is used, so a matrix may get more
+#: squarings than it needs.
 SQUARINGS = 40
 _SINGLE = 16
 _STEPS = (*range(_SINGLE), *range(_SINGLE, SQUARINGS, 4))
 
 
 def _taylor(x: Tensor, degree: int) -> Tensor:
-    """Taylor's polynomial by Paterson and Stockmeyer: three powers, then Horner's rule in the fourth."""
+    """Evaluate the Taylor polynomial by Paterson and Stockmeyer: three powers, then Horner's rule in the fourth."""
     second = aten.bmm.default(x, x)
     third = aten.bmm.default(second, x)
     fourth = aten.bmm.default(second, second)
@@ -47,9 +49,9 @@ def _taylor(x: Tensor, degree: int) -> Tensor:
 
 
 def _exponential(x: Tensor) -> Tensor:
-    """Matrix exponential, ``[Q, n, n]``. 84 calls for the squarings, whose number is data, and up to 45 for the polynomial.
+    """Return the matrix exponential of ``[Q, n, n]``: 84 calls for the squarings, and up to 45 for the polynomial.
 
-    Of matrices that are not finite, or of larger norms than are served, it is NaN.
+    It is NaN for matrices that are not finite, and for norms above the supported range.
     """
     degree, bound = _TAYLOR[x.dtype]
     norm = aten.amax.default(aten.sum.dim_IntList(aten.abs.default(x), [1], True), [2], True)
