@@ -225,3 +225,16 @@ def test_eigenvectors_solve_their_equation(dtype: torch.dtype) -> None:
         values, vectors = (part.cpu() for part in decompose(matrix.to("jax")))
         torch.testing.assert_close(matrix.to(vectors.dtype) @ vectors, vectors * values, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(torch.linalg.vector_norm(vectors, dim=0), torch.ones(6), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_half_complex_numbers_are_rounded_and_kept_as_eagers() -> None:
+    """JAX has no complex32: its arrays are complex64, with parts that are rounded to float16."""
+    real = torch.tensor([1e6, 6e4, 3e-6, 65519.0, float("nan"), -0.0])
+    pairs = torch.complex(real, real.flip(0)).chalf()
+    there = torch.complex(real, real.flip(0)).to("jax").chalf()
+    for of in (torch.view_as_real, lambda x: x.conj().to(torch.complex64), lambda x: x[1:].clone().view(torch.int16), torch.abs):
+        torch.testing.assert_close(of(there).cpu(), of(pairs), rtol=0, atol=0, equal_nan=True)
+    there[2] = pairs[2] = 1 + 2j
+    torch.testing.assert_close(there.cpu().to(torch.complex64), pairs.to(torch.complex64), rtol=0, atol=0, equal_nan=True)
+    assert there.real.dtype is torch.float16

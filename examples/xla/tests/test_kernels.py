@@ -55,6 +55,16 @@ def home(value: Any) -> Any:
     return tree_map(lambda one: one.detach().cpu() if isinstance(one, torch.Tensor) else one, value)
 
 
+@pytest.mark.parametrize("source", [-2.0, torch.arange(6.0).view(3, 1, 2)], ids=["number", "tensor"])
+def test_one_element_of_each_row_is_put(source: Any) -> None:
+    """Where the index has one element along its dimension, a scatter is a selection."""
+    x, index = torch.randn(3, 4, 2), torch.tensor([0, 3, 2, 1, 3, 3]).view(3, 1, 2)
+    want = x.scatter(1, index, source)
+    assert torch.equal(there(x).scatter(1, there(index), there(source)).cpu(), want)
+    with pytest.raises(RuntimeError, match="out of range"):
+        there(x).scatter(1, there(index) + 1, there(source)).cpu()
+
+
 def test_the_conformance_suite_passes() -> None:
     """XLA flushes subnormal numbers, so eager does too here. `python -m xla.conformance` asks every kernel."""
     torch.set_flush_denormal(True)

@@ -58,6 +58,7 @@ JAX_TYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
     torch.float32: np.dtype(np.float32),
     torch.float64: np.dtype(np.float64),
+    torch.complex32: np.dtype(np.complex64),  # JAX has no narrower one: `cast` rounds its parts to float16
     torch.complex64: np.dtype(np.complex64),
     torch.complex128: np.dtype(np.complex128),
 }
@@ -205,6 +206,11 @@ def cast(values: Array, dtype: torch.dtype) -> Array:
     """Convert an array as torch converts a tensor: floats to narrow integers wrap by way of int64."""
     target = JAX_TYPES[dtype]
     values = jnp.asarray(values)
+    if dtype is torch.complex32:
+        values = values.astype(target)
+        # Without a barrier XLA may leave out a conversion to float16 and back.
+        parts = jax.lax.optimization_barrier((values.real.astype(jnp.float16), values.imag.astype(jnp.float16)))
+        return jax.lax.complex(*(part.astype(jnp.float32) for part in parts))
     if values.dtype == target:
         return values
     if target.kind == "b":

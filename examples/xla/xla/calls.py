@@ -181,6 +181,7 @@ def to_array(tensor: Tensor) -> Array:
     if tensor.dtype not in JAX_TYPES:
         raise Unsupported(f"{NAME} has no {tensor.dtype}")
     bits = _BITS.get(tensor.dtype)
+    tensor = tensor.to(torch.complex64) if tensor.dtype is torch.complex32 else tensor
     elements = np.array((tensor.view(bits) if bits else tensor).numpy(), copy=True, order="C")
     array = jnp.asarray(elements.view(JAX_TYPES[tensor.dtype]) if bits else elements)
     on = tape.current()
@@ -199,7 +200,7 @@ def to_cpu(tensor: Tensor) -> Tensor:
     bits = _BITS.get(tensor.dtype)
     if bits is not None:
         return torch.from_numpy(elements.view(np.int16)).view(tensor.dtype)
-    return torch.from_numpy(elements)
+    return torch.from_numpy(elements).to(tensor.dtype)
 
 
 # -- the key of a call -------------------------------------------------------------------------------------------------

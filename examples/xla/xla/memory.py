@@ -245,10 +245,11 @@ def _as_dtype(flat: Array, source: torch.dtype, target: torch.dtype) -> Array:
         return _as_dtype(flat, source, torch.uint8) != 0
     if source.is_complex:
         pairs = jnp.stack([flat.real, flat.imag], -1).reshape(-1)
-        return _as_dtype(pairs, source.to_real(), target)
+        return _as_dtype(pairs.astype(JAX_TYPES[source.to_real()]), source.to_real(), target)
     if target.is_complex:
         parts = _as_dtype(flat, source, target.to_real())
         parts = parts[: parts.shape[0] // 2 * 2].reshape(-1, 2)
+        parts = parts.astype(jnp.float32) if target is torch.complex32 else parts
         return jax.lax.complex(parts[:, 0], parts[:, 1])
     ratio = target.itemsize // source.itemsize
     if ratio > 1:

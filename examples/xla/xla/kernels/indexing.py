@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import torch
 
@@ -103,8 +104,6 @@ def _index_put(x: Value, indices: Indices, values: Value, accumulate: bool = Fal
 
 
 def _indexed_shape(x: Value, places: tuple[Any, ...]) -> tuple[int, ...]:
-    import jax
-
     found = jax.eval_shape(
         lambda a, b: a[tuple(slice(None) if one is None else one for one in b)],
         x.array,
@@ -173,13 +172,17 @@ def _scatter(x: Value, dim: int, index: Value, source: Any, reduce: str = "", in
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     target, places = target.reshape(x.shape or (1,)), index.array.reshape(index.shape or (1,))
     _check_sizes(target.shape, along, places.shape, source)
-    grid = _grid(_checked(places, target.shape[along]), along)
+    places = _checked(places, target.shape[along])
     if isinstance(source, Value):
         given = read(source) if reduce else source.array
         given = given.reshape(source.shape or (1,))[tuple(slice(size) for size in places.shape)]
     else:
         given = jnp.broadcast_to(cast(scalar(source, x.dtype), x.dtype), places.shape)
-    return _combined(target, grid, given, reduce, include_self).reshape(x.shape)
+    if not reduce and places.shape == (*target.shape[:along], 1, *target.shape[along + 1 :]):
+        # One element of each row, as the gradient of a loss of classes: a selection, which XLA fuses with what reads it.
+        chosen = jax.lax.broadcasted_iota(places.dtype, target.shape, along) == places
+        return jnp.where(chosen, given, target).reshape(x.shape)
+    return _combined(target, _grid(places, along), given, reduce, include_self).reshape(x.shape)
 
 
 def _check_sizes(sizes: Sequence[int], along: int, index: Sequence[int], source: Any) -> None:
