@@ -115,6 +115,19 @@ def test_the_conformance_suite_sees_what_its_own_calls_do_not(kind: str, tmp_pat
 
 
 @pytest.mark.full
+def test_its_module_of_the_backend_is_no_backend_and_copies_need_no_kernel(projects: dict[str, Path]) -> None:
+    code = (
+        "import torch, types, eagerdecomp as ed, mine.backend as made\n"
+        "assert isinstance(made, types.ModuleType), made\n"
+        "x, seen = torch.ones(2), ed.BackendRecorder()\n"
+        "with seen, ed.EagerDecompMode(made.backend):\n"
+        "    x.clone()\n"
+        "print(*seen.ops)"
+    )
+    assert run(projects["backend"], "-c", code) == "aten.clone.default\n"
+
+
+@pytest.mark.full
 def test_it_says_which_kernels_to_write_next(projects: dict[str, Path]) -> None:
     out = run(projects["backend"], "mine")
     assert "kernels to write; they enable" in out
