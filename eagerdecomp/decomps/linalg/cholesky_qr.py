@@ -54,11 +54,13 @@ PANEL = 32
 
 
 def _eliminated(rest: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Gaussian elimination of a Hermitian matrix: of the first `steps` rows of ``[.., steps, m]``, what each is when its turn comes
-    (below the diagonal without meaning), and the pivots, real, ``[.., steps, 1]``. 5 calls a row of a single matrix, 6 of a batch.
+    """Eliminate the first `steps` rows of a Hermitian matrix: return each row as it is at its step, and the real pivots.
 
-    The matrix is transposed, so a row here is a column of the factor. Only the upper triangle is read: the two triangles of what is
-    left are rounded differently, and an elimination that reads both is not stable.
+    Rows are ``[.., steps, m]``, arbitrary below the diagonal; pivots are ``[.., steps, 1]``. It takes 5 calls per row for a single
+    matrix, 6 for a batch.
+
+    The matrix is transposed, so a row here is a column of the factor. Only the upper triangle is read: the two triangles of the
+    remaining matrix have different rounding errors, and an elimination that reads both is not stable.
     """
     length = rest.size(-1)
     rows, pivots = [], []
@@ -75,11 +77,11 @@ def _eliminated(rest: Tensor, steps: int) -> tuple[Tensor, Tensor]:
 
 
 def _lower_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The lower Cholesky factor of ``[Q, n, n]``, whose lower triangle alone is read, and LAPACK's info.
+    """Return the lower Cholesky factor of ``[Q, n, n]``, of which only the lower triangle is read, and LAPACK's info.
 
-    Right-looking by panels (Golub and Van Loan, Matrix Computations, algorithm 4.2.10): `_eliminated` gives the rows of the
-    factor's transpose up to a scale, over the whole length of a panel, and one product brings the rest up to date.
-    Where it fails, columns from there on are the matrix's own, as LAPACK leaves them.
+    Right-looking by panels (Golub and Van Loan, Matrix Computations, algorithm 4.2.10): `_eliminated` returns the rows of the
+    factor's transpose up to a scale, over the whole length of a panel, and one product updates the rest. If it fails at a column,
+    this and all later columns are those of the matrix, as in LAPACK.
     """
     batch, size = matrix.shape[:2]
     if matrix.numel() == 0:
@@ -250,10 +252,11 @@ def _block_reflected(found: _Reflections, rest: Tensor) -> Tensor:
 
 
 def _reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`geqrf` of ``[Q, m, n]``: R (its rows below zeros where they start), the vectors below the diagonal, and ``tau [Q, k]``.
+    """Compute `geqrf` of ``[Q, m, n]``: R (arbitrary below its diagonal), the vectors below the diagonal, and ``tau [Q, k]``.
 
-    By panels (Golub and Van Loan, Matrix Computations, section 5.2.3): what is to the right of one is reflected by products. Each
-    column is divided by its largest entry, and those of R are multiplied by it: reflections are of directions alone.
+    By panels (Golub and Van Loan, Matrix Computations, section 5.2.3): the columns to the right of a panel are reflected by
+    products. Each column is divided by its largest entry, and the columns of R are multiplied by it: a reflection depends only on
+    the direction.
     """
     rows, columns = matrix.shape[1:]
     steps = min(rows, columns)
@@ -375,9 +378,10 @@ def _linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
 
 
 def _refined(matrix: Tensor, unitary: Tensor, upper: Tensor) -> Tensor:
-    """R with what ``matrix - Q R`` is beside Q, above the diagonal: roundings of panels' products add up where entries are alike.
+    """Add ``Q^H (matrix - Q R)`` to R above the diagonal.
 
-    The diagonal stays: its zeros say which columns depend on those before.
+    Rounding errors of the panels' products accumulate if entries are similar. The diagonal is kept: its zeros show which columns
+    depend linearly on the columns before.
     """
     missed = aten.sub.Tensor(matrix, aten.bmm.default(unitary, upper))
     more = aten.bmm.default(adjoint(unitary), missed)

@@ -88,9 +88,10 @@ class _Places:
 
 
 def _balanced(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """``D^-1 matrix D`` with rows and columns of about one length, and ``D [Q, n]``, powers of two, so that nothing is rounded.
+    """Return ``D^-1 matrix D`` with rows and columns of similar length, and ``D [Q, n]``: powers of two, so nothing is rounded.
 
-    Osborne's iteration, in 2-norms, all rows at once: each takes the root of what it would alone, since two may pull at once.
+    Osborne's iteration in 2-norms, for all rows at once. Each row takes the square root of its own best scale, since two rows may
+    correct the same entries.
     """
     index = arange(0, matrix.size(1), matrix)
     off = aten.ne.Tensor(aten.unsqueeze.default(index, 1), index)
@@ -169,8 +170,11 @@ def _window(coupled: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
 
 
 def _shifts(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The last diagonal entries of a matrix with the shifts: LAPACK's choice, which is twice the eigenvalue that is nearer to the
-    last of them, or of real matrices a pair. Eigenvalues then come in its order, as far as rounding lets them."""
+    """Return the last diagonal entries of a matrix with LAPACK's shifts.
+
+    The shift is twice the eigenvalue nearer to the last diagonal entry, or for real matrices a pair. Eigenvalues then have LAPACK's
+    order, up to rounding.
+    """
     half = aten.mul.Scalar(aten.sub.Tensor(y, x), 0.5)
     square = aten.add.Tensor(aten.mul.Tensor(half, half), w)
     zero = number_like(w, 0.0)

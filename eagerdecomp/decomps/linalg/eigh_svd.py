@@ -83,7 +83,10 @@ def _eigen(matrix: Tensor, vectors: bool, blind: bool) -> tuple[Tensor, Tensor]:
 
 
 def _diagonal(matrix: Tensor, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """`diagonalized` of the matrices divided by their largest entries, and these; all NaN for a matrix that is not finite."""
+    """Run `diagonalized` on the matrices divided by their largest entries, and return these too.
+
+    A matrix that is not finite gives NaN.
+    """
     work, scale = _scaled(matrix)
     if blind:
         basis, _, values = diagonalized_blindly(work, gram=False)
@@ -100,9 +103,9 @@ def _diagonal(matrix: Tensor, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _first_basis(matrix: Tensor) -> Tensor | None:
-    """The basis that makes logarithms of absolute eigenvalues, with their signs, diagonal; None where rotations need none.
+    """Return the basis in which the signed logarithms of absolute eigenvalues are diagonal, or None if it is not needed.
 
-    The square of the matrix shows whether sizes are spread, as far as its rounding errors allow. The absolute value and the signs
+    The square of the matrix shows, up to its rounding errors, whether the magnitudes are spread. The absolute value and the signs
     are the polar factors.
     """
     if matrix.size(1) <= _FEW or logarithm_of(aten.bmm.default(matrix, matrix), (7, 9), 0.03) is None:
@@ -160,9 +163,9 @@ def _nothing(like: Tensor) -> Tensor:
 
 
 def _by_reflections(columns: Tensor, lengths: Tensor, complete: bool) -> Tensor:
-    """Orthogonal columns, divided by their falling lengths; a QR factorization fills up what has no length of its own.
+    """Divide orthogonal columns by their descending lengths; a QR factorization replaces columns whose length is lost.
 
-    Columns far below rounding errors are zeroed: kernels may divide by what leaves the range.
+    Columns far below rounding errors are set to zero: kernels may divide by subnormal numbers.
     """
     lost = aten.mul.Scalar(aten.amax.default(lengths, [1], True), torch.finfo(columns.dtype).eps ** 2)
     lost = aten.unsqueeze.default(aten.lt.Tensor(lengths, lost), 1)
@@ -180,11 +183,11 @@ def _squares(x: Tensor) -> Tensor:
 
 
 def _by_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``U [Q, m, n]``, falling values and ``V [Q, n, n]`` of ``[Q, m, n]``, ``m >= n``.
+    """Return ``U [Q, m, n]``, descending singular values and ``V [Q, n, n]`` of ``[Q, m, n]``, ``m >= n``.
 
-    With a polar factor `W` the product ``W^H matrix`` is Hermitian, with the eigenvectors `V`, and ``U = W V`` (Higham and
+    With a polar factor `W`, the product ``W^H matrix`` is Hermitian with the eigenvectors `V`, and ``U = W V`` (Higham and
     Papadimitriou, "A parallel algorithm for computing the polar decomposition", Parallel Computing 20, 1994). So `U` is unitary
-    where singular values are rounding errors, too.
+    even if singular values are at rounding level.
     """
     work, scale = _scaled(matrix)
     polar, finite = unitary_factor(work), None
@@ -210,12 +213,12 @@ def _by_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _corrected(left: Tensor, matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Bases and values of ``m = left^H matrix right``, all corrected to first order for what rounding left.
+    """Return the bases and values of ``m = left^H matrix right``, corrected for rounding errors to first order.
 
     For skew-Hermitian X and Y with ``y_ij = (m_ij - conj(m_ji)) / (s_i + s_j)`` and ``x_ij = (m_ij - s_j y_ij) / (s_j - s_i)``, the
-    bases ``left (I + X + Y + (I - left^H left) / 2)`` and ``right (I + X)`` leave nothing beside the diagonal. Angles whose squares
-    would count are not of rounding alone, and stay. Values are by sums, which round less than the products do, over the mean of the
-    squared lengths of both vectors.
+    bases ``left (I + X + Y + (I - left^H left) / 2)`` and ``right (I + X)`` make the matrix diagonal. Angles whose squares would
+    count are larger than rounding errors, and are not corrected. Values are computed by sums, which round less than the products,
+    over the mean of the squared lengths of both vectors.
     """
     across, image = adjoint(left), aten.bmm.default(matrix, right)
     mixed, gram = aten.bmm.default(across, image), aten.mul.Scalar(aten.bmm.default(across, left), -0.5)
@@ -241,7 +244,7 @@ def _corrected(left: Tensor, matrix: Tensor, right: Tensor) -> tuple[Tensor, Ten
 
 
 def _completed(unitary: Tensor) -> Tensor:
-    """Columns that are orthogonal to those of ``[Q, m, n]`` beside them, ``[Q, m, m]``."""
+    """Append columns orthogonal to the columns of ``[Q, m, n]``: return ``[Q, m, m]``."""
     rows, columns = unitary.shape[1:]
     found = unitary_factor(aten.constant_pad_nd.default(unitary, [0, rows - columns]))
     assert found is not None
@@ -358,10 +361,10 @@ def _beside(tolerance: Tensor) -> Tensor:
 def _linalg_lstsq(
     self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`gelsy`, the default, `gelsd` and `gelss` by singular values; `gels` by QR.
+    """Solve by singular values (`gelsy`, the default, `gelsd` and `gelss`) or by QR (`gels`).
 
-    All are of least norm. Where singular values lie near `rcond`, `gelsy` cuts a pivoted QR factorization instead, and
-    may count and return otherwise. Whether `gelsd` and `gelss` return residuals depends on the rank, which they read.
+    All solutions have the least norm. LAPACK's `gelsy` truncates a pivoted QR factorization instead, so near `rcond` its rank and
+    solution may differ. Whether `gelsd` and `gelss` return residuals depends on the rank, which they read.
     """
     vector = b.dim() == self.dim() - 1 and list(b.shape) == list(self.shape[:-1])
     right = aten.unsqueeze.default(b, -1) if vector else b

@@ -1,8 +1,8 @@
-"""``L D L^T`` of symmetric matrices that need not be definite, by Bunch and Kaufman's pivoting, and what is solved by it.
+"""``L D L^T`` of symmetric indefinite matrices by Bunch and Kaufman's pivoting, and the solutions of systems with it.
 
-LAPACK's `sytf2` and `hetf2` on lower triangles, with the choices that are data made by masks: at each column every matrix takes one
-row as its pivot, or two, or is at the second of two. Some 110 calls a column, which depends on all before it; 11 a row to bring the
-interchanges of a factorization in order, and what triangular systems cost.
+LAPACK's `sytf2` and `hetf2` on lower triangles, with data-dependent choices made by masks: at each column, every matrix starts a
+pivot of one or two rows, or is at the second row of two. A factorization takes some 110 calls per column, since a column depends on
+all before it. A solution takes 11 calls per row to order the exchanges, and two triangular solves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: The bound of growth is least for it.
+#: The value that minimizes the bound on element growth.
 _ALPHA = (1 + math.sqrt(17)) / 8
 
 
@@ -106,7 +106,7 @@ def _choice(rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _by_one(rest: Tensor, hermitian: bool, used: Tensor) -> tuple[Tensor, Tensor]:
-    """The column of `L` below the first pivot, and what is left of the rest below and beside it."""
+    """Return the column of `L` below the first pivot, and the updated rest of the matrix."""
     size = rest.size(1)
     pivot = _not_zero(cut(cut(rest, 1, 0, 1), 2, 0, 1), used)
     column = cut(cut(rest, 1, 1, size), 2, 0, 1)
@@ -117,7 +117,7 @@ def _by_one(rest: Tensor, hermitian: bool, used: Tensor) -> tuple[Tensor, Tensor
 
 
 def _by_two(rest: Tensor, hermitian: bool, used: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Both columns of `L` below a pivot of two rows, and what is left of the rest below and beside them."""
+    """Return both columns of `L` below a pivot of two rows, and the updated rest of the matrix."""
     size = rest.size(1)
     corner = cut(cut(rest, 1, 0, 2), 2, 0, 2)
     beside = _not_zero(cut(cut(corner, 1, 1, 2), 2, 0, 1), used)
@@ -212,9 +212,9 @@ def _linalg_ldl_factor_ex(self: Tensor, *, hermitian: bool = False, check_errors
 
 
 def _in_order(factor: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`L` and `D` in one for rows that were exchanged beforehand, where each row came from, and where pivots of two rows begin.
+    """Return `L` and `D` in one for the exchanged rows, the origin of each row, and where pivots of two rows begin.
 
-    LAPACK leaves the columns before an exchange as they were.
+    LAPACK does not apply an exchange to the columns before it.
     """
     size = factor.size(1)
     negative = aten.lt.Scalar(pivots, 0)

@@ -1,19 +1,20 @@
-"""Hermitian matrices made diagonal by simultaneous rotations: the loop that eigenvalues and singular values share.
+"""Hermitian matrices diagonalized by simultaneous rotations: the loop that eigenvalues and singular values share.
 
-Jacobi's method rotates pairs of columns one after the other. Here a step takes the angles of *all* pairs from the same matrix, as a
-skew-Hermitian ``X``, and turns all columns by ``exp(X)``, which is made of a few matrix products. An angle is Jacobi's,
-``tan 2t = 2 a_ij / (a_jj - a_ii)``. A step is shortened where the norm of ``X`` exceeds `_LONGEST` (as in Ziehe, Laskov, Nolte and
+Jacobi's method rotates pairs of columns one after the other. Here a step computes the angles of *all* pairs from the same matrix,
+as a skew-Hermitian ``X``, and rotates all columns by ``exp(X)``, which takes a few matrix products. An angle is Jacobi's,
+``tan 2t = 2 a_ij / (a_jj - a_ii)``. A step is shortened if the norm of ``X`` exceeds `_LONGEST` (as in Ziehe, Laskov, Nolte and
 Mueller, "A fast algorithm for joint diagonalization with non-orthogonal transformations", JMLR 5, 2004, section 3). While angles
-are large, couplings far below the largest wait: pairs of about equal values would turn by any angle for what the others are about
-to change. Convergence is quadratic at the end: 8 to 11 steps at n = 16, 20 to 25 at n = 256, and more where values crowd at several
-scales.
+are large, couplings far below the largest are not rotated: for pairs of nearly equal values, the angle would depend on entries
+that the other rotations are about to change. Convergence is quadratic at the end: 8 to 11 steps at n = 16, 20 to 25 at n = 256,
+and more if values are clustered at several scales.
 
-Rounding does not add up over the steps: the rotated matrix is computed from the given one, and the basis is made orthonormal again
-and again (Bjorck and Bowie, "An iterative algorithm for computing the best estimate of an orthogonal matrix", SIAM J. Numer. Anal.
-8, 1971). The number of steps is read from the data.
+Rounding errors do not accumulate over the steps: the rotated matrix is computed from the given one, and the basis is made
+orthonormal repeatedly (Bjorck and Bowie, "An iterative algorithm for computing the best estimate of an orthogonal matrix", SIAM J.
+Numer. Anal. 8, 1971). The number of steps is read from the data.
 
-Where eigenvalues are of many sizes, the steps for one size follow those for a larger one. A function of the matrix that grows like
-the logarithm has the same eigenvectors, and its eigenvalues are of one size (`logarithm_of`): the rotations of that come first.
+If eigenvalues have many magnitudes, the steps for one magnitude come after the steps for larger ones. A function of the matrix
+that grows like the logarithm has the same eigenvectors, and its eigenvalues have similar magnitudes (`logarithm_of`). So it is
+diagonalized first.
 """
 
 from __future__ import annotations
