@@ -1,11 +1,12 @@
-"""The fuzzer: random small programs in the mode, line by line against plain eager, and each that differs made short.
+"""Run small random programs under the mode, compare each line with plain eager, and shorten the programs that differ.
 
     python conformance/fuzz.py --seed 1 --programs 1000
     python conformance/fuzz.py --seed 1 --programs 100000 --workers 2 --resume fuzz.json
 
-Values, dtypes, shapes, strides, what shares memory, what was written, gradients and kinds of errors must be eager's.
-A seed and a number make a program: `--only 17` runs that one again, and prints it. Exit code 0: nothing differs; 1: something does;
-2: the command line cannot be used; 130: Ctrl-C.
+Values, dtypes, shapes, strides, aliasing, versions, gradients and exception types must equal eager's.
+The seed and a number determine a program: `--only 17` prints program 17 and runs it again.
+Exit code 0: nothing differs; 1: something does;
+2: invalid arguments; 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from eagerdecomp.host.progress import Progress
 
 __all__ = ["Findings", "drawn", "main"]
 
-# Programs in a job of a worker, and after how many of them a worker's modes and their caches are rebuilt.
+# The number of programs in a job, and the number after which a worker rebuilds its modes and their caches.
 _CHUNK, _AGE = 100, 2000
 _PATIENCE = 120.0
 
@@ -44,9 +45,10 @@ class Findings:
     """The results of a run.
 
     Attributes:
-        done: the programs run, as ranges of numbers.
-        found: each with the number of its program, what differs, a script that shows it, and whether it shows by itself.
-        died: numbers of programs in which a process ended or hung, with the line, and whether plain eager was running it.
+        done: ranges of the numbers of the programs that were run.
+        found: one record per difference: the program's number, the difference, a script that shows it, and whether the program
+            differs without the caches of earlier programs.
+        died: one record per program whose process ended or hung, with the line, and whether plain eager was running it.
     """
 
     seed: int
@@ -67,14 +69,14 @@ class Findings:
         self.found.extend(more["found"])
 
     def programs(self) -> int:
-        """How many programs were run."""
+        """Return the number of programs that were run."""
         return sum(stop - start for start, stop in self.done)
 
 
 def drawn(
     seed: int, number: int, mode_of: Callable[[str], ed.EagerDecompMode], seen: Seen, progress: Callable[[Any], None]
 ) -> tuple[Program, Difference | None]:
-    """A program drawn and run, and how it differs; the same for the same seed and number."""
+    """Generate a program from a seed and a number, run it, and return it with its difference or None."""
     holder: list[Lanes] = []
     drawing = Drawing(f"{seed} {number}", lambda: holder[0].tensors())
     draws = drawing._random
@@ -112,14 +114,14 @@ def drawn(
 
 
 class _Modes:
-    """The modes of one process, one for each op set; their caches hold what earlier programs left."""
+    """The modes of one process, one for each op set. Their caches are shared by its programs."""
 
     def __init__(self) -> None:
         self._made: dict[str, ed.EagerDecompMode] = {}
         self._age = 0
 
     def renewed(self) -> None:
-        """One program more: after many, all is rebuilt."""
+        """Count a program; drop the modes and their caches after every `_AGE` programs."""
         self._age += 1
         if self._age % _AGE == 0:
             self._made.clear()
@@ -148,9 +150,9 @@ def _job(seed: int, start: int, stop: int, progress: Callable[[Any], None]) -> d
 
 
 def _finding(number: int, program: Program, difference: Difference) -> dict[str, Any] | None:
-    """Return a program's findings; None where its short form differs under any mode, which earlier lines of the long form hid."""
+    """Return the record of a difference; None if the shortened program differs under a no-op mode too."""
     alone = checked(program) is not None
-    if alone:  # it takes nothing that earlier programs left in the cache
+    if alone:  # the caches of earlier programs are not needed
         program, difference = shortened(program, difference)
         if as_under_any_mode(program, difference):
             return None
@@ -159,11 +161,11 @@ def _finding(number: int, program: Program, difference: Difference) -> dict[str,
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the programs (default 0)")
-    parser.add_argument("--programs", type=int, default=1000, metavar="N", help="how many (default 1000)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default 1)")
-    parser.add_argument("--resume", metavar="FILE", help="keep what is found there as it comes, and go on from it")
-    parser.add_argument("--only", type=int, metavar="NUMBER", help="run this program alone, and print it")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the programs (default 0)")
+    parser.add_argument("--programs", type=int, default=1000, metavar="N", help="number of programs (default 1000)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of processes (default 1)")
+    parser.add_argument("--resume", metavar="FILE", help="save the findings there during the run, and continue from it")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="run only this program, and print it")
     return parser
 
 
@@ -173,9 +175,9 @@ def _kept(path: str | None, seed: int) -> Findings:
     try:
         held = Findings(**json.loads(Path(path).read_text()))
     except (ValueError, TypeError) as error:
-        raise SystemExit(_usage(f"{path} holds no findings of this command: {error}")) from None
+        raise SystemExit(_usage(f"{path} does not contain findings of this command: {error}")) from None
     if held.seed != seed:
-        raise SystemExit(_usage(f"{path} is of --seed {held.seed}"))
+        raise SystemExit(_usage(f"{path} was written with --seed {held.seed}"))
     return held
 
 
@@ -185,7 +187,7 @@ def _usage(words: str) -> int:
 
 
 def _chunks(findings: Findings, programs: int) -> list[tuple[int, int]]:
-    """The programs not run yet."""
+    """Return the ranges of programs that have not been run."""
     left, at = [], 0
     for start, stop in [*sorted(tuple(one) for one in findings.done), (programs, programs)]:
         while at < min(start, programs):
@@ -196,7 +198,7 @@ def _chunks(findings: Findings, programs: int) -> list[tuple[int, int]]:
 
 
 def run(findings: Findings, programs: int, workers: int, path: str | None) -> None:
-    """Run the programs that are left, in processes of their own."""
+    """Run the remaining programs in worker processes."""
     templates()
     progress = Progress(programs, sys.stderr)
     started, before = time.perf_counter(), findings.seconds
@@ -224,10 +226,12 @@ def run(findings: Findings, programs: int, workers: int, path: str | None) -> No
 
 
 def report(findings: Findings) -> str:
-    """Return the text of a run's results."""
+    """Return the results of a run as text."""
     counts = Counter(findings.counts)
     lines = [
-        f"\n# program {one['number']} of seed {findings.seed}" + ("" if one["alone"] else " (not by itself)") + f"\n{one['script']}"
+        f"\n# program {one['number']} of seed {findings.seed}"
+        + ("" if one["alone"] else " (only with the caches of earlier programs)")
+        + f"\n{one['script']}"
         for one in findings.found
     ]
     lines += [
@@ -237,18 +241,18 @@ def report(findings: Findings) -> str:
     rate = findings.programs() / findings.seconds if findings.seconds else 0.0
     lines.append(
         f"{findings.programs()} programs, {len(findings.found)} differ, {len(findings.died)} ended their process; "
-        f"{counts['lines']} lines alike, {counts['refused']} that eager refuses too, {counts['without a route']} without a route, "
+        f"{counts['lines']} lines equal, {counts['refused']} raise in eager too, {counts['without a route']} without a route, "
         f"{counts['excused as rounding']} excused as rounding; {len(findings.ops)} of {len(templates())} ops; {rate:.1f} programs/s"
     )
     return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     torch.set_num_threads(1)
     if options.programs < 1 or options.workers < 1:
-        return _usage("--programs and --workers are at least 1")
+        return _usage("--programs and --workers must be at least 1")
     if options.only is not None:
         program, difference = drawn(options.seed, options.only, _Modes(), Seen(), lambda value: None)
         print("\n".join(program.lines))

@@ -1,10 +1,10 @@
-"""Criteria for results of linear algebra whose values are not unique: residuals, as LAPACK's own tests measure them.
+"""Criteria for results of linear algebra that are not unique: residuals, as LAPACK's own tests measure them.
 
-The order of eigenvalues, the signs of vectors, and the pivots and reflectors of what rounding alone is left of, say nothing of a
-kernel. What is asked instead is that the results are exactly those of a matrix within rounding of the given one: they multiply to
-it, within a multiple of its size, of its norm and of the rounding of its dtype, and they are of the form that the op promises.
-Factors are asked for no more than that only where a matrix is singular to working precision, or pivots are alike: values of others
-are held to eager's.
+Eager's order of eigenvalues, signs of vectors, and pivots and reflectors below rounding are arbitrary. So a criterion checks two
+things instead. The results must be exact for a matrix within rounding of the given one: the product of the factors must equal it,
+within a multiple of its size, its norm and the epsilon of its dtype. And they must have the form that the op promises (triangular,
+orthonormal, sorted). For factorizations this replaces the comparison with eager only if the matrix is singular to working precision
+or if pivots are tied.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from eagerdecomp.ops.schema import arguments_of, facts_of
 
 __all__ = ["CRITERIA", "holds_singular", "is_right", "matrices_of"]
 
-#: How many roundings of a matrix, for each of its rows, a factorization may miss it by; LAPACK's tests take 30.
+#: The permitted residual of a factorization, in epsilons of the norm, per row of the matrix. LAPACK's tests permit 30.
 _ROUNDINGS = 64
 
 
 def is_right(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool | None:
-    """Whether results are right by the criterion of their op; None where it has none, or not for these arguments."""
+    """Return whether results meet the criterion of their op; None if it has none, or none for these arguments."""
     criterion = CRITERIA.get(op._schema.name)
     if criterion is None:
         return None
@@ -37,7 +37,7 @@ def is_right(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], res
     if not matrix.numel() or not all(bool(one.isfinite().all()) for one in bounded):
         return None
     stored = max(torch.finfo(one.dtype).eps for one in (matrix, *tensors) if one.dtype.is_floating_point or one.dtype.is_complex)
-    rounding = max(_rounding(matrix), 4 * stored * max(matrix.shape[-2:]))  # of narrower tensors of `out=`
+    rounding = max(_rounding(matrix), 4 * stored * max(matrix.shape[-2:]))  # `out=` tensors may have a narrower dtype
     return criterion(_wide(matrix), [_wide(one) for one in tensors], given, rounding)
 
 
@@ -71,7 +71,7 @@ def _is_singular(matrix: Tensor, rounding: float) -> bool:
 
 
 def holds_singular(values: Iterable[Any]) -> bool:
-    """Whether one of the matrices among the arguments of a call is singular to working precision, or not finite."""
+    """Return whether one of these matrices is singular to working precision, or not finite."""
     matrices = [one for one in values if isinstance(one, Tensor) and one.dim() > 1 and one.numel()]
     return any(
         not bool(one.isfinite().all()) or _is_singular(_wide(one), _rounding(one))
@@ -100,7 +100,7 @@ def _rounding(matrix: Tensor) -> float:
 
 
 def _eigenvalues(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
-    """Each makes the matrix singular, and all of them together have its power sums, so that none is there too often."""
+    """Check each eigenvalue (`A - x I` is singular), and their multiplicities (power sums equal the traces of powers of `A`)."""
     values, matrix = results[0].to(torch.complex128), matrix.to(torch.complex128)
     count, one = matrix.size(-1), torch.eye(matrix.size(-1), dtype=torch.complex128)
     size = _size(matrix).unsqueeze(-1)
@@ -130,7 +130,7 @@ def _eigenvectors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str,
 
 
 def _from_lower(matrix: Tensor, adjoint: bool = True) -> Tensor:
-    """The Hermitian matrix, or the symmetric one, that has this lower triangle."""
+    """Return the Hermitian matrix with this lower triangle; the symmetric one unless `adjoint`."""
     half, diagonal = matrix.tril(-1), matrix.diagonal(dim1=-2, dim2=-1)
     diagonal = diagonal.real.to(matrix.dtype) if adjoint else diagonal
     return half + (half.mH if adjoint else half.mT) + torch.diag_embed(diagonal)
@@ -163,7 +163,10 @@ def _singular(adjoint: bool) -> Callable[..., bool | None]:
 
 
 def _condition(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
-    """Bound for a matrix that is singular to working precision: it grows with the square of the right value."""
+    """Check the condition number of a matrix that is singular to working precision.
+
+    The permitted error grows with the square of the true value.
+    """
     if given.get("p") in (-2, -1, float("-inf")):
         return False
     values = torch.linalg.svdvals(matrix)
@@ -174,11 +177,11 @@ def _condition(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, An
 
 
 def _solution(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
-    """Least squares that fit, whose residuals are squares of roundings, and those where the rank is not full: by drivers that do
-    not look, or that look through pivots which nobody set.
+    """Check least squares in two cases where eager's values are arbitrary.
 
-    `gels` asks for full rank, and of other matrices returns quotients of roundings. `gelsy`, the default, is handed its first
-    pivots by eager in memory as it is: the rank that it finds differs from call to call. By singular values it is one.
+    With an exact fit, the residuals are squared rounding errors. Without full rank, the driver decides: `gels` requires full rank,
+    and otherwise returns quotients of rounding errors. `gelsy`, the default, gets its initial pivots from eager in uninitialized
+    memory, so the rank that it returns differs from call to call. Here the rank is checked by the singular values.
     """
     values = torch.linalg.svdvals(matrix)
     if bool((values[..., -1] > rounding * values[..., 0]).all()) and _fits(matrix, _wide(given["b"]), results, rounding):
@@ -215,7 +218,7 @@ def _columns(x: Tensor) -> Tensor:
 
 
 def _solved(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
-    """It solves the system; of one that is singular to working precision, where rounding may leave no pivot, it may be none."""
+    """Check that the result solves the system. If the matrix is singular to working precision, it may also be non-finite."""
     solution, right = results[0], given.get("B")
     right = torch.eye(matrix.size(-1), dtype=matrix.dtype) if right is None else _wide(right)
     if right.dim() == 1 or (right.dim() == matrix.dim() - 1 and right.shape == matrix.shape[:-1]):
@@ -235,7 +238,7 @@ def _tensor_solved(tensor: Tensor, results: Sequence[Tensor], given: Mapping[str
 
 
 def _pseudo_inverse(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
-    """Where rounding alone decides which side of the tolerance a singular value is on, its inverse is there or is not."""
+    """Return True if rounding decides whether a singular value is below the tolerance, so its inverse may be present or not."""
     if given.get("hermitian"):
         matrix = matrix.tril() + matrix.tril(-1).mH
     values = torch.linalg.svdvals(matrix)
@@ -246,9 +249,10 @@ def _pseudo_inverse(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
     absolute, relative = (_beside(0.0 if one is None else one) for one in (absolute, relative))
     bound = torch.maximum(relative * largest, absolute)
     if not bool(results[0].isfinite().all()) and bool((bound > 0).all()):
-        return None  # only what nothing cuts off is divided by nothing
+        return None  # a zero singular value is inverted only if the tolerance is zero
     decides = ((values - bound).abs() <= rounding * largest).any(-1)
-    kept = (bound <= 0).squeeze(-1) & (values[..., -1:] <= rounding * largest).squeeze(-1)  # what is nothing but rounding too
+    # With no tolerance, singular values below rounding are inverted too.
+    kept = (bound <= 0).squeeze(-1) & (values[..., -1:] <= rounding * largest).squeeze(-1)
     return True if bool((decides | kept).all()) else None
 
 
@@ -256,7 +260,7 @@ def _beside(tolerance: Any) -> Tensor:
     return torch.as_tensor(tolerance, dtype=torch.float64).unsqueeze(-1)
 
 
-# -- factors of what is singular to working precision ------------------------------------------------------------------------------
+# -- factors of a matrix that is singular to working precision ---------------------------------------------------------------------
 
 
 def _orthogonal_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
@@ -269,8 +273,11 @@ def _orthogonal_factors(matrix: Tensor, results: Sequence[Tensor], given: Mappin
 
 
 def _has_free_sign(matrix: Tensor, rounding: float) -> bool:
-    """Whether rounding decides the sign of a row: that of a reflector of a column whose first number is nothing but rounding, or
-    whether there is one at all where that is what is left below it."""
+    """Return whether rounding decides the sign of a row of R.
+
+    This is so if the first element of a column is below rounding, or if the rest of the column is: then rounding decides whether
+    the column gets a reflector at all.
+    """
     scales = torch.geqrf(matrix)[1]
     none = scales[..., : matrix.size(-2) - 1]
     below = (none == 0) | ((none - 2).abs() <= max(rounding**2, 1e-15))
@@ -286,7 +293,7 @@ def _reflectors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, A
 
 def _triangular_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
     order, lower, upper = results
-    largest = lower.abs().max() if order.numel() else lower.new_zeros(())  # without pivots nothing bounds it
+    largest = lower.abs().max() if order.numel() else lower.new_zeros(())  # without pivoting there is no bound
     bound = (2.0**0.5 if matrix.is_complex() else 1.0) * (1 + rounding)
     shaped = torch.equal(upper, upper.triu()) and torch.equal(lower, lower.tril())
     product = lower @ upper
@@ -297,7 +304,7 @@ def _triangular_factors(matrix: Tensor, results: Sequence[Tensor], given: Mappin
 
 
 def _is_tied(lower: Tensor, upper: Tensor, rounding: float) -> bool:
-    """Whether a pivot is one of several that are as large within rounding, by the sum of both parts, which LAPACK goes by."""
+    """Return whether two candidate pivots are equal within rounding, by `|real| + |imag|`, as in LAPACK."""
     pivots = upper.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
     others = (lower * pivots).tril(-1)
     sizes, largest = (torch.view_as_real(one.to(torch.complex128)).abs().sum(-1) for one in (others, pivots))
@@ -305,7 +312,7 @@ def _is_tied(lower: Tensor, upper: Tensor, rounding: float) -> bool:
 
 
 def _root(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
-    """The columns before the first pivot that is nothing but rounding: its sign decides how far a factorization gets."""
+    """Check the columns before the first pivot that is below rounding; the sign of that pivot decides whether the op fails."""
     upper = bool(given.get("upper"))
     factor, matrix = ((one.mH if upper else one).tril() for one in (results[0], matrix))
     failed = results[1] if len(results) > 1 else torch.zeros(matrix.shape[:-2], dtype=torch.int32)
@@ -320,7 +327,10 @@ def _root(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], r
 
 
 def _pivot_of_rounding(lower: Tensor, rounding: float) -> int | None:
-    """Return the index of a Hermitian matrix's first zero pivot, from its lower triangle; None if one before it is negative."""
+    """Return the index of the first pivot below rounding, from the lower triangle of a Hermitian matrix.
+
+    None if there is no such pivot, or if a negative one comes before it.
+    """
     left = lower.clone()
     for at in range(left.size(-1)):
         pivot, column = left[at, at].real, left[at + 1 :, at].clone()
@@ -340,7 +350,7 @@ def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
 
 
 def _symmetric_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
-    """Multiply the factors of `sytrf`: a block of one or two rows each, with the rows that were exchanged before it."""
+    """Check that the factors of `sytrf` multiply to the matrix: blocks of one or two rows, each with its row exchange."""
     adjoint = bool(given.get("hermitian"))
     whole = _from_lower(matrix, adjoint)
     count = matrix.size(-1)
@@ -368,7 +378,7 @@ def _symmetric_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping
     return _is_singular(whole, rounding)
 
 
-#: Criteria by which results that are not finite may be right too.
+#: Criteria that can accept non-finite results.
 _OF_ANY_RESULTS = (_condition, _solution, _solved, _tensor_solved, _pseudo_inverse)
 
 CRITERIA: Mapping[str, Callable[..., bool | None]] = {

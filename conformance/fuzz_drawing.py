@@ -1,4 +1,4 @@
-"""Random small programs: calls of what torch's operator database calls, on earlier results, views of them and new leaves."""
+"""Generate small random programs: calls from torch's operator database, on earlier results, their views and new leaves."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _UNCOMMON = Path(__file__).parents[1] / "tools" / "uncommon_calls.txt"
 
 _NAME = re.compile(r"\bt\d+(\[\d+\])*")
 
-# No tensor of a program has more elements, none of an example either.
+# The maximum number of elements of a tensor, in programs and in the recorded examples that they use.
 _MOST = 1500
 
-# Composites that eager decomposes above every mode, with a call of each.
+# Composite ops, which eager decomposes above every mode, each with an example.
 _COMPOSITES = {
     "aten.linear.default": "f32[2, 3], f32[4, 3], f32[4]",
     "aten.matmul.default": "f32[2, 3, 4], f32[4, 5]",
@@ -96,7 +96,7 @@ _COMPOSITES = {
 
 @dataclass(frozen=True)
 class Slot:
-    """A tensor that an example of a call has."""
+    """A placeholder for a tensor argument in an example of a call."""
 
     sizes: tuple[int, ...]
     dtype: str
@@ -104,12 +104,15 @@ class Slot:
 
 @functools.cache
 def templates() -> Mapping[OpOverload, Sequence[tuple[list[Any], dict[str, Any]]]]:
-    """Calls of each op, with slots for tensors; in-place and ``out=`` ops come after their functional variants."""
+    """Return example calls of each op, with a `Slot` for each tensor.
+
+    In-place and ``out=`` ops come after their functional variants, and use the same examples.
+    """
     found: dict[OpOverload, list[tuple[list[Any], dict[str, Any]]]] = {}
     uncommon = {line.partition("(")[0] for line in _UNCOMMON.read_text(encoding="utf-8").splitlines()}
     for name, seen in load_calls().items():
         op = op_named(name) if name.startswith("aten.") else None
-        # Calls that no operator of the database makes have a test of their own; of some of their ops the CPU has no kernel.
+        # Ops that no OpInfo calls have their own test. For some of them the CPU has no kernel.
         if op is None or (not seen.eager and (name in uncommon or not has_computed_kernel(dispatcher_name(op), "CPU"))):
             continue
         calls = [_without_outs(op, *call) for call in map(_read, examples_of(op)) if call is not None]
@@ -127,7 +130,7 @@ def templates() -> Mapping[OpOverload, Sequence[tuple[list[Any], dict[str, Any]]
 
 
 def _without_outs(op: OpOverload, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Drop the recorded ``out=`` tensors of a call where a program can make them like the functional variant's results."""
+    """Drop the recorded ``out=`` tensors if the functional variant can show their dtypes and sizes."""
     if not facts_of(op).is_out or functional_variant(op) is None:
         return args, kwargs
     outs = {argument.name for argument in facts_of(op).arguments if argument.mutated and argument.kwarg_only}
@@ -146,7 +149,7 @@ def _read(text: str) -> tuple[list[Any], dict[str, Any]] | None:
 
 
 def _variants(op: OpOverload) -> Iterator[OpOverload]:
-    """The in-place variant of an op and those that write to ``out=``, which take its arguments."""
+    """Yield the in-place and ``out=`` variants of an op that have the same arguments."""
     facts = facts_of(op)
     if facts.mutated:
         return
@@ -162,11 +165,11 @@ def _variants(op: OpOverload) -> Iterator[OpOverload]:
 
 
 class Drawing:
-    """Draws the lines of one program, each after what the lines before it made.
+    """Generates the lines of one program, each from the results of the lines before it.
 
     Args:
-        seed: the same lines come of the same seed.
-        tensors: gives eager's tensors so far, each with the text that names it.
+        seed: the same seed generates the same lines.
+        tensors: yields eager's tensors so far, each with the expression that names it.
     """
 
     def __init__(self, seed: str, tensors: Callable[[], Iterator[tuple[str, Tensor]]]) -> None:
@@ -177,7 +180,7 @@ class Drawing:
         self.steps = self._random.randint(3, 12)
 
     def begun(self) -> Iterator[str]:
-        """The leaves that a program begins with."""
+        """Yield the lines that create the first leaves."""
         for _ in range(self._random.randint(1, 3)):
             sizes = self._random.choice(([3, 4], [2, 3, 4], [5], [], [4, 4], [2, 3, 4, 4], [0, 3], [1, 5], [3, 4], [2, 3]))
             yield self._leaf(
@@ -186,7 +189,7 @@ class Drawing:
             )[1]
 
     def step(self) -> Iterable[str]:
-        """The lines of one more step: a call, and what it takes that was not there; each is run before the next is asked for."""
+        """Return the lines of the next step: new arguments, and a call. The caller runs each line before it gets the next."""
         kind = self._random.random()
         if kind < 0.14:
             return self._view()
@@ -197,7 +200,7 @@ class Drawing:
         return self._call()
 
     def end(self) -> list[str]:
-        """The line that computes gradients, if there are any."""
+        """Return the line that computes gradients, or [] if no tensor requires one."""
         roots = [text for text, one in self._tensors() if one.requires_grad and is_leaf(one) is False and one.is_floating_point()]
         if not roots:
             return []
@@ -237,7 +240,7 @@ class Drawing:
         return [] if text is None else [self._named(_put(text, x=picked[0]))]
 
     def _holds_more(self, tensor: Tensor) -> bool:
-        """Whether memory goes on behind all tensors in it: how much a kernel took is its own affair."""
+        """Return whether a storage is longer than its tensors need; how much a kernel allocates is not compared."""
         owner, ends = _owner(tensor), [0]
         for _, one in self._tensors():
             if _owner(one) == owner and one.numel():
@@ -256,7 +259,7 @@ class Drawing:
         text = WRITES[self._random.choice(list(WRITES))](picked[1], *self._random.choices(range(10), k=3))
         if text is None:
             return []
-        if "] = " in text:  # a statement, which makes no name
+        if "] = " in text:  # a statement, which assigns no name
             place, _, value = text.partition(" = ")
             index = place[place.index("[") + 1 : -1]
             slices = index if ":" not in index else index.replace(":", "slice(None)")
@@ -286,7 +289,7 @@ class Drawing:
         if any(re.fullmatch(pattern, str(op)) for pattern in CONTIGUOUS):
             texts = [_NAME.sub(r"\g<0>.contiguous()", text) for text in texts]
         if any(re.fullmatch(pattern, str(op)) for pattern in FINITE):
-            with torch.inference_mode():  # outside it autograd may refuse to look at a view
+            with torch.inference_mode():  # otherwise autograd may raise for a view
                 odd = {text for text, one in self._tensors() if not is_finite(one)}
             texts = [_NAME.sub(lambda name: name[0] + ".nan_to_num(0, 0, 0)" * (name[0] in odd), text) for text in texts]
         out = [argument for argument in facts.arguments if argument.mutated and argument.kwarg_only and argument.name not in kwargs]
@@ -312,7 +315,7 @@ def _ops() -> Sequence[OpOverload]:
 
 
 class _Filling:
-    """The slots of one call filled, with the lines that make what fills them."""
+    """Chooses tensors for the slots of one call, and collects the lines that create them."""
 
     def __init__(self, drawing: Drawing, args: Sequence[Any], kwargs: Mapping[str, Any], pointwise: bool) -> None:
         self.lines: list[str] = []
@@ -329,7 +332,7 @@ class _Filling:
         self._whole = pointwise and self._random.random() < 0.15
 
     def text(self, value: Any, mutated: bool) -> str:
-        """An argument as text."""
+        """Return an argument as Python source."""
         if isinstance(value, Slot):
             return self._filled(value, mutated)
         if isinstance(value, (list, tuple)):
@@ -362,7 +365,7 @@ class _Filling:
         return self._adapted(slot, mutated) or self._new(slot, mutated)
 
     def _free(self, mutated: bool) -> list[tuple[str, Tensor]]:
-        """Tensors that the call may take: none that shares memory with one it writes, none it writes that needs a gradient."""
+        """Return the tensors that the call may use: none that aliases a written one, and none to write that needs a gradient."""
         found = [(text, one) for text, one in self._tensors if not one.numel() or _owner(one) not in self._written]
         if mutated:
             found = [
@@ -384,7 +387,7 @@ class _Filling:
         return text
 
     def _any(self, slot: Slot, mutated: bool) -> str:
-        """Arguments of an elementwise op: a tensor of any shape, and others that broadcast with it."""
+        """Return an argument of an elementwise op: first a tensor of any shape, then tensors that broadcast with it."""
         complex_too = slot.dtype.startswith("complex")
         found = [(text, one) for text, one in self._free(mutated) if complex_too or not one.is_complex()]
         if self._shape is not None:
@@ -398,7 +401,7 @@ class _Filling:
         return self._new(Slot(tuple(sizes), slot.dtype), mutated)
 
     def _adapted(self, slot: Slot, mutated: bool) -> str | None:
-        """A view of an earlier result, of another dtype if need be, with the sizes asked for."""
+        """Return a view of an earlier result with the sizes of the slot, cast to its dtype if needed."""
         count = math.prod(slot.sizes)
         found = [
             (text, one)
@@ -426,7 +429,7 @@ class _Filling:
         return name
 
     def outs(self, arguments: Sequence[Argument], made: Sequence[Tensor]) -> tuple[list[str], list[str]]:
-        """Tensors to write results like these to: mostly of their dtype and sizes, or without elements, which eager resizes."""
+        """Return ``out=`` tensors for these results: mostly of their dtypes and sizes, sometimes empty, which eager resizes."""
         self.lines, texts = [], []
         for argument, one in zip(arguments, made, strict=True):
             dtype = str(one.dtype)[6:] if self._random.random() < 0.9 else self._random.choice((*_FLOATS, *_WHOLE))
@@ -446,7 +449,7 @@ def _owner(tensor: Tensor) -> int:
 
 
 def _overlaps(tensor: Tensor) -> bool:
-    """Whether elements of a tensor may share memory, of which eager promises no order of writing."""
+    """Return whether elements of a tensor may overlap in memory; eager does not define the order of writes to these."""
     return any(size > 1 and step < reach for size, step, reach in _reaches(sorted(zip(tensor.stride(), tensor.shape, strict=True))))
 
 

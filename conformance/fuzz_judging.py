@@ -1,6 +1,6 @@
-"""Whether a line of a random program left in the lanes of a mode what it left in eager: values, facts, aliasing, errors.
+"""Compare the effects of one line of a random program under a mode with eager: values, metadata, aliasing, errors.
 
-What is known of a line's op decides what is compared (`fuzz_limits`), and float64 whether numbers differ by rounding alone.
+The line's op decides what is compared (`fuzz_limits`). Values that differ are excused if a run in float64 shows only rounding.
 """
 
 from __future__ import annotations
@@ -47,23 +47,24 @@ __all__ = ["CALL", "Difference", "Seen", "Spaces", "is_leaf", "spread"]
 
 aten = torch.ops.aten
 
-# What draws masks: eager's under a seed where the set holds eager's kernel of dropout, else they follow the distribution alone.
+# Ops that draw random masks. The masks equal eager's under a seed if the set has eager's dropout kernel; otherwise only their
+# distribution is the same.
 _MASKS = frozenset({"aten::scaled_dot_product_attention"}) | frozenset(
     f"aten::{name}{inplace}"
     for name in ("bernoulli", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout")
     for inplace in ("", "_")
 )
 
-# Random ops whose numbers are eager's own under a seed (see `eager.random_numbers`); others follow the distribution alone.
+# Random ops that return eager's numbers under a seed (see `eager.random_numbers`); for others only the distribution is the same.
 _FOLLOWED = _MASKS | {f"aten::{name}" for name in ("uniform_", "uniform", "rand", "rand_like", "geometric_")}
 
-# What hands out memory as it is.
+# Ops that return uninitialized memory.
 _UNINITIALISED = re.compile(r"empty|resize|_new_zeros_with_same_feature_meta|set_")
 
 
 @dataclass(frozen=True)
 class Difference(Exception):
-    """A line left behind in the mode what it does not leave behind in eager."""
+    """A line has another effect under the mode than in eager."""
 
     kind: str
     line: str
@@ -75,7 +76,12 @@ class Difference(Exception):
 
 @dataclass
 class Seen:
-    """Counts over programs: of lines by outcome, and of ops that returned."""
+    """Counts over programs.
+
+    Attributes:
+        counts: the number of lines, by outcome.
+        ops: the number of calls of each op that returned.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     ops: Counter[str] = field(default_factory=Counter)
@@ -87,12 +93,12 @@ def _compiled(line: str) -> Any:
 
 
 class Spaces:
-    """The namespaces of a program under way, eager's and those of the lanes, and what they hold beside each other.
+    """The namespaces of a running program, one for eager and one per lane, and comparisons between them.
 
     Args:
-        lanes: how many there are.
-        progress: is called with each line before it is run.
-        ops: the set that the lanes run on, if they run on one.
+        lanes: the number of lanes.
+        progress: called with each line before it is run.
+        ops: the op set that the lanes run on; None if the mode has none.
     """
 
     def __init__(self, lanes: int, seen: Seen, progress: Callable[[str], None], ops: OpSet | None = None) -> None:
@@ -105,21 +111,21 @@ class Spaces:
         self._report = progress
         self._ops = ops
         self._followed = _FOLLOWED - (_MASKS if ops is not None and aten.native_dropout.default not in ops else frozenset())
-        self._versions: dict[str, list[int]] = {}  # of each tensor, in eager and in each lane
+        self._versions: dict[str, list[int]] = {}  # tensor -> its version in eager and in each lane
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Eager's tensors, each with the text that names it."""
+        """Yield eager's tensors, each with the expression that names it."""
         for name in self.names:
             yield from spread(name, self.eager[name])
 
     def note_versions(self, names: Sequence[str]) -> None:
-        """Take the tensors' current versions as the baseline of the next line."""
+        """Save the current versions of the tensors, to compare them after the next line."""
         for name in names:
             for texts in zip(*(spread(name, space[name]) for space in (self.eager, *self.lanes)), strict=True):
                 self._versions[texts[0][0]] = [_version(tensor) for _, tensor in texts]
 
     def execute(self, line: str, space: dict[str, Any]) -> None:
-        """Run a line in a namespace, under the seed that its place gives it."""
+        """Run a line in a namespace; its position in the program is the seed."""
         self._report(line if any(space is lane for lane in self.lanes) else f"{line}  # in plain eager")
         torch.default_generator.manual_seed(len(self.lines))
         before = _memory(space) if _hands_out_memory(line) else None
@@ -130,13 +136,13 @@ class Spaces:
                 _clear(space, before)
 
     def compare_errors(self, line: str, eagers: Exception | None, ours: Exception | None) -> None:
-        """Hold what a line raised in a lane, or did not, to what it raised in eager.
+        """Compare the exception of a line in a lane, or None, with eager's.
 
         Raises:
-            Difference: if it is something else, which no table allows.
+            Difference: if they differ and `ALLOWED` does not permit it.
         """
         if (eagers is None) != (ours is None) and self._is_allowed(line, str(eagers or ours), ours is not None):
-            self.seen.counts["refused by one of both, as a table allows"] += 1
+            self.seen.counts["refused by one side, as a table allows"] += 1
             self.ended = eagers is None
             return
         if (eagers is None) != (ours is None):
@@ -148,7 +154,7 @@ class Spaces:
             raise Difference("error", line, f"eager {error_text(eagers)}; in the mode {error_text(ours)}")
 
     def _is_allowed(self, line: str, words: str, refused: bool) -> bool:
-        """Whether one of both may refuse the line in these words; where it is the mode, perhaps of some matrices alone."""
+        """Return whether only one side may raise this error; some rows permit it to the mode for singular matrices only."""
         rows, call = list(allowed(line, words)), CALL.fullmatch(line)
         if not rows or call is None or not refused or not all(row.singular for row in rows):
             return bool(rows)
@@ -156,10 +162,10 @@ class Spaces:
         return holds_singular(matrices_of(call[1], args, kwargs))
 
     def compare(self, line: str, name: str) -> None:
-        """Hold what a line left behind in each lane to what it left in eager, and hand the lanes eager's values.
+        """Compare the effects of a line in each lane with eager's, then copy eager's values to the lanes.
 
         Raises:
-            Difference: if it is something else.
+            Difference: if they differ.
         """
         want = dict(spread(name, self.eager[name])) if name else {}
         touched = {text: tensor for text, tensor in self.tensors() if _version(tensor) != self._versions[text][0]}
@@ -176,7 +182,9 @@ class Spaces:
             for text, before in self._versions.items():
                 if (text in touched) != (_version(ours[text]) != before[number + 1]):
                     raise Difference(
-                        "version", line, f"{text} (lane {number}) {'is not' if text in touched else 'is'} known to be written"
+                        "version",
+                        line,
+                        f"{text} (lane {number}) {'has no new' if text in touched else 'has a new'} version, against eager",
                     )
             for text, expected in {**touched, **want}.items():
                 self._values(line, name, number, text, expected, ours[text])
@@ -189,7 +197,7 @@ class Spaces:
             self.note_versions(self.names)
 
     def alike(self) -> bool:
-        """Whether all values are eager's, those too that are not known to be written."""
+        """Return whether all values equal eager's, including tensors whose version did not change."""
         return all(
             near(one, dict(spread(name, lane[name]))[text])
             for lane in self.lanes
@@ -214,7 +222,7 @@ class Spaces:
             for found in (theirs, ours)
         ]
         if same[0] != same[1]:
-            raise Difference("aliasing", line, "a result is the very argument, or not, where eager's is not, or is")
+            raise Difference("aliasing", line, "a result is an argument itself, unlike in eager (or only in eager)")
 
     def _values(self, line: str, name: str, lane: int, text: str, expected: Tensor, got: Tensor) -> None:
         if near(expected, got) or self._is_free(line):
@@ -237,13 +245,13 @@ class Spaces:
         return torch.Tag.nondeterministic_seeded in op.tags and f"aten::{call[1]}" not in self._followed
 
     def _excused(self, line: str, name: str, lane: int) -> bool:
-        """Whether values differ by rounding alone, as the call in float64 shows."""
+        """Return whether values differ only by rounding, compared with the same call in float64."""
         call = CALL.fullmatch(spelt_out(line))
         if call is None:
             return False
         op = getattr(getattr(aten, call[1]), call[2])
         before, kept = self.eager, self.lines
-        if facts_of(op).mutated and not facts_of(op).is_out:  # what it wrote is no argument of it any more
+        if facts_of(op).mutated and not facts_of(op).is_out:  # run the lines again: the op has overwritten its argument
             before, self.lines = words(), []
             try:
                 for one in kept[:-1]:
@@ -292,7 +300,7 @@ class Spaces:
         if any(isinstance(one, Tensor) and one.dtype.is_floating_point for one in sides[0].leaves):
             plain_args = in_floats(op, plain_args)
         given = [plain_args]
-        if "autocast" in prefix:  # which leaves tensors without dimensions as they are
+        if "autocast" in prefix:  # autocast does not cast 0-dim tensors, so both forms of the arguments are tried
             given.append(as_autocast_gives(plain_args, sides[0].leaves))
         alike = any(difference(op, one, plain_kwargs, *sides, native) is None for one in given)
         alike = alike or is_of_rounded_steps(op, plain_args, plain_kwargs, sides[1].leaves)
@@ -302,7 +310,7 @@ class Spaces:
         return alike or right is True
 
     def _has_free_gradients(self) -> bool:
-        """Whether gradients go by numbers that a line drew and no result shows, or by what is nothing but rounding."""
+        """Return whether values of gradients cannot be compared: they depend on hidden random numbers or on rounding errors."""
         hidden = "|".join([HIDDEN_DRAWS, *(name.removeprefix("aten::") for name in _FOLLOWED - self._followed)])
         drawn = any(re.search(rf"aten\.({hidden})\.", one) for one in self.lines)
         return drawn or takes_nan(NAN_BY_PLACE, self.lines, self.eager) or is_through_roundings(self.lines, self.eager)
@@ -328,31 +336,31 @@ class Spaces:
             _hand_over(want, have)
 
     def undisturbed(self, text: str) -> tuple[Tensor, Tensor] | None:
-        """Return eager's results, with eigenvalues in the mode's order, and the mode's own; None where there are none."""
+        """Run the program without copying values between the sides; return both values of `text`, or None."""
         return None
 
     def _right_undisturbed(self, text: str, want: Tensor) -> bool:
-        """Whether a gradient is eager's where the lane keeps its own results.
+        """Return whether a gradient equals eager's if the lane keeps its own results.
 
-        What autograd keeps of the inside of a composite nobody hands over: an extreme that is eager's is none of its own values,
-        and eigenvalues in eager's order are not those of its vectors.
+        Copied values may not match the tensors that autograd saved inside a composite op. Examples: a maximum copied from eager
+        equals none of the lane's own values, and copied eigenvalues may be in another order than the lane's eigenvectors.
         """
         found = self.undisturbed(text)
         if found is None or _facts_differ(want, found[0]) or _facts_differ(*found):
             return False
-        if not near(want, found[0], 8):  # in another order
+        if not near(want, found[0], 8):  # eager's eigenvalues were reordered
             return near(*found, 64)
         return near(*found, 8) or self._gradient_excused(text, *found)
 
     def _gradient_excused(self, text: str, want: Tensor, have: Tensor) -> bool:
-        """Whether the whole program in float64, or with its leaves moved by a rounding, says that eager is as far off."""
+        """Return whether eager's error is as large: by the whole program in float64, and with its leaves changed by a rounding."""
         runs = []
         wide = (torch.float64, torch.complex128)
         coarse = any(one.dtype not in wide for _, one in self.tensors() if one.dtype.is_floating_point or one.dtype.is_complex)
         for seed in range(4):
             space = words(leaf=wide_leaf(torch.Generator().manual_seed(seed) if seed else None, coarse))
             kept, self.lines, default = self.lines, [], torch.get_default_dtype()
-            torch.set_default_dtype(torch.float64)  # of what is made of integers
+            torch.set_default_dtype(torch.float64)  # for floats computed from integers
             try:
                 for one in kept:
                     with Caught():
@@ -366,7 +374,7 @@ class Spaces:
             if caught.error is not None or found is None or found.shape != want.shape:
                 return False
             runs.append(found)
-        failed = ~want.isfinite() & have.isfinite() & runs[0].isfinite()  # eager's own kernel, not the mathematics
+        failed = ~want.isfinite() & have.isfinite() & runs[0].isfinite()  # eager's kernel fails although the true value is finite
         if not torch.equal(want.isfinite() | failed, have.isfinite()):
             return False
         true, *moved = (torch.nan_to_num(widened(run.detach()), nan=0.0, posinf=0.0, neginf=0.0) for run in runs)
@@ -386,14 +394,14 @@ def _hands_out_memory(line: str) -> bool:
 
 
 def _memory(space: Mapping[str, Any]) -> dict[int, tuple[int, Any]]:
-    """The storages of a namespace's tensors, and of how many bytes each is."""
+    """Return the storages of a namespace's tensors, by address, with their sizes in bytes."""
     owned = (one for name, value in space.items() if name[0] == "t" for _, one in spread(name, value))
     storages = (one.untyped_storage() for one in owned if one.layout is torch.strided and not is_zero_tensor(one))
     return {storage._cdata: (storage.nbytes(), storage) for storage in storages}
 
 
 def _clear(space: Mapping[str, Any], before: Mapping[int, tuple[int, Any]]) -> None:
-    """Fill the memory that was handed out since with zeros: what was in it is no two times the same."""
+    """Fill memory that was allocated since `before` with zeros, because its content is arbitrary."""
     for owner, (size, storage) in _memory(space).items():
         held = before[owner][0] if owner in before else 0
         if size > held:
@@ -401,13 +409,13 @@ def _clear(space: Mapping[str, Any], before: Mapping[int, tuple[int, Any]]) -> N
 
 
 def _in_wide(line: str) -> str:
-    """A line in the widest types; what it made a copy of to change the type stays a copy, which later lines may write."""
+    """Return a line with the widest dtypes. A `.to()` that copied still copies, because later lines may write to the copy."""
     line = re.sub(r"\.to\((torch\.(?:float|bfloat|complex)\d+)\)", r".to(\1, copy=True)", line)
     return re.sub(r"torch\.complex64\b", "torch.complex128", re.sub(r"torch\.(float32|float16|bfloat16)\b", "torch.float64", line))
 
 
 def spread(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a value, each with the text that names it."""
+    """Yield the tensors of a value, each with the expression that names it."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, (list, tuple)):
@@ -432,7 +440,7 @@ def _owner(tensor: Tensor) -> int:
 
 
 def is_leaf(tensor: Tensor) -> bool | None:
-    """Whether a tensor is a leaf; None where autograd refuses to say: of a view made under `no_grad` and written since."""
+    """Return whether a tensor is a leaf; None if autograd raises, for a view made under `no_grad` and written later."""
     with Caught():
         return tensor.is_leaf
     return None
@@ -461,7 +469,10 @@ def _facts_differ(want: Tensor, have: Tensor) -> tuple[str, str] | None:
 
 
 def _near_where_finite(want: Any, have: Any, reached: Tensor | None = None) -> bool:
-    """Whether two results are near where either is finite; both, where it is known which are `reached` by what is not."""
+    """Return whether two results are near where at least one of them is finite.
+
+    If `reached` is given, elements that it marks may differ unless both are finite.
+    """
     if not isinstance(want, Tensor):
         return bool(want == have)
     left = ~want.isfinite() & ~have.isfinite() if reached is None else reached & ~(want.isfinite() & have.isfinite())
@@ -469,7 +480,7 @@ def _near_where_finite(want: Any, have: Any, reached: Tensor | None = None) -> b
 
 
 def _hand_over(want: Tensor, have: Tensor) -> None:
-    """Give a lane's tensor eager's values, which autograd does not see."""
+    """Copy eager's values into a lane's tensor, without autograd."""
     if want.layout is not torch.strided or not want.numel() or is_zero_tensor(want) or is_zero_tensor(have):
         return
     theirs, ours = want.untyped_storage(), have.untyped_storage()
@@ -478,7 +489,7 @@ def _hand_over(want: Tensor, have: Tensor) -> None:
     else:
         bare = torch.empty(0, dtype=have.dtype).set_(ours, have.storage_offset(), have.shape, have.stride())
         given = torch.empty(0, dtype=want.dtype).set_(theirs, want.storage_offset(), want.shape, want.stride())
-        for dim in (dim for dim, step in enumerate(have.stride()) if not step):  # places that are one in memory are written once
+        for dim in (dim for dim, step in enumerate(have.stride()) if not step):  # write an expanded element once
             bare, given = bare.narrow(dim, 0, 1), given.narrow(dim, 0, 1)
         bare.copy_(given)
 

@@ -1,6 +1,6 @@
-"""Calls in random programs that are no operators: leaves, and gradients.
+"""Functions that random programs call besides ops: they create leaves and compute gradients.
 
-A line is Python; `names` is what it may name before another line made anything.
+`names` returns the names that a program can use from its first line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ aten = torch.ops.aten
 def leaf(
     dtype: str, sizes: Sequence[int], values: str = "normal", layout: str = "contiguous", seed: int = 0, grad: bool = False
 ) -> Tensor:
-    """A tensor of a program; the same for the same words.
+    """Return a leaf of a program; equal arguments give equal tensors.
 
     Args:
         values: ``normal``, ``uniform``, ``small`` (integers of both signs), ``special`` (with infinities, NaN and zeros of
@@ -71,14 +71,16 @@ def _values(dtype: torch.dtype, sizes: Sequence[int], values: str, seed: int) ->
 
 
 def wide_leaf(draws: torch.Generator | None, coarse: bool = True) -> Callable[..., Tensor]:
-    """`leaf` in the widest precision; with `draws`, each element moved by a rounding: one of float32 where `coarse`, whatever its
-    type, since what a leaf of float64 leads to may be narrower."""
+    """Return `leaf` in the widest dtype; with `draws`, each element is changed by a rounding error.
+
+    If `coarse`, it is float32's for all dtypes, because results computed from a float64 leaf may have a narrower dtype.
+    """
 
     def wide(dtype: str, sizes: Sequence[int], *rest: Any, grad: bool = False) -> Tensor:
         made = leaf(dtype, sizes, *rest)
         if made.dtype.is_floating_point or made.dtype.is_complex:
             rounding = 2.0**-23 if coarse else 2.0**-46  # as `eager.tolerance` moves inputs
-            # Of the same strides: by them eager picks kernels, some of which keep a tensor for the gradient and others a copy.
+            # Keep the strides: they decide which kernel eager uses, and some kernels save a tensor for the gradient, others a copy.
             memory = widened(whole_memory(made))
             memory = memory if draws is None else nudge(memory, rounding, draws)
             where = made.storage_offset(), made.shape, made.stride()
@@ -89,7 +91,7 @@ def wide_leaf(draws: torch.Generator | None, coarse: bool = True) -> Callable[..
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """The tensor in the widest precision."""
+    """Cast a tensor to float64 or complex128."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
@@ -97,7 +99,7 @@ def widened(tensor: Tensor) -> Tensor:
 
 
 def _cotangents(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Uneven on purpose, and made outside every mode: a gradient of ones hides misplaced ones."""
+    """Return different values per element, made outside every mode. Gradients of ones would hide misplaced elements."""
     with torch._C._DisableTorchDispatch(), torch.no_grad():
         return [
             torch.linspace(0.5, 1.5, max(1, one.numel()), dtype=torch.float64)[: one.numel()].reshape(one.shape).to(one.dtype)
@@ -106,16 +108,16 @@ def _cotangents(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def backward(*tensors: Tensor) -> None:
-    """Gradients of the tensors added to the leaves."""
+    """Add the gradients of the tensors to the leaves."""
     torch.autograd.backward(tensors, _cotangents(tensors))
 
 
 def gradient(tensor: Tensor, leaf: Tensor, create_graph: bool = False) -> Tensor | None:
-    """The gradient of one tensor by one other."""
+    """Return the gradient of a tensor with respect to a leaf."""
     return torch.autograd.grad([tensor], [leaf], _cotangents([tensor]), create_graph=create_graph, allow_unused=True)[0]
 
 
 def names(**more: Any) -> dict[str, Any]:
-    """The names that lines may use from the start, and more."""
+    """Return the names that lines can use from the start, and more."""
     ours = {"torch": torch, "aten": aten, "leaf": leaf, "backward": backward, "gradient": gradient}
     return {**ours, "inf": math.inf, "nan": math.nan, **more}

@@ -1,6 +1,6 @@
 """Limits of random programs: ops that are left out, and permitted differences from eager, each with its reason.
 
-Nothing else is forgiven. `tests/conformance/test_fuzz.py` holds the tables to be true: an example of each row must still differ.
+No other difference is permitted. `tests/conformance/test_fuzz.py` checks that the example of each row still differs.
 """
 
 from __future__ import annotations
@@ -33,88 +33,88 @@ __all__ = [
 #: Ops, as patterns of their names, that programs do not call.
 EXCLUDED: Mapping[str, str] = {
     r"aten\._(?!foreach_).*|aten\..*_backward\..*": (
-        "autograd and composites call it, with arguments of theirs: seen through them; other arguments lead plain eager to memory "
-        "that is not its own, and ends the process (`_pdist_backward`, `_segment_reduce_backward`, `adaptive_max_pool3d_backward`)"
+        "internal op, tested through autograd and composites; with other arguments plain eager accesses memory out of bounds and "
+        "aborts the process (`_pdist_backward`, `_segment_reduce_backward`, `adaptive_max_pool3d_backward`)"
     ),
     r"aten\.(cudnn|mkldnn|record_stream|is_pinned|is_same_size|slow_conv|thnn_conv|native_channel_shuffle).*": "the same",
     r"aten\.(linalg_ldl_solve|linalg_lu_solve|lu_solve|lu_unpack|ormqr|linalg_householder_product|orgqr)\..*": (
-        "it reads past its memory, or returns anything, with pivots and reflectors that no factorization made"
+        "with pivots or reflectors that are not the result of a factorization, it reads out of bounds or returns arbitrary values"
     ),
-    r"aten\.binary_cross_entropy\.out": "what it reduces is what was in `out`, unless that has the shape of the input",
-    r"aten\.fft_ihfft[2n]\.out": "of one dimension it leaves `out` as it was",
-    r"aten\.linalg_lstsq\.out": "what the driver does not compute it resizes in some cases, and in others leaves as it was",
-    r"aten\.native_batch_norm\.out": "of float16 and bfloat16 that are not contiguous it leaves `save_mean` as it was",
-    r"aten\.max_unpool\dd\.out": "eager's kernel writes to contiguous tensors alone, and other ones it refuses",
+    r"aten\.binary_cross_entropy\.out": "it reduces the old content of `out`, unless `out` has the shape of the input",
+    r"aten\.fft_ihfft[2n]\.out": "for one dimension it does not write to `out`",
+    r"aten\.linalg_lstsq\.out": "results that the driver does not compute are resized in some cases and not written in others",
+    r"aten\.native_batch_norm\.out": "for non-contiguous float16 and bfloat16 it does not write to `save_mean`",
+    r"aten\.max_unpool\dd\.out": "eager's kernel accepts only a contiguous `out`",
     r"aten\.(adaptive_max_pool3d|avg_pool3d|narrow_copy)\.out|aten\.fractional_max_pool\dd\.output": (
         "eager's kernel writes to `out` as if it were contiguous, whatever its strides"
     ),
-    r"aten\.(searchsorted|bucketize)\..*": "what it returns for boundaries that are not sorted is anybody's",
+    r"aten\.(searchsorted|bucketize)\..*": "the result for unsorted boundaries is undefined",
 }
 
-#: Ops, as patterns of their names, to which programs hand contiguous tensors alone: of others eager's kernels read memory that is
-#: not theirs, so that what they return depends on what ran before.
+#: Ops, as patterns of their names, to which programs pass only contiguous tensors. For others eager's kernels read out of bounds,
+#: so that their results depend on earlier calls.
 CONTIGUOUS: Mapping[str, str] = {
     r"aten\.native_group_norm\..*": "weight and bias are read as if they were contiguous, which `group_norm` makes them",
-    r"aten\.(nan)?median\.dim.*": "along a dimension that is expanded it reads past the one element",
+    r"aten\.(nan)?median\.dim.*": "along an expanded dimension it reads out of bounds",
 }
 
-#: Ops, as a pattern of their names, whose `out` is contiguous in programs: of one number along a dimension but the first eager
-#: leaves one of other strides as it was. So it does in `gelu` of bfloat16, on processors on which oneDNN computes it.
+#: Ops, as a pattern of their names, for which `out` is contiguous in programs. If a dimension other than the first has size 1,
+#: eager does not write to an `out` with other strides. The same happens in `gelu` for bfloat16 if oneDNN computes it.
 CONTIGUOUS_OUT = r"aten\.(cat|concat|concatenate|hstack|dstack|column_stack|gelu)\.out"
 
-#: Ops, as patterns of their names, to which programs hand finite numbers alone: of others eager ends the process.
+#: Ops, as patterns of their names, to which programs pass only finite numbers. For others eager may abort the process.
 FINITE: Mapping[str, str] = {
-    r"aten\.linalg_eigvals\..*": "LAPACK's Hessenberg form of NaN writes past its memory",
-    r"aten\.grid_sampler\w*\..*": "its gradient writes to a place that NaN does not name",
+    r"aten\.linalg_eigvals\..*": "LAPACK's Hessenberg reduction of NaN writes out of bounds",
+    r"aten\.grid_sampler\w*\..*": "for a NaN in the grid its gradient writes out of bounds",
 }
 
-#: Ops, as a pattern of their names, of which values are not compared where an argument holds infinities or NaN: LAPACK promises
-#: nothing of them, a degree that is NaN is no integer, `mode` sorts by a comparison that NaN is in no order by, and some
-#: kernels of convolutions multiply by the zeros of padding and between strides, others leave them out; attention takes a row of
-#: scores that are all NaN for one that is masked, but not in whole vectors of the machine. Gradients through them neither.
+#: Ops, as a pattern of their names, whose values and gradients are not compared if an argument has infinities or NaN. LAPACK
+#: defines no result for them. A polynomial degree that is NaN is no integer. `mode` sorts by a comparison that does not order NaN.
+#: Some convolution kernels multiply by the zeros of padding, others skip them. Attention treats a row of scores that is all NaN as
+#: masked, but not in its vectorized loop.
 NOT_FINITE = r"\w*(linalg|cholesky|inverse|solve|svd|qr|det|lstsq|pinv|matrix_|polynomial|conv|dot_product_attention)\w*|mode"
 
-#: Ops, as a pattern of their names, of which an argument with infinities or NaN makes results that are none either, but which of
-#: them the order of sums and products decides: where both sides hold no finite number, they are taken as alike. What a Fourier
-#: transform multiplies by zero, or drops, is its algorithm's too: where one is not finite, if something that is not goes in there.
+#: Ops, as a pattern of their names, that turn infinities and NaN in an argument into non-finite results, where the order of sums
+#: and products decides between infinity and NaN. Two elements that are both non-finite count as equal. A Fourier transform may also
+#: skip products with zero, depending on its algorithm: there one of the two may be finite, if a non-finite input contributes to it.
 SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|instance|layer)_norm"
 
-#: Ops, as a pattern of their names, whose quotients of complex numbers by 0 are infinite, where those of eager's own `div` are NaN:
-#: they too are alike where neither is finite. A solution of a triangular system is a chain of such quotients.
+#: Ops, as a pattern of their names, that divide complex numbers by 0 with an infinite result, while eager's `div` returns NaN. Two
+#: elements that are both non-finite count as equal. The solution of a triangular system is a chain of such quotients.
 QUOTIENTS = r"addcdiv_?|triangular_solve|linalg_solve_triangular"
 
-#: What the kernels of a set say, by a ValueError, when they refuse a call, and what eager then says by a RuntimeError; as patterns.
+#: Patterns: message of a prim's ValueError -> message of eager's RuntimeError for the same call. These prims have their own checks.
 THEIR_OWN: Mapping[str, str] = {
-    r"Can't view a storage of size": "out of bounds for storage",  # `prims.as_strided` checks by itself
-    r"Cannot view a tensor with shape": "view size is not compatible",  # so does what leads a view to `prims.view_of` and its kin
+    r"Can't view a storage of size": "out of bounds for storage",  # `prims.as_strided`
+    r"Cannot view a tensor with shape": "view size is not compatible",  # `prims.view_of` and similar
 }
 
-#: Ops, as a pattern of their names, that keep random numbers for their gradient which no result shows: gradients of programs with
-#: one are not compared by value.
+#: Ops, as a pattern of their names, that save random numbers for their gradient without returning them. In programs that call
+#: one, gradients are not compared by value.
 HIDDEN_DRAWS = r"rrelu_?"
 
 
-#: Ops, as a pattern of their names, whose gradient by NaN eager's kernel gives by one formula in whole vectors of the machine, and
-#: by another in what is left: of programs with one, gradients by leaves that are NaN are not compared by value, and none where
-#: it took NaN that lines before it made.
+#: Ops, as a pattern of their names, whose gradient kernel in eager treats NaN differently in its vectorized loop and in the scalar
+#: remainder. In programs that call one, gradients of leaves are not compared where the leaf is NaN. No gradient is compared if an
+#: earlier line computed the NaN.
 NAN_BY_PLACE = r"(hardtanh|relu6|hardswish|elu|celu|selu|softshrink|hardshrink|(special_)?logit)_?"
 
-#: Ops, as a pattern of their names, whose gradient divides by what a factorization found: of a matrix that is singular to working
-#: precision those are roundings, and gradients of programs with one are not compared by value.
+#: Ops, as a pattern of their names, whose gradient divides by results of a factorization. For a matrix that is singular to working
+#: precision these are rounding errors. In programs that factorize one, gradients are not compared by value.
 FACTORED = r"linalg_(cond|qr|tensorinv|tensorsolve|(svd|eig)(vals)?|(solve|inv)(_ex)?|lu(_factor(_ex)?)?)|inverse|svd|qr"
 
-#: Calls, as a pattern of their text, of norms whose gradients do too: sums of singular values.
+#: Calls of nuclear norms (sums of singular values), as a pattern of their text. The same is true for their gradients.
 NUCLEAR = r"(linalg_(matrix_)?norm\.\w+\(.*'nuc'|nuclear_norm\.).*"
 
-#: Ops, by a pattern, where eager's kernel returns anything for 16-bit floats (`inf` for ``exp(0.1)``): gradients of
-#: programs with one are not compared by value.
+#: Ops, as a pattern of their names, whose kernel in eager returns wrong values for float16 and bfloat16 (`inf` for ``exp(0.1)``).
+#: In programs that call one, gradients are not compared by value.
 WRONG_IN_HALF = r"(linalg_)?matrix_exp"
 
-#: Ops, as a pattern of their names, that add a product: where that leaves the range of the type, what is left of the sum depends
-#: on whether the processor rounds in between. Both returns are right.
+#: Ops, as a pattern of their names, that add a product. If the product overflows, the sum depends on whether the processor rounds
+#: in between (fused multiply-add). Both results are right.
 FUSED = r"(add|sub|rsub|subtract)_?"
 
-#: Ops, as patterns of their names, and arguments that they write to, of which their schemas say nothing.
+#: Ops, as patterns of their names -> arguments that they write to although their schemas do not say so.
 WRITTEN: Mapping[str, frozenset[str]] = {
     r"aten\.(native_)?batch_norm\..*": frozenset({"running_mean", "running_var"}),
     r"aten\.instance_norm\..*": frozenset({"running_mean", "running_var"}),
@@ -122,15 +122,15 @@ WRITTEN: Mapping[str, frozenset[str]] = {
 
 
 class Allowed(NamedTuple):
-    """A call that one of both refuses.
+    """A kind of call that may raise on one side only, in eager or under the mode.
 
     Attributes:
         op: a pattern of the ops' names.
-        words: a pattern of what the refusing one says.
+        words: a pattern of the error message.
         why: the reason.
-        example: lines of a program that shows it.
-        ops: the op set on which it does.
-        singular: whether the mode may refuse it only of a matrix that is singular to working precision.
+        example: the lines of a program that shows it.
+        ops: the op set on which the example shows it.
+        singular: under the mode the call may raise only for a matrix that is singular to working precision.
     """
 
     op: str
@@ -142,7 +142,7 @@ class Allowed(NamedTuple):
 
 
 _VALUES = "values are not checked (docs/reference/limits.md)"
-_EMPTY = "eager refuses a dtype in its kernel, which tensors without elements, or of one number, do not reach"
+_EMPTY = "eager's kernel checks the dtype; a call with empty tensors, or with one element, does not reach this check"
 
 ALLOWED: tuple[Allowed, ...] = (
     Allowed(
@@ -154,14 +154,14 @@ ALLOWED: tuple[Allowed, ...] = (
     Allowed(
         r"\w*(linalg|inverse|solve|logdet)\w*\.\w+",
         r"full rank|singular|is zero and using it",
-        "rounding decides whether of a matrix that is singular a pivot is 0",
+        "rounding decides whether a pivot of a singular matrix is 0",
         ("t1 = leaf('float32', [3, 5], 'normal', 'expanded', 516)", "t2 = aten.linalg_lu_factor.default(t1)"),
         singular=True,
     ),
     Allowed(
         "backward|gradient",
         "the input matrix is singular",
-        "so it does of the eigenvectors of a matrix that has too few",
+        "the same for a matrix with too few eigenvectors",
         (
             "t1 = leaf('float32', [5, 5], 'ones', 'contiguous', 651, grad=True)",
             "t2 = aten.linalg_eigvals.default(t1)",
@@ -171,7 +171,7 @@ ALLOWED: tuple[Allowed, ...] = (
     Allowed(
         r"\w*(lstsq|ldl_factor)\w*\.\w+",
         "has illegal value|Unknown error code",
-        "LAPACK takes infinities and NaN for a call that is wrong, and eager that for a bug of its own",
+        "LAPACK rejects infinities and NaN as wrong arguments, which eager reports as an internal error",
         ("t1 = leaf('float32', [5, 5], 'special', 'contiguous', 399)", "t2 = aten.linalg_ldl_factor.default(t1)"),
     ),
     Allowed(
@@ -211,18 +211,18 @@ ALLOWED: tuple[Allowed, ...] = (
             "t3 = leaf('int64', [2], 'ones')",
             "t4 = aten.embedding_bag.default(t1, t2, t3)",
         ),
-        "prims",  # of the other sets the op is one
+        "prims",  # the other sets contain the op
     ),
     Allowed(
         r"addbmm_\.\w+",
         "doesn't match the broadcast shape",
-        "eager gives the tensor that is written another shape, which no in-place op may",
+        "eager resizes the written tensor, which an in-place op must not do",
         ("t1 = leaf('float32', [1])", "t2 = leaf('float32', [2, 3, 3])", "t3 = aten.addbmm_.default(t1, t2, t2)"),
     ),
     Allowed(
         r"multilabel_margin_loss_forward\.output",
         "is_target must be contiguous",
-        "eager's kernel writes to contiguous tensors alone; here it writes to others",
+        "eager's kernel writes only to contiguous tensors; the mode also writes to others",
         (
             "t1 = leaf('float32', [4, 5])",
             "t2 = leaf('int64', [4, 5], 'zeros')",
@@ -244,7 +244,7 @@ ALLOWED: tuple[Allowed, ...] = (
     Allowed(
         r"\w+(\.\w+)?",
         "ZeroTensors are immutable",
-        "zeros that eager keeps without memory are plain ones in the mode, as a backend's kernels write them",
+        "the mode replaces eager's ZeroTensors by dense zeros, because a backend's kernels return dense tensors",
         (
             "t1 = leaf('float32', [3, 4], grad=True)",
             "t2 = aten.sgn.default(t1)",
@@ -262,5 +262,5 @@ ALLOWED: tuple[Allowed, ...] = (
 
 
 def allowed(line: str, words: str) -> Iterator[Allowed]:
-    """The rows by which one of both may refuse a line in these words while the other returns."""
+    """Yield the rows that permit a line to raise this message on one side only."""
     return (one for one in ALLOWED if re.search(rf"(?:aten\.|\b)({one.op})\(", line) and re.search(one.words, words))

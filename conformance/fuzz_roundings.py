@@ -1,4 +1,4 @@
-"""Where rounding alone decides what a line of a random program leaves behind, and how its values are compared within rounding."""
+"""Comparison within rounding, and detection of lines whose effect depends on rounding errors, for random programs."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _METHOD = re.compile(r"((?:with [^:]*: )?t\d+ = )([^=]*)\.(add_|sub_)\((.*)\)")
 
 
 def spelt_out(line: str) -> str:
-    """A line that calls a method, as the call of its operator."""
+    """Rewrite a line that calls a method to a call of its op."""
     return _METHOD.sub(r"\1aten.\3.Tensor(\2, \4)", line)
 
 
 def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool:
-    """Whether a line factorized a matrix that is singular to working precision, or took numbers that its op promises nothing of.
+    """Return whether a line factorized a matrix that is singular to working precision, or had arguments with undefined results.
 
-    What its gradient divides by is rounding then, or anything.
+    The gradient then divides by rounding errors or by arbitrary values.
     """
     for call, args, kwargs in _calls("|".join((FACTORED, NOT_FINITE, _PSEUDO, WRONG_IN_HALF, r"\w*norm")), lines, space):
         given = list(leaves_of([*args, *kwargs.values()]))
@@ -65,7 +65,7 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
         sums = re.fullmatch(NUCLEAR, call[0].partition("= aten.")[2])
         if (sums or re.fullmatch(FACTORED, call[1])) and holds_singular(matrices_of(call[1], args, kwargs)):
             return True
-        if re.fullmatch(_PSEUDO, call[1]):  # which may cut off what is small
+        if re.fullmatch(_PSEUDO, call[1]):  # it may drop small singular values
             op = getattr(getattr(aten, call[1]), call[2])
             variant = functional_variant(op) if facts_of(op).is_out else op
             kwargs.pop("out", None)
@@ -75,7 +75,7 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
 
 
 def takes_nan(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> bool:
-    """Whether a line calls one of the ops, by a pattern of their names, on NaN."""
+    """Return whether a line calls an op whose name matches the pattern, with NaN in an argument."""
     return any(
         isinstance(one, Tensor) and bool(one.isnan().any())
         for _, args, kwargs in _calls(ops, lines, space)
@@ -84,7 +84,7 @@ def takes_nan(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> bool:
 
 
 def _calls(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> Iterator[tuple[re.Match[str], list[Any], dict[str, Any]]]:
-    """The lines that call one of the ops, by a pattern of their names, each with its arguments."""
+    """Yield the lines that call an op whose name matches the pattern, each with the evaluated arguments."""
     for line in lines:
         call = CALL.fullmatch(line)
         if call is not None and re.fullmatch(ops, call[1]):
@@ -92,7 +92,7 @@ def _calls(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> Iterator
 
 
 def is_unfused(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
-    """Whether a sum is that of a product which was rounded first, and left the range of the type."""
+    """Return whether the result is a sum without fused multiply-add, whose product overflowed."""
     first, second = (one.detach() if isinstance(one, Tensor) else one for one in args[:2])
     if name.startswith("rsub"):
         first, second = second, first
@@ -104,7 +104,7 @@ def is_unfused(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result
 
 
 def in_floats(op: OpOverload, args: Sequence[Any]) -> list[Any]:
-    """The arguments of a function of real numbers, integers as the floats that eager makes of them, which rounding may move."""
+    """Convert integer arguments of a pointwise op to the default dtype, as eager does, so that rounding can be tested."""
     tensors = [one for one in args if isinstance(one, Tensor)]
     if torch.Tag.pointwise not in op.tags or any(one.dtype.is_floating_point or one.dtype.is_complex for one in tensors):
         return list(args)
@@ -112,13 +112,13 @@ def in_floats(op: OpOverload, args: Sequence[Any]) -> list[Any]:
 
 
 def as_autocast_gives(args: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-    """The arguments in the type that autocast computed the results in: of another than theirs, in which they were rounded first."""
+    """Cast the arguments to bfloat16 if autocast computed the results in it."""
     narrow = all(one.dtype is torch.bfloat16 for one in results if isinstance(one, Tensor))
     return [one.bfloat16() if narrow and isinstance(one, Tensor) and one.dtype is torch.float32 else one for one in args]
 
 
 def computed_in(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.dtype | None]:
-    """The types in which the results of a call with ``out=`` are computed before they are written there; nothing for others."""
+    """Return the dtypes in which an ``out=`` call computes its results before it writes them; [] for other calls."""
     variant = functional_variant(op) if facts_of(op).is_out else None
     if variant is None:
         return []
@@ -130,7 +130,7 @@ def computed_in(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def is_of(value: Any, dtype: torch.dtype | None) -> bool:
-    """Whether a result holds numbers of a narrower type alone: it was computed in that, and has its rounding."""
+    """Return whether all values of a result are exact in a narrower dtype, so that it was computed in this dtype."""
     if not isinstance(value, Tensor) or dtype is None or not (dtype.is_floating_point or dtype.is_complex):
         return False
     if value.dtype.is_complex != dtype.is_complex or value.dtype.itemsize <= dtype.itemsize:
@@ -139,9 +139,11 @@ def is_of(value: Any, dtype: torch.dtype | None) -> bool:
 
 
 def is_of_rounded_steps(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool:
-    """Whether results of a composite op in 16-bit floats, each step of which is rounded, are what such roundings of arguments
-    make of the mathematics: steps that cancel may leave either side closer to it. Some sets take such an op apart though the CPU
-    has a kernel for it."""
+    """Return whether float16 or bfloat16 results of a composite op are within the rounding of its steps.
+
+    The bound is how far the float64 results move if the arguments are rounded. It is needed because each step rounds: if steps
+    cancel, either side may be closer to the true value. Some sets decompose such an op although the CPU has a kernel for it.
+    """
     composed = is_composite(op) or has_kernel(op, "CompositeExplicitAutograd")
     if not composed or not all(isinstance(one, Tensor) and one.dtype in HALF for one in results):
         return False
@@ -177,7 +179,10 @@ def is_finite(value: Any) -> bool:
 
 
 def is_reached(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-    """Which results of a Fourier transform hold a part of what is not finite: of any such number, by draws in their places."""
+    """Mark the results of a Fourier transform to which a non-finite input contributes.
+
+    The transform runs with random numbers in place of the non-finite inputs and zeros for the others.
+    """
     given = args[0].detach()
     draws = torch.randn(given.shape, generator=torch.Generator().manual_seed(0), dtype=torch.complex128)
     draws = torch.where(given.isfinite(), 0, draws)
@@ -190,7 +195,7 @@ def is_reached(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def in_order_of(values: Tensor, others: Tensor) -> Tensor:
-    """The values of each row in the order of those of another that are nearest to them; as they are where that is none."""
+    """Permute the values of each row so that each is the nearest to the value in `others`; unchanged if no permutation does it."""
     if not values.numel():
         return values
     order = (others.detach().unsqueeze(-1) - values.detach().unsqueeze(-2)).abs().argmin(-1)
@@ -201,7 +206,7 @@ def in_order_of(values: Tensor, others: Tensor) -> Tensor:
 
 
 def near(want: Tensor, have: Tensor, slack: float = 1) -> bool:
-    """Whether values are eager's but for rounding, or so many times that."""
+    """Return whether values equal eager's within `slack` times the tolerance of the dtype."""
     return want.layout is not torch.strided or leaf_difference("", want, have, facts=(), strides=False, loose=slack) is None
 
 

@@ -1,9 +1,9 @@
-"""Small programs, line by line against eager: what a line leaves behind in the mode must be what it leaves behind without one.
+"""Run small programs line by line under the mode and in eager, and compare the effects of each line.
 
-A program is lines of Python over names: leaves (`leaf`), calls of operators, views and writes, `backward`. Eager and one or more
-*lanes*, namespaces under one mode, take each line in turn: the first lane's call is recorded, the others' replayed and compiled.
-After each line results, and all that was written, are compared, and then the lanes are handed eager's values, so that a rounding
-does not grow into a difference of a later line.
+A program is a list of Python lines: leaves (`leaf`), calls of ops, views, writes and `backward`. Each line runs in eager and in one
+or more *lanes*, which are namespaces under the same mode. In the first lane a call is recorded; in the others it is replayed and
+compiled. After each line, the results and all written tensors are compared. Then eager's values are copied to the lanes, so that a
+rounding error does not grow into a difference at a later line.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LEFT_OUT = (
 )
 _NAMES = frozenset(map(str, ed.core_aten()))
 
-#: The op sets that programs run on: what of it is called must do for all that eager does.
+#: The op sets that programs run on.
 SETS: Mapping[str, Callable[[], ed.OpSet]] = {
     "core": ed.core_aten,
     "prims": ed.prims,
@@ -48,12 +48,12 @@ _EIGENVALUES = re.compile(r"(t\d+) = aten\.linalg_eigvals\.default\(")
 
 @dataclass(frozen=True)
 class Program:
-    """Lines, and what they run on.
+    """A random program.
 
     Attributes:
-        lines: of Python; each makes one name, or is a call of `backward`.
-        ops: the op set, by its name in `SETS`.
-        lanes: how often each line is run in the mode.
+        lines: lines of Python; each assigns one name, or calls `backward`.
+        ops: the name of the op set in `SETS`.
+        lanes: the number of times that each line runs under the mode.
     """
 
     lines: tuple[str, ...]
@@ -62,12 +62,13 @@ class Program:
 
 
 class Lanes(Spaces):
-    """A program under way in eager and in the lanes of a mode.
+    """A running program: its state in eager and in each lane.
 
     Args:
         mode: the mode of the lanes.
-        lanes: how many there are.
-        progress: is called with each line before it is run.
+        lanes: the number of lanes.
+        seen: counts to add to.
+        progress: called with each line before it is run.
     """
 
     def __init__(self, mode: Any, lanes: int = 1, seen: Seen | None = None, progress: Callable[[str], None] | None = None) -> None:
@@ -78,10 +79,10 @@ class Lanes(Spaces):
         self._recorder = ed.BackendRecorder()
 
     def take(self, line: str) -> bool:
-        """Run a line; False where it left nothing behind, since eager refuses it too or it has no route.
+        """Run a line on all sides, and compare; return False if it raised everywhere or has no route.
 
         Raises:
-            Difference: if it leaves behind something else than it does in eager.
+            Difference: if its effect differs from eager's.
         """
         name = line.partition(" = ")[0].rpartition(" ")[2] if " = " in line else ""
         if _LEAF.match(line):
@@ -123,7 +124,10 @@ class Lanes(Spaces):
         return True
 
     def undisturbed(self, text: str) -> tuple[Tensor, Tensor] | None:
-        """Return eager's results, with eigenvalues in the mode's order, and the mode's own; None where there are none."""
+        """Run the program again without copying values between the sides; return both values of `text`, or None.
+
+        Eager's eigenvalues are put in the mode's order.
+        """
         theirs, ours = words(), words()
         kept, self.lines = self.lines, []
         try:
@@ -159,7 +163,7 @@ class Lanes(Spaces):
             raise Difference("leak", line, f"reached the backend from outside the set: {', '.join(map(str, outside))}")
 
     def _end_if_left_otherwise(self, line: str) -> None:
-        """A call that is refused may have written or resized something before, of which eager promises nothing."""
+        """End the program if a call that raised left the sides different: eager may write or resize before it raises."""
         self.lines.append(line)
         with Caught() as caught:
             self.compare(line, "")
@@ -169,7 +173,7 @@ class Lanes(Spaces):
             self.ended = True
         elif caught.error is not None:
             raise caught.error
-        elif not self.alike():  # it has not counted its writes yet
+        elif not self.alike():  # the call wrote, but had not bumped the version yet
             self.seen.counts["ended by a call that is refused half-way"] += 1
             self.ended = True
 
@@ -178,16 +182,16 @@ class Lanes(Spaces):
 
 
 class _Noop(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode that passes all on."""
+    """A mode that calls each op unchanged."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
 
 
 def as_under_any_mode(program: Program, difference: Difference) -> bool:
-    """Whether a mode that does nothing at all differs from eager in the same way, at the same line.
+    """Return whether a no-op mode differs from eager in the same way, at the same line.
 
-    It may do so at earlier lines where the library does not: those are left out, with what uses them, and what eager then refuses.
+    If the no-op mode already differs at an earlier line, that line is removed, with all lines that use its result.
     """
     lines = program.lines
     while difference.line in lines:
@@ -197,14 +201,14 @@ def as_under_any_mode(program: Program, difference: Difference) -> bool:
         if found is None or found.line == difference.line:
             break
         lines = _without(lines, found.line)
-    # And those too that others need, which are then run without a mode.
+    # A removed line may have been needed. So run the first lines without a mode, and only the rest under the no-op mode.
     return any(_as_from_there_on(program, number, difference) for number in range(len(program.lines)))
 
 
 def _as_from_there_on(program: Program, number: int, difference: Difference) -> bool:
-    """Whether the line differs in the same way where it and those from `number` on run under a mode that does nothing."""
+    """Return whether the line differs in the same way if the lines from `number` on run under a no-op mode."""
     lanes = Lanes(contextlib.nullcontext())
-    lanes.recorded = False  # which takes a mode too
+    lanes.recorded = False  # the recorder is a mode too
     for at, line in enumerate(program.lines):
         if at == number:
             lanes.mode = _Noop()  # type: ignore[no-untyped-call]
@@ -217,7 +221,7 @@ def _as_from_there_on(program: Program, number: int, difference: Difference) -> 
 
 
 def _without(lines: Sequence[str], line: str) -> tuple[str, ...]:
-    """The lines but for one, and those that use what it would have made."""
+    """Return the lines without one line, and without those that use its result."""
     left: list[str] = []
     gone: set[str] = set()
     for one in lines:
@@ -229,14 +233,15 @@ def _without(lines: Sequence[str], line: str) -> tuple[str, ...]:
 
 
 def checked(program: Program, mode: Any = None, *, skips: bool = False) -> Difference | None:
-    """How a program differs in the mode from eager, first; None where it does not.
+    """Return the first difference between a program under the mode and in eager, or None.
 
     Args:
-        mode: the mode of the lanes; by default one of the library's on the program's op set.
-        skips: leave out a line that uses what no line before it made.
+        program: the program.
+        mode: the mode of the lanes; by default an `EagerDecompMode` on the program's op set.
+        skips: skip a line that uses a name that no earlier line assigned.
 
     Raises:
-        NameError: where a line does so and is not left out.
+        NameError: if there is such a line and `skips` is false.
     """
     lanes = Lanes(mode or ed.EagerDecompMode(SETS[program.ops](), cache=ed.ProgramCache()), program.lanes)
     with warnings.catch_warnings():
@@ -249,7 +254,7 @@ def checked(program: Program, mode: Any = None, *, skips: bool = False) -> Diffe
                 if not names <= set(lanes.names):
                     if skips:
                         continue
-                    raise NameError(f"{line} uses what was not made")
+                    raise NameError(f"{line} uses a name that no earlier line assigns")
                 lanes.take(line)
         except Difference as difference:
             return difference
@@ -259,7 +264,7 @@ def checked(program: Program, mode: Any = None, *, skips: bool = False) -> Diffe
 def shortened(
     program: Program, difference: Difference, differs: Callable[[Program], Difference | None] = checked
 ) -> tuple[Program, Difference]:
-    """The program with as few and as plain lines as still differ in the same way."""
+    """Return the program with the fewest and simplest lines that still differs in the same way."""
 
     def tried(changed: Program) -> Difference | None:
         with Caught() as caught:
@@ -302,7 +307,7 @@ def _simpler(program: Program) -> Iterator[Program]:
 
 
 def script(program: Program, difference: Difference) -> str:
-    """Python that shows a difference, run from the repository's root."""
+    """Return a Python script that shows a difference; run it in the root of the repository."""
     shown = "".join(f"    {line!r},\n" for line in program.lines)
     return (
         f"# {' '.join(str(difference).split())[:300]}\n"

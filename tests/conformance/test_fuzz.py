@@ -520,7 +520,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Any, capsys: pytest.CaptureFixture
     assert "5 programs" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         fuzz.main(["--seed", "1", "--programs", "5", "--resume", kept])
-    assert "is of --seed 0" in capsys.readouterr().err
+    assert "was written with --seed 0" in capsys.readouterr().err
     assert sorted(SETS) == ["core", "few", "prims"]
 
 
