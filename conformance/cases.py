@@ -1,4 +1,4 @@
-"""The cases: each sample of an OpInfo as a function and its arguments, in the form and layout asked for."""
+"""Turn the samples of an OpInfo into cases: a function and its arguments, in a given form and layout."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ STRIDED_OUT = "strided out"
 
 _STORED = "reads a permuted input as if it were contiguous; without out= it does not"
 _UNWRITTEN = "leaves out= unwritten under any dispatch mode"
-_MISWRITTEN = "writes a permuted out= as if it were contiguous; without out= the values are others"
-_UNREAD = "reads memory that nobody has written"
-_SAME_MEMORY = "adds into places that are one memory, each as if it were its own"
-_OF_EQUALS = "of equal values it may return the place of any"
-_NO_SIGN = "vectors have no sign of their own, and only the values of the plain call are freed of it"
-_NO_ORDER = "eigenvalues have no order of their own, and only the plain call's are sorted"
+_MISWRITTEN = "writes a permuted out= as if it were contiguous; without out= the values differ"
+_UNREAD = "reads uninitialized memory"
+_SAME_MEMORY = "adds to expanded elements, which share memory, as if each had its own"
+_OF_EQUALS = "of equal values it may return the index of any"
+_NO_SIGN = "the signs of vectors are arbitrary, and only the plain call removes them before the comparison"
+_NO_ORDER = "the order of eigenvalues is arbitrary, and only the plain call sorts them"
 
-#: Calls for which eager is no standard, each with the reason: OpInfo, form, layout ("any" for all).
+#: Calls whose result in eager is wrong or arbitrary: OpInfo, form, layout ("any" for all) -> the reason. They are skipped.
 EAGER_FAULTS: dict[tuple[str, str, str], str] = {
     ("native_batch_norm", "out", "permuted"): _STORED,
     ("_native_batch_norm_legit", "out", "permuted"): _STORED,
@@ -60,23 +60,23 @@ EAGER_FAULTS: dict[tuple[str, str, str], str] = {
     **{(f"nn.functional.{name}_margin_loss", "plain", "size-0"): _UNREAD for name in ("multi", "multilabel")},
     **{(name, "inplace", "expanded"): _SAME_MEMORY for name in ("addmv", "baddbmm")},
     **{
-        (name, form, "expanded"): _SAME_MEMORY  # of the running statistics
+        (name, form, "expanded"): _SAME_MEMORY  # the running statistics
         for name in ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "nn.functional.batch_norm")
         for form in ("plain", "out")
     },
     **{("kthvalue", form, "expanded"): _OF_EQUALS for form in ("plain", "out")},
 }
 
-#: Ops that return eigenvalues in an order that LAPACK leaves open; both sides' are sorted, and their vectors with them.
+#: Ops that return eigenvalues in an arbitrary order. On both sides they are sorted, with their vectors.
 _UNORDERED = ("linalg.eig", "linalg.eigvals")
 
-#: Ops that eager hands to oneDNN where the processor has a unit for them, which overflows otherwise: both sides go without it.
+#: Ops whose oneDNN kernel overflows on processors without a unit for them: both sides run without oneDNN.
 _BY_PROCESSOR = ("torch._scaled_mm", "torch._scaled_mm_v2")
 
-#: How the op is called: as it is, in place, or with ``out=`` (of the right shape, and with no elements, in turn).
+#: How the op is called: as a function, in place, or with ``out=`` (of the right shape and empty, alternating).
 FORMS = ("plain", "inplace", "out")
 
-#: Further forms, which the matrix alone takes, and the OpInfo's attribute that holds the function of a form.
+#: Further forms, used only by the matrix -> the attribute of the OpInfo with the function.
 VARIANTS = {
     "inplace": "inplace_variant",
     "method": "method_variant",
@@ -84,13 +84,13 @@ VARIANTS = {
     "inplace operator": "inplace_operator_variant",
 }
 
-#: torch keeps the OpInfos of foreach ops apart, by what they take.
+#: torch's groups of OpInfos for foreach ops.
 _FOREACH = ("unary", "binary", "pointwise", "reduce", "other")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call: a function and what to give it."""
+    """One call: a function and its arguments."""
 
     function: Callable[..., Any]
     arguments: Arguments
@@ -98,10 +98,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which samples of an OpInfo to take: how many (0 for all), of which dtype, in which form and layout, with gradients or not.
+    """Which samples of an OpInfo to use.
 
     Attributes:
-        among: take them evenly from so many, instead of the first ones, which are often the plainest.
+        samples: the maximum number; 0 for all.
+        dtype: the dtype, if the op supports it.
+        form: one of `FORMS` or `VARIANTS`.
+        layout: the layout of the tensors.
+        grad: the inputs require gradients.
+        among: choose the samples evenly from this many. The default, 0, uses the first ones, which are often the simplest.
     """
 
     samples: int = 6
@@ -113,29 +118,29 @@ class Selection:
 
 
 def opinfos(match: str = "") -> list[Any]:
-    """torch's OpInfos that run on the CPU and whose full name the regular expression finds, in torch's order; foreach ops last."""
+    """Return torch's OpInfos for the CPU whose full name matches the regular expression, foreach ops last."""
     from torch.testing._internal import common_methods_invocations as infos
 
     pattern = re.compile(match)
     databases = (infos.op_db, *(getattr(infos, f"foreach_{kind}_op_db") for kind in _FOREACH))
-    # The jiterator compiles CUDA source; it has no CPU form at all.
+    # The jiterator compiles CUDA source, so it has no CPU form.
     known = (info for info in itertools.chain(*databases) if info.dtypes and not info.name.startswith("jiterator"))
     return [info for info in known if pattern.search(full_name(info))]
 
 
 def full_name(info: Any) -> str:
-    """The OpInfo's name with its variant: several share one name."""
+    """Return the OpInfo's name with its variant, because several OpInfos may share a name."""
     return f"{info.name}.{info.variant_test_name}" if info.variant_test_name else str(info.name)
 
 
 def differentiable(info: Any, selection: Selection) -> bool:
-    """Whether the OpInfo has gradients in the dtype that `cases` will take."""
+    """Return whether the OpInfo has gradients in the dtype that `cases` uses."""
     dtype = dtype_of(info, selection.dtype)
     return bool(info.supports_autograd) and (dtype.is_floating_point or dtype.is_complex)
 
 
 def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
-    """The OpInfo's samples as calls, drawn from a seed: another seed gives other values in the same shapes."""
+    """Yield the OpInfo's samples as cases. Another seed gives other values with the same shapes."""
     grad = selection.grad and differentiable(info, selection)
     torch.default_generator.manual_seed(seed)
     form = "out" if selection.form == STRIDED_OUT else selection.form
@@ -143,7 +148,7 @@ def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
         (full_name(info), one, layout) in EAGER_FAULTS for one in {form, selection.form} for layout in (selection.layout, "any")
     ):
         return
-    # Not `info.sample_inputs`, which looks through the whole call stack for each sample: minutes under pytest.
+    # Not `info.sample_inputs`: it inspects the whole call stack for each sample, which takes minutes under pytest.
     samples = info.sample_inputs_func(info, "cpu", dtype_of(info, selection.dtype), grad)
     for number, sample in enumerate(_chosen(samples, selection)):
         function = _form(info, sample, selection.form)
@@ -162,7 +167,7 @@ def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
 
 @contextmanager
 def without_onednn() -> Iterator[None]:
-    """Run ATen's own kernels in this context."""
+    """Disable oneDNN in this context, so that ATen's own kernels run."""
     before, *_ = torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)  # type: ignore[no-untyped-call]
     try:
         yield
@@ -179,7 +184,7 @@ def _chosen(samples: Iterator[Any], selection: Selection) -> Iterator[Any]:
 
 
 def dtype_of(info: Any, wanted: torch.dtype) -> torch.dtype:
-    """The dtype asked for, or the most usual that the op supports."""
+    """Return the wanted dtype, or a common one that the op supports."""
     usual = (wanted, torch.float32, torch.int64, torch.complex64)
     return next((dtype for dtype in usual if dtype in info.dtypes), None) or min(info.dtypes, key=str)
 
@@ -188,7 +193,7 @@ def _form(info: Any, sample: Any, form: str) -> Callable[..., Any] | None:
     if form in ("out", STRIDED_OUT):
         return info.op if info.supports_out else None
     if form in VARIANTS:
-        # What changes the input's shape or dtype is no in-place call, and an operator has two sides.
+        # An in-place call cannot change the input's shape, and an operator has at most two operands.
         impossible = sample.broadcasts_input if form.startswith("inplace") else False
         impossible = impossible or ("operator" in form and (bool(sample.kwargs) or len(sample.args) > 1))
         return None if impossible else getattr(info, VARIANTS[form], None)
@@ -201,7 +206,7 @@ def _form(info: Any, sample: Any, form: str) -> Callable[..., Any] | None:
 
 
 def _sorted(result: Any) -> Any:
-    """Eigenvalues, or with vectors, by a line through the plane on which pairs do not meet."""
+    """Sort eigenvalues, with their vectors if given, by `real + imag / 3`, which separates conjugate pairs."""
     values, *vectors = [result] if isinstance(result, Tensor) else result
     order = (values.real + values.imag / 3).detach().argsort(-1)
     turned = [x.gather(-1, order.unsqueeze(-2).expand(x.shape)) for x in vectors]
@@ -209,11 +214,11 @@ def _sorted(result: Any) -> Any:
 
 
 def _outputs(info: Any, arguments: Arguments, *, empty: bool) -> Any:
-    """Tensors to give as ``out=``, from what the op returns without; None where it returns others than strided tensors."""
+    """Return tensors for ``out=`` like the results of the plain call; None unless all are strided tensors."""
     positional, named = arguments
     try:
         result = info.op(*positional, **named)
-    except Exception:  # the border: some layouts are none of the op's, and what eager raises then is its own affair
+    except Exception:  # the border: eager rejects some layouts, with any exception
         return None
     several = isinstance(result, (list, tuple))
     tensors = list(result) if several else [result]

@@ -1,10 +1,10 @@
-"""Error inputs: calls of torch's operator database that eager refuses, and whether the mode refuses each by the same exception.
+"""Check that the mode raises eager's exceptions for the error inputs of torch's operator database (OpInfo).
 
     python conformance/error_inputs.py --match linalg
 
 Torch's own tests match the type of an exception and search its message for a pattern (`ErrorInput.error_regex`). So a call passes
-where the mode raises the type that eager raised, and the pattern, if it is found in eager's message, is found in ours. Whether the
-words are eager's throughout is counted beside that. A call that eager takes after all is none.
+if the mode raises the same type, and if its message matches the pattern too, unless eager's message does not. Messages that are
+equal to eager's are also counted. A call for which eager does not raise is skipped.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims}
 
 @dataclass(frozen=True)
 class Refusal:
-    """One call that eager refuses, and what the mode made of it.
+    """One call that raises in eager, and the mode's exception.
 
     Attributes:
-        name: of the OpInfo.
-        number: of the call among its error inputs.
-        status: ``pass``, ``words`` (the pattern is not found in our message), ``type``, ``taken`` (no exception), or
-            ``unsupported``.
+        name: the name of the OpInfo.
+        number: the index of the call among its error inputs.
+        status: ``pass``, ``words`` (our message does not match the pattern), ``type`` (another type), ``taken`` (no exception), or
+            ``unsupported`` (no route).
         eager: eager's exception as text.
-        ours: the mode's; "" where it raised none.
+        ours: the mode's exception as text; "" if it did not raise.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Refusal:
 
     @property
     def verbatim(self) -> bool:
-        """Whether the exception is eager's to the letter."""
+        """Whether the type and the message equal eager's."""
         return self.eager == self.ours
 
 
 def refusals_of(info: Any, op_set: OpSet) -> Iterator[Refusal]:
-    """The calls of one OpInfo that eager refuses, each made under the mode too."""
+    """Run the error inputs of one OpInfo in eager and under the mode."""
     if info.error_inputs_func is None:
         return
     mode = EagerDecompMode(op_set, cache=ProgramCache())
@@ -77,7 +77,7 @@ def refusals_of(info: Any, op_set: OpSet) -> Iterator[Refusal]:
 
 
 def refusals(infos: Iterable[Any], op_set: OpSet) -> Iterator[Refusal]:
-    """Those of many OpInfos."""
+    """Run the error inputs of several OpInfos."""
     for info in infos:
         yield from refusals_of(info, op_set)
 
@@ -85,9 +85,9 @@ def refusals(infos: Iterable[Any], op_set: OpSet) -> Iterator[Refusal]:
 def _raised(op: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Exception | None:
     try:
         result = op(*args, **kwargs)
-    except Exception as error:  # the border: what is raised is the result
+    except Exception as error:  # the border: the exception is the result
         return error
-    # What a dunder method returns when it leaves the call to the other operand: `torch.Tensor.__rsub__(2, x)` raises only then.
+    # A dunder method returns NotImplemented to try the other operand: Python then raises TypeError, for example for `2 - x`.
     return TypeError("NotImplemented") if result is NotImplemented else None
 
 
@@ -98,7 +98,7 @@ def _status(pattern: str, expected: Exception, got: Exception | None) -> str:
         return "unsupported"
     if type(got) is not type(expected):
         return "type"
-    # Some patterns are those of another device's message.
+    # Some patterns match only the message of another device.
     return "words" if re.search(pattern, str(expected)) and not re.search(pattern, str(got)) else "pass"
 
 
@@ -107,11 +107,11 @@ def _text(error: Exception | None) -> str:
 
 
 def table(found: Sequence[Refusal], *, words: bool = False) -> str:
-    """The counts, and every call that does not pass; with `words` those that pass by other words than eager's too."""
+    """Return the counts and every call that does not pass; with `words` also those that pass with another message."""
     counts = Counter(one.status for one in found)
-    lines = [f"{len(found)} calls that eager refuses, of {len({one.name for one in found})} OpInfos, torch {torch.__version__}"]
+    lines = [f"{len(found)} calls that raise in eager, of {len({one.name for one in found})} OpInfos, torch {torch.__version__}"]
     lines += [f"  {status:12}{count:5}  {100 * count / max(1, len(found)):5.1f} %" for status, count in counts.most_common()]
-    lines.append(f"  {'(verbatim)':12}{sum(one.verbatim for one in found):5}  by eager's very words")
+    lines.append(f"  {'(verbatim)':12}{sum(one.verbatim for one in found):5}  same message as eager")
     for one in found:
         if one.status != "pass" or (words and not one.verbatim):
             lines.append(f"{one.status} {one.name} (error input {one.number})")
@@ -120,11 +120,11 @@ def table(found: Sequence[Refusal], *, words: bool = False) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
-    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
-    parser.add_argument("--words", action="store_true", help="also report those that pass by other words than eager's")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name matches")
+    parser.add_argument("--words", action="store_true", help="also report calls that pass with another message than eager's")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -1,11 +1,11 @@
-"""Export on an op set: which ops a model's exported graph leaves outside Core ATen, by PyTorch's table and by the library's.
+"""Compare exported models: which ops outside Core ATen remain with PyTorch's table and with the library's.
 
     python conformance/export_table.py --match 'LSTM|resnet' [--markdown docs/howto/export.md]
 
 Each model of the model table is exported by ``torch.export`` and decomposed twice: by ``run_decompositions()``, with PyTorch's own
 table, and by ``run_decompositions(ed.decompositions(ed.core_aten()))``. The second program is run, and its results are compared
-with those of the program before it was decomposed. A model that ``torch.export`` cannot export is counted and left out. Exit code
-1 when a program of ours leaves the set where PyTorch's does not, or computes something else than before.
+with those of the program before it was decomposed. A model that ``torch.export`` cannot export is counted and skipped. Exit code 1
+if the library's program has ops outside the set and PyTorch's does not, or if its results differ.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Row:
     """The result for one model.
 
     Attributes:
-        why_not: why it has no exported program; "" if it has one.
-        theirs: op -> how often PyTorch's decomposed program calls it, of ops outside the set.
-        ours: the same of the library's.
+        why_not: why the export failed; "" if it did not.
+        theirs: op outside the set -> number of calls in PyTorch's decomposed program.
+        ours: the same for the library's program.
         off: how the results of our program differ from the model's; "" if they do not.
     """
 
@@ -62,7 +62,7 @@ class Row:
 
 
 class _Forward(nn.Module):
-    """A model's forward pass as a module of its batch."""
+    """Wraps a model's forward pass as a module whose input is the batch."""
 
     def __init__(self, subject: Any) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class _Forward(nn.Module):
 
 
 def outside(program: ExportedProgram, ops: OpSet) -> Counter[str]:
-    """The ops of a program that are not in a set, queries of sizes aside."""
+    """Return the ops of a program that are not in a set, except size queries."""
     called = (node.target for node in program.graph.nodes if node.op == "call_function")
     named = (op for op in called if isinstance(op, torch._ops.OpOverload) and op not in ops)
     return Counter(str(op) for op in named if not str(op).startswith(("aten.sym_", "aten._assert")))
@@ -89,13 +89,13 @@ def judge(entry: Entry, ops: OpSet, table: dict[Any, Any]) -> Row:
         try:
             exported = torch.export.export(module, (subject.batch,), strict=False)
             theirs = outside(exported.run_decompositions(), ops)
-        except Exception as error:  # torch's own limits: the row says which
+        except Exception as error:  # a limit of torch, reported in the row
             return Row(entry.family, entry.name, _first_line(error))
         try:
             program = exported.run_decompositions(table)
             torch.manual_seed(1)
             got = program.module()(subject.batch)
-        except Exception as error:  # a fault of ours, reported in the row
+        except Exception as error:  # an error in our program, reported in the row
             return Row(entry.family, entry.name, "", theirs, Counter(), f"raised {_first_line(error)}")
         torch.manual_seed(1)
         return Row(entry.family, entry.name, "", theirs, outside(program, ops), _difference(got, exported.module()(subject.batch)))
@@ -198,7 +198,7 @@ _LIMITS = """\
 
 
 def markdown(rows: Sequence[Row], ours: int, theirs: int) -> str:
-    """The page."""
+    """Return the docs page."""
     exported = [row for row in rows if not row.why_not]
     leaving = [row for row in exported if row.theirs]
     left = [row for row in exported if row.ours]

@@ -1,15 +1,15 @@
-"""The scoreboard of the installed form: every sample eagerly, then with a set installed on the CPU, judged call by call.
+"""Compare every OpInfo sample with a backend installed on a device (`ed.install`) against plain eager.
 
     python conformance/installed.py --ops core --match 'fft' --samples 3
     python conformance/installed.py --device npu --grad --beside-mode
     python conformance/installed.py --device npu --form inplace --dtype bfloat16
 
-OpInfos are taken in lots: a lot's samples run in plain eager, then all of them again while the set is installed. What reaches the
-CPU's kernels no mode can see here. With ``--device npu`` they run on the device of `examples/npu`, which has no kernel outside its
-set, and are compared with plain eager on the CPU. Exit code 1 when any result is wrong.
+OpInfos run in batches: all samples of a batch in plain eager, then again while the set is installed on the CPU. On the CPU, no mode
+can check that only kernels of the set ran. With ``--device npu`` the samples run on the device of `examples/npu`, which has no
+kernel outside its set, and are compared with plain eager on the CPU. Exit code 1 if any result is wrong.
 
-``--beside-mode`` runs the same calls in the mode, on the same device, and names each OpInfo that passes in one form alone: on the
-npu there is none. Sparse layouts have dispatch keys of their own, at which such a device has nothing.
+``--beside-mode`` also runs the calls under the mode on the same device, and lists each OpInfo that passes in only one of the two
+forms. On the npu there is none. Sparse layouts have their own dispatch keys, for which such a device has no kernels.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = ["judge_lot", "main"]
 
 _LOT = 40
 
-#: Ops that want all but their first argument on the CPU, wherever that is.
+#: Ops whose other arguments must be on the CPU, even if the first is on another device.
 _NUMBERS_ON_CPU = ("tensor_split",)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One call that eager takes, and what it did there."""
+    """One call that does not raise in eager, with its results there."""
 
     info: str
     number: int
@@ -55,19 +55,19 @@ class Trial:
 
 
 def trials(info: Any, selection: Selection) -> Iterator[Trial]:
-    """The calls of one OpInfo: each sample twice, and once on other values."""
+    """Yield the calls of one OpInfo: each sample twice, and once with other values."""
     backward = selection.grad and differentiable(info, selection)
     for number, (case, other) in enumerate(zip(cases(info, selection, 0), cases(info, selection, 1), strict=False)):
         for one in (case, case, other):
             try:
                 expected = observe(one.function, one.arguments, backward=backward)
-            except Exception:  # the border: a sample that eager rejects is none, and is not counted
+            except Exception:  # the border: a sample that raises in eager is not counted
                 break
             yield Trial(full_name(info), number, one, backward, expected)
 
 
 def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection, *, in_mode: bool = False) -> list[Row]:
-    """Judge some OpInfos, with the backend installed once for them, or in the mode."""
+    """Compare several OpInfos, with the backend installed once for all, or under the mode."""
     device = backend.device_type or "cpu"
     all_trials = [trial for info in infos for trial in trials(info, selection)]
     results: list[Observed | Row] = []
@@ -97,11 +97,11 @@ def _first_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def beside(rows: Sequence[Row], in_mode: Sequence[Row]) -> list[str]:
-    """List what passes only in the mode or only installed, a line each."""
+    """Return a line for each OpInfo that passes only under the mode, or only installed."""
     pairs = zip(rows, in_mode, strict=True)
     different = [(one, other) for one, other in pairs if (one.status == "pass") != (other.status == "pass")]
     well = sum(one.status == "pass" for one in in_mode)
-    lines = [f"{well} pass in the mode; {len(different)} pass in one of the two forms alone"]
+    lines = [f"{well} pass in the mode; {len(different)} pass in only one of the two forms"]
     for one, other in different:
         failed = one if other.status == "pass" else other
         lines.append(
@@ -112,7 +112,7 @@ def beside(rows: Sequence[Row], in_mode: Sequence[Row]) -> list[str]:
 
 
 class _Installed:
-    """Stands where a mode would: `observe` counts the draws of random ops only where there is none."""
+    """An empty context in place of a mode. Without a mode, `observe` would also check whether the call is random."""
 
     def __enter__(self) -> None:
         return
@@ -132,13 +132,13 @@ def _row(trial: Trial, got: Observed) -> Row:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of(__doc__, samples=3)
-    parser.add_argument("--device", choices=DEVICES, default="cpu", help="npu: the device of examples/npu, its own set")
-    parser.add_argument("--beside-mode", action="store_true", help="the same in the mode, and where the two differ")
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="npu: the device of examples/npu, with its own set")
+    parser.add_argument("--beside-mode", action="store_true", help="also run under the mode, and list where the two differ")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

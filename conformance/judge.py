@@ -1,6 +1,6 @@
-"""The judge: one call made eagerly and under the mode, and every way in which the two differ, by `eagerdecomp.eager.compare`.
+"""Run one call in eager and under the mode, and list all differences (`eagerdecomp.eager.compare`).
 
-Values may be as far off as `torch.testing.assert_close` allows. Knows nothing of OpInfos: `scoreboard` gives it functions and
+The tolerance is that of `torch.testing.assert_close`. This module does not know OpInfos: `scoreboard` passes functions and
 arguments.
 """
 
@@ -41,16 +41,16 @@ __all__ = [
 #: Positional and keyword arguments of a call.
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
-# Ops that hand out memory as it is: their values mean nothing.
+# Ops that return uninitialized memory: their values are not compared.
 _UNINITIALISED = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize", "resize_")
 )
 
-# A gradient is a sum over many terms that may cancel, and another order of adding is as right as eager's.
+# A gradient is a sum of many terms that may cancel, and every order of summation is equally right.
 _GRADIENT_SLACK = 4
 
-# How often the inputs are rounded, to see how far eager is off for others nearby.
+# The number of times that the inputs are rounded, to measure eager's error for inputs nearby.
 _DRAWS = 4
 
 _ROUNDING = 2.0**-23
@@ -63,10 +63,10 @@ class Observed(eager.Observed):
     """The results and effects of one call.
 
     Attributes:
-        nesting: torch's own description of how the results were nested.
-        gradients: of each input that requires one, where asked for; None where the call left none.
-        written: for each input whether the call moved its version counter.
-        random: an op that draws took part, or one that leaves memory as it was; only asked where no mode was on.
+        nesting: the structure of the results, as a pytree spec.
+        gradients: the gradient of each input that requires one, or None; empty unless requested.
+        written: for each input, whether the call changed its version counter.
+        random: the call ran a random op, or one that returns uninitialized memory. Checked only without a mode.
     """
 
     gradients: Sequence[Tensor | None] = ()
@@ -75,7 +75,7 @@ class Observed(eager.Observed):
 
 
 def clone_arguments(arguments: Arguments) -> Arguments:
-    """The arguments with every tensor copied: same strides, same sharing of storage, the values apart from the originals."""
+    """Copy all tensors of the arguments, with the same strides and the same aliasing among the copies."""
     cloned: Arguments = tree_map(eager.copying(gradients=True), arguments)
     return cloned
 
@@ -88,11 +88,12 @@ def observe(
     backward: bool = False,
     device: str = "cpu",
 ) -> Observed:
-    """Call `function` under `modes` (outermost first) from a fixed seed, on copies of the arguments, and note what it did.
+    """Call `function` under `modes` (outermost first) with a fixed seed, on copies of the arguments; return its results and
+    effects.
 
     Args:
-        backward: also take the gradients of the inputs, inside the modes.
-        device: where the call is made; what is noted is brought home.
+        backward: also compute the gradients of the inputs, inside the modes.
+        device: the device of the call. The results are copied to the CPU.
     """
     args, kwargs = clone_arguments(arguments)
     if device != "cpu":
@@ -101,7 +102,7 @@ def observe(
     versions = [tensor._version for tensor in inputs]
     entered: list[Any] = []
     gradients: list[Tensor | None] = []
-    torch.default_generator.manual_seed(0)  # torch.manual_seed formats the stack for devices that are not there: a third of a run
+    torch.default_generator.manual_seed(0)  # torch.manual_seed formats the stack for absent devices, which takes a third of a run
     try:
         for mode in modes:
             mode.__enter__()
@@ -122,8 +123,11 @@ def observe(
 
 
 def _is_random(function: Callable[..., Any], arguments: Arguments) -> bool:
-    """Asked of a call of its own: under any mode torch gets `linalg.pinv` of complex matrices and its kin wrong, so that what is
-    expected is observed under none. Some calls it refuses, as `linspace` of tensors under vmap, which hands a mode numbers."""
+    """Return whether a call runs a random op, from a separate call under a recorder.
+
+    The expected results are computed without a mode, because under any mode torch returns wrong results for some calls, for example
+    `linalg.pinv` of complex matrices. Some calls raise only under a mode, for example `linspace` of tensors under vmap.
+    """
     args, kwargs = clone_arguments(arguments)
     with BackendRecorder() as recorder, suppress(Exception):
         function(*args, **kwargs)
@@ -139,14 +143,14 @@ def _backward(result: Any, inputs: Sequence[Tensor]) -> list[Tensor | None]:
 
 
 def cotangent(leaf: Tensor) -> Tensor:
-    """Uneven on purpose: a gradient of ones hides transposed and misplaced ones. Made outside every mode, so it is not judged."""
+    """Return different values per element, because ones would hide transposed and misplaced gradients; made outside every mode."""
     with torch._C._DisableTorchDispatch(), torch.no_grad():
         flat = torch.linspace(0.5, 1.5, max(1, leaf.numel()), dtype=torch.float64)[: leaf.numel()]
         return flat.reshape(leaf.shape).to(leaf.dtype).to(leaf.device)
 
 
 def widened(arguments: Arguments, seed: int = 0, side: int = 0) -> Arguments:
-    """The arguments in the next wider precision; with a side each element moved up or down by a rounding of float32."""
+    """Cast the arguments to the next wider dtype; with `side`, change each element by a rounding of float32, up or down."""
     draws = torch.Generator().manual_seed(seed)
 
     def widen(value: Any) -> Any:
@@ -161,7 +165,7 @@ def widened(arguments: Arguments, seed: int = 0, side: int = 0) -> Arguments:
 
 
 def _narrowed(wide: Arguments, like: Arguments) -> Arguments:
-    """Widened arguments in the precision of others again."""
+    """Cast widened arguments back to the dtypes of `like`."""
 
     def narrow(value: Any, other: Any) -> Any:
         if isinstance(value, Tensor) and value.dtype != other.dtype:
@@ -180,9 +184,9 @@ def excused(
     got: Observed,
     backward: bool,
 ) -> bool:
-    """Whether what differs is values alone, by no more than rounding explains: see `eagerdecomp.eager.tolerance.Truth`.
+    """Return whether only values differ, by no more than rounding explains (`eagerdecomp.eager.tolerance.Truth`).
 
-    For one input eager's rounding may happen to fall well, so that what it is off by for inputs nearby counts too.
+    For one input eager's error may happen to be small. So its error for inputs nearby counts too.
     """
     if not only_values(differing):
         return False
@@ -190,7 +194,7 @@ def excused(
     if not differences(expected, got, truth):
         return True
     nearby: list[tuple[Observed, Observed]] = []
-    with eager.Caught():  # not every op takes the wider dtype, and then there is nothing to compare with
+    with eager.Caught():  # an op may not support the wider dtype; then there are no true values
         for seed in range(_DRAWS):
             one = _narrowed(widened(arguments, seed, 1), arguments)
             nearby.append((observe(function, one, backward=backward), observe(function, widened(one), backward=backward)))
@@ -207,10 +211,12 @@ def excused(
 def differences(
     expected: Observed, got: Observed, truth: Callable[[str, int], TrueValues | None] | None = None
 ) -> list[Difference]:
-    """Every way, strides apart, in which `got` is not what eager gave; empty where it is.
+    """Return all differences from eager except strides.
 
     Args:
-        truth: the true values of a part of what a call leaves behind, for values that are not near eager's.
+        expected: the results and effects in eager.
+        got: the results and effects to check.
+        truth: returns the true values of a result, input or gradient, for values that are not near eager's.
     """
     if expected.nesting != got.nesting:
         return [Difference("nesting", "the result", expected.nesting, got.nesting)]
@@ -223,7 +229,7 @@ def differences(
         ("gradients", "gradient {}", _GRADIENT_SLACK),
     ):
         for number, (want, have) in enumerate(zip(getattr(expected, part), getattr(got, part), strict=True)):
-            # Nothing is excused beside NaN of eager's: that its own kernel goes over the range is for `standards` to say.
+            # A result of eager with NaN must match exactly. If eager's kernel overflows, `standards` has a row for it.
             known = truth if _may_round(want) else None
             one = leaf_difference(
                 words.format(number),
@@ -242,18 +248,17 @@ def differences(
 
 
 def _may_round(want: Any) -> bool:
-    """Whether a result may be compared with true values: eager's own is free of NaN, and is not sparse, where most ops are "
-    "missing."""
+    """Return whether a result can be compared with true values: eager's has no NaN and is strided (sparse kernels are rare)."""
     return isinstance(want, Tensor) and want.dtype in WIDER and want.layout is torch.strided and not bool(want.isnan().any())
 
 
 def only_values(found: Sequence[Difference]) -> bool:
-    """Whether differences are of values of tensors alone, which rounding may explain, and none of kind, aliasing or place."""
+    """Return whether only values of tensors differ, which rounding may explain, and not dtypes, shapes or aliasing."""
     return all(one.kind == "values" and one.index is not None for one in found)
 
 
 def stride_differences(expected: Observed, got: Observed) -> list[str]:
-    """Results and gradients whose strides differ; dimensions of size 1 and tensors without elements do not count."""
+    """Return the results and gradients whose strides differ. Dimensions of size 1 and empty tensors do not count."""
     found: list[str] = []
     groups = (("result", expected.leaves, got.leaves), ("gradient", expected.gradients, got.gradients))
     for what, wanted, had in groups:
@@ -264,6 +269,8 @@ def stride_differences(expected: Observed, got: Observed) -> list[str]:
 
 
 def version_differences(expected: Observed, got: Observed) -> list[str]:
-    """Inputs that one of both has written to, by their version counters, and the other has not."""
+    """Return the inputs whose version counter changed on one side only."""
     pairs = enumerate(zip(expected.written, got.written, strict=False))
-    return [f"input {number}: version counter {'moved' if have else 'as before'}" for number, (want, have) in pairs if want != have]
+    return [
+        f"input {number}: version counter {'changed' if have else 'unchanged'}" for number, (want, have) in pairs if want != have
+    ]

@@ -1,11 +1,11 @@
-"""The kill matrix: which broken kernels the conformance suite finds, and which right ones it takes for broken.
+"""Run the conformance suite on broken kernels, which it must find, and on equivalent ones, which it must not report.
 
     python conformance/kill_matrix.py --profile standard
     python conformance/kill_matrix.py --match 'softmax|sum' --only equivalents
 
-Each broken kernel is put into a backend that is eager otherwise, and the suite is run on its op. Kernels of different ops share a
-backend, since the suite judges each alone. Exit code 0 where every broken kernel was found and no right one flagged, 1 otherwise,
-2 for arguments that make no sense, 130 when interrupted.
+Each broken kernel replaces one kernel of a backend that otherwise runs eager, and the suite tests its op. Kernels of different ops
+share a backend, because the suite tests each op separately. Exit code 0: every broken kernel was found and no right one reported;
+1: not so; 2: invalid arguments; 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Row:
     """The suite's verdict on one kernel.
 
     Attributes:
-        flagged: whether it found a fault and named the op.
-        others: ops that it blamed though their kernels are eager's.
-        properties: which properties it says are broken.
-        example: the call that it shows.
+        flagged: whether it reported a failure of this op.
+        others: ops that it also reported, although their kernels are eager's.
+        properties: the properties that it reported as broken.
+        example: the call in its report.
         state: its verdict.
     """
 
@@ -67,7 +67,7 @@ class Row:
 
 
 def rounds(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
-    """The kernels in as few lots as there are for one op; a lot has one of an op."""
+    """Group the kernels into as few lots as possible, with at most one kernel of an op per lot."""
     lots: list[list[Mutant]] = []
     seen: Counter[str] = Counter()
     for mutant in mutants:
@@ -80,7 +80,7 @@ def rounds(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
 
 
 def judged(lot: Sequence[Mutant], profile: str, seed: int, progress: Callable[[str], None] = lambda name: None) -> list[Row]:
-    """Run the suite on kernels of different ops, a row for each."""
+    """Run the suite on kernels of different ops; return a row for each."""
     backend = Backend("broken", core_aten(), kernels={mutant.op: mutant.kernel for mutant in lot})
 
     def on_verdict(done: int, total: int, verdict: Verdict | None) -> None:
@@ -115,7 +115,7 @@ def _row(mutant: Mutant, report: Report, lot: set[str]) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Kinds of faults, how many kernels have each and how many were found; then every row that the suite was wrong about."""
+    """Return a table of the kinds of faults, with the number of kernels and of those found; then all wrong verdicts."""
     lines = [f"{'kind':<16}{'kernels':>9}{'ops':>6}{'flagged':>9}{'':>8}"]
     for kind in sorted({row.kind for row in rows}, key=lambda one: (one == EQUIVALENT, one)):
         of = [row for row in rows if row.kind == kind]
@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Layouts: the same call on tensors that lie otherwise in memory, or that hold one element or none."""
+"""Change the arguments of a call to other strides, to 0-dim tensors, or to empty tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _contiguous(value: Any) -> Any:
 
 
 def _permuted(value: Any) -> Any:
-    """Dense, but not in contiguous order: channels last for images, transposed for the rest."""
+    """Make a tensor dense but not contiguous: channels last for images, transposed otherwise."""
     if not _plain(value) or value.dim() < 2:
         return value
     order = [0, *range(2, value.dim()), 1] if value.dim() >= 4 else list(range(value.dim()))[::-1]
@@ -29,7 +29,7 @@ def _permuted(value: Any) -> Any:
 
 
 def _gapped(value: Any) -> Any:
-    """With unused elements between the used ones, and a storage offset."""
+    """Copy a tensor into every second element of a larger one, with a storage offset."""
     if not _plain(value) or not value.dim():
         return value
     room = make_tensor((*value.shape[:-1], 2 * value.shape[-1] + 1), dtype=value.dtype, device="cpu")
@@ -38,7 +38,7 @@ def _gapped(value: Any) -> Any:
 
 
 def _expanded(value: Any) -> Any:
-    """One slice of its first dimension that is longer than 1, seen in place of all others: a stride of 0."""
+    """Expand the first slice along the first dimension longer than 1, so that its stride is 0."""
     dim = next((dim for dim, size in enumerate(value.shape) if size > 1), None) if _plain(value) else None
     if dim is None:
         return value
@@ -56,9 +56,10 @@ def _plain(value: Any) -> bool:
 
 
 def _emptied(arguments: Arguments, number: int) -> Arguments:
-    """The first input's first dimension, for every second sample its last, has size 0, and so has every other of its size.
+    """Set one dimension of the first input to size 0, and all dimensions of the same size in any tensor.
 
-    Sizes of that value that are numbers stay as they are: some such calls eager refuses.
+    It is the first dimension, or the last for every second sample. Size arguments stay unchanged, so eager rejects some of the
+    calls.
     """
     first = next((leaf for leaf in tree_leaves(arguments) if _plain(leaf) and leaf.dim()), None)
     if first is None:
@@ -78,12 +79,12 @@ def _emptied(arguments: Arguments, number: int) -> Arguments:
 #: The strides of the tensors.
 LAYOUTS: dict[str, Callable[[Any], Any]] = {"contiguous": _contiguous, "permuted": _permuted, "gapped": _gapped}
 
-#: The same with fewer elements, in memory or at all; the matrix alone takes these.
+#: Further layouts, with fewer elements; used only by the matrix.
 SHAPED: dict[str, Callable[[Any], Any] | None] = {"expanded": _expanded, "0-dim": _zero_dim, "size-0": None}
 
 
 def in_layout(arguments: Arguments, layout: str, number: int = 0) -> Arguments:
-    """The arguments of a sample with this number, in a layout of `LAYOUTS` or `SHAPED`."""
+    """Convert the arguments of a sample to a layout of `LAYOUTS` or `SHAPED`; `number` is the index of the sample."""
     one = LAYOUTS.get(layout) or SHAPED[layout]
     if one is None:
         return _emptied(arguments, number)

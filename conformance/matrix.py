@@ -1,16 +1,15 @@
-"""The matrix: every way to call what torch's own operator database knows, eagerly and in the mode.
+"""Run the matrix: call every OpInfo of torch in every form, dtype and layout, in eager and under the mode.
 
-    python conformance/matrix.py --workers 2 --resume matrix.json                         # the whole: some hours
+    python conformance/matrix.py --workers 2 --resume matrix.json                         # all cells: some hours
     python conformance/matrix.py --shard 1/4 --resume matrix1.json                        # a quarter of the OpInfos
     python conformance/matrix.py --resume matrix.json --manifest --markdown docs/numbers/matrix.md
     python conformance/matrix.py --part 7/500                                             # one cell in 500, of all OpInfos
     python conformance/matrix.py --ops core --match '^add$' --cells 'inplace|vmap'        # some of it
 
-Op sets by OpInfos by cells: a cell is a form (as a function, method, operator, in place, out=), a dtype, a layout and what is
-asked (values, gradients of either mode, vmap, refusals). `conformance/matrix_cells.py` says which combinations there are. What
-raises `UnsupportedOpError` is listed in `matrix_manifest.json`, which `--manifest` writes again for the OpInfos judged in full.
-Exit code 0: all is eager's or refused as listed; 1: something is not, or the manifest is not true; 2: the command line cannot be
-used; 130: Ctrl-C.
+The matrix has the axes op set, OpInfo and cell. A cell is a form (function, method, operator, in place, out=), a dtype, a layout
+and a check (values, reverse or forward gradients, vmap, errors). `conformance/matrix_cells.py` defines the combinations. Cells that
+raise `UnsupportedOpError` are listed in `matrix_manifest.json`; `--manifest` rewrites the list for OpInfos whose cells have all
+run. Exit code 0: each cell equals eager or is listed; 1: not so, or the manifest is outdated; 2: invalid arguments; 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from eagerdecomp.host.progress import Progress
 
 __all__ = ["SAMPLES", "judged", "main", "planned"]
 
-#: Of a cell, with which the manifest was found.
+#: Samples per cell for the manifest.
 SAMPLES = 3
 
-#: The op sets of the whole.
+#: The op sets of a full run.
 MEASURED = ("core", "prims")
 
 _PATIENCE = 180.0
@@ -53,7 +52,7 @@ def _infos() -> dict[str, Any]:
 
 
 def planned(sets: Iterable[str] = MEASURED, match: str = "", wanted: str = "") -> dict[Job, list[Cell]]:
-    """The cells of each job, those that the regular expressions find in the names of OpInfos and in the texts of cells."""
+    """Return the cells of each job. Regular expressions select the OpInfos by name and the cells by text."""
     found: dict[Job, list[Cell]] = {}
     for name, info in _infos().items():
         mine = [cell for cell in cells(info) if re.search(wanted, str(cell))] if re.search(match, name) else []
@@ -62,7 +61,7 @@ def planned(sets: Iterable[str] = MEASURED, match: str = "", wanted: str = "") -
 
 
 def judged(job: Job, mine: Sequence[Cell], count: int, progress: Callable[[Any], None] = lambda value: None) -> dict[str, Result]:
-    """The results of a job's cells."""
+    """Run the cells of a job; return their results."""
     op_set, info = SETS[job[0]](), _infos()[job[1]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -72,7 +71,7 @@ def judged(job: Job, mine: Sequence[Cell], count: int, progress: Callable[[Any],
 
 
 def faults(held: Iterable[tuple[Job, str, Result]], manifest: Manifest) -> list[str]:
-    """Where results are not what the manifest lists."""
+    """Return the results that differ from the manifest."""
     found = ((job, cell, manifest.fault(job, cell, one)) for job, cell, one in held)
     return [f"{' '.join(job)} [{cell}]: {words}" for job, cell, words in found if words]
 
@@ -83,7 +82,7 @@ def _left(plan: Mapping[Job, Sequence[Cell]], held: Held) -> list[tuple[Job, lis
 
 
 def run(plan: Mapping[Job, Sequence[Cell]], held: Held, workers: int, count: int) -> None:
-    """Judge the cells that are left, in processes of their own; one that ends its process is judged by that."""
+    """Run the remaining cells in worker processes; a cell that ends its process fails."""
     total = sum(map(len, plan.values()))
     done, bad = total - sum(len(mine) for _, mine in _left(plan, held)), 0
     progress = Progress(total, sys.stderr)
@@ -158,7 +157,7 @@ def _counts(plan: Mapping[Job, Sequence[Cell]]) -> Iterator[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     shard, part = _every("--shard", options.shard), _every("--part", options.part)
     if options.workers < 1 or options.samples < 1:

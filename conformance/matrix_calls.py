@@ -1,4 +1,4 @@
-"""The calls of a cell: samples of an OpInfo in its form, dtype and layout, with what is asked of them worked into the function."""
+"""Create the calls of a cell: samples of an OpInfo in a form, dtype and layout, with the cell's check built into the function."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from conformance.matrix_cells import Cell
 
 __all__ = ["Sample", "samples"]
 
-# Samples are taken evenly from so many.
+# The samples of a cell are chosen evenly from this many.
 _AMONG = 48
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Calls of the same shapes, to be made one after another.
+    """Calls with the same shapes, to run one after another.
 
     Attributes:
-        words: a pattern of what eager's error says, where torch's own tests hold it to one.
+        calls: the calls.
+        words: the pattern for the error message in torch's own tests; "" if there is none.
     """
 
     calls: tuple[Case, ...]
@@ -34,7 +35,7 @@ class Sample:
 
 
 def samples(info: Any, cell: Cell, count: int) -> Iterator[Sample]:
-    """At most `count` samples of a cell, each called twice and once with other values; of error inputs all."""
+    """Yield at most `count` samples of a cell, each called twice and once with other values; all error inputs."""
     if cell.asked == "errors":
         torch.default_generator.manual_seed(0)
         for error in info.error_inputs_func(info, "cpu"):
@@ -57,7 +58,7 @@ def _reverse(cell: Cell, case: Case, other: Case) -> Case:
 
 
 def _of_a_copy(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Leaves that want gradients may not be written to."""
+    """Copy the first argument, because an in-place op must not write to a leaf that requires a gradient."""
 
     def call(written: Any, *args: Any, **kwargs: Any) -> Any:
         return function(tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, written), *args, **kwargs)
@@ -66,7 +67,7 @@ def _of_a_copy(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _forward(cell: Cell, case: Case, other: Case) -> Case | None:
-    """The function of inputs and their tangents, which returns results and theirs."""
+    """Return a case whose function gets inputs and tangents, and returns results and their tangents."""
     given = [x for x in tree_leaves(case.arguments) if _has_tangent(x)]
     args, kwargs = case.arguments
     return Case(_dual(case.function), (([cotangent(x) for x in given], *args), kwargs)) if given else None
@@ -87,7 +88,7 @@ def _has_tangent(value: Any) -> bool:
 
 
 def _vmap(cell: Cell, case: Case, other: Case) -> Case | None:
-    """The function over a batch of two calls."""
+    """Return a case that runs two calls as a batch under vmap."""
     leaves, spec = tree_flatten(case.arguments)
     others = tree_leaves(other.arguments)
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.layout is torch.strided]

@@ -1,4 +1,4 @@
-"""The cells of the matrix: in which ways one OpInfo is called. What is measured, as data; nothing here runs an op."""
+"""Define the cells of the matrix: the ways to call one OpInfo. Only data; nothing here runs an op."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Cell(NamedTuple):
     """One way to call an OpInfo's samples.
 
     Attributes:
-        form: of `cases.FORMS` and `cases.VARIANTS`.
-        dtype: torch's name of it.
-        layout: of `layouts.LAYOUTS` and `layouts.SHAPED`.
-        asked: ``value``; ``reverse``, ``forward``: gradients of that mode; ``vmap``; ``errors``: of the calls that eager refuses.
+        form: one of `cases.FORMS` or `cases.VARIANTS`.
+        dtype: torch's name of the dtype.
+        layout: one of `layouts.LAYOUTS` or `layouts.SHAPED`.
+        asked: the check: ``value``; ``reverse`` or ``forward`` gradients; ``vmap``; ``errors`` of calls that raise in eager.
     """
 
     form: str
@@ -34,11 +34,11 @@ class Cell(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Cells that vary some axes together and leave the others at the plain float32 call.
+    """A group of cells that vary some axes; on the other axes they are plain float32 calls.
 
     Attributes:
-        title: what the documents call it.
-        dtypes: a name of `_DTYPES`.
+        title: its name in the docs.
+        dtypes: a key of `_DTYPES`.
     """
 
     title: str
@@ -51,7 +51,7 @@ class Block(NamedTuple):
 _PLAIN, _WRITING, _ROWS = ("plain",), ("inplace", "out"), ("contiguous",)
 _EVERY_LAYOUT = (*LAYOUTS, *SHAPED)
 
-#: A cell belongs to the first block that holds it. Not the product of all axes, which would be some 1,500 cells an OpInfo.
+#: A cell belongs to the first block that contains it. The product of all axes would be about 1,500 cells per OpInfo.
 BLOCKS: tuple[Block, ...] = (
     Block("float32", _PLAIN, "usual", _ROWS, "value"),
     Block("float32, gradients", _PLAIN, "usual", _ROWS, "reverse"),
@@ -71,8 +71,8 @@ BLOCKS: tuple[Block, ...] = (
 )
 
 
-#: OpInfos that factorize matrices, as a pattern of their names: one whose rows are all one row is singular, and what eager returns
-#: for it, its gradients before all, is rounding.
+#: OpInfos that factorize matrices, as a pattern of their names. An expanded matrix is singular, so that eager's results for it, and
+#: even more its gradients, are rounding errors.
 SINGULAR = (
     r"(linalg\.(?!cross|diagonal|householder|multi_dot|vander|vecdot|vector)"
     r"|(log)?det|pinverse|cholesky|lu|svd|qr|inverse|norm\.nuc).*"
@@ -118,7 +118,7 @@ def _is_singular(info: Any, layout: str) -> bool:
 
 
 def cells(info: Any) -> dict[Cell, str]:
-    """Each cell of an OpInfo, with the title of its block."""
+    """Return each cell of an OpInfo with the title of its block."""
     found: dict[Cell, str] = {}
     for title, cell in _all_of(info):
         found.setdefault(cell, title)

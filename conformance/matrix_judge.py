@@ -1,4 +1,4 @@
-"""One cell judged: its calls made eagerly and in the mode, and the worst that came of them."""
+"""Run the calls of one cell in eager and under the mode, and return the worst result."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from eagerdecomp.eager.compare import Difference
 
 __all__ = ["FAILED", "STATUSES", "Result", "judge_cell"]
 
-#: From worst to best. A cell is what its worst sample is; one of which eager takes no sample is "none", and not
-#: counted. Of a sample that eager refuses by its layout alone "refusal" is another type of error: reported, and no failure.
+#: From worst to best. A cell has the status of its worst sample. If all samples raise in eager, it is "none", and not counted.
+#: "refusal": a sample that eager rejects for its layout raises another type of error in the mode. It is reported, but no failure.
 STATUSES = ("wrong", "leak", "died", "error", "unsupported", "refusal", "pass", "none")
 
-#: What no manifest may list.
+#: Statuses that the manifest must not contain.
 FAILED = ("wrong", "leak", "died", "error")
 
 
@@ -32,10 +32,10 @@ class Result(NamedTuple):
     """The result of a cell.
 
     Attributes:
-        detail: of the worst sample, what differs.
-        missing: of all samples, the ops without a route.
-        places: differences that are of no value: strides and version counters, of the first sample that has some.
-        count: of samples that eager takes, or refuses where error inputs are asked for.
+        detail: the difference of the worst sample.
+        missing: the ops without a route, of all samples.
+        places: differences of strides and version counters, of the first sample that has some.
+        count: the number of samples that do not raise in eager; for error inputs, that do.
     """
 
     status: str
@@ -47,7 +47,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class _Call:
-    """How a call is to be judged."""
+    """How to check a call."""
 
     name: str
     op_set: OpSet
@@ -62,7 +62,7 @@ class _Call:
 
 
 def judge_cell(info: Any, cell: Cell, op_set: OpSet, count: int, progress: Callable[[str], None] = lambda side: None) -> Result:
-    """Judge a cell; `progress` hears which side is about to run, should it end the process."""
+    """Run a cell. `progress` gets the side before it runs, in case the call ends the process."""
     dtype = getattr(torch, cell.dtype)
     if no_standard(info, "cpu", dtype):
         return Result("none", f"eager is no standard: {no_standard(info, 'cpu', dtype)}")
@@ -82,7 +82,7 @@ def judge_cell(info: Any, cell: Cell, op_set: OpSet, count: int, progress: Calla
 
 
 def _judge_sample(sample: Sample, call: _Call) -> Result:
-    """The worst of its calls; the first that does not pass is the last one made."""
+    """Return the worst result of a sample's calls; stop at the first call that does not pass."""
     passed = Result("none")
     known: dict[int, Observed | Exception] = {}
     for turn, case in enumerate(sample.calls):
@@ -99,7 +99,7 @@ def _judge_sample(sample: Sample, call: _Call) -> Result:
 def _in_eager(case: Case, call: _Call) -> Observed | Exception:
     try:
         return observe(case.function, case.arguments, backward=call.backward)
-    except Exception as error:  # the border: that eager refuses a call is what is expected then
+    except Exception as error:  # the border: then the exception is the expected result
         return error
 
 
@@ -125,14 +125,14 @@ def _judge_call(case: Case, expected: Observed | Exception, call: _Call) -> Resu
 
 
 def _judge_refusal(case: Case, call: _Call, expected: Exception) -> Result:
-    """A call that eager refuses: the mode's error is of the same type, and says what users match on."""
+    """Check a call that raises in eager: the mode must raise the same type, with a message that matches the same pattern."""
     call.progress("the mode")
     try:
         observe(case.function, case.arguments, (call.mode,), backward=call.backward)
     except UnsupportedOpError as error:
-        # Refused is refused; of torch's own error inputs the type is asked for.
+        # Any error is accepted, except for torch's error inputs, which check the type.
         return Result("unsupported", error.call, error.missing) if call.asked == "errors" else Result("none")
-    except Exception as error:  # the border: its type is what is judged
+    except Exception as error:  # the border: its type is compared
         if type(error) is not type(expected):
             said = f"{_said(error)} where eager raises {_said(expected)}"
             return Result("error" if call.asked == "errors" else "refusal", said)
@@ -143,7 +143,7 @@ def _judge_refusal(case: Case, call: _Call, expected: Exception) -> Result:
 
 
 def _forgiven(differing: Sequence[Difference], case: Case, call: _Call, expected: Observed, got: Observed) -> bool:
-    """Rounding alone, which of equals is picked, or what any mode brings about: of all three eager is no standard."""
+    """Return whether the difference is permitted: rounding, the choice among equal values, or the effect of any mode."""
     if of_equals(call.name, differing, case.arguments, expected, got):
         return True
     if excused(differing, case.function, case.arguments, expected, got, call.backward):
@@ -152,7 +152,7 @@ def _forgiven(differing: Sequence[Difference], case: Case, call: _Call, expected
 
 
 def _under_any_mode(case: Case, call: _Call) -> Observed:
-    """Run eager under a mode that does nothing: some of torch's own code then takes another way."""
+    """Run eager under a recorder, because under any mode some of torch's own code takes another branch."""
     return observe(case.function, case.arguments, (BackendRecorder(),), backward=call.backward)
 
 

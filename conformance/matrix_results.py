@@ -1,6 +1,6 @@
-"""Results of the matrix: saved as they come, compared with the manifest of what does not close, and printed as a table.
+"""Save results of the matrix, compare them with the manifest of unsupported cells, and print them as a table.
 
-Sets and OpInfos make a job; a job's cells are known by their texts.
+A job is an op set and an OpInfo. The cells of a job are identified by their texts.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MANIFEST = Path(__file__).with_name("matrix_manifest.json")
 #: An op set and an OpInfo, by name.
 Job: TypeAlias = tuple[str, str]
 
-#: Of a cell that does not close, in place of all of an OpInfo's.
+#: Stands for all cells of an OpInfo in the manifest, if none closes.
 _ALL = "all"
 
 
 class Held:
-    """Results, a line of JSON for each message of a worker: files of several shards can be concatenated."""
+    """A file of results, one line of JSON for each message of a worker. Files of several shards can be concatenated."""
 
     def __init__(self, path: str | None = None) -> None:
         self._path = Path(path) if path else None
@@ -40,7 +40,7 @@ class Held:
             self.results.setdefault((entry["set"], entry["op"]), {}).update(cells)
 
     def forget(self, statuses: Iterable[str]) -> None:
-        """Forget cells with these results, so that they are judged again; the file's last word on a cell holds."""
+        """Drop the results with these statuses, so that the cells run again; the last line about a cell in the file counts."""
         for job, cells in self.results.items():
             self.results[job] = {cell: one for cell, one in cells.items() if one.status not in statuses}
 
@@ -60,12 +60,12 @@ class Held:
 
 @dataclass
 class Manifest:
-    """The list of what does not close, and the jobs for which that is known.
+    """The list of unsupported cells, for the jobs that have run.
 
     Attributes:
-        samples: of each cell, with which that was found.
-        closed: jobs that close in every cell that eager takes.
-        open: for other jobs the cells that raise `UnsupportedOpError`, or "all", and the ops without a route.
+        samples: the number of samples per cell with which it was made.
+        closed: jobs without an unsupported cell.
+        open: other jobs -> the cells that raise `UnsupportedOpError`, or "all", and the ops without a route.
     """
 
     samples: int
@@ -74,7 +74,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path = MANIFEST) -> Manifest:
-        """The manifest in a file."""
+        """Read a manifest from a file."""
         held = json.loads(path.read_text())
         made = cls(held["samples"])
         for ops, entry in held["sets"].items():
@@ -83,7 +83,7 @@ class Manifest:
         return made
 
     def write(self, path: Path = MANIFEST) -> None:
-        """Write it, in an order that does not change."""
+        """Write the manifest in a fixed order."""
         sets = sorted({ops for ops, _ in (*self.closed, *self.open)})
         entries = {
             ops: {
@@ -107,7 +107,7 @@ class Manifest:
             self.closed.add(job)
 
     def fault(self, job: Job, cell: str, result: Result) -> str | None:
-        """Where a result is not what is listed, in words; None where it is, where eager takes no call, and for unknown jobs."""
+        """Describe how a result differs from the manifest; None if it does not, if no call runs in eager, and for unknown jobs."""
         if job not in self.closed and job not in self.open:
             return None
         cells = self.open[job]["cells"] if job in self.open else ()
@@ -118,7 +118,7 @@ class Manifest:
 
 
 def report(held: Iterable[tuple[Job, str, Result]], faults: Sequence[str]) -> str:
-    """All that is not well, worst first, and a line of counts."""
+    """Return all failures, worst first, and a line of counts."""
     rows = sorted(held, key=lambda row: (STATUSES.index(row[2].status), row[0], row[1]))
     lines = [
         f"{one.status:6} {' '.join(job)} [{cell}]: {one.detail}" for job, cell, one in rows if one.status in (*FAILED, "refusal")
@@ -139,11 +139,11 @@ _COLUMNS = ("pass", "refusal", "unsupported", "error", "died", "leak", "wrong")
 
 
 def page(held: Held, blocks: Mapping[tuple[str, str], str], planned: int, samples: int) -> str:
-    """The document: shares by block and by dtype, then each cell that is not well.
+    """Return the docs page: shares by block and by dtype, then each failed cell.
 
     Args:
-        blocks: of an OpInfo and a cell, the title of its block.
-        planned: how many cells the whole matrix has.
+        blocks: returns the title of the block of an OpInfo's cell.
+        planned: the number of cells of the full matrix.
     """
     rows = [(job, cell, one) for job, cell, one in held if one.status != "none"]
     lines = [

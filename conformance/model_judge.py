@@ -1,5 +1,7 @@
-"""One column of one entry: the model run eagerly, and in the mode, compiled or not, or on a device where a set is installed, from
-equal states, and every way in which the two differ."""
+"""Run one column of a model entry in eager and with the library, from equal states, and list all differences.
+
+The library's run is under the mode, compiled or not, or on a device where a set is installed.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +38,17 @@ from eagerdecomp.eager.tolerance import Tolerance, tolerance_of
 
 __all__ = ["COLUMNS", "STATUSES", "Result", "judge_entry", "judge_entry_compiled", "judge_entry_installed", "tensor_difference"]
 
-#: From worst to best. "broken" is an entry that eager itself cannot run: a fault of the table, not of the library.
+#: From worst to best. "broken": eager cannot run the entry, which is an error in the table, not in the library.
 STATUSES = ("broken", "wrong", "leak", "error", "unsupported", "pass")
 
-# Relative to the largest element of each tensor, and to this at least: a model is thousands of roundings deep.
+# Tolerance relative to the largest element of each tensor, and at least absolute: a model adds up thousands of roundings.
 _TOLERANCE = {torch.float64: 1e-8, torch.float32: 2e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 _SMALLEST_SCALE = 1e-3
 
-# How much further than eager's a tensor may be from the float64 run: rounding differs by where it happens.
+# The permitted error against the float64 run, as a multiple of eager's error.
 _AS_INEXACT = 4
 
-#: What a column leaves behind, by name; None where there is no tensor, as for an absent gradient.
+#: The results of a column by name; None if there is no tensor, for example an absent gradient.
 Named: TypeAlias = list[tuple[str, Tensor | None]]
 
 
@@ -57,11 +59,11 @@ class Result:
     Attributes:
         detail: what is wrong.
         missing: ops without a route.
-        note: how a pass was judged, where not directly.
+        note: the criterion by which it passed, if not the direct comparison.
         strides: the first tensor with other strides than eager's.
-        calls: kernels called, where that can be counted: in the mode, or by the device.
-        ops: ops called eagerly.
-        graphs: graphs that were compiled, where the model was.
+        calls: the number of kernel calls, if the mode or the device counts them.
+        ops: the number of ops called in eager.
+        graphs: the number of compiled graphs.
     """
 
     name: str
@@ -118,7 +120,7 @@ def _state(model: nn.Module) -> Named:
     return named + [(f"gradient of {name}", one.grad) for name, one in model.named_parameters()]
 
 
-#: "make" also makes the model under the mode; the others are given one made outside, so that its weights are eager's.
+#: "make" creates the model under the mode. The others use a model created outside, so that its weights equal eager's.
 COLUMNS: dict[str, Callable[[Subject], Named]] = {
     "make": _made,
     "eval": _evaluated,
@@ -133,12 +135,12 @@ COLUMNS: dict[str, Callable[[Subject], Named]] = {
 
 @dataclass(frozen=True)
 class _Trial:
-    """One column to be run: eagerly, in the mode, compiled or installed, as it is or in float64.
+    """One column to run: in eager, under the mode, compiled or installed, in its own dtypes or in float64.
 
     Attributes:
         place: where the set is installed; None for the mode.
-        compiler: what compiles the model, which then runs in the mode.
-        graphs: how many it held at the end of each run.
+        compiler: the `torch.compile` backend; the model then runs under the mode.
+        graphs: the number of compiled graphs at the end of each run.
     """
 
     entry: Entry
@@ -150,11 +152,11 @@ class _Trial:
     graphs: list[int] = field(default_factory=list)
 
     def eagerly(self, *modes: Any, wide: bool = False, nudged: bool = False) -> Named:
-        """In plain eager, on the CPU."""
+        """Run in plain eager on the CPU."""
         return self._run(modes, wide, nudged)
 
     def ours(self, *recorders: Any, wide: bool = False) -> Named:
-        """In the form that is judged."""
+        """Run in the form that is tested."""
         if self.compiler is not None:
             torch._dynamo.reset()
             modes = () if self.compiler == "aot_eager" else (*recorders, self.mode(cache=self.cache))
@@ -187,7 +189,7 @@ class _Trial:
                     subject.model.to(device)
                 subject.batch = placed(subject.batch, device)
             if self.place is not None and self.place.device != "cpu":
-                # What a model makes by itself it makes where it runs. Eager too, since torch's fused layers stand aside for it.
+                # Models create tensors, so set the default device. In eager too: torch's fused layers are off while it is set.
                 stack.enter_context(torch.device(device))
             torch.manual_seed(1)
             for mode in modes:
@@ -209,7 +211,7 @@ class _Trial:
 
 @contextmanager
 def _ties_kept() -> Iterator[None]:
-    """Without this, on its way to a device that is not torch's own a module gets new parameters: two that are one become two."""
+    """Swap parameters in place in `Module.to`. Otherwise a custom device gets new parameters, and shared ones become separate."""
     before = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
     try:
@@ -219,19 +221,19 @@ def _ties_kept() -> Iterator[None]:
 
 
 def judge_entry(entry: Entry, op_set: OpSet) -> list[Result]:
-    """Judge every column of an entry in the mode; the columns share one cache, as a program would."""
+    """Run every column of an entry under the mode. The columns share one cache, as in a real program."""
     return _columns(_Trial(entry, "", op_set | OpSet(entry.custom_ops)))
 
 
 def judge_entry_installed(entry: Entry, place: Place) -> list[Result]:
-    """Judge every column of an entry where the place's backend is installed; the columns share one cache."""
+    """Run every column of an entry with the place's backend installed. The columns share one cache."""
     return _columns(_Trial(entry, "", place.backend.ops | OpSet(entry.custom_ops), place))
 
 
 def judge_entry_compiled(entry: Entry, op_set: OpSet) -> list[Result]:
-    """Judge every column of an entry whose model is compiled by `dynamo_backend`, in the mode, which what Dynamo leaves out passes.
+    """Run every column of an entry compiled by `dynamo_backend`, under the mode, which gets the ops outside Dynamo's graphs.
 
-    A model is not made in a compiled function: that column is not there.
+    There is no "make" column, because models are not created in a compiled function.
     """
     ops = op_set | OpSet(entry.custom_ops)
     return [
@@ -273,7 +275,7 @@ def _judge(trial: _Trial) -> Result:
     outside = seen.outside(trial.ops) if trial.place is None else set(reached) - set(map(str, trial.ops))
     if outside:
         return replace(result, status="leak", detail=", ".join(sorted(map(str, outside))))
-    # What is drawn under the mode may be other numbers than eager's (docs/reference/limits.md).
+    # Random numbers under the mode may differ from eager's (docs/reference/limits.md).
     found = _differences(want, have, values=column != "make")
     if found and trial.compiler is not None:
         compiled = _by_torch(trial)
@@ -283,7 +285,7 @@ def _judge(trial: _Trial) -> Result:
         found, note = _by_rounding(trial, want, have, found)
         result = replace(result, note=note or result.note)
     if found and (missing := _missing(trial)):
-        # Code that tries another way after any error passes over the refusal of an op.
+        # The model may catch the error of an unsupported op, and try another way.
         return replace(result, status="unsupported", detail="the model went on after the refusal", missing=missing)
     if found:
         more = f"; {len(found) - 3} more" if len(found) > 3 else ""
@@ -295,18 +297,18 @@ def _by_torch(trial: _Trial) -> Named | str:
     """Return a column's results under torch's own `aot_eager`, without a mode, or why that fails."""
     try:
         return replace(trial, compiler="aot_eager").ours()
-    except Exception as error:  # the border: what is asked is whether ours fails alike
+    except Exception as error:  # the border: the exception is compared with ours
         return str(error)
 
 
 def _missing(trial: _Trial) -> tuple[str, ...]:
-    """All ops of the column without a route, the first of which stopped it; asked of the mode."""
+    """Return all ops of the column without a route, from a run under the mode; the first of them stopped the column."""
     if trial.place is not None or trial.compiler is not None:
         return ()
     mode = trial.mode(on_unsupported="fallback")
     try:
         trial.eagerly(mode)
-    except Exception:  # the border: then the first one is all that is known
+    except Exception:  # the border: then only the first one is known
         return ()
     return tuple(sorted(op for op, counts in mode.stats().ops.items() if counts.fell_back))
 
@@ -319,7 +321,7 @@ def _differences(want: Named, have: Named, *, values: bool = True) -> dict[str, 
 
 
 def tensor_difference(want: Tensor | None, have: Tensor | None, *, values: bool = True) -> str:
-    """How `have` differs from what eager gave; empty where it does not."""
+    """Describe how `have` differs from eager's results; empty if it does not."""
     if want is None or have is None:
         return "" if want is have else f"{'none' if have is None else 'one'} where eager has {'none' if want is None else 'one'}"
     if want.layout == have.layout == torch.sparse_coo:  # the order of its elements is free
@@ -339,15 +341,15 @@ def tensor_difference(want: Tensor | None, have: Tensor | None, *, values: bool 
 
 
 def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str]) -> tuple[dict[str, str], str]:
-    """Return what remains wrong once a run in float64 is the standard, and how it was judged.
+    """Compare with a run in float64; return the remaining differences, and the criterion.
 
-    A tensor about as far from it as eager's own is right. So is a model that agrees with eager in float64 throughout: there a value
-    next to the kink of a ReLU, or a batch norm of near-equal values, has made a rounding large.
+    A tensor passes if it is about as far from float64 as eager's. A model also passes if all its results agree with eager in
+    float64: then a value next to the kink of a ReLU, or a batch norm of nearly equal values, has amplified a rounding error.
     """
     try:
         true = trial.eagerly(wide=True)
         wide = trial.ours(wide=True)
-    except Exception:  # the border: some models make tensors of float32 by name, and do not run in float64
+    except Exception:  # the border: some models create float32 tensors explicitly, and do not run in float64
         return _by_sensitivity(trial, want, have, found)
     if len(true) == len(want):
         rows = zip(want, have, true, strict=True)
@@ -360,7 +362,7 @@ def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str])
 
 
 def _by_sensitivity(trial: _Trial, want: Named, have: Named, found: dict[str, str]) -> tuple[dict[str, str], str]:
-    """Return what remains wrong once eager's results for weights that differ in their last bit are the standard."""
+    """Return the differences that are larger than those of eager with weights that differ in their last bit."""
     rows = zip(want, have, trial.eagerly(nudged=True), strict=True)
     near = {
         name for (name, w), (_, h), (_, other) in rows if name in found and _as_near(other, h, None if w is None else w.double())
@@ -370,7 +372,7 @@ def _by_sensitivity(trial: _Trial, want: Named, have: Named, found: dict[str, st
 
 
 def _nudge(subject: Subject) -> None:
-    """Every weight up or down by its last bit."""
+    """Change the last bit of every weight, up or down."""
     with torch.no_grad():
         for weight in subject.model.parameters():
             weight.mul_(1 + torch.finfo(weight.dtype).eps * torch.empty_like(weight).bernoulli_().mul_(2).sub_(1))

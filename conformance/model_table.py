@@ -1,17 +1,16 @@
-"""The table of real models: each one made, run and trained eagerly and in the mode, and judged tensor by tensor.
+"""Run the table of real models: create, run and train each in eager and under the mode, and compare all tensors.
 
     python conformance/model_table.py --match 'gpt|bert'
     python conformance/model_table.py --installed npu --match 'gpt|bert'
     python conformance/model_table.py --compiled --match 'gpt|bert'
 
-With ``--installed`` there is no mode: the set is installed, on the CPU, or on the device of `examples/npu`, which has no kernel
-outside its set. There the model is made, moved, run and trained, and held to plain eager on the CPU.
-With ``--compiled`` it is compiled by `dynamo_backend`, and what is in no graph passes the mode; where torch's own `aot_eager` fails
-alike, or is no more eager's, that is said.
+With ``--installed`` there is no mode: the set is installed on the CPU, or on the device of `examples/npu`, which has no kernel
+outside its set. The model is created, moved, run and trained there, and compared with plain eager on the CPU.
+With ``--compiled`` the model is compiled by `dynamo_backend`, and ops outside its graphs run under the mode. If torch's own
+`aot_eager` fails or differs in the same way, the row says so.
 
-Models are made from configurations, with random weights; nothing is downloaded. The packages that they come from are the extra
-`models`; without them only the entries in plain torch run. Exit code 1 when a column is wrong, leaks or fails in another way than
-for want of a rule.
+Models are created from configurations with random weights; nothing is downloaded. Their packages are the extra `models`; without
+them only the entries in plain torch run. Exit code 1 if a column is wrong, leaks, or fails for another reason than a missing rule.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-# Before any library that would ask a hub.
+# Set before importing libraries that connect to a hub.
 os.environ.update({"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"})
 
 import torch
@@ -48,11 +47,11 @@ SETS = {"core": core_aten, "prims": prims}
 def run(
     todo: Sequence[Entry], way: OpSet | Place, out: TextIO, journal: Path | None = None, *, compiled: bool = False
 ) -> list[Result]:
-    """Judge the entries that the journal does not hold yet, with a progress line; the journal gets their results as they come.
+    """Run the entries that are not in the journal, with a progress line, and add each result to the journal.
 
     Args:
-        way: the set of the mode, or where one is installed.
-        compiled: compile the models; for the mode alone.
+        way: the op set of the mode, or the place where a set is installed.
+        compiled: compile the models; only for the mode.
     """
     progress = Progress(len(todo), out)
     known: dict[tuple[str, str], list[Result]] = {}
@@ -78,7 +77,7 @@ def _judged(entry: Entry, way: OpSet | Place, compiled: bool) -> list[Result]:
 
 
 def summary(results: Sequence[Result], skipped: Iterable[Entry] = ()) -> str:
-    """The counts, everything that is not well, and the ops that block most."""
+    """Return the counts, all failures, and the most frequent ops without a route."""
     counts = Counter(result.status for result in results)
     names = {(result.family, result.name) for result in results}
     well = names - {(result.family, result.name) for result in results if result.status != "pass"}
@@ -150,7 +149,7 @@ _TITLES = {"make": "make", "eval": "eval", "inference_mode": "inference", "train
 
 
 def markdown(results: Sequence[Result], ops: str, skipped: Iterable[Entry] = (), place: Place | None = None) -> str:
-    """The table as a document."""
+    """Return the table as a docs page."""
     head = _HEAD if place is None else _HEAD_INSTALLED.replace("{device}", place.device)
     counts = Counter(result.status for result in results)
     said = ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES) if counts[status])
@@ -203,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = _parser()
     options = parser.parse_args(argv)
     if options.compiled and options.installed:

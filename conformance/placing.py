@@ -18,17 +18,17 @@ from eagerdecomp.eager.observe import copying
 
 __all__ = ["DEVICES", "Place", "home", "place_of", "placed"]
 
-#: Where a set can be installed: on the CPU, in the place of kernels that it has, or on the device of `examples/npu`, which has no
-#: kernel outside its set.
+#: Where a set can be installed: on the CPU, where it replaces kernels, or on the device of `examples/npu`, which has no kernel
+#: outside its set.
 DEVICES = ("cpu", "npu")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A device and what is installed there.
+    """A device and the backend that is installed there.
 
     Attributes:
-        counts: how often each kernel ran since `reset`; empty where none can say.
+        counts: returns the number of calls of each kernel since `reset`; empty if the device does not count.
     """
 
     device: str
@@ -38,7 +38,7 @@ class Place:
 
 
 def place_of(device: str, op_set: OpSet) -> Place:
-    """One of `DEVICES`. The npu has a set of its own; to ask for it gives the process that device."""
+    """Return one of `DEVICES`. The npu has its own set, and is registered as the device of the process."""
     if device == "cpu":
         return Place("cpu", Backend("cpu", op_set, device_type="cpu"))
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "npu"))
@@ -48,12 +48,12 @@ def place_of(device: str, op_set: OpSet) -> Place:
 
 
 def placed(arguments: Any, device: str) -> Any:
-    """The arguments on a device: tensors that share memory share it there; what names the CPU names the device."""
+    """Copy the arguments to a device, with their aliasing; arguments that name the CPU name the device instead."""
     return tree_map(_mover(torch.device(device)), arguments)
 
 
 def home(values: Any) -> Any:
-    """Results on the CPU, with the strides and offsets that they have."""
+    """Copy results to the CPU, with their strides and storage offsets."""
     return tree_map(_mover(torch.device("cpu")), values)
 
 

@@ -1,10 +1,10 @@
-"""Type promotion over its whole lattice: pointwise ops of every mix of Python numbers, tensors with dimensions or none, and dtypes.
+"""Test type promotion: pointwise ops with every combination of Python scalars, 0-dim tensors, other tensors and dtypes.
 
     python conformance/promotion.py --match 'add|where'
 
-Each call is made in plain eager and under the mode, as a function, in place and with ``out=``. It passes where both give the same
-value, dtype and shape, or both refuse by the same exception and words. Values are few and small, so that integers are exact and no
-call is random; float16 and bfloat16 and sums may differ by a rounding.
+Each call runs in plain eager and under the mode, as a function, in place and with ``out=``. It passes if both return the same
+value, dtype and shape, or if both raise the same exception with the same message. Values are few and small, so that integers are
+exact. float16, bfloat16 and sums may differ by a rounding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DTYPES = (
     *(torch.bool, torch.uint8, torch.int16, torch.int32, torch.int64),
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
 )
-#: Of each kind and width one, for ops of three tensors.
+#: One dtype of each kind and width, for ops with three tensors.
 _FEW = (torch.bool, torch.int32, torch.float16, torch.float32, torch.float64, torch.complex64)
 NUMBERS = (True, 2, 1.5, 1.5 + 0.5j)
 
@@ -56,7 +56,7 @@ def _named(name: str, function: Callable[..., Any], **named: Any) -> dict[str, C
     return {name: call}
 
 
-#: Functions of two operands, by name; those of them with an in-place form have it as a method ``name_``.
+#: Functions of two operands, by name. An in-place form is a method ``name_``.
 BINARY: dict[str, Callable[..., Any]] = {
     **_functions("add sub mul div floor_divide remainder fmod pow float_power rsub eq ne lt le gt ge"),
     **_functions("maximum minimum fmax fmin atan2 copysign hypot nextafter logaddexp logaddexp2 xlogy gcd lcm heaviside ldexp"),
@@ -104,7 +104,8 @@ _NO_OUT = ("rsub", "isclose", "dist", "masked_fill", "threshold", "index_put", "
 
 @dataclass(frozen=True)
 class Mix:
-    """One call: a function by name, its form (``plain``, ``inplace``, ``out``), its operands; of ``out`` the last is its dtype."""
+    """One call: a function by name, its form (``plain``, ``inplace``, ``out``) and its operands. For ``out`` the last operand is
+    its dtype."""
 
     name: str
     form: str
@@ -116,7 +117,7 @@ class Mix:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A tensor of two elements, or of none's dimensions, of a dtype."""
+    """Return a tensor of a dtype with two elements, or a 0-dim tensor."""
 
     dtype: torch.dtype
     dims: int
@@ -137,7 +138,7 @@ def _kinds(dtypes: Iterable[torch.dtype]) -> list[_Kind]:
 
 
 def mixes(match: str = "") -> Iterator[Mix]:
-    """Every call whose text the regular expression finds."""
+    """Yield every call whose text matches the regular expression."""
     pattern = re.compile(match)
     return (mix for mix in _all_mixes() if pattern.search(f"{mix.name} {mix.form}"))
 
@@ -165,7 +166,7 @@ def _all_mixes() -> Iterator[Mix]:
 
 
 def _call(mix: Mix) -> Any:
-    """The call made, on fresh tensors; what it returns, and what it wrote to."""
+    """Run a call on new tensors; return its result and the written tensor."""
     given = [one.make(place) if isinstance(one, _Kind) else one for place, one in enumerate(mix.operands)]
     if mix.form == "inplace":
         if mix.name == "masked_fill":
@@ -182,8 +183,11 @@ def _call(mix: Mix) -> Any:
 
 
 def judge(mix: Mix, mode: EagerDecompMode) -> tuple[str, str]:
-    """``pass``, ``refused`` (by both alike), or how the mode differs: ``wrong``, ``type``, ``words``, ``taken``, ``raises``,
-    ``unsupported``; and what was seen."""
+    """Return the status of a call, and its results as text.
+
+    The status is ``pass``, ``refused`` (both raise the same), or a difference: ``wrong``, ``type``, ``words``, ``taken``,
+    ``raises`` or ``unsupported``.
+    """
     expected = _outcome(mix)
     with mode:
         got = _outcome(mix)
@@ -204,7 +208,7 @@ def judge(mix: Mix, mode: EagerDecompMode) -> tuple[str, str]:
 def _outcome(mix: Mix) -> Any:
     try:
         return _call(mix)
-    except Exception as error:  # the border: what is raised is the outcome
+    except Exception as error:  # the border: the exception is the outcome
         return error
 
 
@@ -227,7 +231,7 @@ def _different(expected: Any, got: Any) -> str:
 
 
 def table(found: Iterable[tuple[Mix, str, str]], *, shown: int = 3) -> tuple[str, bool]:
-    """The counts, some calls of each function and form that differ; and whether any does."""
+    """Return the counts and examples of each function and form that differs, and whether any does."""
     counts: Counter[str] = Counter()
     different: dict[tuple[str, str, str], list[str]] = {}
     for mix, status, seen in found:
@@ -243,14 +247,14 @@ def table(found: Iterable[tuple[Mix, str, str]], *, shown: int = 3) -> tuple[str
 
 
 def judged(some: Iterable[Mix], op_set: OpSet) -> Iterator[tuple[Mix, str, str]]:
-    """The calls, each with what was found."""
+    """Run the calls; return each with its status."""
     mode = EagerDecompMode(op_set, cache=ProgramCache())
     for mix in some:
         yield (mix, *judge(mix, mode))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
     parser.add_argument("--match", default="", metavar="REGEX", help="only functions with a form ('add inplace') that it finds")

@@ -88,9 +88,9 @@ class _Rename(ast.NodeTransformer):
 
 
 class StandIn(types.ModuleType):
-    """A package that is not there: false, empty, equal to 0, and a decorator that changes nothing.
+    """A stand-in for an absent package: false, empty, equal to 0, and a decorator that changes nothing.
 
-    What PyTorch's own test helpers have under the same name is theirs, since a backend's helpers are copies of them.
+    A name that PyTorch's own test helpers also have comes from them, because a backend's helpers are copies of them.
     """
 
     def __init__(self, name: str) -> None:
@@ -164,7 +164,7 @@ def install_stand_ins(devices: DeviceNames, packages: Sequence[str] = ()) -> Non
 
 
 def select_device(name: str) -> None:
-    """Have torch's `instantiate_device_type_tests` make tests for one device from now on: "cpu", or the name of PrivateUse1."""
+    """Have torch's `instantiate_device_type_tests` make tests for one device only: "cpu", or the name of PrivateUse1."""
     known = common_device_type.device_type_test_bases
     if name != "cpu" and common_device_type.PrivateUse1TestBase not in known:
         known.append(common_device_type.PrivateUse1TestBase)  # the list was made before the backend was imported
@@ -176,15 +176,15 @@ def import_test_file(path: Path, root: Path, devices: DeviceNames) -> types.Modu
 
     Args:
         path: the file.
-        root: the `test/` folder: it, and the file's own folder, are where the file's imports are found.
+        root: the `test/` folder. The file can import modules from it and from its own folder.
 
     Raises:
-        Exception: whatever the file raises when it is imported.
+        Exception: any exception that the file raises when it is imported.
     """
     for folder in (root, path.parent):
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
-    # Under the name of the file, since some tests import their own module; a second device gets a name of its own.
+    # Use the file's name, because some tests import their own module. For a second device the name is different.
     name = path.stem if devices.target == "cpu" else f"{path.stem}_{devices.target}"
     tree = _Rename(devices).visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
     module = types.ModuleType(name)
@@ -206,7 +206,7 @@ def function_of(case: unittest.TestCase) -> str:
     """Return the name of the function that a case is an instance of: one for all its dtypes, ops and parameters."""
     name = case._testMethodName
     written = getattr(getattr(type(case), name, None), "__qualname__", name)
-    # A closure's name is that of the helper that made it: as many functions as names.
+    # A closure has the name of the function that created it, so each test name counts as a function.
     return f"{type(case).__name__}.{name}" if "<locals>" in written else written
 
 

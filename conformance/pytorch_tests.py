@@ -5,22 +5,21 @@
     python conformance/pytorch_tests.py --tests backend/test --names npu test_view_ops.py
     python conformance/pytorch_tests.py --tests pytorch/test --backend npu:backend --device npu test_view_ops.py
 
-DIR is the `test/` folder of a PyTorch checkout, which you bring; it should be of the torch release that is installed. `--names`
+DIR is the `test/` folder of a PyTorch checkout that you provide; it should be of the installed torch release. `--names`
 reads a backend's own copy of these tests, whose device names are replaced by the CPU.
 
 Each test runs natively and in the mode with the recorder outside it. A test that passes natively and not in the mode runs again,
-alone in a fresh process: natively, in the mode, and in a mode that does nothing. The table has a row per file:
+each time in a new process: natively, in the mode, and in a mode that does nothing. The table has a row per file:
 
     native      tests that pass in plain eager: only these count
     mode        of these, tests that pass in the mode
-    any mode    tests that fail in a mode that does nothing too: no fault of the backend
+    any mode    tests that also fail in a mode that does nothing: not an error of the backend
     alone       tests that fail in the mode after others and pass alone: state left by another test, or by the mode
     known       differences with a reason in the table of reasons (`--reasons`)
     differs     differences without one
     lost        tests that end or block the process, in the mode only
 
-Exit code 0: nothing differs without a reason; 1: something does, or a file cannot be imported; 2: the command line cannot be used;
-130: Ctrl-C.
+Exit code 0: nothing differs without a reason; 1: something does, or a file cannot be imported; 2: invalid arguments; 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -56,10 +55,10 @@ from eagerdecomp.host.progress import Progress
 
 __all__ = ["COLUMNS", "Outcome", "Row", "Job", "chosen", "compare", "main", "outcome_of", "status_of", "table"]
 
-#: The columns of the table that count tests, in order. A test has one status, and "native" and "mode" are sums of these.
+#: The columns of the table that count tests, in order. A test has one status; "native" and "mode" are sums of statuses.
 COLUMNS = ("native", "mode", "any mode", "alone", "known", "differs", "lost")
 
-#: Seconds without an end after which a test is taken to hang.
+#: Seconds after which a test counts as hanging.
 LIMIT = 120.0
 
 _GOOD = ("pass", "skip", "expected failure")
@@ -113,7 +112,7 @@ class Job:
 
 
 class _Result(unittest.TestResult):
-    """Keeps one outcome; of several, as subtests have, the worst."""
+    """A test result that keeps one outcome; if there are several, as with subtests, the worst."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +120,7 @@ class _Result(unittest.TestResult):
 
     def _fail(self, kind: str, err: Any) -> None:
         text = self._exc_info_to_string(err, _ANY_CASE)  # type: ignore[attr-defined]
-        # What torch's TestCase adds to each message, on how to run the test, is the same for all.
+        # torch's TestCase adds the same lines to each message, on how to run the test.
         message = " ".join(str(err[1]).partition("To execute this test, run")[0].split())[:600]
         self.outcome = Outcome(kind, f"{err[0].__name__}: {message}", text[-3000:])
 
@@ -153,7 +152,7 @@ def outcome_of(case: unittest.TestCase, around: Callable[[], Any] = nullcontext)
     """Run one test case, with its class's and module's set-up, inside a context.
 
     Args:
-        around: makes the context; it may raise `_Leaked` when it is left.
+        around: creates the context, which may raise `_Leaked` at its exit.
     """
     result = _Result()
     suite = unittest.TestSuite([type(case)(case._testMethodName)])
@@ -166,7 +165,7 @@ def outcome_of(case: unittest.TestCase, around: Callable[[], Any] = nullcontext)
 
 
 class _DeviceRecorder(BackendRecorder):
-    """Counts ops that touch a tensor of one device, or make one: a backend of that device leaves all other calls alone."""
+    """Counts ops that use or create a tensor of one device. A backend of that device does not handle other calls."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
@@ -196,8 +195,8 @@ def _in_mode(mode: EagerDecompMode, op_set: OpSet, device: str = "cpu") -> Itera
 
 
 def status_of(native: Outcome, mode: Outcome | None, nothing: Outcome | None) -> str:
-    """Return a test's status from its outcomes, each from a process of its own where it was run twice."""
-    # A test that passes natively is skipped in the mode only where it is not for the device that the mode runs on.
+    """Return a test's status from its outcomes. If it ran twice, each outcome is from its own process."""
+    # A test that passes natively is skipped in the mode only if it is not for the mode's device.
     if native.kind != "pass" or mode is None or mode.kind == "skip":
         return "not counted"
     if mode.kind == "pass":
@@ -212,7 +211,7 @@ def status_of(native: Outcome, mode: Outcome | None, nothing: Outcome | None) ->
 
 @dataclass(frozen=True)
 class _Setting:
-    """How all files are run."""
+    """The settings of a run, for all files."""
 
     root: Path
     backend: Backend | OpSet
@@ -230,7 +229,7 @@ class _Setting:
 
 
 def chosen(tests: Iterable[Job], sample: int, match: str) -> list[Job]:
-    """Return the tests that a regular expression finds; of each function at most `sample`, spread over its instances (0: all)."""
+    """Return the tests that match a regular expression; at most `sample` of each function, spread over its instances (0: all)."""
     groups: dict[str, list[Job]] = defaultdict(list)
     for test in tests:
         if re.search(match, test.name):
@@ -253,7 +252,7 @@ def _tests_of(path: Path, setting: _Setting) -> list[Job]:
         select_device(setting.device)
         devices = replace(setting.devices, target=setting.device)
         made = cases_of(import_test_file(path, setting.root, devices))
-        # Tests that are not made for a device run on the CPU, which the mode of a device leaves alone: nothing to compare.
+        # Tests without a device run on the CPU, which the mode of a device does not handle: nothing to compare.
         ours = {key_of(case): case for case in made if getattr(type(case), "device_type", "cpu") != "cpu"}
     return [Job(name, function_of(case), case, ours[name]) for name, case in plain.items() if name in ours]
 
@@ -270,13 +269,13 @@ def compare(test: Job, file: str, lanes: Mapping[str, Callable[[], Any]], progre
 
 
 def _alone(test: Job, row: Row, lanes: Mapping[str, Callable[[], Any]], limit: float) -> Row:
-    """Run a test that differs again, each time alone in a fresh process."""
+    """Run a test that differs again, each time in a new process."""
     names = [*lanes, "twice"]
 
     def work(number: int, progress: Callable[[Any], None]) -> Outcome:
         name = names[number]
         progress([test.name, name])
-        if name == "twice":  # whether what the test leaves behind makes it fail by itself
+        if name == "twice":  # check whether the test fails because of state from its own first run
             outcome_of(test.plain)
             return outcome_of(test.plain)
         return outcome_of(test.plain if name == "native" else test.ours, lanes[name])
@@ -286,7 +285,7 @@ def _alone(test: Job, row: Row, lanes: Mapping[str, Callable[[], Any]], limit: f
         outcomes[names[number]] = Outcome("lost", found.message, found.words[-3000:]) if isinstance(found, Lost) else found
     native, mode, nothing = outcomes["native"], outcomes["mode"], outcomes.get("nothing")
     status = status_of(native, mode, nothing)
-    if status == "mode":  # fails after other tests only, its own native run among them
+    if status == "mode":  # it fails only after other tests, or after its own native run
         timed_out = row.mode is not None and row.mode.message.startswith("no end")
         excused = timed_out or outcomes["twice"].kind != "pass"
         return replace(row, status="mode" if excused else "alone", nothing=nothing)
@@ -300,7 +299,7 @@ def _run_file(file: str, setting: _Setting, done: set[str], emit: Callable[[Row]
     left = {number: test for number, test in enumerate(tests) if test.name not in done}
     mode = EagerDecompMode(setting.backend)
     lanes: dict[str, Callable[[], Any]] = {"native": nullcontext, "mode": lambda: _in_mode(mode, setting.op_set, setting.device)}
-    if setting.device == "cpu":  # without the library no test of a device of its own could run
+    if setting.device == "cpu":  # without the library, no test on a custom device could run
         lanes["nothing"] = Noop
     progress = Progress(len(left), sys.stderr)
     bad = 0
@@ -338,7 +337,7 @@ def _lost_row(file: str, test: Job, lost: Lost) -> Row:
 
 
 class _Journal:
-    """Rows as they come, one JSON line each, so that a run can be continued."""
+    """A file of rows, one JSON line each, so that a run can be continued."""
 
     def __init__(self, path: str | None, again: bool) -> None:
         self._path = Path(path) if path else None
@@ -369,7 +368,7 @@ class _Journal:
 
 
 def _run(files: Sequence[str], setting: _Setting, journal: _Journal) -> None:
-    """Run each file in a process of its own, which imports it once and forks for its tests."""
+    """Run each file in its own process, which imports it once and forks for its tests."""
     context = multiprocessing.get_context("fork")
     for file in files:
         print(file, file=sys.stderr, flush=True)
@@ -410,7 +409,7 @@ def with_reasons(rows: Iterable[Row], reasons: Sequence[Reason]) -> list[Row]:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Return the table: for each file, how many tests have each status."""
+    """Return the table: for each file, the number of tests with each status."""
     counts: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COLUMNS, 0))
     for row in rows:
         mine = counts[row.file]

@@ -1,9 +1,9 @@
-"""The OpInfo scoreboard: every sample of torch's own op database, eagerly and under the mode, judged call by call.
+"""Run the OpInfo scoreboard: compare every sample of torch's operator database under the mode with eager.
 
     python conformance/scoreboard.py --ops core --match 'fft' --samples 0
 
 Each sample is called three times under the mode: the first call records a program, the second replays it, and the third, on
-inputs of the same shapes and other values, runs it compiled. Exit code 1 when any result is wrong, or an op outside the set
+inputs of the same shapes and other values, runs it compiled. Exit code 1 if any result is wrong, or if an op outside the set
 reached the backend.
 """
 
@@ -33,14 +33,14 @@ __all__ = ["Row", "chosen", "judge_opinfo", "main", "parser_of", "table"]
 
 SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims, "tiny": tiny}
 
-#: From worst to best: an OpInfo is what its worst sample is. One without a sample that eager takes, or whose values differ where
-#: eager's are no standard, is "none", and not counted.
+#: From worst to best: an OpInfo has the status of its worst sample. It is "none", and not counted, if all samples raise in eager,
+#: or if only values differ for which eager is no reference (`standards`).
 STATUSES = ("wrong", "leak", "error", "unsupported", "none", "pass")
 
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one OpInfo: its worst sample's status, what was seen there, and the ops that block it."""
+    """The result of one OpInfo: the status of its worst sample, the details, and the ops without a route."""
 
     name: str
     status: str
@@ -56,9 +56,9 @@ class Row:
 
 
 def judge_opinfo(info: Any, op_set: OpSet, selection: Selection) -> Row:
-    """Judge the samples of one OpInfo on one op set."""
+    """Compare the samples of one OpInfo on one op set."""
     name = full_name(info)
-    # Of its own, so that a program made for one OpInfo does not hide another's first call.
+    # A new cache for each OpInfo, so that a cached program of one does not hide the first call of another.
     mode = EagerDecompMode(op_set, cache=ProgramCache())
     backward = selection.grad and differentiable(info, selection)
     found: list[Row] = []
@@ -78,15 +78,15 @@ def judge_opinfo(info: Any, op_set: OpSet, selection: Selection) -> Row:
 def _judge_sample(
     name: str, number: int, calls: Sequence[Case], mode: EagerDecompMode, op_set: OpSet, backward: bool, why: str
 ) -> Row | None:
-    """The worst of the calls; None where eager itself rejects the sample, as it does some layouts.
+    """Return the worst result of the calls; None if the sample raises in eager, as with some layouts.
 
-    With `why`, eager's values are no standard, and what differs from them alone is "none".
+    If `why` is given, eager's values are no reference, and a sample of which only values differ is "none".
     """
     strides = ""
     for turn, case in enumerate(calls):
         try:
             expected = observe(case.function, case.arguments, backward=backward)
-        except Exception:  # the border: a sample that eager rejects is none, and is not counted
+        except Exception:  # the border: a sample that raises in eager is not counted
             return None
         where = f"call {turn + 1}: "
         recorder = BackendRecorder()
@@ -104,7 +104,7 @@ def _judge_sample(
             status = "none" if why and only_values(differing) else "wrong"
             return Row(name, status, number, why if status == "none" else where + "; ".join(map(str, differing)))
         if not strides and stride_differences(expected, got):
-            # Some of autograd's own formulas lay their results out otherwise under any mode, one that does nothing included.
+            # Under any mode, even a no-op one, some of autograd's formulas return other strides.
             passed_on = observe(case.function, case.arguments, (BackendRecorder(),), backward=backward)
             strides = "; ".join(f"sample {number} {one}" for one in stride_differences(passed_on, got))
     return Row(name, "pass", number, strides=strides)
@@ -114,7 +114,7 @@ def _judge_sample(
 
 
 class Progress:
-    """A line that says how far the run is: rewritten in place on a terminal, one line every few seconds elsewhere."""
+    """A progress line: rewritten in place on a terminal, otherwise a new line every few seconds."""
 
     def __init__(self, total: int, out: TextIO) -> None:
         self._total, self._out = total, out
@@ -132,7 +132,7 @@ class Progress:
 
 
 class Journal:
-    """Results as they come, one JSON line each, so that a run that died goes on; the OpInfo that killed it counts as an error."""
+    """A file of results, one JSON line each, from which a run that died continues. The OpInfo that ended it counts as an error."""
 
     def __init__(self, path: str | None) -> None:
         self._path = Path(path) if path else None
@@ -156,7 +156,7 @@ class Journal:
 
 
 def table(rows: Sequence[Row], op_set: OpSet) -> str:
-    """The counts, every row that is not well, and the ops that block most."""
+    """Return the counts, every failed row, and the most frequent ops without a route."""
     left_out = [f"left out {row.name}: {row.detail}" for row in rows if row.status == "none" and row.detail]
     rows = [row for row in rows if row.status != "none"]
     counts = Counter(row.status for row in rows)
@@ -180,7 +180,7 @@ def table(rows: Sequence[Row], op_set: OpSet) -> str:
 
 
 def run(infos: Iterable[Any], journal: Journal, judge: Callable[[Any], Row], out: TextIO) -> list[Row]:
-    """Judge each OpInfo that the journal does not hold yet."""
+    """Run each OpInfo that is not in the journal."""
     todo = list(infos)
     progress = Progress(len(todo), out)
     rows: list[Row] = []
@@ -195,7 +195,7 @@ def run(infos: Iterable[Any], journal: Journal, judge: Callable[[Any], Row], out
 
 
 def parser_of(about: str | None, *, samples: int) -> argparse.ArgumentParser:
-    """The options by which a scoreboard chooses what it judges; `about` is the command's docstring."""
+    """Return the parser of a scoreboard's selection options; `about` is the command's docstring."""
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th OpInfo, from the K-th")
@@ -210,7 +210,7 @@ def parser_of(about: str | None, *, samples: int) -> argparse.ArgumentParser:
 
 
 def chosen(options: argparse.Namespace) -> tuple[Selection, list[Any]]:
-    """The OpInfos that options choose, and which samples of each."""
+    """Return the selected OpInfos, and the selection of their samples."""
     shard, shards = map(int, options.shard.split("/"))
     selection = Selection(options.samples, getattr(torch, options.dtype), options.form, options.layout, options.grad)
     return selection, opinfos(options.match)[shard - 1 :: shards]
@@ -223,7 +223,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -3,8 +3,8 @@
     python conformance/small_sets.py                  # the whole sweep; about an hour
     python conformance/small_sets.py --match norm --ops infra "core less views"
 
-Small sets take rules that Core ATen never takes, and layouts make them fail: a rule may call `view` on strides that it cannot view.
-A call passes where dtypes, shapes, aliasing and written arguments are eager's; rounding of values is judged by `matrix.py`. Calls
+Small sets use rules that Core ATen never uses, and layouts make them fail: a rule may call `view` on strides that it cannot view.
+A call passes if dtypes, shapes, aliasing and written arguments are eager's; rounding of values is judged by `matrix.py`. Calls
 without a route fall back: to write their errors takes seconds.
 """
 
@@ -77,7 +77,7 @@ def failures(
     samples: int = 2,
     counts: Counter[str] | None = None,
 ) -> Iterator[Failure]:
-    """Yield the calls that fail; `counts` gets how many calls ended in which way."""
+    """Yield the calls that fail; `counts` gets the number of calls per outcome."""
     counts = Counter() if counts is None else counts
     modes = {name: EagerDecompMode(SETS[name](), cache=ProgramCache(), on_unsupported="fallback") for name in sets}
     for info in infos:
@@ -94,7 +94,7 @@ def failures(
 def _outcome(case: Case, *modes: Any) -> Observed | Exception:
     try:
         return observe(case.function, case.arguments, modes)
-    except Exception as error:  # what is raised is the outcome
+    except Exception as error:  # the exception is the outcome
         return error
 
 

@@ -1,11 +1,11 @@
-"""The soak: random model steps over several threads with one cache, each against eager, for as long as asked; memory stays flat.
+"""Run a soak test: random model steps in several threads with one cache, compared with eager; memory must stay flat.
 
     python conformance/soak.py --minutes 60
     python conformance/soak.py --minutes 1 --threads 2 --seed 3 --json soak.json
 
-A round starts the threads, each of which makes models and takes some steps with them, in plain eager and in modes that it enters
-and leaves, under the same seeds; every loss must be eager's. Between rounds the resident memory and the living tensors are counted.
-Exit code 0: all losses are eager's and memory is flat; 1: not so; 2: the command line cannot be used; 130: Ctrl-C.
+A round starts the threads. Each creates models and runs some steps with them, in plain eager and under modes that it enters and
+leaves, with the same seeds. Every loss must equal eager's. After each round, the resident memory and the live tensors are counted.
+Exit code 0: all losses equal eager's and memory is flat; 1: not so; 2: invalid arguments; 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ __all__ = ["JOBS", "Report", "Sample", "grows", "main", "soak"]
 
 _STEPS = 4
 
-# The default generator is one for the process: steps that draw from it take turns, so that a seed means the same every time.
+# The process has one default generator. A lock keeps steps that use it apart, so that a seed always gives the same numbers.
 _DRAWING = threading.RLock()
 
 
-# -- what is run -------------------------------------------------------------------------------------------------------------------
+# -- models
+# -------------------------------------------------------------------------------------------------------------------------
 
 
 class _Convolutions(nn.Module):
@@ -102,12 +103,12 @@ class _Mixed(nn.Module):
 
 @dataclass(frozen=True)
 class Job:
-    """A model that steps are taken with.
+    """A model to train.
 
     Attributes:
-        make: the model, from a seed.
-        batch: a batch of so many, drawn from a generator.
-        draws: its forward draws random numbers.
+        make: creates the model from a seed.
+        batch: creates a batch of a given size from a generator.
+        draws: whether its forward uses random numbers.
     """
 
     make: Callable[[], nn.Module]
@@ -135,7 +136,7 @@ _OPTIMIZERS: Sequence[Callable[[Any], torch.optim.Optimizer]] = (
 def _turn(
     draws: random.Random, mode: Callable[[], ed.EagerDecompMode], note: Callable[[str, float, float], None], bend: float
 ) -> None:
-    """A model made, and some steps with it in eager and in modes."""
+    """Create a model, and run some steps with it in eager and under modes."""
     name = draws.choice(list(JOBS))
     job, seed = JOBS[name], draws.randrange(1 << 30)
     with _DRAWING:
@@ -177,12 +178,12 @@ def _turn(
         note(f"{name}, {'inference' if infers else 'training'}, seed {seed}, step {number}", want, got + bend)
 
 
-# -- what is watched ---------------------------------------------------------------------------------------------------------------
+# -- measurements ------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Counts after a round: seconds since the start, MiB of resident memory, living tensors, programs in the cache."""
+    """Counts after a round: seconds since the start, MiB of resident memory, live tensors, programs in the cache."""
 
     seconds: float
     resident: float
@@ -195,9 +196,9 @@ class Report:
     """The result of a soak.
 
     Attributes:
-        steps: of each kind of model, how many.
-        wrong: steps whose loss is not eager's, in words.
-        hung: a round did not end.
+        steps: the number of steps of each kind of model.
+        wrong: descriptions of the steps whose loss differs from eager's.
+        hung: whether a round did not end.
     """
 
     steps: dict[str, int] = field(default_factory=dict)
@@ -208,11 +209,11 @@ class Report:
     hung: bool = False
 
     def taken(self) -> int:
-        """How many steps were taken."""
+        """Return the total number of steps."""
         return sum(self.steps.values())
 
     def growth(self) -> list[str]:
-        """Describe what grew; empty where memory is flat."""
+        """Describe the growth of memory; empty if it is flat."""
         found = []
         for what, allowed in (("resident", 0.03), ("tensors", 0.03), ("programs", 0.03)):
             values = [float(getattr(one, what)) for one in self.samples]
@@ -233,7 +234,7 @@ class Report:
 
 
 def grows(seconds: Sequence[float], values: Sequence[float]) -> float:
-    """How much values grow from their second third to the end, by the median of all slopes: single peaks do not count."""
+    """Return the growth over the last two thirds of the values, by the median of all slopes, so that single peaks do not count."""
     start = len(values) // 3
     late = list(zip(seconds, values, strict=True))[start:]
     slopes = [(b - a) / (t - s) for i, (s, a) in enumerate(late) for t, b in late[i + 1 :] if t > s]
@@ -243,7 +244,7 @@ def grows(seconds: Sequence[float], values: Sequence[float]) -> float:
 def _resident() -> float:
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return 0.0
 
 
@@ -258,12 +259,12 @@ def soak(
     bend: float = 0.0,
     after_round: Callable[[Report], None] = lambda report: None,
 ) -> Report:
-    """Run rounds until the time is over, or so many.
+    """Run rounds until the time is over, or a given number of rounds.
 
     Args:
-        turns: how many models each thread makes in a round.
-        patience: seconds after which a round is taken to hang.
-        bend: what is added to every loss in the mode: it must be found.
+        turns: the number of models per thread and round.
+        patience: seconds after which a round counts as hanging.
+        bend: a number that is added to every loss under the mode, to test that a difference is found.
         after_round: called after each round.
     """
     report, cache, lock, started = Report(), ed.ProgramCache(), threading.Lock(), time.perf_counter()
@@ -331,7 +332,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None, stream: TextIO = sys.stderr) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     if options.minutes <= 0 or options.threads < 1:
         print("soak.py: --minutes is above 0, and --threads at least 1", file=sys.stderr)

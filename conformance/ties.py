@@ -1,4 +1,4 @@
-"""Ties: of equal values an op may return the place of any, each once; which one eager's kernel returns is chance."""
+"""Accept ties: among equal values an op may return the indices in any order, each once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from eagerdecomp.eager.tolerance import same_values
 
 __all__ = ["PICKING", "of_equals"]
 
-#: OpInfos of ops that return places of values -> at which result they stand, and which argument the dimension is.
+#: OpInfos of ops that return indices of values -> the index of this result, and of the `dim` argument.
 PICKING: dict[str, tuple[int, int]] = {"argsort": (0, 1), "sort": (1, 1), "topk": (1, 2)}
 
 
 def of_equals(name: str, differing: Sequence[Difference], arguments: Arguments, expected: Observed, got: Observed) -> bool:
-    """Whether what differs are places alone, each there once, of elements that are equal to those that eager picked."""
+    """Return whether only indices differ, each is there once, and their elements equal those that eager picked."""
     positional, named = arguments
     if name not in PICKING or named.get("stable") or not only_values(differing):
         return False

@@ -59,7 +59,7 @@ class Near:
     least: float = 0.0
 
 
-#: What only moves, compares or counts, and arithmetic that IEEE 754 rounds correctly.
+#: For ops that move, compare or count values, and for arithmetic that IEEE 754 rounds correctly.
 EXACT = Near(0.0, tiny=True)
 #: As `EXACT`, but the sign of zero may differ.
 EITHER_ZERO = Near(0.0, tiny=True, zeros=False)
@@ -132,19 +132,23 @@ class Property:
 
 @dataclass(frozen=True)
 class Spec:
-    """The cases that an op is tried with.
+    """The test cases of an op.
 
     Attributes:
         call: draws a call.
-        near: how near values must be; a function of the call where that depends on it.
-        refused: draws calls that eager refuses; a kernel that returns is wrong. What eager takes all the same says nothing.
-        any_values: results (by number) whose values nothing fixes; True for all: random numbers, memory as it is.
-        any_shapes: results (by number) whose shape is nobody's promise either: what backward finds again where it is not given.
-        optional: results (by number) that a call does not ask for, so that a kernel may leave them out where eager returns them.
-        judged: judges the results that `any_values` names (ties of a sort): a message of what is wrong, or None.
-        properties: what else must hold, beside what is asked of every kernel.
-        steady: the same call gives the same bits.
-        varies: arguments that the schema has and that cannot be varied, each with the reason.
+        near: the allowed error of values, or a function that returns it for a call.
+        refused: draws calls that must raise, as in eager. A call for which eager does not raise is skipped.
+        any_values: results (by number) whose values are not compared, for example random numbers and uninitialized memory; True for
+            all.
+        any_shapes: results (by number) whose shapes are not compared either, for example buffers that the forward saves for
+        backward.
+        optional: returns the results (by number) that a call does not request. A kernel may omit them although eager returns them.
+        judged: checks the results that `any_values` names, for example the indices of tied values in a sort. It returns a message,
+        or
+            None if they are right.
+        properties: further properties, in addition to those of every kernel.
+        steady: whether repeated calls must return the same bits.
+        varies: arguments of the schema that are not varied, each with the reason.
     """
 
     call: Callable[[Draw], Call]

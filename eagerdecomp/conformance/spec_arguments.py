@@ -1,4 +1,4 @@
-"""Arguments that specs of several families draw: shapes that broadcast, dims, scalars, operands."""
+"""Draw arguments for the specs of several families: shapes that broadcast, dims, scalars, operands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def broadcasting(draw: Draw, name: str, whole: Sequence[int]) -> list[int]:
-    """Sizes that broadcast to `whole`: the same, without leading dimensions, with ones, or none."""
+    """Draw sizes that broadcast to `whole`: the same, with fewer leading dimensions, with ones, or 0-dim."""
     kind = draw.pick(name, ("same", "scalar", "leading", "ones", "one element"))
     if kind == "scalar" or not whole:
         return [] if kind == "scalar" else list(whole)
@@ -56,14 +56,14 @@ def broadcasting(draw: Draw, name: str, whole: Sequence[int]) -> list[int]:
 
 
 def dim_of(draw: Draw, name: str, rank: int) -> int:
-    """A dimension of a tensor of that rank, counted from either end; tensors without any take 0 and -1."""
+    """Draw a dimension of a tensor of this rank, counted from either end; for 0-dim tensors 0 or -1."""
     rank = max(rank, 1)
     options: list[int] = [*range(rank), *range(-1, -rank - 1, -1)]
     return draw.pick(f"{name} of {rank}", options)
 
 
 def dims_of(draw: Draw, name: str, rank: int, *, empty: bool = True) -> list[int]:
-    """Several dimensions without repetition, in any order, counted from either end."""
+    """Draw several different dimensions in any order, counted from either end."""
     if rank == 0:
         return draw.pick(name, ([], [0], [-1])) if empty else draw.pick(name, ([0], [-1]))
     found = [dim for dim in range(rank) if draw.flag(f"{name}.{dim}")]
@@ -75,20 +75,20 @@ def dims_of(draw: Draw, name: str, rank: int, *, empty: bool = True) -> list[int
 
 
 def several(draw: Draw, name: str, count: int, options: Sequence[int]) -> list[int]:
-    """So many numbers, each one of some options: often all the same."""
+    """Draw `count` numbers from the options; often all are equal."""
     first = draw.pick(name, options)
     same = count == 1 or not draw.flag(f"{name} differ")
     return [first] * count if same else [first, *(draw.pick(f"{name}.{number}", options) for number in range(1, count))]
 
 
 def alike(draw: Draw, sizes: Sequence[int]) -> list[int]:
-    """Sizes; in some calls all of them the largest, so that what is meant for one dimension fits the others too."""
+    """Return the sizes; in some calls all equal to the largest, so that a kernel that swaps dimensions does not raise."""
     unlike = len(set(sizes)) > 1
     return [max(sizes)] * len(sizes) if unlike and draw.pick("sizes alike", (False, False, True)) else list(sizes)
 
 
 def left_out(draw: Draw, args: Sequence[Any], defaults: Sequence[Any]) -> list[Any]:
-    """Arguments; in some calls without the last ones that are the schema's defaults, which are given for as many last arguments."""
+    """Return the arguments; in some calls without the last ones that equal `defaults`, the defaults of the last arguments."""
     found, left = list(args), list(defaults)
     if draw.flag("defaults left out"):
         while left and type(found[-1]) is type(left[-1]) and found[-1] == left[-1]:
@@ -98,7 +98,7 @@ def left_out(draw: Draw, args: Sequence[Any], defaults: Sequence[Any]) -> list[A
 
 
 def as_index(draw: Draw, name: str, values: Tensor, layouts: Sequence[str] = LAYOUTS) -> Tensor:
-    """Integers as an index tensor of either dtype, with any strides."""
+    """Convert integers to an index tensor of dtype int64 or int32, with any strides."""
     dtype = draw.pick(f"{name}.dtype", (torch.int64, torch.int32))
     layout = draw.pick(f"{name}.layout", layouts)
     return in_layout(values.to(dtype).reshape(-1), list(values.shape), layout)
@@ -107,7 +107,7 @@ def as_index(draw: Draw, name: str, values: Tensor, layouts: Sequence[str] = LAY
 def indices(
     draw: Draw, name: str, sizes: Sequence[int], size: int, *, negative: bool = False, layouts: Sequence[str] = LAYOUTS
 ) -> Tensor:
-    """Indices into a dimension of that size, counted from the end too where that is allowed."""
+    """Draw indices into a dimension of this size; if `negative`, some are counted from the end."""
     kind = draw.pick(f"{name}.kind", ("random", "ascending", "same", "ends", "last"))
     draws = draw.generator()
     count = math.prod(sizes)
@@ -126,21 +126,24 @@ def indices(
 
 
 def out_of_range(draw: Draw, size: int, *, negative: bool = False) -> int:
-    """An index that a dimension of that size has not, too small or too large."""
+    """Draw an index outside a dimension of this size, too small or too large."""
     return draw.pick("out of range", (size, -size - 1 if negative else -1, size + 5, 2**33))
 
 
-#: Which of three gradients are asked for.
+#: All masks for three gradients.
 OUTPUT_MASKS = tuple([bool(number & 4), bool(number & 2), bool(number & 1)] for number in range(7, -1, -1))
 
 
 def not_asked_for(call: Call) -> list[int]:
-    """Results that the mask at the end of a call leaves out."""
+    """Return the results that the mask, the last argument of a call, does not request."""
     return [number for number, asked in enumerate(call.args[-1]) if not asked]
 
 
 def wrong(calls: Callable[[], Sequence[Sequence[Any]]]) -> Callable[[Draw], Call]:
-    """Calls with one of some lists of arguments, made for each draw; a dict at the end of a list holds the keyword arguments."""
+    """Return a function that draws a call from lists of arguments. A dict at the end of a list contains the keyword arguments.
+
+    `calls` creates new lists for each draw.
+    """
 
     def call(draw: Draw) -> Call:
         *args, last = draw.pick("wrong", calls())
@@ -150,39 +153,39 @@ def wrong(calls: Callable[[], Sequence[Sequence[Any]]]) -> Callable[[Draw], Call
 
 
 def wrong_but(args: Sequence[Any], *changes: Mapping[int, Any]) -> Sequence[Sequence[Any]]:
-    """A list of arguments for each of some changes, which are by place."""
+    """Return a list of arguments for each change, a mapping from positions to values."""
     return [[change.get(place, value) for place, value in enumerate(args)] for change in changes]
 
 
 def wrong_of(sizes: Sequence[int], *rests: Sequence[Any]) -> Callable[[Draw], Call]:
-    """Calls with a tensor of these sizes and one of some lists of further arguments."""
+    """Return a function that draws a call with a tensor of these sizes and one of the lists of further arguments."""
     return wrong(lambda: [(torch.arange(float(math.prod(sizes))).view(sizes), *rest) for rest in rests])
 
 
 # -- operands ----------------------------------------------------------------------------------------------------------------
 
-# Where the type that two operands meet in cannot hold what one of them holds, right kernels round sooner or later, so that operands
-# of such calls are numbers that every type holds.
+# If the result dtype of two operands cannot represent the values of one of them, right kernels may round earlier or later. Operands
+# of such calls are numbers that every dtype represents.
 
 FILLS = ("normal", "special", "lattice", "wide", "ties", "hundreds", "small", "nonfinite")
 
-#: What every float type holds.
+#: Values that every float dtype represents.
 COARSE = ("lattice", "halves", "quarters", "ties")
 
-#: Of complex numbers that are infinite or near to it right kernels make different things.
+#: Without infinite and very large complex numbers, for which right kernels return different values.
 COMPLEX_FILLS = ("normal", "lattice", "quarters", "small", "signed_uniform")
 
-#: How two tensors meet: their dtypes, and which has no dimensions.
+#: Combinations of two operands: same or mixed dtypes, and which of them is 0-dim.
 MEETINGS = ("same", "mixed", "scalar", "mixed scalar", "itself", "scalar self", "mixed scalar self", "scalars")
 
-# How many numbers meet: few, all of one tensor all of the other, each one like itself, very many.
+# Sizes of the operands: drawn, equal values in both, every pair of values (grid), or very large.
 _EXTENTS = (*("drawn", "alike", "grid") * 8, "large")
 _UNLIKE = (*("drawn", "drawn", "drawn", "grid") * 6, "large")
 
-# Types of which neither holds what the other does.
+# Pairs of dtypes with different ranges.
 _OPPOSED = ((torch.uint8, torch.int8), (torch.int8, torch.uint8), (torch.int64, torch.int32))
 
-# Layouts whose elements do not overlap.
+# Layouts without overlapping elements.
 _APART = ("contiguous", "guarded", "strided")
 
 
@@ -195,14 +198,15 @@ def pair(
     scalars: Sequence[str] | None = None,
     names: tuple[str, str] = ("self", "other"),
 ) -> tuple[Tensor, Tensor]:
-    """Two tensors.
+    """Draw two tensors.
 
     Args:
-        dtypes: of both.
-        fills: of both.
-        finite: complex values, and those that meet them, are moderate.
-        scalars: fills of a second tensor without dimensions.
-        names: of both, in draws.
+        draw: makes the random choices.
+        dtypes: the dtypes of both.
+        fills: the fills of both.
+        finite: whether complex values, and values combined with them, are moderate.
+        scalars: the fills of the second tensor if it is 0-dim.
+        names: the names of both in the choices.
     """
     meeting = draw.pick("operands", MEETINGS)
     dtype = draw.pick("dtype", dtypes)
@@ -210,7 +214,7 @@ def pair(
     opposed = [both for both in _OPPOSED if set(both) <= set(dtypes)]
     if meeting == "mixed" and opposed and draw.pick("opposed", (False, True, True)):
         dtype, kind = draw.pick("opposed dtypes", opposed)
-    if dtype.is_complex or kind.is_complex:  # with float16 they meet in complex32, which few know
+    if dtype.is_complex or kind.is_complex:  # with float16 the result would be complex32, which few backends support
         dtype, kind = (torch.float32 if one is torch.float16 else one for one in (dtype, kind))
     first, second = among(dtype, kind, fills, finite)
     if "scalar" in meeting:
@@ -243,12 +247,12 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _alike(draw: Draw, values: Tensor) -> Tensor:
-    """The same values, but for some that are next to them, and zeros of the other sign."""
+    """Return the same values; some are replaced by a neighbouring number, and some zeros by one of the other sign."""
     made = values.clone()
     fate = torch.randint(6, values.shape, generator=draw.generator())
     if values.is_floating_point():
         bits = made.view(_BITS[made.element_size()])
-        # Infinity has no neighbour: the largest number, multiplied before it is added, overflows where kernels round products.
+        # Infinity is not replaced: next to the largest number, a product overflows if a kernel rounds it before the addition.
         bits += ((fate == 0).to(bits.dtype) - (fate == 1).to(bits.dtype)) * values.isfinite()
         return torch.where((fate == 2) & (values == 0), -values, made)
     if values.dtype is torch.bool or values.is_complex():
@@ -257,7 +261,7 @@ def _alike(draw: Draw, values: Tensor) -> Tensor:
 
 
 def among(dtype: torch.dtype, kind: torch.dtype, fills: Sequence[str], finite: bool = True) -> tuple[Sequence[str], Sequence[str]]:
-    """Fills of two tensors of these dtypes."""
+    """Return the fills of two tensors of these dtypes."""
     if finite and (dtype.is_complex or kind.is_complex):
         return COMPLEX_FILLS, COMPLEX_FILLS
     return _brought(dtype, kind, fills), _brought(kind, dtype, fills)
@@ -269,7 +273,7 @@ def _brought(dtype: torch.dtype, other: torch.dtype, fills: Sequence[str]) -> Se
     return _HELD if _is_integral(dtype) and not _is_integral(other) else fills
 
 
-# Integers that float32 holds.
+# Integers that float32 represents.
 _HELD = ("lattice", "digits", "ties")
 
 
@@ -278,7 +282,7 @@ def _is_integral(dtype: torch.dtype) -> bool:
 
 
 def _scalar_fills(scalar: torch.dtype, other: torch.dtype, fills: Sequence[str]) -> Sequence[str]:
-    """Fills of a tensor without dimensions, which is brought to the other's type if that is of the same kind."""
+    """Return the fills of a 0-dim tensor, which is cast to the other dtype if both are of the same kind."""
     if scalar is other:
         return fills
     whole = not (scalar.is_floating_point or scalar.is_complex or other.is_floating_point or other.is_complex)
@@ -290,22 +294,22 @@ def _hardest(fills: Sequence[str]) -> Sequence[str]:
 
 
 def two(dtypes: Sequence[torch.dtype] = ALL, fills: Sequence[str] = FILLS, **more: Any) -> Callable[[Draw], Call]:
-    """Calls with two tensors."""
+    """Return a function that draws a call with two tensors."""
     return lambda draw: Call(pair(draw, dtypes, fills, **more))
 
 
 _WHOLE = (2, 3, 0, -1, 7, -5, 1, 100)
 _OF_KIND: dict[str, Sequence[Any]] = {
     "float": (0.5, -2.5, 0.1, 3.0, 0.0, 1e-3, -7.25, math.pi, -0.0),
-    "plain": (0.5, -2.5, 3.0, 0.0, -7.25, 0.25, 1.5),  # which every float type holds
+    "plain": (0.5, -2.5, 3.0, 0.0, -7.25, 0.25, 1.5),  # exact in every float dtype
     "int": _WHOLE,
     "bool": (True, False),
     "limit": (math.inf, math.nan, -math.inf),
     "complex": (1 + 2j, -0.5j, 2 + 0j),
-    "fraction": (0.1, 0.09997, -1 / 3, math.pi, 1 + 2.0**-30, -2.7, 1e-3),  # which no float type holds, or only the widest
+    "fraction": (0.1, 0.09997, -1 / 3, math.pi, 1 + 2.0**-30, -2.7, 1e-3),  # not exact in any float dtype, or only in the widest
 }
 _LARGE = {torch.int64: (2**24 + 1, 2**53 + 1, 2**40, -(2**62)), torch.int32: (2**24 + 1, 2**30, 11, 13)}
-# About the numbers from which on a type, or the next narrower one, does not hold every integer.
+# Near the limits from which on a dtype, or the next narrower one, does not represent every integer.
 _EDGES = {
     **dict.fromkeys((torch.float32, torch.complex64, torch.int32), (2**24, 2**24 + 1, -(2**24) - 1, 2**24 - 1)),
     **dict.fromkeys((torch.float64, torch.complex128), (2**53, 2**53 + 1, -(2**53) - 1, 2**24 + 1)),
@@ -319,12 +323,16 @@ _EDGES = {
 
 
 def number(draw: Draw, dtype: torch.dtype, kinds: Sequence[str], *, but: Sequence[int] = (), least: float = -math.inf) -> Any:
-    """A Python number for a tensor of a dtype.
+    """Draw a Python scalar for a tensor of a dtype.
 
     Args:
-        kinds: of ``float``, ``plain`` floats, ``fraction``s that types round, ``int``, ``large`` integers, those at
-            the ``edge`` of what a type holds, ``bool``, ``limit`` and ``complex``.
-        but, least: what it may not be, and what it is at least.
+        draw: makes the random choices.
+        dtype: the dtype of the tensor.
+        kinds: some of ``float``, ``plain`` (exact floats), ``fraction`` (rounded by every dtype), ``int``, ``large`` (integers),
+        ``edge``
+            (at the end of the exact integers of the dtype), ``bool``, ``limit`` (infinity and NaN) and ``complex``.
+        but: excluded values.
+        least: the minimum.
     """
     kind = draw.pick("number", kinds)
     if (kind == "complex" and dtype in HALVES) or (kind == "limit" and dtype.is_complex):
@@ -341,7 +349,7 @@ def number(draw: Draw, dtype: torch.dtype, kinds: Sequence[str], *, but: Sequenc
 
 
 def _around(values: Tensor, other: Any, steps: bool) -> Tensor:
-    """Values of which some are a number, or near it: floats as near as can be if `steps`."""
+    """Replace some values by a number and numbers near it; with `steps` also by the adjacent floats."""
     known = torch.tensor(other)
     if values.dtype is torch.bool or not torch.can_cast(known.dtype, values.dtype):
         return values
@@ -369,13 +377,13 @@ def with_number(
     compared: bool = False,
     but: Sequence[int] = (),
 ) -> Callable[[Draw], Call]:
-    """Calls with a tensor and a scalar.
+    """Return a function that draws a call with a tensor and a scalar.
 
     Args:
-        kinds, but: as for `number`.
-        dtypes, fills, finite: of the tensor, as for `pair`.
-        limited: no negative number for a dtype that has none, and for float16 and bfloat16 none that they do not hold.
-        compared: the tensor often holds the number, as its type rounds it, and those next to it.
+        kinds, but: see `number`.
+        dtypes, fills, finite: properties of the tensor, see `pair`.
+        limited: no negative scalar for unsigned dtypes, and only exact ones for float16 and bfloat16.
+        compared: the tensor often contains the scalar, rounded to its dtype, and adjacent numbers.
     """
     extents = ("drawn", "around", "around") if compared else ("drawn", "drawn", "around")
 
@@ -397,12 +405,12 @@ def with_number(
 
 
 def roundings(dtype: torch.dtype, count: int) -> float:
-    """How many units of float32 so many roundings to 16-bit floats may add up to, where eager rounds after each step; else none."""
+    """Return the allowed error of `count` roundings to float16 or bfloat16, in float32 units; 0 for other dtypes."""
     return (1 + math.sqrt(count)) * torch.finfo(dtype).eps / 2 * 2.0**23 if dtype in HALVES else 0.0
 
 
 def factory_options(draw: Draw, dtypes: Sequence[torch.dtype | None]) -> dict[str, Any]:
-    """Arguments that every factory takes: dtype, layout, device, memory format, given or left to defaults."""
+    """Draw the keyword arguments of every factory (dtype, layout, device, pin_memory), some of them omitted."""
     options: dict[str, Any] = {}
     dtype = draw.pick("dtype", dtypes)
     if dtype is not None or draw.flag("dtype said"):

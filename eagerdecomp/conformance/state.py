@@ -1,4 +1,4 @@
-"""State: whether a kernel's returns depend on anything but its arguments: earlier calls, other threads, memory it keeps."""
+"""Test that a kernel's results depend only on its arguments, not on earlier calls, other threads or cached memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TRACING = threading.Lock()
 
 
 def _calls(kernel: Kernel, spec: Spec, draw: Draw) -> tuple[Call, Call]:
-    """Two calls of one kind with different values."""
+    """Draw two calls that differ only in values."""
     one = spec.call(draw)
     other = spec.call(Draw(draw.with_other_values(1)))
     kernel.require_claim(one)
@@ -57,7 +57,7 @@ def _again(kernel: Kernel, spec: Spec, call: Call, eager: tuple[Given, Observed]
 
 
 def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """A call returns the same after other calls, and its result stays as it is when others are made."""
+    """Check that a call returns the same after other calls, and that later calls do not change its result."""
     one, other = _calls(kernel, spec, draw)
     first, second = _eager(kernel, one), _eager(kernel, other)
     found, before = _again(kernel, spec, one, first, "in a first call")
@@ -75,7 +75,7 @@ def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         return Fault("state", "returns memory that an earlier result still holds", "memory of its own", "the earlier result's", one)
     if any(not same_bits(home(_bytes(leaf)), home(copy)) for leaf, copy in zip(fresh, kept, strict=True)):
         return Fault("state", "a later call changes what an earlier one returned", "", "", one)
-    found, again = _again(kernel, spec, one, first, "in a call made again after another")
+    found, again = _again(kernel, spec, one, first, "in a repeated call after another")
     if found is not None:
         return found
     if spec.steady and spec.any_values is not True:
@@ -88,7 +88,7 @@ def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
 
 
 def _among_others(kernel: Kernel, spec: Spec, draw: Draw, one: Call, eager: tuple[Given, Observed]) -> Fault | None:
-    """The call once more after calls that were drawn like it but for one choice, and those after it."""
+    """Repeat a call after similar calls, each drawn with one other choice."""
     choices = list(draw.choices)
     for _ in range(_OTHERS):
         place = draw.any(len(choices))
@@ -110,8 +110,8 @@ def _among_others(kernel: Kernel, spec: Spec, draw: Draw, one: Call, eager: tupl
 
 
 def _by_identity(kernel: Kernel, spec: Spec, one: Call, other: Call) -> Fault | None:
-    """The kernel called twice with the same tensors, which hold other values the second time."""
-    if any(isinstance(value, torch.UntypedStorage) for value in one.args):  # those of the other call are others
+    """Call the kernel twice with the same tensor objects, with other values the second time."""
+    if any(isinstance(value, torch.UntypedStorage) for value in one.args):  # the second call would have another storage
         return None
     ours, later = given(one.args, one.kwargs, kernel.device), given(other.args, other.kwargs, kernel.device)
     with Caught() as caught:
@@ -140,8 +140,8 @@ def _lies(tensor: Tensor) -> object:
 def _yielding() -> Any:
     """Return a trace function that lets another thread run before each line of Python.
 
-    A change of threads costs tens of microseconds. A kernel that loops over its elements in Python has so many lines that, from
-    `_YIELDS` on, only every `_STRIDE`-th is a chance for other threads.
+    A thread switch costs tens of microseconds. A kernel that loops over its elements in Python runs many lines. So after `_YIELDS`
+    lines, only every `_STRIDE`-th line lets other threads run.
     """
     lines = 0
 
@@ -156,13 +156,13 @@ def _yielding() -> Any:
 
 
 def _trace(observed: Any) -> None:
-    """Python refuses to set a trace in two threads at once."""
+    """Set the trace function under a lock, because Python cannot set it in two threads at once."""
     with _TRACING:
         sys.settrace(observed)
 
 
 def _between_others(kernel: Kernel) -> Callable[..., Any]:
-    """The kernel, in whose lines of Python other threads come between."""
+    """Return the kernel, changed to let other threads run between its lines of Python."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         before = sys.gettrace()
@@ -176,7 +176,7 @@ def _between_others(kernel: Kernel) -> Callable[..., Any]:
 
 
 def threads(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """Calls from several threads at once return what they return alone."""
+    """Check that calls from several threads at once return the same as single calls."""
     calls = _calls(kernel, spec, draw)
     eager = [_eager(kernel, call) for call in calls]
     for call, want in zip(calls, eager, strict=True):
@@ -217,7 +217,7 @@ def _same_but_nan(one: Tensor, other: Tensor) -> bool:
 
 
 def _bytes(leaf: Tensor) -> Tensor:
-    """A tensor whose copies have all of its bits: those of bools that are neither 0 nor 1, as in empty memory, would not."""
+    """View bools as bytes, because a copy of a bool tensor changes bytes other than 0 and 1, as in uninitialized memory."""
     return leaf.view(torch.uint8) if leaf.dtype is torch.bool else leaf
 
 

@@ -1,4 +1,4 @@
-"""The suite: every kernel of a backend tried, in processes of their own, and what came of it as a report."""
+"""The conformance suite: test every kernel of a backend in separate processes, and report the results."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ __all__ = ["PROFILES", "Profile", "check_again", "check_call", "kernel_of", "run
 
 @dataclass(frozen=True)
 class Profile:
-    """How much a run tries.
+    """The amount of testing in a run.
 
     Attributes:
-        own: for kernels that the backend brings.
-        native: for ops of its set that run torch's own kernels on the CPU: they are eager.
-        programs: calls of ops that it decomposes.
-        views: random programs of views and writes.
-        patience: seconds without any news after which a kernel is taken to hang.
+        own: for the backend's own kernels.
+        native: for ops of its set that run torch's kernels on the CPU, as eager does.
+        programs: the number of calls of ops that it decomposes.
+        views: the number of random programs of views and writes.
+        patience: seconds without progress after which a kernel counts as hanging.
     """
 
     own: Effort
@@ -51,23 +51,23 @@ class Profile:
     patience: float
 
 
-#: Seconds, minutes, an hour.
+#: The profiles take seconds, minutes, and an hour.
 PROFILES: Mapping[str, Profile] = {
     "quick": Profile(Effort(120, 0.3, 6), Effort(12, 0.05, 2), 200, 0, 30.0),
     "standard": Profile(Effort(1500, 4.0, 40), Effort(40, 0.2, 4), 2500, 160, 60.0),
     "thorough": Profile(Effort(40_000, 32.0, 400), Effort(400, 2.0, 20), 2500, 2000, 120.0),
 }
 
-# Characters of what a process that died had said.
+# Maximum number of characters from the output of a process that died.
 _WORDS = 600
 
-# What a case may show that is drawn again by itself and shows nothing: distributions are about many calls.
+# Properties whose failing case is not run again alone: a distribution needs many calls.
 _ALONE = ("random",)
 
-# How often a kernel is tried again, with other draws, where eager's own did not live through one.
+# The number of times that a kernel is tested again with another seed, if eager's own kernel ended the process.
 _AGAIN = 3
 
-# For how long, and how often, a smaller call is tried that ends its process, or does not end.
+# Limits for shrinking a call that ends its process or hangs: seconds per attempt, and number of attempts.
 _SMALLER = {"crash": (10.0, 25), "hang": (2.0, 8)}
 
 
@@ -83,31 +83,31 @@ def run_conformance(
     progress: Callable[[int, int, Verdict | None], None] = lambda done, total, verdict: None,
     named: Named | None = None,
 ) -> Report:
-    """Try a backend's kernels with calls drawn to be hard, and say which are wrong, and on which smallest call.
+    """Test a backend's kernels with difficult random calls; report wrong kernels, each with the smallest failing call.
 
-    Each kernel of the backend is called as the mode calls it, and what it leaves behind is held to what eager does on the CPU:
-    values (within rounding of the op in float64), dtypes, shapes, strides, what shares memory, what is written, errors; so are
-    calls repeated, interleaved and from threads. Then ops that the backend has no kernel for are run by what its kernels make of
-    them; a kernel that goes wrong in one is named.
+    Each kernel is called as the mode calls it. Its results and effects are compared with eager on the CPU: values (within rounding,
+    against the op in float64), dtypes, shapes, strides, aliasing, writes and errors. Calls are also repeated, interleaved, and made
+    from several threads. Then ops without a kernel are decomposed to the backend's kernels and compared; if one differs, the report
+    names the kernel to blame.
 
     Args:
         backend: a `Backend`, or an op set, whose ops run torch's own kernels.
-        ops: only these kernels: overloads, packets (all their overloads that the backend has), names.
+        ops: test only these kernels: overloads, packets (all their overloads in the backend), or names.
         profile: ``quick`` (seconds), ``standard`` (minutes) or ``thorough`` (an hour).
-        seed: of all that is drawn: a run with the same seed draws the same.
-        programs: whether ops without a kernel are run too; by default where `ops` does not say otherwise.
-        isolate: each kernel in a process of its own, so that one that crashes or hangs does not end the run. By default where the
-            backend's device lives through a fork.
-        processes: how many at a time; by default as many as there are cores.
-        progress: called with how many kernels are done, of how many, and the verdict on the latest; None before the first.
-        named: how reproducers name the backend, where the caller knows.
+        seed: the seed of all random choices. Runs with the same seed make the same calls.
+        programs: whether to test ops without a kernel too. The default is True unless `ops` is given.
+        isolate: whether to test kernels in forked processes, so that a crash or a hang does not end the run. The default is True if
+            the backend's device supports fork.
+        processes: the number of processes at a time; by default the number of cores.
+        progress: called with the number of kernels tested so far, their total, and the latest verdict (None before the first).
+        named: how reproducers import and name the backend, if the caller knows it.
 
-    Interrupted (Ctrl-C), it reports what is known by then; `Report.interrupted` says so.
+    Ctrl-C ends the run early. The report then contains the results so far, and `Report.interrupted` is True.
 
     Raises:
-        ArgumentError: for an unknown profile, or less than one process.
-        OpSetError: for an op in `ops` that is no op of this torch.
-        ConformanceError: where no tensor can be copied to the backend's device and back.
+        ArgumentError: for an unknown profile, or fewer than one process.
+        OpSetError: for an op in `ops` that is not an op of this torch.
+        ConformanceError: if tensors cannot be copied to the backend's device and back.
     """
     if profile not in PROFILES:
         raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, not {profile!r}")
@@ -157,10 +157,14 @@ def run_conformance(
 def check_call(
     backend: Backend, op: OpLike, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, *, exact: bool = False
 ) -> Fault | None:
-    """How what a backend's kernel does with one call differs from what eager does; None if it does not.
+    """Return how a backend's kernel differs from eager for one call, or None.
 
     Args:
-        exact: the true values rounded once are asked for, as for sums of small integers.
+        backend: the backend.
+        op: the op.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        exact: whether the results must be the true values, rounded once, as for sums of small integers.
     """
     overload = resolve_ops([op])[0]
     spec = spec_of(overload) or Spec(lambda draw: Call(args, kwargs or {}))
@@ -172,7 +176,7 @@ def check_call(
 
 
 def check_again(backend: Backend, op: OpLike, prop: str, choices: Sequence[int]) -> Fault | None:
-    """The fault of a kernel that a case of a run showed, drawn again by its choices; None if it is gone."""
+    """Run a failing case again, from its random choices; return its fault, or None if the kernel is right now."""
     overload = resolve_ops([op])[0]
     spec = spec_of(overload)
     if spec is None:
@@ -186,7 +190,7 @@ def _property(spec: Spec, name: str) -> Property:
 
 
 def spec_of(op: OpOverload) -> Spec | None:
-    """The cases of an op; None where nothing is known of its calls."""
+    """Return the spec of an op; None if no call of it is known."""
     return SPECS.get(str(op)) or spec_of_any(op)
 
 
@@ -203,20 +207,20 @@ def _wanted(backend: Backend, ops: Any) -> list[OpOverload]:
 
 
 class _Run:
-    """One run: what its jobs share."""
+    """The state of one run, shared by its jobs."""
 
     def __init__(self, backend: Backend, profile: str, seed: int, named: Named) -> None:
         self._backend, self._profile, self._seed, self._named = backend, PROFILES[profile], seed, named
         self._called = profile
 
     def unseen(self, op: OpOverload) -> Verdict:
-        """The verdict on an op before it is reached."""
+        """Return the verdict on an op that has not been tested yet."""
         if op not in self._backend.ops:
             return Verdict(op, "absent", note="the backend has no kernel for it")
-        return Verdict(op, "not exercised", note="the run was cut short before it")
+        return Verdict(op, "not exercised", note="the run ended before it")
 
     def verdicts(self, ops: Sequence[OpOverload], isolate: bool, processes: int) -> Iterable[Verdict]:
-        """A verdict on each kernel, as it comes."""
+        """Yield the verdict on each kernel as soon as it is known."""
         if not isolate:
             for op in ops:
                 reported = self._tried(op, lambda value: None)
@@ -241,7 +245,7 @@ class _Run:
             yield _verdict(op, result)
 
     def _is_eagers(self, op: OpOverload, lost: Lost) -> bool:
-        """Whether it was a kernel of eager's that did not live through a call: so says the call of that alone."""
+        """Return whether eager's own kernel ends the process too, by a call of only this kernel."""
         if lost.how not in _SMALLER or lost.last is None:
             return False
         name, choices = lost.last
@@ -255,10 +259,10 @@ class _Run:
         return result
 
     def _tried(self, op: OpOverload, beat: Beat, seed: int | None = None) -> dict[str, Any]:
-        """The result for one kernel, in plain values."""
+        """Test one kernel; return the result as plain values, which can be pickled."""
         spec = spec_of(op)
         if spec is None:
-            return {"note": "nothing is known to try it with"}
+            return {"note": "no example call of it is known"}
         kernel = kernel_of(self._backend, op)
         effort = self._profile.own if self._own(op) else self._profile.native
         trial = try_kernel(
@@ -280,7 +284,7 @@ class _Run:
         }
 
     def _named_right(self, op: OpOverload, failures: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The failures, distinguished by whether one call shows them in a process in which the kernel was never called."""
+        """Yield the failures; run each case again in a new process, to see whether it also fails without earlier calls."""
         reported: set[str] = set()
         for failure in failures:
             name, choices, drawn = failure.pop("case")
@@ -290,7 +294,7 @@ class _Run:
                 if several and isinstance(alone, dict):
                     failure = alone
                 elif not several and alone is None:
-                    failure["message"] = f"after other calls, and not by itself: {failure['message']}"
+                    failure["message"] = f"only after other calls: {failure['message']}"
                     failure["property"] = "state"
                     failure["reproducer"] = self._run_script(op, failure["message"], failure["example"])
                 elif several and asked(functools.partial(self._alone, op, name, choices)) is None:
@@ -343,7 +347,7 @@ class _Run:
         return text
 
     def _run_script(self, op: OpOverload, message: str, example: str) -> str:
-        """A script that makes the run on one kernel again: its calls in their order, in a process of their own."""
+        """Return a script that repeats the run for one kernel, with the same calls in the same order."""
         ending = [
             f"options = {{'profile': {self._called!r}, 'seed': {self._seed}, 'programs': False}}",
             f"report = run_conformance({self._named.backend}, ops=[{str(op)!r}], **options)",
@@ -355,7 +359,7 @@ class _Run:
         return call_script((), {}, replace(self._named, imports=imports), about, ending)[0]
 
     def _lost(self, op: OpOverload, lost: Lost) -> Verdict:
-        """The verdict on a kernel whose process did not live, or of which no case could be judged to its end."""
+        """Return the verdict on a kernel whose process died or hung, with the smallest call that does it."""
         example = ""
         if lost.last is not None:
             name, choices = lost.last
@@ -369,11 +373,11 @@ class _Run:
                 )
             example = printable(_example(op, _drawn(spec, prop, choices)))
         words = printable(lost.words.partition("Extension modules:")[0].strip())
-        said = f"; its last words: {words[-_WORDS:] if 'Traceback' in words else words[:_WORDS]}" if words else ""
+        said = f"; its output: {words[-_WORDS:] if 'Traceback' in words else words[:_WORDS]}" if words else ""
         message = printable(f"{lost.message} in a call of it")
         script = self._run_script(op, message, example)
         failure = Failure(op, lost.how, message, example, "a result", lost.message + said, script, self._seed)
-        return Verdict(op, "wrong", failures=(failure,), note="what else is wrong with it is not known")
+        return Verdict(op, "wrong", failures=(failure,), note="other properties were not tested")
 
 
 def _verdict(op: OpOverload, reported: dict[str, Any]) -> Verdict:
@@ -393,11 +397,11 @@ def _verdict(op: OpOverload, reported: dict[str, Any]) -> Verdict:
 
 
 def _note(trial: Trial) -> str:
-    return "" if trial.cases else f"no call said anything: {trial.reason}"
+    return "" if trial.cases else f"no call could be compared: {trial.reason}"
 
 
 def _drawn(spec: Spec, prop: Property, choices: Sequence[int]) -> Call | None:
-    """The call that a case begins with."""
+    """Return the call that a case begins with."""
     try:
         draws = spec.refused if prop.name == "errors" and spec.refused is not None else spec.call
         return draws(Draw(choices))
@@ -410,7 +414,7 @@ def _example(op: OpOverload, call: Call | None) -> str:
 
 
 def _with_values(value: torch.Tensor) -> str:
-    """The text of a tensor with its strides and offset, on which a fault may depend, and its values if they are few."""
+    """Return a tensor as text, with its strides, its storage offset, and its values if there are at most 16."""
     dense = value.layout is torch.strided
     text = tensor_text(value, strides=dense and not value.is_contiguous())
     if dense and value.storage_offset():

@@ -1,4 +1,4 @@
-"""The suite as tests: a test a kernel, and one of the ops that the backend decomposes.
+"""The suite as pytest tests: one test per kernel, and one for all ops that the backend decomposes.
 
 ``pytest --pyargs eagerdecomp.conformance --eagerdecomp-backend MODULE:BACKEND``
 """
@@ -17,19 +17,19 @@ from eagerdecomp.ops.opset import core_aten
 
 @pytest.fixture(scope="session")
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """The backend that the command line names."""
+    """The backend from the command line."""
     return _backend(request.config)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test for each kernel of the backend, and for each op of Core ATen that it lacks."""
+    """Create a test for each kernel of the backend, and for each op of Core ATen that it lacks."""
     if "op_name" in metafunc.fixturenames:
         found = _backend(metafunc.config)
         metafunc.parametrize("op_name", sorted(map(str, {*found.ops, *core_aten()})))
 
 
 def test_kernel(backend: Backend, op_name: str, request: pytest.FixtureRequest) -> None:
-    """The kernel does what eager does."""
+    """Test that a kernel equals eager."""
     report = _run(backend, request.config, [op_name], programs=False)
     verdict = report.verdict(op_name)
     if verdict.state == "absent":
@@ -42,7 +42,7 @@ def test_kernel(backend: Backend, op_name: str, request: pytest.FixtureRequest) 
 
 
 def test_programs(backend: Backend, request: pytest.FixtureRequest) -> None:
-    """Ops without a kernel, run by what the kernels make of them, do what eager does."""
+    """Test that ops without a kernel, decomposed to the backend's kernels, equal eager."""
     report = _run(backend, request.config, [], programs=True)
     if not report.calls:
         pytest.skip("not exercised: no call of an op that the backend decomposes, with kernels of its own")

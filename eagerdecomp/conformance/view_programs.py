@@ -1,4 +1,4 @@
-"""Programs of views: tensors made, viewed and written in place, step by step against eager, until something differs."""
+"""Test random programs that create tensors, take views and write in place, and compare each step with eager."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = ["Difference", "Run", "programs_of_views"]
 
-# How many steps a program has at most, and how many tensors are looked at.
+# The maximum number of steps and of tensors in a program.
 _STEPS, _TENSORS = 32, 12
-# After how many failures no more are looked for: each leaves a kind of step out.
+# The number of failures after which the search ends. After each failure, programs leave out one kind of step.
 _FAILURES = 3
 
 Factory = Callable[[Tensor, int, int, int], "str | None"]
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------------
-# Each is an expression of a tensor `x`, or None where the tensor has none: by some small numbers that say which.
+# A step returns an expression of a tensor `x`, chosen by three small numbers; None if the step does not apply to the tensor.
 
 
 def _dim(x: Tensor, number: int) -> int:
-    """A dimension, every other time counted from the end."""
+    """Return a dimension; odd numbers count it from the end."""
     return (number // 2) % x.dim() - (x.dim() if number % 2 else 0)
 
 
@@ -122,7 +122,7 @@ def _new(x: Tensor, a: int, b: int, c: int) -> str | None:
     return ("x.clone(memory_format=torch.contiguous_format)", "x.contiguous()", "x.reshape(-1)", "x.flatten()")[a % 4]
 
 
-#: What makes a tensor of a tensor.
+#: Steps that create a tensor from another, mostly views.
 VIEWS: Mapping[str, Factory] = {
     "transpose": _transposed,
     "slice": _sliced,
@@ -161,7 +161,7 @@ def _turned_in_place(x: Tensor, a: int, b: int, c: int) -> str | None:
     return (f"x.transpose_({_dim(x, a)}, {_dim(x, b)})", f"x.unsqueeze_({_dim(x, a)})", f"x.squeeze_({_dim(x, a)})")[c % 3]
 
 
-#: What writes to a tensor.
+#: Steps that write to a tensor.
 WRITES: Mapping[str, Factory] = {
     "fill": _by_number("x.fill_({})", "x.zero_()"),
     "add": _by_number("x.add_({})", "x.sub_({})", "x.mul_({})", "x.neg_()"),
@@ -170,7 +170,7 @@ WRITES: Mapping[str, Factory] = {
     "turn": _turned_in_place,
 }
 
-#: What writes to a tensor `x` from another, `y`.
+#: Steps that write a tensor `y` to a tensor `x`.
 JOINS = ("x.copy_(y)", "x.add_(y)", "x.mul_(y)", "x.sub_(y, alpha=2)")
 
 
@@ -185,11 +185,11 @@ class Difference(Exception):
 
 
 class Run:
-    """A program under way: the tensors that it has made, plain ones and those under the mode.
+    """A running program: its tensors in plain eager and under the mode.
 
     Args:
-        mode: under which the second ones are made.
-        device: where they live.
+        mode: the mode.
+        device: the device of the tensors under the mode.
     """
 
     def __init__(self, mode: EagerDecompMode, device: str = "cpu") -> None:
@@ -199,17 +199,17 @@ class Run:
         self.lines: list[str] = []
 
     def step(self, text: str, **operands: str) -> None:
-        """An expression of tensors by name; what it gives is a new tensor, if it writes none."""
+        """Run an expression of named tensors; unless it writes, its result is a new tensor."""
         for letter, name in operands.items():
             text = re.sub(rf"(?<![\w.]){letter}(?!\w)", name, text)
         writes = "] = " in text or "_(" in text.replace("as_", "")
         self.take(text if writes else f"{self._name()} = {text}")
 
     def take(self, line: str) -> None:
-        """A line of the program. One that eager and the kernels refuse, or that has no route, leaves nothing behind.
+        """Run a line. If it raises both in eager and under the mode, or has no route, the program continues without it.
 
         Raises:
-            Difference: if it leaves behind something else than it does in eager.
+            Difference: if its effect differs from eager's.
         """
         if _NEW in line:
             name = line.split()[0]
@@ -229,7 +229,7 @@ class Run:
         if caught.error is None and refused.error is not None:
             raise Difference("raises", f"`{line}` raises where eager returns", "a result", str(refused.error))
         if caught.error is not None:
-            raise Difference("errors", f"`{line}` returns where eager refuses", str(caught.error), "a result")
+            raise Difference("errors", f"`{line}` returns where eager raises", str(caught.error), "a result")
         self.plain, self.ours = theirs, mine
         for name in self.plain:
             found = _differing(name, self.plain, self.ours)
@@ -259,7 +259,7 @@ def _differing(name: str, plain: Mapping[str, Tensor], ours: Mapping[str, Tensor
     if significant_strides(want) != significant_strides(have):
         return "strides", f"{name} has other strides", str(want.stride()), str(have.stride())
     if want.storage_offset() != have.storage_offset():
-        return "aliasing", f"{name} begins elsewhere in its memory", str(want.storage_offset()), str(have.storage_offset())
+        return "aliasing", f"{name} has another storage offset", str(want.storage_offset()), str(have.storage_offset())
     for other in plain:
         shared = same_storage(plain[other], want)
         if plain[other].numel() and shared != same_storage(ours[other], have):
@@ -268,11 +268,11 @@ def _differing(name: str, plain: Mapping[str, Tensor], ours: Mapping[str, Tensor
     there = home(have)
     if same_bits(want, there) or bool((want == there).all()):
         return None
-    return "values", f"{name} holds other values", str(want.tolist())[:300], str(there.tolist())[:300]
+    return "values", f"{name} has other values", str(want.tolist())[:300], str(there.tolist())[:300]
 
 
 def _overlaps(x: Tensor) -> bool:
-    """Whether elements share memory, which eager writes in no order that it promises, or not at all."""
+    """Return whether elements share memory; eager does not define the order of writes to them, or rejects these."""
     if not x.numel():
         return False
     count = x.untyped_storage().nbytes() // x.element_size()
@@ -284,11 +284,12 @@ def _overlaps(x: Tensor) -> bool:
 
 
 def programs_of_views(backend: Backend, seed: int, examples: int) -> list[Failure]:
-    """Run random programs on a backend against eager, and make those on which it differs short.
+    """Run random programs on a backend and in eager; return the differences with shortened programs.
 
     Args:
-        seed: the same programs come of the same seed.
-        examples: how many programs are run.
+        backend: the backend.
+        seed: the seed of the programs.
+        examples: the number of programs.
     """
     mode = EagerDecompMode(backend)
     device = backend.device_type or "cpu"
@@ -312,7 +313,7 @@ def programs_of_views(backend: Backend, seed: int, examples: int) -> list[Failur
 def _first(
     new: Callable[[], Run], left_out: Collection[str], seed: int, examples: int
 ) -> tuple[Sequence[str], Difference, str] | None:
-    """A program that differs, how, and by which kind of step; None where none does."""
+    """Return the first program that differs, its difference, and the kind of its last step; None if none differs."""
     views, writes = ([kind for kind in kinds if kind not in left_out] for kinds in (VIEWS, (*WRITES, "join")))
     for number in range(examples):
         run, draws = new(), random.Random(f"{seed} {number}")
@@ -333,7 +334,7 @@ def _first(
 
 
 def _text(kind: str, draws: random.Random, x: Tensor, y: Tensor) -> str | None:
-    """A random step of a kind, with tensors `x` and `y`; None where it would say nothing of them."""
+    """Return a random step of a kind, for tensors `x` and `y`; None if it does not apply to them."""
     if kind == "make":
         return _new_tensor(draws)
     numbers = draws.choices(range(10), k=3)
@@ -343,19 +344,19 @@ def _text(kind: str, draws: random.Random, x: Tensor, y: Tensor) -> str | None:
         return None
     if kind in WRITES:
         return WRITES[kind](x, *numbers)
-    # Eager promises nothing of what is read where it is written, but for the same places in the same order.
+    # Eager does not define a write that reads overlapping memory, unless `x` and `y` are the same tensor.
     apart = x is y or not same_storage(x, y)
     return draws.choice(JOINS) if apart and (x.is_complex() or not y.is_complex()) else None
 
 
 def _new_tensor(draws: random.Random) -> str:
-    """A tensor of numbers that say where they are."""
+    """Return an expression for a new tensor whose values are its indices."""
     dtype, sizes = draws.choice(_DTYPES), draws.choice(_SIZES)
     return f"{_NEW}{math.prod(sizes)}).to(torch.{dtype}).reshape({list(sizes)})"
 
 
 def _shortened(new: Callable[[], Run], lines: Sequence[str], difference: Difference) -> tuple[Sequence[str], Difference]:
-    """The program without the lines that it takes not to differ in this way."""
+    """Remove and simplify lines while the program still differs in the same way."""
     changed = True
     while changed:
         changed = False
@@ -365,7 +366,7 @@ def _shortened(new: Callable[[], Run], lines: Sequence[str], difference: Differe
                 plainer += [[f"{lines[place].split()[0]} = {plain}"] for plain in _PLAIN if not lines[place].endswith(_PLAIN)]
             attempts = [[*lines[:place], *instead, *lines[place + 1 :]] for instead in plainer]
             of_one = re.match(r"(t\d+) = (t\d+)\b", lines[place])
-            if of_one:  # what is seen of a view is seen of its base
+            if of_one:  # try the base in place of the view
                 attempts.append([*lines[:place], *(re.sub(rf"\b{of_one[1]}\b", of_one[2], line) for line in lines[place + 1 :])])
             for attempt in attempts:
                 found = _run_again(new(), attempt) if attempt != lines else None
@@ -376,7 +377,7 @@ def _shortened(new: Callable[[], Run], lines: Sequence[str], difference: Differe
 
 
 def _run_again(run: Run, lines: Sequence[str]) -> Difference | None:
-    """How a program differs; None where it does not, or is none any more."""
+    """Run a program again; return its difference. None if there is none, or if not all lines run."""
     with Caught() as caught:
         for number, line in enumerate(lines):
             run.take(line)
@@ -385,7 +386,7 @@ def _run_again(run: Run, lines: Sequence[str]) -> Difference | None:
     return caught.error if isinstance(caught.error, Difference) and len(run.lines) == len(lines) else None
 
 
-# How a line begins that makes a tensor of nothing, after its name; and the plainest that may come in its place.
+# The start of a line that creates a new tensor, after its name, and the simplest replacements.
 _NEW = "torch.arange("
 _PLAIN = (f"{_NEW}4).to(torch.float32).reshape([4])", f"{_NEW}6).to(torch.float32).reshape([2, 3])")
 
@@ -421,7 +422,7 @@ def _failure(backend: Backend, lines: Sequence[str], difference: Difference, see
 
 
 class _Listener(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hears which ops run."""
+    """Records which ops run."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -433,7 +434,7 @@ class _Listener(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _last_op(lines: Sequence[str]) -> OpOverload:
-    """The last op that a program calls in eager."""
+    """Return the last op that a program calls in eager."""
     tensors: dict[str, Tensor] = {}
     listener = _Listener()
     with Caught(), listener:

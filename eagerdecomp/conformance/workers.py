@@ -1,4 +1,4 @@
-"""Workers: jobs done in processes of their own, so that one that dies or hangs is known and the others go on."""
+"""Run jobs in forked processes. A job that crashes or hangs is reported, and the others continue."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = ["Beat", "Lost", "asked", "cores", "done_in_processes", "has_fork", "s
 
 R = TypeVar("R")
 
-#: Reports what a worker is about to do, in plain values, so that the parent knows it if the worker dies. None: it goes
-#: on with that.
+#: Called by a job with a description, in plain values, of its next step, so that the parent knows it if the worker dies. None
+#: reports progress within the same step.
 Beat = Callable[[Any], None]
 
 _PAGE = 1 << 16
 _TICK = 0.25
 
-# Seconds that a question may take.
+# Timeout in seconds for `asked`.
 _PATIENCE = 30.0
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -45,10 +45,10 @@ class Lost:
     """A job whose process died or hung.
 
     Attributes:
-        how: ``crash``, ``hang``, or ``error`` where the work itself raised.
-        message: in words: which signal, which exit code, how long.
-        last: the job's last report of what it was about to do; None before the first.
-        words: what it wrote to its streams.
+        how: ``crash``, ``hang``, or ``error`` if the job raised.
+        message: a description: the signal, the exit code, or the timeout.
+        last: the job's last description of its next step; None if there was none.
+        words: its output.
     """
 
     how: str
@@ -58,12 +58,12 @@ class Lost:
 
 
 def has_fork(device: str) -> bool:
-    """Whether work on a device may be tried in forked processes: not where a driver is known not to live through it."""
+    """Return whether fork may be tried with a device; some drivers are known not to support it."""
     return hasattr(os, "fork") and device not in ("cuda", "xpu", "mps", "hpu", "xla", "mtia")
 
 
 class _Page:
-    """A page of memory that parent and child share: a counter, and what is about to be done."""
+    """Memory that parent and child share: a counter, and the description of the next step."""
 
     def __init__(self) -> None:
         self._map = mmap.mmap(-1, _PAGE)
@@ -94,7 +94,7 @@ class _Page:
 
 
 class _Worker(Generic[R]):
-    """A process that does the jobs it is sent, one at a time."""
+    """A process that runs jobs, one at a time."""
 
     def __init__(self, work: Callable[[int, Beat], R]) -> None:
         self._context = multiprocessing.get_context("fork")
@@ -113,7 +113,7 @@ class _Worker(Generic[R]):
         theirs.close()
 
     def send(self, job: int) -> None:
-        """Give it a job."""
+        """Send a job to the process."""
         self.job = job
         self._words.truncate(0)
         self.page.clear()
@@ -121,26 +121,26 @@ class _Worker(Generic[R]):
         self.connection.send(job)
 
     def idle_for(self) -> float:
-        """Seconds since the job's last report."""
+        """Return the seconds since the job's last progress."""
         count = self.page.count()
         if count != self.seen[0]:
             self.seen = (count, time.monotonic())
         return time.monotonic() - self.seen[1]
 
     def last_words(self) -> str:
-        """The output of the job."""
+        """Return the output of the job."""
         self._words.seek(0)
         return self._words.read().decode(errors="replace")
 
     def stop(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         if self.process.is_alive():
             self.process.kill()
         self.process.join()
         self.connection.close()
 
     def restart(self) -> None:
-        """A new process in place of one that is of no use."""
+        """Replace the process by a new one."""
         self.stop()
         self.job = None
         self._start()
@@ -154,7 +154,7 @@ def _serve(connection: Connection, parents: Connection, work: Callable[[int, Bea
     os.dup2(words.fileno(), 2)
     sys.stdout = sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     faulthandler.enable(file=words.fileno(), all_threads=False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, which gets the signal too, ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets the signal too, and ends this process
     torch.set_num_threads(1)
     torch.set_flush_denormal(False)
     _end_with_parent()
@@ -165,13 +165,13 @@ def _serve(connection: Connection, parents: Connection, work: Callable[[int, Bea
             return
         try:
             result = work(job, lambda value: page.tick() if value is None else page.write(value))
-        except Exception as error:  # reported as it is: the other jobs go on
+        except Exception as error:  # reported to the parent; the other jobs continue
             result = Lost("error", f"{type(error).__name__}: {error}", page.read(), traceback.format_exc())
         connection.send(result)
 
 
 def _end_with_parent() -> None:
-    """Have this process killed when its parent is: Linux says it, elsewhere it finds its pipe closed once its job is done."""
+    """Let Linux kill this process when its parent dies. On other systems it ends when its pipe is closed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -179,12 +179,13 @@ def _end_with_parent() -> None:
 def done_in_processes(
     jobs: Sequence[int], work: Callable[[int, Beat], R], processes: int, patience: float
 ) -> Iterator[tuple[int, R | Lost]]:
-    """Do jobs in forked processes, and yield each with what came of it as it is done.
+    """Run jobs in forked processes, and yield each job with its result as soon as it is done.
 
     Args:
-        jobs: numbers that `work` knows.
-        work: does a job, in a child; what it returns is pickled.
-        patience: seconds after which a job that reports nothing new is taken to hang.
+        jobs: the numbers of the jobs.
+        work: runs a job in a child process; its result is pickled.
+        processes: the number of processes.
+        patience: seconds without progress after which a job counts as hanging.
     """
     left = list(reversed(jobs))
     workers = [_Worker(work) for _ in range(max(1, min(processes, len(jobs))))]
@@ -224,7 +225,7 @@ def _result(worker: _Worker[R]) -> R | Lost:
 
 
 def survives(work: Callable[[], Any], seconds: float) -> bool:
-    """Whether a piece of work, done in a process of its own, ends in that time without ending the process."""
+    """Return whether a function returns within this time in a forked process, without crashing it."""
     process = multiprocessing.get_context("fork").Process(target=_quietly, args=(work,), daemon=True)
     process.start()
     process.join(seconds)
@@ -236,7 +237,7 @@ def survives(work: Callable[[], Any], seconds: float) -> bool:
 
 
 def asked(question: Callable[[], R]) -> R | Lost:
-    """The result of a function that runs in a process of its own, so that nothing of this one's state is changed by it."""
+    """Return the result of a function that runs in a forked process, so that it cannot change the state of this one."""
     ((_, result),) = done_in_processes([0], lambda job, beat: question(), 1, _PATIENCE)
     return result
 

@@ -106,6 +106,6 @@ def test_a_wrong_type_missing_words_and_a_call_that_is_taken_are_reported() -> N
         Refusal("op", 3, "pass", "RuntimeError: a", "RuntimeError: a"),
     ]
     reported = table(found)
-    assert "4 calls that eager refuses" in reported
+    assert "4 calls that raise in eager" in reported
     assert all(f"{one.status} op (error input {one.number})" in reported for one in found[:3])
     assert "(error input 3)" not in reported

@@ -95,7 +95,7 @@ def test_verdicts_report_what_is_absent_and_what_was_not_exercised() -> None:
 def test_an_op_of_which_no_call_is_known_is_not_exercised() -> None:
     report = run_conformance(ed.Backend("some", ["aten.record_stream.default"]), ops=["aten.record_stream"], profile="quick")
     (verdict,) = report.results
-    assert (verdict.state, verdict.note) == ("not exercised", "nothing is known to try it with")
+    assert (verdict.state, verdict.note) == ("not exercised", "no example call of it is known")
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""Specs by op: a file a family."""
+"""Specs of ops, with one module per family of ops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from eagerdecomp.conformance.specs import (
 
 __all__ = ["FAMILIES", "SPECS"]
 
-#: What reports call each family, and its specs by the name of the op.
+#: The name of each family in reports -> the specs of its ops, by name.
 FAMILIES: Mapping[str, Mapping[str, Spec]] = {
     "functions of one number": unary.SPECS,
     "functions of two numbers": binary.SPECS,

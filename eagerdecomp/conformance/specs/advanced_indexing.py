@@ -1,4 +1,4 @@
-"""Specs of ops that take or write parts of a tensor by several indices, masks or slices, and of bags of embeddings."""
+"""Specs of ops that read or write parts of a tensor by several indices, masks or slices, and of embedding bags."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eagerdecomp.conformance.spec_arguments import (
 
 __all__ = ["SPECS"]
 
-# What kernels are mostly called with is tried most.
+# Common dtypes are tested more often.
 _ALL = (torch.float32, *ALL)
 _MOVED = ("normal", "special", "extremes", "lattice", "wide")
 _ADDED = ("lattice", "normal", "nonfinite", "positive_lattice", "quarters", "extremes")
@@ -48,7 +48,7 @@ def _sizes(draw: Draw, least: int = 0) -> list[int]:
 
 
 def _mask(draw: Draw, sizes: Sequence[int], count: int) -> Tensor:
-    """A mask that is true so often."""
+    """Draw a mask with `count` true elements."""
     total = math.prod(sizes)
     found = torch.zeros(total, dtype=torch.bool)
     found[torch.randperm(total, generator=draw.generator())[:count]] = True
@@ -56,12 +56,12 @@ def _mask(draw: Draw, sizes: Sequence[int], count: int) -> Tensor:
     return in_layout(found.to(dtype), list(sizes), draw.pick("mask.layout", FAITHFUL))
 
 
-#: Dimensions that are indexed with others between them: the result begins with those of the index, wherever they stand.
+#: Indexed dimensions with others between them. The dimensions of the index then come first in the result.
 _APART = ((0, 2), (1, 3), (0, 3), (0, 2, 3), (0, 1, 3), (0, 2, 4), (1, 2, 4), (0, 3, 5))
 
 
 def _indexed(draw: Draw) -> tuple[list[int], Sequence[int] | None]:
-    """Sizes of what is indexed, and by which dimensions; None for any."""
+    """Draw the sizes of the indexed tensor, and the dimensions to index; None for any."""
     if not draw.pick("apart", (False, True, False)):
         return _sizes(draw, 1), None
     dims = draw.pick("dims apart", _APART)
@@ -71,7 +71,7 @@ def _indexed(draw: Draw) -> tuple[list[int], Sequence[int] | None]:
 
 
 def _entries(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None) -> list[tuple[str, Sequence[int]]]:
-    """Entries of a list of indices, each with the sizes of the dimensions that it indexes: one or two for a mask."""
+    """Draw the kinds of the entries of an index list, each with the sizes of its dimensions (a mask may have two)."""
     rank = len(sizes)
     chosen = list(dims or [dim for dim in range(rank) if draw.flag(f"index {dim} of {rank}")]) or [draw.any(rank)]
     mask = draw.pick("mask", ("none", "one", "none", "two"))
@@ -87,7 +87,7 @@ def _entries(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None) -> li
 
 
 def _by_several(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None, *, once: bool) -> list[Tensor | None]:
-    """Indices and masks for these dimensions of a tensor, or for any; with `once` no element is named twice."""
+    """Draw indices and masks for these dimensions, or for any. With `once` they select no element twice."""
     entries = _entries(draw, sizes, dims)
     wide = [part[0] for kind, part in entries if kind == "index"]
     mask = next((part for kind, part in entries if kind == "mask"), None)
@@ -110,7 +110,7 @@ def _by_several(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None, *,
 
 
 def _apart(draw: Draw, wide: Sequence[int], base: Sequence[int]) -> list[Tensor]:
-    """Indices into dimensions of these sizes that name no element twice together: one by one, or each by each."""
+    """Draw indices into dimensions of these sizes that select no element twice, as a list of points or as a grid."""
     draws = draw.generator()
     if len(wide) > 1 and 0 not in base and draw.flag("each by each"):
         found = []
@@ -169,7 +169,7 @@ def _index_put(draw: Draw) -> Call:
     named = _by_several(draw, self.shape, dims, once=mode == "once")
     whole = _aten.index.Tensor(self, named).shape
     values = tensor(draw, "source", dtype, broadcasting(draw, "values.sizes", whole), (kind,))
-    if values.numel() == 1:  # eager refuses other masks where it fills with one number
+    if values.numel() == 1:  # with a single value, eager only accepts bool masks
         named = [one.to(torch.bool) if one is not None and one.dtype is torch.uint8 else one for one in named]
     exact = mode == "added" and kind in _WHOLE and not (dtype in HALVES and whole.numel() > 24)
     return Call(left_out(draw, [self, named, values, mode == "added"], [False]), exact=exact)
@@ -234,7 +234,7 @@ def _nonzero(draw: Draw) -> Call:
 
 
 def _source_dtypes(dtype: torch.dtype) -> tuple[torch.dtype, ...]:
-    """Types that are cast to this one without a word that eager leaves open."""
+    """Return dtypes whose cast to this one is well defined in eager."""
     if dtype.is_complex:
         return (dtype, torch.float32)
     if dtype.is_floating_point:
@@ -293,7 +293,7 @@ def _slice_scatter_refused(draw: Draw) -> Call:
 
 _MAX = 2
 
-# Eager reads past the end of other indices.
+# With other strides of the indices, eager reads out of bounds.
 _IN_A_ROW = ("contiguous", "guarded")
 
 
@@ -338,7 +338,7 @@ def _bag_refused(draw: Draw) -> Call:
 
 
 def _bag_wrong(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """Return what backward would misread in the saved tensors."""
+    """Return an error in the results that backward uses, or None."""
     given = [*call.args, *[False, 0, False, None, False, -1][len(call.args) - 3 :]]
     weight, index, offsets, _, mode, _, _, last, _ = given
     result, of_bag, counts, places = have

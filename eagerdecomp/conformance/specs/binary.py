@@ -1,4 +1,4 @@
-"""Specs of functions of two numbers: of two tensors, or of one and a Python number, in all the ways in which dtypes meet."""
+"""Specs of elementwise functions of two tensors, or of a tensor and a Python scalar, with all combinations of dtypes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["SPECS"]
 
 _REAL = (*NUMBERS, torch.bool)
 
-#: Behind a number that is multiplied first: products that are exact, so that it does not matter whether they are rounded.
+#: Operands for calls with `alpha`: their products are exact, so that it does not matter whether a kernel rounds them.
 _FACTORS = ("lattice", "quarters", "nonfinite")
 
 _Drawn = Callable[[Draw], Call]
@@ -56,13 +56,13 @@ def _sum(scalar: bool, dtypes: Sequence[torch.dtype]) -> _Drawn:
 
 
 def _sum_near(call: Call) -> Near:
-    """Sums are the only ones; products with `alpha` are rounded before, or fused and not."""
+    """Return the allowed error: 0 for plain sums; with `alpha`, the product may be rounded first, or fused."""
     alpha = call.kwargs.get("alpha", call.args[2] if len(call.args) > 2 else 1)
     return EXACT if alpha in (0, 1, -1) else Near(4, "inputs")
 
 
 def _refused_sum(scalar: bool, bools: bool = False) -> _Drawn:
-    """With an `alpha` of another kind than the numbers; for `bools` also of bools, which are not subtracted."""
+    """Return a function that draws calls that must raise: with a wrong `alpha`; if `bools`, also a subtraction of bools."""
     kinds = (*(("bools",) * 3 if bools else ()), "fraction", "complex", "bool", *(() if scalar else ("shapes",)))
 
     def call(draw: Draw) -> Call:
@@ -80,7 +80,7 @@ def _refused_sum(scalar: bool, bools: bool = False) -> _Drawn:
 
 
 def _bools(draw: Draw, scalar: bool) -> Call:
-    """Two operands of which one at least is a truth."""
+    """Draw two operands, at least one of them bool."""
     which = draw.pick("bools", ("both", "other", "both", "self"))
     dtype = draw.pick("dtype", NUMBERS)
     one = tensor(draw, "self", dtype if which == "other" else torch.bool, [2, 3], ("ties",))
@@ -90,7 +90,7 @@ def _bools(draw: Draw, scalar: bool) -> Call:
 
 
 def _shapes(draw: Draw, **named: Any) -> Call:
-    """Two tensors whose shapes do not broadcast."""
+    """Draw two tensors whose shapes do not broadcast."""
     one, two = draw.pick(
         "shapes", (([2], [3]), ([2, 3], [2]), ([3, 1, 2], [2, 3]), ([4], [8]), ([6], [2, 3]), ([0], [2]), ([3, 2], [6]))
     )
@@ -109,12 +109,12 @@ def _near_unless_complex(real: Near, ulps: float) -> Callable[[Call], Near]:
     return lambda call: Near(ulps) if _is_complex(call) else real
 
 
-#: Of divisors that stand for all elements: kernels may multiply by what they are divided into.
+#: Fills of 0-dim divisors, without extreme values, because kernels may multiply by the reciprocal.
 _DIVISORS = ("positive", "lattice", "quarters", "tens")
 
 
 def _with_scalar(draw: Draw, always: bool) -> bool:
-    """Whether the second operand is a Python number: also in some calls of overloads that take a tensor."""
+    """Draw whether the second operand is a Python scalar; overloads with a tensor accept one too."""
     return always or draw.pick("a number", (False, False, False, False, True))
 
 
@@ -126,19 +126,22 @@ _DIVIDED_BY = ("float", "int", "bool", "limit", "complex")
 
 
 def _without(values: Tensor, number: int, instead: int) -> Tensor:
-    """A tensor of integers in which another number stands for one, wherever it is in memory."""
+    """Replace a number in the memory of an integer tensor by another one."""
     if not (values.is_floating_point() or values.dtype is torch.bool):
         memory = values.as_strided((values.untyped_storage().nbytes() // values.element_size(),), (1,), 0)
         memory[memory == number] = instead
     return values
 
 
-#: Of quotients that no float holds eager's own remainders are NaN at times.
+#: Without very large quotients, for which eager's own remainder may be NaN.
 _MODERATE = ("normal", "lattice", "nonfinite", "hundreds", "ties", "halves", "thousands", "extremes")
 
 
 def _divided(scalar: bool, dtypes: Sequence[torch.dtype] = NUMBERS) -> _Drawn:
-    """Integers are not divided by zero, which eager refuses, nor is the least of them by -1, which ends the process."""
+    """Return a function that draws divisions.
+
+    Integers are not divided by 0, for which eager raises, nor the smallest one by -1, which ends the process.
+    """
 
     def call(draw: Draw) -> Call:
         if scalar:
@@ -233,7 +236,7 @@ def _power_to_number(draw: Draw) -> Call:
         return Call([tensor(draw, "self", dtype, shape(draw, most=4), _COMPLEX_BASES), chosen])
     if not dtype.is_floating_point and chosen < 0 and isinstance(chosen, int):
         chosen = -chosen
-    # Of -inf and -0.0, which small numbers become in float16, the roots that C's pow and sqrt return differ.
+    # C's pow and sqrt differ for -inf and -0.0. Small numbers become -0.0 in float16.
     roots = _ROOTS if dtype is not torch.float16 else tuple(kind for kind in _ROOTS if kind != "small")
     return Call([tensor(draw, "self", dtype, shape(draw, most=6), roots if chosen in (0.5, -0.5) else _BASES), chosen])
 
@@ -258,7 +261,7 @@ def _angle_out(draw: Draw) -> Call:
     if kind == "self" and one.dtype is promoted and one.shape == sizes and one is not other and 0 not in one.stride():
         return Call([one, other], {"out": one})
     dtype = draw.pick("out dtype", (torch.float64, *FLOATS)) if kind == "other dtype" else promoted
-    if kind in ("empty", "resized") and not (one.is_contiguous() and other.is_contiguous()):  # its strides are nobody's promise
+    if kind in ("empty", "resized") and not (one.is_contiguous() and other.is_contiguous()):  # the strides are not defined then
         kind = "fresh"
     if kind == "empty":
         return Call([one, other], {"out": torch.empty(0, dtype=dtype)})
@@ -361,7 +364,7 @@ def _refused_where(draw: Draw) -> Call:
 # -- the table ---------------------------------------------------------------------------------------------------------------
 
 _ORDERS = ("lt", "le", "gt", "ge")
-#: Numbers that types round too: eager compares in the tensor's.
+#: Kinds of scalars, including ones that dtypes round: eager compares in the tensor's dtype.
 _COMPARED = ("fraction", "edge", "int", "plain", "bool", "limit")
 
 

@@ -1,4 +1,4 @@
-"""Specs of copies: to another dtype, into another tensor, in another layout, and of a number into all of a tensor."""
+"""Specs of copies: to another dtype, tensor or layout, and fills with a scalar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FILLS = ("normal", "special", "wide", "lattice", "halves", "small", "hundreds",
 
 _WHOLE_FILLS = ("wide", "extremes", "lattice")
 
-#: What integers of any size hold, fractions cut off: C leaves open what larger ones become.
+#: Values that every integer dtype represents after truncation. The conversion of larger ones is undefined in C.
 _SMALL = ("halves", "lattice", "tens", "uniform", "normal", "ties")
 _SMALL_POSITIVE = ("uniform", "positive", "ties", "positive_lattice", "ones")
 
@@ -29,7 +29,7 @@ _FORMATS = (torch.preserve_format, torch.contiguous_format, torch.channels_last,
 
 
 def _source(draw: Draw, name: str, dtype: torch.dtype, to: torch.dtype, sizes: list[int], *, lazy: bool = False) -> Tensor:
-    """A tensor whose values another dtype has something for; some `lazy` ones are conjugated or negated when they are read."""
+    """Draw a tensor whose values can be converted to another dtype; with `lazy`, some have the conj or neg bit set."""
     inexact = dtype.is_floating_point or dtype.is_complex
     whole = not (to.is_floating_point or to.is_complex or to is torch.bool)
     if not (inexact and whole) and not dtype.is_complex and draw.pick("sweep", (False, True, True)):
@@ -44,7 +44,7 @@ def _source(draw: Draw, name: str, dtype: torch.dtype, to: torch.dtype, sizes: l
 
 
 def _format(draw: Draw, rank: int) -> torch.memory_format:
-    """A memory format that a tensor of that rank can have."""
+    """Draw a memory format for a tensor of this rank."""
     return draw.pick(f"memory_format {rank}", [one for one in _FORMATS if one not in _RANKED or _RANKED[one] == rank])
 
 
@@ -52,13 +52,13 @@ _RANKED = {torch.channels_last: 4, torch.channels_last_3d: 5}
 
 
 def _gaps(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """Copies fill their memory, also those of tensors that do not."""
+    """Check that a copy is dense, even if the copied tensor is not."""
     kept = is_dense(want[0]) and not is_dense(have[0])
     return f"the copy has gaps: strides {list(have[0].stride())} of shape {list(have[0].shape)}" if kept else None
 
 
 def _any_shape(draw: Draw) -> list[int]:
-    """Sizes, of four and five dimensions more often, which memory formats are for."""
+    """Draw sizes, often with four or five dimensions, for the sake of memory formats."""
     if draw.pick("large", (False,) * 20 + (True,)):
         return draw.pick("large sizes", ([65537], [300, 257], [2049, 3], [2, 3, 129, 130]))
     rank = draw.pick("rank", (None, 4, 5))
@@ -93,7 +93,7 @@ def _clone(draw: Draw) -> Call:
 
 
 def _refused_format(draw: Draw) -> Call:
-    """A format for tensors of another rank."""
+    """Draw a call with a memory format that does not fit the rank."""
     sizes, asked = draw.pick(
         "refused", (([2, 3], torch.channels_last), ([2, 3, 4], torch.channels_last_3d), ([2, 2, 2, 2], torch.channels_last_3d))
     )

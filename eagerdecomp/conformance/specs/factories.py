@@ -1,4 +1,4 @@
-"""Specs of what makes tensors out of numbers and sizes."""
+"""Specs of factories, which create tensors from scalars and sizes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _arange(draw: Draw) -> Call:
         step = draw.pick("step", (1, -1, 2, -3, 7) if whole else (0.25, -0.5, 0.1, 1.7, -0.01))
         end = start + step * draw.pick("count", (5, 0, 1, 16, 33)) + draw.pick("over", (0, 1, -1)) * (step / 2 if not whole else 0)
     if dtype is not None and not dtype.is_floating_point:
-        # Eager counts them by the numbers given, and steps by what is left of them in the dtype: only integers are drawn.
+        # Eager computes the count from the given numbers, but steps with numbers cast to the dtype: so only integers are drawn.
         start, end, step = (int(one) for one in (start, end, step if abs(step) >= 1 else math.copysign(1, step)))
         if (end - start) * step < 0:
             end = start
@@ -112,7 +112,7 @@ def _empty_strided(draw: Draw) -> Call:
 
 
 def _writable(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """All elements of the tensor are in memory that it has."""
+    """Check that all elements of the tensor are inside its storage."""
     made: Tensor = have[0]
     if not made.numel():
         return None

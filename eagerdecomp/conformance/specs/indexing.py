@@ -16,11 +16,11 @@ from eagerdecomp.conformance.spec_arguments import as_index, dim_of, indices, le
 
 __all__ = ["SPECS"]
 
-# What kernels are mostly called with is tried most.
+# Common dtypes are tested more often.
 _ALL = (torch.float32, *ALL)
 _MOVED = ("normal", "special", "extremes", "lattice", "wide")
 _ADDED = ("lattice", "normal", "nonfinite", "positive_lattice", "quarters", "small", "extremes")
-# How many indices there are at most.
+# The maximum number of indices.
 _MOST = 100_000
 _WHOLE = frozenset({"lattice", "positive_lattice", "ties", "ones", "quarters", "units"})
 
@@ -28,7 +28,7 @@ _WHOLE = frozenset({"lattice", "positive_lattice", "ties", "ones", "quarters", "
 
 
 def _without_repetition(draw: Draw, name: str, sizes: Sequence[int], dim: int, size: int) -> Tensor:
-    """Indices into dimension `dim`, of that size, none twice in a row of them."""
+    """Draw indices into dimension `dim` of this size, without repetition along `dim`."""
     whole = [*sizes]
     if not whole:
         return as_index(draw, name, torch.zeros([], dtype=torch.int64))
@@ -52,7 +52,7 @@ def _sizes(draw: Draw, *, least: int = 0) -> list[int]:
 
 
 def _count(draw: Draw, size: int, *, at_most: bool = False) -> int:
-    """How many indices into a dimension of that size."""
+    """Draw the number of indices into a dimension of this size."""
     options = [size, 1, 2, size - 1, 0] if at_most else [3, size, 1, 0, 2 * size + 1, 17, 130, 1030]
     found = max(0, draw.pick("count", options))
     return min(found, size) if at_most or not size else found
@@ -107,7 +107,7 @@ def _embedding_refused(draw: Draw) -> Call:
 def _embedding_backward(draw: Draw) -> Call:
     dtype = draw.pick("dtype", (torch.float32, *FLOATS, *COMPLEX, *INTEGERS))
     scale = draw.flag("scale_grad_by_freq")
-    # Eager multiplies each row by a number, which of complex infinities makes NaN; kernels that only add leave them.
+    # Eager multiplies each row by a number, which turns complex infinities into NaN; other kernels only add.
     kind = draw.pick("values", tuple(one for one in _ADDED if one != "nonfinite") if dtype.is_complex else _ADDED)
     many = draw.pick("many", (*[False] * 11, True))
     at = [4099] if many else shape(draw, "indices", most=3, elements=600)
@@ -138,7 +138,7 @@ def _embedding_backward_refused(draw: Draw) -> Call:
 
 
 def _within(draw: Draw, whole: Sequence[int], dim: int, along: int) -> list[int]:
-    """Sizes of indices into a tensor: no larger than it, but for dimension `dim`."""
+    """Draw the sizes of an index tensor: at most those of the tensor, except in dimension `dim`."""
     kind = draw.pick("index.sizes", ("same", "smaller", "one"))
     found = [*whole]
     if not found:
@@ -151,7 +151,7 @@ def _within(draw: Draw, whole: Sequence[int], dim: int, along: int) -> list[int]
 
 
 def _larger(draw: Draw, index: Tensor) -> list[int]:
-    """Sizes of a source for so many indices, or of more elements in some dimensions; not where those are expanded."""
+    """Draw the sizes of a source: those of the index, or larger unless the index is expanded."""
     if not draw.flag("src larger") or 0 in index.stride():
         return [*index.shape]
     return [one + draw.any(3) for one in index.shape]
@@ -168,7 +168,7 @@ def _gather(draw: Draw) -> Call:
 
 
 def _refused_indices(draw: Draw, call: Callable[[Tensor, int, Tensor], Call]) -> Call:
-    """A call with indices that are out of range, or of other sizes or type than they may be."""
+    """Draw a call with an invalid index: out of range, or with wrong sizes, dtype or dim."""
     kind = draw.pick("refused", ("out of range", "dim", "rank", "size", "dtype", "out of range"))
     dtype = draw.pick("dtype", (torch.float32, torch.int64, torch.bool))
     self = tensor(draw, "self", dtype, [3, 4], ("lattice",), ("contiguous", "transposed"))
@@ -187,13 +187,13 @@ def _gather_refused(draw: Draw) -> Call:
 
 
 def _index_layouts(self: Tensor, dim: int, sizes: Sequence[int]) -> Sequence[str]:
-    """Expanded indices only as wide as the tensor: eager takes those of fewer columns for more."""
+    """Return the layouts for an index. Expanded ones must have the tensor's other sizes, else eager reads too many of them."""
     wide = [one for place, one in enumerate(self.shape) if place != dim % self.dim()] if self.dim() else []
     return LAYOUTS if self.dim() and wide == [one for place, one in enumerate(sizes) if place != dim % self.dim()] else FAITHFUL
 
 
 def _into(draw: Draw, dtype: torch.dtype, fills: Sequence[str], repeated: bool) -> tuple[Tensor, int, Tensor]:
-    """A tensor, and indices of where along a dimension to write into it."""
+    """Draw a tensor, a dimension, and indices along it to write to."""
     self = tensor(draw, "self", dtype, _sizes(draw), fills)
     dim = dim_of(draw, "dim", self.dim())
     size = self.shape[dim] if self.dim() else 1

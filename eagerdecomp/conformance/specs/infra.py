@@ -1,4 +1,4 @@
-"""Specs of what asks about tensors, reads them out, and gives them other memory."""
+"""Specs of ops that query a tensor, read its value, or change its storage."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def _resize(draw: Draw) -> Call:
     formats += [torch.channels_last] * (len(sizes) == 4) + [torch.channels_last_3d] * (len(sizes) == 5)
     said = draw.pick(f"memory_format of {len(sizes)}", formats)
     if sizes == list(made.shape) and _all_of(made).numel() < made.storage_offset() + made.numel():
-        said = "left out"  # eager strides what is expanded again, and reads past its memory
+        said = "left out"  # eager would use the old strides of an expanded tensor, and read out of bounds
     return Call([made, sizes], {} if said == "left out" else {"memory_format": said})
 
 
 def _kept(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """The memory still holds its old values."""
+    """Check that the storage keeps its old values."""
     old = call.args[0]
     count = old.untyped_storage().nbytes() // old.element_size()
     one, other = (_all_of(leaf) for leaf in (want[0], have[0]))
@@ -101,7 +101,7 @@ def _kept(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
 
 
 def _let_go(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """The tensor has let its memory go."""
+    """Check that the tensor has freed its memory."""
     left = have[0].untyped_storage().nbytes()
     return f"the tensor still holds {left} bytes" if left else None
 
@@ -137,14 +137,14 @@ def _set_storage_part(draw: Draw) -> Call:
         made = memory[draw.pick("offset", (1, 2, 4, 8, memory.numel() - 1)) % memory.numel() :]
     target = _target(draw, made.dtype)
     args = [target, made.untyped_storage(), made.storage_offset(), list(made.shape)]
-    kept = target.shape == made.shape and not target.is_contiguous()  # eager keeps strides then, past the end of the memory
+    kept = target.shape == made.shape and not target.is_contiguous()  # eager keeps the strides then, past the end of the storage
     if kept or not made.is_contiguous() or draw.flag("stride"):
         args.append(list(made.stride()))
     return Call(args)
 
 
 def _in_the_memory(source: int) -> Callable[[Kernel, Spec, Draw], Fault | None]:
-    """The tensor uses the memory of an argument afterwards, as eager's does, and what is written to one shows in the other."""
+    """Return a check that the tensor uses the memory of an argument, as in eager, so that writes to one change the other."""
 
     def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         call = spec.call(draw)

@@ -1,4 +1,4 @@
-"""Specs of what joins tensors, repeats and turns them, and pads them."""
+"""Specs of ops that join, repeat, flip and pad tensors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _cat(draw: Draw) -> Call:
     sizes = shape(draw, least=1, elements=2000)
     dim = dim_of(draw, "dim", len(sizes))
     layouts = draw.pick("layouts", (LAYOUTS, *([one] for one in LAYOUTS), "images"))
-    if layouts == "images":  # whose result lies as they do
+    if layouts == "images":  # the result has their memory format
         layouts, sizes = ["channels_last"], draw.pick("images", ([2, 3, 4, 5], [1, 5, 3, 2], [2, 3, 2, 3, 4]))
         dim %= len(sizes)
     given: list[Tensor] = []
@@ -40,7 +40,7 @@ def _cat(draw: Draw) -> Call:
         other = draw.pick("other dtype", ALL) if mixed else dtype
         given.append(tensor(draw, "each", other, own, _FILLS, layouts))
     none = draw.pick("none", ("no", "no", "in front", "behind"))
-    if none != "no":  # a tensor of size [0] joins with anything
+    if none != "no":  # a tensor of size [0] can be concatenated with any other
         empty = torch.empty(0, dtype=draw.pick("other dtype", ALL) if mixed else dtype)
         given.insert(0 if none == "in front" else len(given), empty)
     if draw.pick("twice", (False, False, True)):
@@ -122,7 +122,7 @@ def _wrong_pads() -> Sequence[Sequence[Any]]:
 
 
 def _padding(rank: int, *, reflected: bool) -> Callable[[Draw], Call]:
-    """Calls that pad the last dimensions, `rank` of them, of a tensor with or without a batch."""
+    """Return a function that draws a call that pads the last `rank` dimensions of a tensor, with or without a batch."""
     dtypes = (*FLOATS, *COMPLEX, *INTEGERS, torch.bool)
 
     def call(draw: Draw) -> Call:

@@ -1,7 +1,7 @@
 """Specs of softmax and of norms over batches, groups and layers, with their gradients.
 
-A mean far from zero shows variances made of sums of squares, which lose it; large and infinite scores show softmax that does not
-take the largest away first.
+Inputs with a mean far from zero detect variances computed from sums of squares, which lose precision. Large and infinite scores
+detect a softmax that does not subtract the maximum first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["SPECS"]
 
 _aten = torch.ops.aten
 
-# Float64 has nothing wider to be held to: eager's own rounding counts as the kernel's.
+# For float64 there is no wider dtype for the true values, so the tolerance includes eager's own rounding.
 _FLOAT64 = 2e6
 
 # -- softmax -----------------------------------------------------------------------------------------------------------------
@@ -37,16 +37,16 @@ def _softmax(draw: Draw) -> Call:
     dtype = draw.pick("dtype", FLOATS)
     sizes = shape(draw)
     masked = draw.pick("masked", ("no", "some", "before", "behind"))
-    if masked in ("before", "behind") and draw.flag("one row"):  # of several blocks, of which some are masked
+    if masked in ("before", "behind") and draw.flag("one row"):  # long enough for several blocks, some of them fully masked
         sizes = [draw.pick("row", (33, 1025, 257, 4099))]
     dim = dim_of(draw, "dim", len(sizes))
     layouts = LAYOUTS if masked == "no" else FAITHFUL
     scores = tensor(draw, "self", dtype, sizes, _SCORES if masked == "no" else ("normal", "tens"), layouts)
-    if masked in ("before", "behind") and scores.numel() and sizes:  # as attention does: up to a place, or from there on
+    if masked in ("before", "behind") and scores.numel() and sizes:  # as in attention: all scores before or after a position
         size = sizes[dim]
         place = draw.pick("place", (size // 2, size - 1, 1))
         scores.narrow(dim, *((0, place) if masked == "before" else (place, size - place))).fill_(-math.inf)
-    elif masked == "some":  # and some whole rows
+    elif masked == "some":  # also masks some whole rows
         draws = draw.generator()
         scores[torch.rand(sizes, generator=draws) < 0.6] = -math.inf
     return Call([scores, dim, False])
@@ -64,11 +64,11 @@ def _along(call: Call) -> int:
 
 
 def _half_to_float(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """16-bit floats converted to float32 on the way: eager's CPU kernel refuses that, others' may not."""
+    """Check `half_to_float=True` for float16 and bfloat16, which eager's CPU kernel rejects and other kernels may support."""
     call = spec.call(draw)
     scores, dim, _ = call.args
     if scores.dtype not in HALVES:
-        raise Skip("for float16 and bfloat16 alone")
+        raise Skip("only for float16 and bfloat16")
     asked = Call([scores, dim, True])
     with Caught() as caught:
         kernel.run(scores.to(kernel.device), dim, True)
@@ -85,7 +85,7 @@ def _near_softmax(least: float) -> Callable[[Call], Near]:
     def near(call: Call) -> Near:
         if call.args[0].dtype is torch.float64:
             return Near(_FLOAT64 / 10, zeros=False, least=least)
-        # As far off as rounding the logarithm of the sum is, which is about as large as the largest score.
+        # The rounding error of the logarithm of the sum, which is about as large as the largest score.
         away = _largest(call.args[0][call.args[0].isfinite()])
         return Near(
             8.0 + math.sqrt(_along(call)) + (0.0 if least else 2 * away), "inputs", zeros=False, least=least * max(1.0, away)
@@ -100,7 +100,7 @@ def _of_softmax(near: Callable[[Call], Near]) -> Spec:
         near,
         refused=_refused_softmax,
         properties=(Property("half to float", _half_to_float, 0.1),),
-        varies={"half_to_float": "eager's CPU kernel refuses it; a property asks for it"},
+        varies={"half_to_float": "eager's CPU kernel rejects it; a property tests it"},
     )
 
 
@@ -113,13 +113,16 @@ _VECTORS = ("contiguous", "guarded", "strided", "expanded")
 
 
 def _types(draw: Draw) -> tuple[torch.dtype, torch.dtype]:
-    """Dtypes of the input, and of weights and statistics, which are float32 or as the input."""
+    """Draw the dtype of the input, and that of weights and statistics: the same, or float32."""
     dtype = draw.pick("dtype", FLOATS)
     return dtype, torch.float32 if dtype in HALVES and draw.flag("float32 weights") else dtype
 
 
 def _with_nan(draw: Draw, given: Tensor) -> Tensor:
-    """Sometimes with NaN somewhere, which shows what goes into which mean. The result for infinities depends on the algorithm."""
+    """Sometimes set one element to NaN, which shows which means depend on it.
+
+    Infinities are not used, because the result depends on the algorithm.
+    """
     if given.numel() and draw.pick("with nan", (False, False, False, True)):
         given[tuple(draw.any(size) for size in given.shape)] = math.nan
     return given
@@ -136,7 +139,7 @@ def _largest(*values: Any) -> float:
 
 
 def _near_norm(given: Tensor, eps: float, dims: Sequence[int], weight: Tensor | None, bias: Tensor | None) -> Near:
-    """The error that rounding the input before subtracting the mean causes."""
+    """Return the error from rounding the input before the mean is subtracted."""
     wide = given.double()
     if not given.numel():
         return Near(zeros=False)
@@ -176,12 +179,12 @@ def _near_gradient(call: Call) -> Near:
 
 
 def _asked(weight: Tensor | None, bias: Tensor | None) -> list[list[bool]]:
-    """Masks of the gradients asked for: of a weight that is not there eager makes none, and fails in words about devices."""
+    """Return the possible output masks. They do not request the gradient of an absent weight, for which eager raises."""
     return [mask for mask in OUTPUT_MASKS if not (mask[1] and weight is None) and not (mask[2] and bias is None)]
 
 
 def _inside(draw: Draw, least: int) -> list[int]:
-    """Sizes behind the channels."""
+    """Draw the sizes after the channels."""
     options: tuple[list[int], ...] = (
         [2, 3],
         [3],
@@ -205,7 +208,7 @@ def _batch_norm(draw: Draw, stats: str) -> Call:
     training = draw.flag("training") if stats != "fixed" else False
     batch = draw.pick("batch", (2, 3, 5, *TAILS[:3], 1))
     channels = draw.pick("channels", (3, 1, 2, 4, 8, *TAILS))
-    inside = _inside(draw, 2 if batch == 1 else 1)  # one value has no variance, and layers refuse it
+    inside = _inside(draw, 2 if batch == 1 else 1)  # one value has no variance, and modules reject it
     if batch * channels * math.prod(inside) > 12000:
         channels, batch = min(channels, 3), min(batch, 3)
     given = _with_nan(draw, tensor(draw, "input", dtype, [batch, channels, *inside], _VALUES))
@@ -226,7 +229,7 @@ def _group_norm(draw: Draw, fills: Sequence[str] = _VALUES) -> tuple[Tensor, Ten
     inside = _inside(draw, 1)
     if batch * channels * math.prod(inside) > 12000:
         channels = group
-    # Eager's kernel wants memory that is contiguous or channels_last; layers bring it so.
+    # Eager's kernel needs contiguous or channels_last input, which modules provide.
     sizes = [batch, channels, *inside]
     layouts = ("contiguous", "channels_last", "guarded") if len(inside) in (2, 3) else ("contiguous", "guarded")
     given = tensor(draw, "input", dtype, sizes, fills, layouts)
@@ -242,12 +245,12 @@ def _group_norm_forward(draw: Draw) -> Call:
 def _group_norm_backward(draw: Draw) -> Call:
     given, weight, bias, group, counts = _group_norm(draw, _VARIED)
     known = next((one for one in (weight, bias) if one is not None), None)
-    ones = None if known is None else torch.ones(counts[1], dtype=known.dtype)  # which says what statistics are kept in
+    ones = None if known is None else torch.ones(counts[1], dtype=known.dtype)  # its dtype decides the dtype of the statistics
     _, mean, rstd = _aten.native_group_norm(given, ones, None, *counts, group, 1e-5)
     grad = torch.empty_like(given).copy_(
         tensor(draw, "grad", given.dtype, given.shape, ("normal", "lattice", "tens"), ("contiguous",))
     )
-    # In channels_last eager's kernel writes the gradient of the input, asked for or not, where there is no memory for it.
+    # In channels_last eager's kernel always writes the gradient of the input, out of bounds if it is not requested.
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     last = given.dim() in formats and given.is_contiguous(memory_format=formats[given.dim()])
     masks = [mask for mask in _asked(weight, weight) if mask[0] or not last]
@@ -275,7 +278,7 @@ def _layer_norm(draw: Draw, fills: Sequence[str] = _VALUES) -> tuple[Tensor, lis
     outer = draw.pick("outer", ([3], [2, 3], [], [1], [17], [2, 1, 2], [0], [33], [65], [3, 43], [257]))
     if math.prod(outer) * math.prod(inner) > 40_000:
         inner = inner[-1:] if inner[-1] < 150 else [129]
-    # Expanded along a row there is nothing left but rounding of the mean, which a small eps makes large.
+    # Not expanded along a row: then all values are equal, and a small eps amplifies the rounding error of the mean.
     given = tensor(draw, "input", dtype, [*outer, *inner], fills, FAITHFUL)
     if outer and outer[0] and draw.pick("rows alike", (False, False, False, True)):
         given = given[:1].expand(given.shape)
@@ -290,7 +293,7 @@ def _layer_norm_forward(draw: Draw) -> Call:
 
 def _layer_norm_backward(draw: Draw) -> Call:
     given, inner, weight, bias = _layer_norm(draw, _VARIED)
-    if weight is None and bias is not None:  # which eager's kernel does not look at, and refuses if it is wider than the input
+    if weight is None and bias is not None:  # eager's kernel ignores the bias then, but rejects a wider dtype
         bias = bias.to(given.dtype)
     _, mean, rstd = _aten.native_layer_norm(given, inner, weight, bias, 1e-5)
     grad = tensor(draw, "grad", given.dtype, given.shape, ("normal", "lattice", "tens"))

@@ -1,7 +1,7 @@
 """Specs of products: matrices, convolutions, distances.
 
-Sums and products of lattices are exact in any order, so that kernels of every kind must return them alike; halves are summed in
-float32 and rounded once. Other values show what lattices do not: factors that are rounded, sums that are kept in 16-bit floats.
+Sums and products of "lattice" values (small integers) are exact in any order, so that all right kernels return the same; float16
+and bfloat16 are summed in float32 and rounded once. Other values detect further errors: rounded factors, and sums in 16-bit floats.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _EXACT = ("lattice", "positive_lattice", "ones")
 
 
 def _summed(*places: int) -> Callable[[Call], Near]:
-    """Near by the number of terms in each sum, which is at most that of the elements of these arguments by their first size."""
+    """Return a function that computes the tolerance from the number of terms per sum.
+
+    The number is estimated by the elements of these arguments, divided by the smaller of their first two sizes.
+    """
 
     def near(call: Call) -> Near:
         terms = max(call.args[place].numel() / max(1, min(call.args[place].shape[:2])) for place in places)
@@ -39,14 +42,14 @@ def _summed(*places: int) -> Callable[[Call], Near]:
 
 def _fill(draw: Draw, dtype: torch.dtype) -> str:
     kind = draw.pick("values", _FILLS)
-    # Which partial sum of large values overflows depends on their order, and so does the result of infinite complex numbers.
+    # The order of summation decides which partial sums of large values overflow, and the results of infinite complex numbers.
     # Integers wrap.
     unclear = (dtype.is_complex and kind == "nonfinite") or (kind == "wide" and (dtype.is_floating_point or dtype.is_complex))
     return "normal" if unclear else kind
 
 
 def _conjugated(draw: Draw, name: str, made: Tensor) -> Tensor:
-    """Operands of matrix products in a program that conjugates: the conj bit set, the memory unchanged."""
+    """Sometimes set the conj bit of a complex operand, as in a program that conjugates it."""
     return made.conj() if made.is_complex() and draw.flag(f"{name}.conjugated") else made
 
 
@@ -54,7 +57,7 @@ def _matrices(draw: Draw, batch: Sequence[int]) -> tuple[Tensor, Tensor, bool]:
     dtype = draw.pick("dtype", _DTYPES)
     rows, contracted, columns = draw.pick("rows", _SIDES), draw.pick("contracted", _CONTRACTED), draw.pick("columns", _SIDES)
     count = math.prod(batch) or 1
-    itself = draw.pick("itself", (False,) * 9 + (True,))  # both are one tensor
+    itself = draw.pick("itself", (False,) * 9 + (True,))  # both operands are the same tensor
     if itself:
         rows = contracted = columns = min(rows, 33)
     if count <= 2 and draw.pick("large", (False,) * 39 + (True,)):  # several blocks in every direction
@@ -87,7 +90,7 @@ def _bmm(draw: Draw) -> Call:
     batch = draw.pick("batch", (2, 1, 3, 5, 17, 0))
     one, other, exact = _matrices(draw, [batch])
     which = draw.pick("same for all", ("none", "left", "right"))
-    if batch and which != "none" and one is not other:  # what broadcasting leaves of a matrix that has no batch
+    if batch and which != "none" and one is not other:  # an expanded batch, as for a broadcast matrix
         one = one[:1].expand(one.shape) if which == "left" else one
         other = other[:1].expand(other.shape) if which == "right" else other
     return Call([one, other], exact=exact)
@@ -109,9 +112,9 @@ def _addmm(draw: Draw) -> Call:
     shape = draw.pick("self", ([columns], [rows, columns], [1, columns], [rows, 1], [], [1], [1, 1]))
     fills: tuple[str, ...] = ("lattice", "positive_lattice") if exact else ("normal", "small")
     if factors["beta"] == 0:
-        fills = ("nonfinite", "lattice")  # what is there does not matter, NaN neither
+        fills = ("nonfinite", "lattice")  # with beta=0 the values do not matter, not even NaN
     bias = tensor(draw, "self", one.dtype, shape, fills)
-    if factors["alpha"] == 0 and not exact:  # whether NaN times nothing is NaN no one says
+    if factors["alpha"] == 0 and not exact:  # the result of NaN times 0 is not defined
         one, other = torch.zeros_like(one), torch.zeros_like(other)
     exact = exact and not any(factor in (0.3, 1.7) for factor in factors.values())
     return Call([bias, one, other], {name: factor for name, factor in factors.items() if factor is not None}, exact)
@@ -155,20 +158,20 @@ _CONV_FILLS = ("lattice", "normal", "positive_lattice", "small", "nonfinite")
 
 
 def _extents(draw: Draw, rank: int, transposed: bool, half: bool) -> tuple[list[list[int]], list[int], list[int]]:
-    """Kernel, stride, padding, dilation and output padding by dimension, the sizes of the input, and of the result."""
+    """Draw kernel, stride, padding, dilation and output padding, the sizes of the input, and the sizes of the result."""
     kernel = several(draw, "kernel", rank, (3, 2, 1, 4, 5))
     stride = several(draw, "stride", rank, (1, 2, 3))
     padding = several(draw, "padding", rank, (0, 1, 2))
     dilation = several(draw, "dilation", rank, (1, 2, 3))
-    # Windows that meet padding alone end the process in some of eager's own kernels: behind the input, or, of 16-bit floats, where
-    # the input lies between two elements of the kernel.
+    # In some of eager's own kernels, a window that covers only padding ends the process: behind the input, or, for float16 and
+    # bfloat16, if the input is between two elements of the kernel.
     dilation = [one if size > 1 else 1 for one, size in zip(dilation, kernel, strict=True)]
     padding = [min(one, step * (size - 1)) for one, step, size in zip(padding, dilation, kernel, strict=True)]
     more = several(draw, "output_padding", rank, (0, 1, 2)) if transposed else [0] * rank
     more = [min(one, max(stride[dim], dilation[dim]) - 1) for dim, one in enumerate(more)]
     given = []
     spans = [apart * (size - 1) + 1 for apart, size in zip(dilation, kernel, strict=True)]
-    tails = TAILS[:4] if stride[-1] == 1 and math.prod(kernel) < 7 else ()  # of the last dimension
+    tails = TAILS[:4] if stride[-1] == 1 and math.prod(kernel) < 7 else ()  # for the last dimension
     for dim, span in enumerate(spans):
         least = dilation[dim] if half and padding[dim] else 1
         if transposed:
@@ -177,7 +180,7 @@ def _extents(draw: Draw, rank: int, transposed: bool, half: bool) -> tuple[list[
                 size += 1
         else:
             windows = draw.pick(f"size.{dim}", (3, 1, 2, 4, 7, *(tails if dim == 1 else ())))
-            rest = draw.any(stride[dim])  # behind the last window
+            rest = draw.any(stride[dim])  # elements after the last window
             size = max(least, (windows - 1) * stride[dim] + span - 2 * padding[dim] + rest)
         given.append(size)
     given = alike(draw, given) if max(given) < 20 else given
@@ -191,11 +194,11 @@ def _extents(draw: Draw, rank: int, transposed: bool, half: bool) -> tuple[list[
 
 
 def _convolution(draw: Draw, dtypes: Sequence[torch.dtype]) -> tuple[Tensor, Tensor, list[Any], list[int], bool]:
-    """Input, weight, what comes behind the bias, the shape of the result, and whether sums are exact."""
+    """Draw input and weight, the arguments after the bias, the shape of the result, and whether sums are exact."""
     dtype = draw.pick("dtype", dtypes)
     transposed = draw.flag("transposed") and dtype.is_floating_point
-    long = draw.pick("long", (False, False, False, True))  # many channels in each sum, and little else
-    # Of bfloat16 volumes eager's own kernel reads memory that nothing wrote, on processors with units for such products.
+    long = draw.pick("long", (False, False, False, True))  # many channels, and small otherwise
+    # For 3-d bfloat16, eager's kernel reads uninitialized memory on processors with matrix units.
     flat = long or (dtype is torch.bfloat16 and not transposed)
     rank = draw.pick("rank", (2, 1) if flat else (2, 1, 3))
     groups = draw.pick("groups", (1,) if long else (1, 2, 3, 8))
@@ -203,7 +206,7 @@ def _convolution(draw: Draw, dtypes: Sequence[torch.dtype]) -> tuple[Tensor, Ten
     found = draw.pick("found channels", (3, 1, 2) if long else (*_CHANNELS, *TAILS[1:4]))
     batch = draw.pick("batch", (1,) if long else (2, 1, 3, 0))
     (kernel, stride, padding, dilation, more), sizes, results = _extents(draw, rank, transposed, dtype in HALVES)
-    if rank == 3:  # small elsewhere
+    if rank == 3:  # limit the other sizes
         per_group, batch, found = min(per_group, 4), min(batch, 2), min(found, 3)
     elif not long and (max(sizes) > 20 or found > 17):
         per_group, groups, batch = min(per_group, 3), 1, min(batch, 2)
@@ -235,7 +238,7 @@ def _conv(draw: Draw) -> Call:
 def _conv_backward(draw: Draw) -> Call:
     given, weight, rest, shape, exact = _convolution(draw, FLOATS)
     kind = "lattice" if exact else draw.pick("grad", ("normal", "small", "nonfinite"))
-    if kind == "nonfinite" or not bool(given.isfinite().all()):  # zeros of padding times infinity: as the algorithm has it
+    if kind == "nonfinite" or not bool(given.isfinite().all()):  # the product of zero padding and infinity depends on the algorithm
         kind, given, weight = "normal", torch.nan_to_num(given, 0.5, 1.5, -1.5), torch.nan_to_num(weight, 0.5, 1.5, -1.5)
     grad = tensor(draw, "grad", given.dtype, shape, (kind,))
     mask = draw.pick("output_mask", OUTPUT_MASKS)
@@ -246,7 +249,7 @@ def _conv_backward(draw: Draw) -> Call:
 
 
 def _only_padding(given: Tensor, weight: Tensor, shape: Sequence[int], rest: Sequence[Any]) -> bool:
-    """Whether a place of the kernel meets nothing but padding, whose gradient oneDNN leaves unwritten in bfloat16."""
+    """Return whether an element of the kernel covers only padding; oneDNN does not write its bfloat16 gradient."""
     rank = given.dim() - 2
     stride, padding, dilation = (one * rank if len(one) == 1 else one for one in rest[:3])
     wide, narrow = (shape, given.shape) if rest[3] else (given.shape, shape)
@@ -294,7 +297,7 @@ def _wrong_convolutions() -> Sequence[Sequence[Any]]:
 # -- distances ---------------------------------------------------------------------------------------------------------------
 
 _NORMS = (2.0, 1.0, 0.0, math.inf, 0.5, 3.0, 1.5, 7.0)
-_MATRIX_ROWS = 25  # above, eager expands the square of Euclidean distances, which loses what is near
+_MATRIX_ROWS = 25  # with more rows, eager uses |x|^2 - 2xy + |y|^2, which is inexact for near points
 
 
 def _by_matrices(call: Call) -> bool:
@@ -325,7 +328,7 @@ def _cdist(draw: Draw) -> Call:
         kind = "lattice"
     fill = {"coincident": "thousands", "near": "about_one"}.get(kind, kind)
     one, other = (tensor(draw, name, dtype, shape, (fill,)) for name, shape in zip(("x1", "x2"), shapes, strict=True))
-    if kind == "near":  # to each other, and far from zero
+    if kind == "near":  # near to each other, and far from zero
         one, other = one + 1000, other + 1000
     if kind == "coincident" and one.numel() and other.numel():
         row = one.reshape(-1, columns)[:1]

@@ -1,4 +1,4 @@
-"""Specs of what draws random numbers: distributions, seeds, and what masks and scales have to do with each other."""
+"""Specs of random ops: their distributions, their seeds, and the masks and scales of dropout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _numbers(draw: Draw) -> Call:
 
 
 def _unlike(distribution: distribution_tests.Distribution) -> Callable[[Call, Sequence[Any], Sequence[Any]], str | None]:
-    """The numbers of one call, of whatever size, are of the distribution's range, and none comes up again too often."""
+    """Return a check that the numbers of one call are in the distribution's range, and that none is repeated too often."""
 
     def judged(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
         numbers = have[0]
@@ -51,7 +51,7 @@ _LOTS = ([2**20], [1024, 1024])
 
 
 def _results(kernel: Kernel, call: Call, times: int) -> list[Any]:
-    """The results of so many calls, on the CPU."""
+    """Run a call several times, and return the results on the CPU."""
     kernel.require_claim(call)
     found = []
     for _ in range(times):
@@ -66,7 +66,7 @@ def _results(kernel: Kernel, call: Call, times: int) -> list[Any]:
 def _follows(
     distribution: distribution_tests.Distribution, sizes: Sequence[Sequence[int]]
 ) -> Callable[[Kernel, Spec, Draw], Fault | None]:
-    """Two calls, looked at as one sample, are of the distribution."""
+    """Return a check that the numbers of two calls together follow the distribution."""
 
     def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         dtype = draw.pick("dtype", _DRAWN)
@@ -79,7 +79,7 @@ def _follows(
             raise Skip("found by a single call")
         sample = torch.cat([one.flatten() for one in results])
         if sample.is_complex():
-            # Real and imaginary parts are numbers of their own; of normal ones each has half of the variance.
+            # Real and imaginary parts are separate numbers. For the normal distribution each has half of the variance.
             sample = torch.view_as_real(sample) * (math.sqrt(2) if distribution is distribution_tests.NORMAL else 1.0)
         complaint = distribution_tests.sampled(sample, distribution, (size[-1], math.prod(size)))
         return None if complaint is None else Fault("distribution", f"after torch.manual_seed({seed}): {complaint}", call=call)
@@ -88,7 +88,7 @@ def _follows(
 
 
 def _seed(draws: Callable[[Draw], Call]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
-    """A seed settles the numbers, another gives others, and each call goes on from where the last one ended."""
+    """Return a check of seeds: equal seeds give equal numbers, other seeds other numbers, and each call continues the sequence."""
 
     def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         call, seed = draws(draw), 1 + draw.seed()
@@ -152,18 +152,20 @@ def _permutation(draw: Draw) -> Call:
 
 
 def _permutes(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """Every number below n is there once."""
+    """Check that the result contains each number below n once."""
     if have[0].double().sort().values.tolist() == list(range(call.args[0])):
         return None
     return f"these are not the numbers below {call.args[0]}, each once"
 
 
-#: How many permutations are drawn of so many numbers.
+#: Pairs of n and the number of permutations to draw.
 _PERMUTATIONS = ((64, 200), (8, 1500), (100, 150), (1000, 12), (4096, 4))
 
 
 def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
-    """Places in fours that share none hold their numbers in any order, each as often; and each place holds any number."""
+    """Return a check of permutations: in disjoint groups of four positions all orders are equally likely, and at each position all
+    numbers.
+    """
 
     def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         count, times = draw.pick("n", cases)
@@ -194,7 +196,7 @@ def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, D
 
 
 def _orders(fours: Tensor) -> float:
-    """Orders of four elements are equally likely and independent."""
+    """Return the log p-value bound for groups of four: all 24 orders equally likely and independent."""
     one, two, three, four = fours.reshape(-1, 4).unbind(1)
     ranks = [
         (x > y).long() + (x > z).long() + (x > w).long()
@@ -230,7 +232,7 @@ def _dropout_refused(draw: Draw) -> Call:
 
 
 def _kept(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """Kept elements are scaled, the rest is 0; nothing is dropped at p = 0."""
+    """Check that kept elements are scaled and the others 0, and that p = 0 drops nothing."""
     given_values, portion, train = call.args
     result, mask = have
     portion = 0.0 if train is False else portion
@@ -268,7 +270,7 @@ def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, 
             raise Skip("found by a single call")
         kept = torch.cat([mask.flatten() for mask in masks])
         complaint = distribution_tests.chance(kept, 1 - portion, (size[-1], math.prod(size)))
-        if complaint is None and zeros == "some":  # the distribution knows nothing of what is dropped
+        if complaint is None and zeros == "some":  # the mask must not depend on the values
             among = {"zeros": empty.flatten().repeat(2), "others": ~empty.flatten().repeat(2)}
             complaint = distribution_tests.worst(
                 {
@@ -287,12 +289,12 @@ def _unlawful(complaint: str, seed: int, portion: float, call: Call) -> Fault:
     )
 
 
-#: So many that a probability of 0.1 that is rounded to eight bits shows.
+#: Enough elements to detect that a probability of 0.1 is rounded to eight bits.
 _COUNTED = 3 * 2**20
 
 
 def _drops_as_many(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """The share of kept elements is p, tested on many elements."""
+    """Check the share of kept elements, on many elements."""
     portion = draw.pick("p", (0.1, 0.9, 0.01, 0.99, 0.002, 0.998))
     call, seed = Call([torch.ones(_COUNTED), portion, True]), draw.seed()
     with distribution_tests.seeded(seed, kernel.device):

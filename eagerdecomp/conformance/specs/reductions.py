@@ -17,7 +17,7 @@ from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, left_out, ro
 
 __all__ = ["SPECS"]
 
-# What kernels are mostly called with is tried most.
+# Common dtypes are tested more often.
 _NUMBERS = (torch.float32, *NUMBERS)
 _ORDERED = (*_NUMBERS, torch.bool)
 _ALL = (torch.float32, *ALL)
@@ -25,10 +25,10 @@ _ADDED_UP = (torch.float32, torch.float32, torch.bfloat16, torch.float16, *ALL)
 _INEXACT = (torch.float32, *FLOATS, *COMPLEX)
 _LINES = tuple(size for size in SIZES if size > 12)
 
-# Sizes at which what is summed in a narrow type, or counted in one, goes wrong.
+# Sizes at which sums or counts in a narrow dtype go wrong.
 _HUGE = ([100_003], [3, 40_009], [40_009, 3], [2, 20_011, 3])
 
-# Values whose sums are exact in whatever order they are made.
+# Values whose sums are exact in any order.
 _WHOLE = frozenset({"lattice", "positive_lattice", "ties", "ones", "zeros", "halves", "quarters"})
 _COMPARED = ("normal", "lattice", "nonfinite", "ties", "special", "wide", "ones", "extremes", "limits", "signed_zeros", "last")
 _WHOLE_SUMMED = ("lattice", "extremes", "ones", "wide", "digits")
@@ -45,13 +45,13 @@ def _sizes(draw: Draw, most: int = 6, huge: Sequence[Sequence[int]] = _HUGE) -> 
 
 
 def _dim(draw: Draw, self: Tensor) -> int:
-    """A dimension to reduce, often the longest."""
+    """Draw a dimension to reduce, often the longest."""
     dim = dim_of(draw, "dim", self.dim())
     return max(range(self.dim()), key=lambda one: self.shape[one]) if self.dim() and draw.flag("the longest") else dim
 
 
 def _summed(draw: Draw, dtype: torch.dtype, fills: Sequence[str], *, nonfinite: bool = True) -> tuple[Tensor, str]:
-    """A tensor to sum up, and what its values are: none whose partial sums overflow in one order only."""
+    """Draw a tensor to sum, and return it with its fill. Without values whose partial sums overflow in some orders only."""
     inexact = dtype.is_floating_point or dtype.is_complex
     kind = draw.pick("values" if inexact else "whole values", fills)
     if not nonfinite and inexact and kind in ("nonfinite", "infinite", "limits"):
@@ -64,7 +64,7 @@ def _keyword(draw: Draw, name: str, value: Any, default: Any = None) -> dict[str
 
 
 def _dims(draw: Draw, self: Tensor, nothing: Sequence[Any]) -> Any:
-    """Dimensions to reduce, or what stands for all or none of them."""
+    """Draw dimensions to reduce, or one of the arguments in `nothing`, which stand for all dimensions."""
     kind = draw.pick("dims", ("some", "one", *(str(one) for one in nothing), "some"))
     if kind == "one":
         return [_dim(draw, self)]
@@ -80,11 +80,11 @@ def _bad_dim(draw: Draw, rank: int) -> int:
 
 
 def _square(draw: Draw, dtype: torch.dtype) -> Tensor:
-    """A small tensor for calls that are refused."""
+    """Draw a small tensor for a call that must raise."""
     return tensor(draw, "self", dtype, draw.pick("sizes", ([2, 3], [4], [2, 1, 3])), ("lattice",))
 
 
-# -- what is largest ---------------------------------------------------------------------------------------------------------
+# -- maxima ------------------------------------------------------------------------------------------------------------------
 
 
 def _extreme(draw: Draw) -> Call:
@@ -175,7 +175,7 @@ def _sum_dtypes(dtype: torch.dtype) -> tuple[torch.dtype | None, ...]:
 
 
 def _fitting(dtype: torch.dtype, to: torch.dtype | None, fills: Sequence[str]) -> Sequence[str]:
-    """Values that a type can take: eager says nothing of others, or not whether they are rounded before they are added up."""
+    """Return fills that a dtype represents. For other values eager's result is undefined, or depends on when they are rounded."""
     if not (dtype.is_floating_point or dtype.is_complex):
         if to in HALVES:
             return ("lattice", "ones")
@@ -202,7 +202,7 @@ def _sum(draw: Draw) -> Call:
 
 
 def _mean_given(draw: Draw) -> tuple[Tensor, torch.dtype | None]:
-    """A tensor, and a dtype. Means of integers are not exact where each brings the mean of those before it up to date."""
+    """Draw a tensor to average and a dtype. Means are never tested as exact, because some kernels use a running mean."""
     dtype = draw.pick("dtype", _ADDED_UP)
     inexact = dtype.is_floating_point or dtype.is_complex
     wide = COMPLEX if dtype.is_complex else (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -236,12 +236,12 @@ def _mean_dim_refused(draw: Draw) -> Call:
 _MULTIPLIED = ("units", "lattice", "about_one", "limits", "nonfinite", "normal", "infinite", "ones", "halves")
 
 
-# What stands for values of which many multiplied overflow, or are infinity by zero, in one order only.
+# Fill -> replacement for large tensors, if products overflow, or multiply infinity by zero, in some orders only.
 _IN_ANY_ORDER = {"nonfinite": "limits", "infinite": "about_one", "halves": "units", "lattice": "units", "quarters": "units"}
 
 
 def _multiplied(draw: Draw) -> tuple[Tensor, torch.dtype | None]:
-    """A tensor to multiply up."""
+    """Draw a tensor for a product, and a dtype."""
     dtype = draw.pick("dtype", _ADDED_UP)
     to = draw.pick(f"to of {dtype}", _sum_dtypes(dtype))
     sizes = _sizes(draw)
@@ -273,7 +273,7 @@ def _prod_dim(draw: Draw) -> Call:
 
 def _near_product(call: Call) -> Near:
     dtype = call.kwargs.get("dtype") or call.args[0].dtype
-    # Equal factors are all rounded to the same side.
+    # Products of equal factors are all rounded in the same direction.
     count = call.args[0].numel()
     alike = count / 2 if is_repeated(call.args[0]) else math.sqrt(count)
     return Near(8 + alike + roundings(dtype, count**2), of="terms", zeros=False)
@@ -287,7 +287,7 @@ def _cumsum(draw: Draw) -> Call:
 
 
 def _near_scan(call: Call) -> Near:
-    """Sums of more terms than there are numbers for each result, so their number is counted here."""
+    """Return the allowed error of a scan, from the number of terms of its last result."""
     self, dim = call.args
     count = self.shape[dim] if self.dim() else 1
     return Near(4 + max(3 * math.sqrt(count), count / 2 if is_repeated(self) else 0.0), of="terms", zeros=False)
@@ -314,7 +314,7 @@ def _var(draw: Draw) -> Call:
     dims = _dims(draw, self, (None, []))
     correction = draw.pick("correction", _CORRECTIONS)
     if (correction or 0) >= _reduced(self, dims) > 1 and correction is not None:
-        # By zero: infinity, or none where all values are alike, which depends on how the mean is rounded.
+        # The divisor is 0: the result is infinite, or NaN if all values are equal, which depends on the rounding of the mean.
         self = self.clone().normal_(generator=draw.generator())
     args = left_out(draw, [self, dims], [None])
     return Call(args, {**_keyword(draw, "correction", correction), **_keyword(draw, "keepdim", draw.flag("keepdim"), False)})
@@ -335,12 +335,12 @@ def _var_refused(draw: Draw) -> Call:
 def _near_variance(call: Call) -> Near:
     self = call.args[0]
     units = 8 + 2 * math.sqrt(self.numel())
-    # There the true values are eager's, which brings one number in at a time.
+    # For float64, the reference is eager's own result, from a running mean and variance (Welford).
     if self.dtype in (torch.float64, torch.complex128):
         units = 8 + max(6 * math.sqrt(self.numel()), self.numel() / 8)
     if not self.numel():
         return Near(units, of="inputs", zeros=False)
-    # Numbers that are all alike have a variance: by how much their mean is off, squared.
+    # The variance of equal numbers is not 0 but the squared error of their mean.
     unit = torch.finfo(self.dtype).eps if self.dtype not in HALVES else torch.finfo(torch.float32).eps
     size = float(torch.nan_to_num(self.abs().double(), nan=0.0, posinf=0.0).max())
     off = unit * size * one_by_one(self.numel(), is_repeated(self))

@@ -17,19 +17,19 @@ __all__ = ["SPECS"]
 
 _aten = torch.ops.aten
 
-# Each value is a sum over all others, so that what is small is as far off as what is large.
+# Each value is a sum over all inputs, so small values have the same absolute error as large ones.
 _NEAR = Near(24.0, "largest", zeros=False)
 _LENGTHS = (4, 3, 1, 2, 5, 6, 8, 9, 16, 17, 64, 65, 127, 128, 1024, 1031)
 _DIMS = ((-1,), (0,), (-2, -1), (-1, -2), (0, 1), (1, 0, 2), (0, 2), (2, 0))
 
 
 def _signal(draw: Draw) -> tuple[torch.dtype, list[int], list[int]]:
-    """Its dtype, its sizes, and the dimensions that are transformed: the last of them is the one that is halved."""
+    """Draw the dtype and sizes of a signal, and the dimensions to transform; the last of them is halved."""
     dtype = draw.pick("dtype", WIDE_FLOATS)
     chosen = draw.pick("dim", _DIMS)
     least = max(max(chosen) + 1, -min(chosen))
     rank = draw.pick("rank", [rank for rank in (2, 1, 3, 4) if rank >= least])
-    dims = [dim % rank for dim in chosen]  # eager's own functions count them from the front before they come here
+    dims = [dim % rank for dim in chosen]  # eager's functions normalize negative dims before they call this op
     sizes = [draw.pick("size", (3, 2, 1, 4, 5)) for _ in range(rank)]
     sizes[dims[-1]] = draw.pick("length", _LENGTHS)
     while math.prod(sizes) > 6000:
@@ -47,7 +47,7 @@ def _r2c(draw: Draw) -> Call:
 def _c2r(draw: Draw) -> Call:
     dtype, sizes, dims = _signal(draw)
     normalization = draw.pick("normalization", (0, 1, 2))
-    # Of a real signal: what else a half spectrum may stand for is the algorithm's.
+    # Use the spectrum of a real signal. For other half spectra the result depends on the algorithm.
     signal = tensor(draw, "signal", dtype, sizes, ("normal", "lattice", "uniform", "thousands"), ("contiguous",))
     spectrum = _aten._fft_r2c(signal, dims, draw.pick("of", (1, 0, 2)), True).contiguous()
     layout = draw.pick("self.layout", FAITHFUL)

@@ -1,4 +1,4 @@
-"""Specs of functions of one number."""
+"""Specs of elementwise functions of one tensor."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["SPECS"]
 
 _FILLS = ("normal", "lattice", "special", "wide", "small", "halves", "tens", "uniform", "hundreds", "thousands")
 
-#: Integers that every float type holds: of larger ones a kernel may know more than the float that eager makes of them.
+#: Integers that every float dtype represents. Eager rounds larger ones to a float first, and other kernels may not.
 _WHOLE_FILLS = ("lattice", "digits", "ties", "ones")
 
-#: Of complex numbers that are infinite or near to it right kernels make different things.
+#: Without infinite and very large complex numbers, for which right kernels return different values.
 _COMPLEX_FILLS = ("normal", "lattice", "quarters", "tens", "small", "signed_uniform")
 
 _REAL = tuple(dtype for dtype in ALL if not dtype.is_complex)
@@ -54,13 +54,14 @@ def _unary(
     reach: tuple[float, float] | None = None,
     **options: Sequence[Any],
 ) -> Callable[[Draw], Call]:
-    """Calls with one tensor.
+    """Return a function that draws a call with one tensor.
 
     Args:
-        fills: of float types.
-        exact: whether there is one right result for any number at all, so that whole and complex ones are as hard as floats.
-        reach: how small and large real parts of complex numbers may be, beside moderate ones.
-        options: for the arguments after it, simplest first.
+        dtypes: the dtypes of the tensor.
+        fills: the fills for float dtypes.
+        exact: whether every number has one right result, so that integers and complex numbers use the same fills as floats.
+        reach: range of further real parts for complex numbers, in addition to moderate ones.
+        options: possible values of the keyword arguments, the simplest first.
     """
 
     def call(draw: Draw) -> Call:
@@ -71,7 +72,7 @@ def _unary(
 
 
 def _near(ulps: float) -> Callable[[Call], Near]:
-    """So many units of the value; complex values also as far as rounding the input moves them."""
+    """Return a function for the tolerance: `ulps` units of the value; for complex values, of the change by rounded inputs."""
 
     def near(call: Call) -> Near:
         return Near(ulps, "inputs" if call.args[0].is_complex() else "value")
@@ -80,11 +81,11 @@ def _near(ulps: float) -> Callable[[Call], Near]:
 
 
 def _function(**changes: Any) -> Spec:
-    """A function that kernels compute by any formula that is as accurate."""
+    """Return the spec of a function that kernels may compute by any accurate formula."""
     return Spec(_unary(**changes), _near(4))
 
 
-#: Kernels compute it by tanh too, which leaves as much of small values as adding one does.
+#: Kernels may compute it by tanh and add 1, so small values have the error of 1.
 _SIGMOID = Near(4, least=1.0)
 
 
@@ -105,7 +106,7 @@ _FUNCTIONS += ("log1p", "log2", "rsqrt", "sin", "sinh", "sqrt", "tan")
 
 
 def _reciprocal_near(call: Call) -> Near:
-    """One division, which keeps results below the smallest normal number."""
+    """Return the tolerance of a division, which must keep subnormal results."""
     return _near(4)(call) if call.args[0].is_complex() else Near(4, tiny=True)
 
 
@@ -128,7 +129,7 @@ _ACTIVATIONS: Mapping[str, Spec] = {
         EITHER_ZERO, dtypes=_REAL, min_val=(-1.5, 0, -2, 0.25, -0.1, 1, -7.3), max_val=(1.5, 2, 3, 6, 2.7, 1.0, 1e3)
     ),
     "aten.leaky_relu.default": Spec(_unary(dtypes=FLOATS, negative_slope=(0.3, 2.0, 0, 1, -0.5, 0.0, 2, 0.001)), Near(2)),
-    # Where the function nears zero for negative numbers all kernels round what they subtract from one.
+    # Near zero, for negative inputs, all kernels subtract a rounded number from one.
     "aten.gelu.default": Spec(_unary(dtypes=FLOATS, approximate=("tanh", "none")), Near(4, "terms"), refused=_refused_mode),
     "aten.elu.default": Spec(
         _unary(dtypes=FLOATS, alpha=(0.5, 2, -1.5, 0, 1.0), scale=(3.0, 1.0507, 2, -1), input_scale=(2.0, 0.3, -1, 1)),
@@ -139,7 +140,7 @@ _ACTIVATIONS: Mapping[str, Spec] = {
 SPECS: dict[str, Spec] = {
     **{f"aten.{name}.default": _function() for name in _FUNCTIONS},
     "aten.reciprocal.default": _function().but(near=_reciprocal_near),
-    # Eager's own returns are finite so far.
+    # In this range eager's own results are finite.
     "aten.sigmoid.default": _function(reach=(-40.0, 300.0)).but(near=_sigmoid_near),
     "aten.tanh.default": _function(reach=(-300.0, 300.0)),
     **{f"aten.{name}.default": _exactly() for name in _EXACT},

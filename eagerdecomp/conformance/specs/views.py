@@ -1,4 +1,4 @@
-"""Specs of views: what shares memory with its input, at the right place, so that writes go through both ways."""
+"""Specs of views: the result shares memory with the input, and writes to either change both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ELEMENTS = 300
 
 
 def _tensor(draw: Draw, *, least: int = 0, most: int = 6, dtypes: Sequence[torch.dtype] = ALL, empty: bool = True) -> Tensor:
-    """A tensor that says where each of its elements is; at times conjugated or negated only by a bit."""
+    """Draw a tensor with different values; sometimes with the conj or neg bit set."""
     dtype = draw.pick("dtype", dtypes)
     made = tensor(draw, "self", dtype, shape(draw, least=least, most=most, elements=_ELEMENTS, empty=empty), _FILLS)
     bits = draw.pick("bits", ("none", "none", "conj", "neg"))
@@ -118,7 +118,7 @@ def _split(draw: Draw) -> Call:
 
 
 def _squeezed(draw: Draw) -> Tensor:
-    """A tensor with dimensions of size 1 among others."""
+    """Draw a tensor with some dimensions of size 1."""
     made = _tensor(draw, most=4)
     for _ in range(draw.pick("ones", (1, 0, 2))):
         made = made.unsqueeze(dim_of(draw, "one", made.dim() + 1))
@@ -141,7 +141,7 @@ def _unsqueeze(draw: Draw) -> Call:
 
 
 def _viewed(draw: Draw, made: Tensor) -> tuple[list[int], list[int]]:
-    """Sizes and strides in which the tensor can be seen: dimensions that lie behind each other as one, one as two, and ones."""
+    """Draw sizes and strides of a view of the tensor: with merged, split and added dimensions of size 1."""
     sizes, strides = list(made.shape), list(made.stride())
     if not made.numel():
         sizes = draw.pick("sizes of none", (sizes, [0], [0, 3], [2, 0], [3, 0, 1]))
@@ -186,7 +186,7 @@ def _reshape_alias(draw: Draw) -> Call:
 
 def _view_dtype(draw: Draw) -> Call:
     dtype = draw.pick("dtype", ALL)
-    # Bytes that are neither 0 nor 1 are no bools.
+    # A byte other than 0 and 1 is not a valid bool.
     other = draw.pick("other", ALL if dtype is torch.bool else [one for one in ALL if one is not torch.bool])
     sizes = shape(draw, most=4, elements=_ELEMENTS)
     if sizes and other.itemsize > dtype.itemsize and draw.pick("fits", (True, True, False)):
@@ -221,7 +221,7 @@ def _neg_view(draw: Draw) -> Call:
 
 
 def _both_ways(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """A write through a view reaches its base, and a write to the base shows in the view."""
+    """Check that a write to a view changes its base, and a write to the base changes the view."""
     call = spec.call(draw)
     kernel.require_claim(call)
     theirs, ours = given(call.args, call.kwargs), given(call.args, call.kwargs, kernel.device)
@@ -241,7 +241,7 @@ def _both_ways(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
             continue
         if kernel.device == "cpu":
             one.fill_(1 + number % 5)
-        else:  # as a device's is written: a fill and a copy differ in the zeros' signs of negated parts
+        else:  # as on the device: fill and copy differ in the sign of zeros if the neg bit is set
             one.copy_(torch.full(one.shape, 1 + number % 5, dtype=one.dtype))
         refused = _written(other, 1 + number % 5)
         if refused:
@@ -264,7 +264,7 @@ def _kind(value: Any) -> Any:
 
 
 def _written(view: Tensor, value: int) -> str:
-    """Fills a view; says what eager, or the device's copy, has against it."""
+    """Fill a view; return the error message of eager or of the device's copy, or ""."""
     _, seen = observe(fill, [view, value], {})
     return "" if seen.error is None else str(seen.error)
 

@@ -1,4 +1,4 @@
-"""Specs of windows: pools and their gradients, sampling on grids, scaling of images, columns put together to images."""
+"""Specs of pooling and its gradients, grid sampling, image scaling, and col2im."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUMS = ("lattice", "normal", "tens", "nonfinite", "positive_lattice", "small")
 
 
 def _leading(draw: Draw, rank: int, inside: Sequence[int]) -> list[int]:
-    """Batch and channels, or channels alone."""
+    """Draw the sizes of batch and channels, or of channels only."""
     channels = draw.pick("channels", _CHANNELS)
     if channels * math.prod(inside) > 3000:
         channels = 1
@@ -41,7 +41,7 @@ def _spelt(draw: Draw, name: str, values: list[int]) -> list[int]:
 
 
 class _Windows:
-    """Windows over some dimensions: what a pool is called with, the sizes of its input, and of its result."""
+    """Pooling windows: the arguments of the pool, and the sizes of its input and of its result."""
 
     def __init__(self, draw: Draw, rank: int, *, dilated: bool) -> None:
         self.kernel = several(draw, "kernel", rank, (2, 3, 1, 4, 5))
@@ -54,16 +54,16 @@ class _Windows:
         self.inside: list[int] = []
         self.found: list[int] = []
         for dim, span in enumerate(spans):
-            wide = rank < 3 and all(one < 20 for one in self.inside)  # one dimension of them is
+            wide = rank < 3 and all(one < 20 for one in self.inside)  # at most one dimension is long
             more = draw.pick(f"more.{dim}", (3, 0, 1, 2, 5, 8, 17, *(TAILS[1:] if wide else ())) if rank < 3 else (2, 0, 1, 3))
-            # Every window holds an element: of one that holds none, eager's kernels return indices outside the input.
+            # Every window contains an element, because for others eager's kernels return indices outside the input.
             size = max(self.dilation[dim], span - 2 * self.padding[dim]) + more
-            self.inside.append(max(size, self.kernel[dim]) if rank == 3 else size)  # which avg_pool3d asks for, padding or not
+            self.inside.append(max(size, self.kernel[dim]) if rank == 3 else size)  # required by avg_pool3d, even with padding
         self.inside = alike(draw, self.inside) if max(self.inside) < 40 else self.inside
         for dim, (size, span) in enumerate(zip(self.inside, spans, strict=True)):
             places = size + 2 * self.padding[dim] - span
             count = (-(-places // self.stride[dim]) if self.ceil else places // self.stride[dim]) + 1
-            if (count - 1) * self.stride[dim] >= size + self.padding[dim]:  # a window that begins behind the input is none
+            if (count - 1) * self.stride[dim] >= size + self.padding[dim]:  # a window that begins behind the input is dropped
                 count -= 1
             self.found.append(count)
         self.spelt = [
@@ -113,11 +113,11 @@ def _max_pool(rank: int) -> Callable[[Draw], Call]:
         windows = _Windows(draw, rank, dilated=True)
         fills = ("ties", "normal", "lattice", "nonfinite", "infinite", "special", "wide", "ones")
         sizes = [*_leading(draw, rank, windows.inside), *windows.inside]
-        # Three dimensions without a batch must not look like channels_last of two.
+        # The strides of unbatched 3-d input must not look like channels_last of 2-d input.
         layouts: Sequence[str] = (
             LAYOUTS if rank + 2 == len(sizes) else [one for one in LAYOUTS if one not in ("channels_last", "permuted")]
         )
-        # In channels_last eager's kernel counts places in a type as wide as the values', and refuses planes too large for that.
+        # In channels_last eager's kernel stores indices in an integer as wide as the values, and rejects planes that are too large.
         if dtype.itemsize == 1 and math.prod(windows.inside) > torch.iinfo(torch.int8).max:
             layouts = ("contiguous", "guarded")
         given = tensor(draw, "self", dtype, sizes, fills, layouts)
@@ -128,9 +128,9 @@ def _max_pool(rank: int) -> Callable[[Draw], Call]:
 
 
 def _right_places(rank: int) -> Callable[[Call, Sequence[Any], Sequence[Any]], str | None]:
-    """The first of the largest, as eager's kernels have it on every device; of several NaN any.
+    """Return a check of indices: that of the first maximum of each window, as in eager on every device; with NaN, that of any NaN.
 
-    In channels_last of three dimensions eager's kernel loses its place in windows in which nothing is larger than the least number.
+    In 3-d channels_last, eager's kernel returns a wrong index if all values of a window equal the smallest number.
     """
 
     def judged(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
@@ -277,7 +277,7 @@ def _grid_sampler(draw: Draw) -> Call:
     batch, channels = draw.pick("batch", (2, 1, 3)), draw.pick("channels", (2, 1, 3, 5))
     inside = [draw.pick(name, (3, 2, 4, 1, 5, 8, 17)) for name in ("height", "width")]
     found = draw.pick("found", ([2, 3], [1, 1], [4, 5], [3, 17], [16, 9], *([2, size] for size in TAILS[1:])))
-    # In quarters every place is exact, so that no rounding decides which cell is nearest.
+    # With multiples of 1/4 every position is exact, so that rounding does not decide which pixel is nearest.
     fills = ("quarters", "halves") if interpolation == 1 else ("quarters", "halves", "signed_uniform", "normal", "uniform")
     given = tensor(draw, "input", dtype, [batch, channels, *inside], ("lattice", "normal", "ties", "uniform"))
     grid = tensor(draw, "grid", dtype, [batch, *found, 2], fills)
@@ -302,7 +302,7 @@ _SCALES = (2.0, 1.0, 0.5, 1.5, 3.0, 0.75, 2.5, 1.25, 0.6)
 
 
 def _scaled(draw: Draw) -> tuple[list[int], list[int] | None, list[float] | None]:
-    """Sizes of an image, and of the result or by how much."""
+    """Draw the sizes of an image, and either the sizes of the result or the scale factors."""
     inside = [draw.pick("height", (4, 3, 2, 1, 5, 7, 8, 16, 17)), draw.pick("width", (4, 3, 2, 1, 5, 7, 8, 16, *TAILS[:4]))]
     if draw.flag("by factors"):
         factors = [draw.pick(name, _SCALES) for name in ("by height", "by width")]
@@ -317,7 +317,7 @@ def _scaled(draw: Draw) -> tuple[list[int], list[int] | None, list[float] | None
 
 @functools.cache
 def _is_clear(size: int, found: int, factor: float | None) -> bool:
-    """Whether rounding of any kind leaves each result the same nearest place."""
+    """Return whether each result has the same nearest pixel in float32, float64 and exact arithmetic."""
     exact = Fraction(size, found) if factor is None else 1 / Fraction(factor)
     wide = size / found if factor is None else 1 / factor
     narrow = torch.tensor(wide, dtype=torch.float32)
@@ -350,7 +350,7 @@ def _nearest(draw: Draw) -> Call:
 
 
 def _bilinear(draw: Draw) -> Call:
-    dtype = draw.pick("dtype", FLOATS)  # of bytes eager's kernels read what is not there, for some layouts
+    dtype = draw.pick("dtype", FLOATS)  # without uint8, for which eager's kernels read out of bounds with some strides
     corners = draw.flag("align_corners")
     inside, found, factors = _scaled(draw)
     fills = ("normal", "lattice", "tens", "uniform")
@@ -359,7 +359,7 @@ def _bilinear(draw: Draw) -> Call:
 
 
 def _near_bilinear(call: Call) -> Near:
-    # Places are as far off as rounding them to float32 takes them.
+    # Positions have the rounding error of float32.
     return Near(8.0 + 2.0 * max(call.args[0].shape[2:]), "terms", zeros=False)
 
 
