@@ -1,1 +1,1 @@
-"""Backends that come with the library, each a module that is loaded on use: nothing of them is imported with the library."""
+"""Backends that come with the library. Each is a module of its own, which `import eagerdecomp` does not import."""

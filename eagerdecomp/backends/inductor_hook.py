@@ -1,6 +1,6 @@
 """Inductor as a compile hook: a program becomes one C++ kernel on the CPU.
 
-The compiler of `torch.compile` is private to torch; all that is used of it is here, imported when a program first needs it.
+Inductor, the compiler of `torch.compile`, is private to torch. Only this module uses it, and imports it when a program needs it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _aten = torch.ops.aten
 
 T = TypeVar("T")
 
-# What Inductor's C++ computes itself; others it leaves to calls of ATen.
+# Dtypes that Inductor's C++ code computes itself; for others it calls ATen.
 _DTYPES = frozenset(
     {torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8}
     | {torch.uint8, torch.bool}
@@ -35,47 +35,47 @@ _DTYPES = frozenset(
 _CONFIG = {
     "compile_threads": 1,  # compiled here: no pool of processes for one kernel
     "emulate_precision_casts": True,  # round to float16 and bfloat16 where the program does
-    "size_asserts": False,  # a program is run for the sizes, strides and dtypes of its key alone
+    "size_asserts": False,  # the key of a program fixes its sizes, strides and dtypes
     "alignment_asserts": False,
     "nan_asserts": False,
     "scalar_asserts": False,
 }
 
-# A single number that at least so many elements are computed with is stored, not computed again for each of them: the powers in
-# Adam's bias corrections cost four times the rest.
+# A tensor with one element is computed once and stored, if tensors with at least this many elements use it. Inductor would compute
+# it again for each element: the powers in Adam's bias corrections cost four times the rest.
 _MANY = 16
 
-# Sums over leading dimensions are taken by so many rows first. All rows at once, column block by column block, touch more pages of
-# memory than the processor keeps translations of: the gradient of layer norm took twice as long.
+# A sum over leading dimensions first adds groups of this many rows. Inductor would sum all rows for each block of columns, which
+# touches more memory pages than the TLB has entries: the gradient of layer norm took twice as long.
 _ROWS = 16
 
-# Inductor's configuration is the process's.
+# Inductor's configuration is global to the process.
 _compiling = free_in_child(threading.Lock())
 
 
 def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Tensor]] | None:
     """Compile a program to one C++ kernel by Inductor: ``Backend(compile=inductor_hook)``.
 
-    A C++ compiler compiles it, which takes a second or more, once for each kind of call.
+    The C++ compiler takes a second or more, once for each program.
 
         backend = Backend("cpu", core_aten(), compile=inductor_hook)
 
-    Results have eager's dtypes and strides; 16-bit floats are rounded where the program rounds. Sums have another order than
-    ATen's kernels take them, and what those compute in one step (``add`` with ``alpha``, `exp`) may differ by its last bit.
+    Results have eager's dtypes and strides; float16 and bfloat16 are rounded where the program rounds. Sums have another order of
+    summation than in ATen's kernels, and results of some ops (``add`` with ``alpha``, `exp`) may differ in the last bit.
 
-    It declines, so that a program is run call by call: tensors outside the CPU, complex and other rare dtypes, empty tensors,
-    random ops, returns that are views of arguments or of one another, and programs of which Inductor leaves a part to ATen (matrix
-    products, convolutions, sorts): the mode would not see those calls.
+    The hook declines some programs, which then run call by call. They have tensors outside the CPU, complex or other rare dtypes,
+    empty tensors, random ops, or results that alias arguments or each other. It also declines if Inductor would call ATen for a
+    part of the program (matrix products, convolutions, sorts), because the mode would not see those calls.
 
     Args:
         graph: a program, as `Backend` describes it.
-        inputs: the tensors of the call under way.
+        inputs: the tensors of the current call.
 
     Returns:
-        A function of such tensors, or None for a program that is to run call by call.
+        A function of such tensors, or None to run the program call by call.
 
     Raises:
-        EagerDecompError: when there is no C++ compiler.
+        EagerDecompError: if there is no C++ compiler.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -89,13 +89,13 @@ def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callabl
         raise EagerDecompError(
             "inductor_hook needs a C++ compiler, and none was found. Install g++, or set the environment variable CXX to a compiler"
         )
-    # Loops for one thread alone are faster on one; others run on as many as the call has.
+    # Code for exactly one thread is faster on one thread. Other code uses the number of threads of the call.
     threads = {"cpp.threads": 1, "cpp.dynamic_threads": False} if torch.get_num_threads() == 1 else {"cpp.dynamic_threads": True}
     return _in_a_thread(lambda: _compiled(graph, {**_CONFIG, **threads}))
 
 
 def cpp_compiler() -> str | None:
-    """The C++ compiler that Inductor would use; None where there is none."""
+    """Return the C++ compiler that Inductor would use, or None."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
@@ -136,7 +136,7 @@ def _is_common(value: Any) -> bool:
 
 
 def _returns_views(nodes: Sequence[torch.fx.Node], outputs: Sequence[torch.fx.Node]) -> bool:
-    """Whether an output shares memory with an argument, with another output, or with itself."""
+    """Return whether an output shares memory with an argument or another output, or overlaps itself."""
     given = {_owner(node) for node in nodes if node.op in ("placeholder", "get_attr")}
     made = [_owner(node) for node in outputs]
     return bool(given.intersection(made)) or len(set(made)) < len(made) or any(0 in node.meta["val"].stride() for node in outputs)
@@ -147,14 +147,14 @@ def _owner(node: torch.fx.Node) -> int:
 
 
 def _in_a_thread(work: Callable[[], T]) -> T:
-    """The result of `work` in a thread of its own, where no mode, no excluded key and no grad state of the caller holds."""
+    """Run `work` in a new thread, without the caller's modes, excluded dispatch keys and grad mode; return its result."""
     found: list[T] = []
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
             found.append(work())
-        except BaseException as error:  # handed to the caller, whatever it is
+        except BaseException as error:  # raised again in the caller's thread
             failed.append(error)
 
     thread = threading.Thread(target=run, name="eagerdecomp inductor_hook")
@@ -181,7 +181,7 @@ def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable
     wanted = [node.meta["val"].stride() for node in output.args[0]]
     if [tuple(map(int, strides)) for strides in compiled.output_strides] != wanted:
         return None
-    # The function inside what Inductor returns: around it are profiling and clean-up for graphs with gradients and CUDA graphs.
+    # The inner function. Inductor wraps it in profiling and clean-up for graphs with gradients and CUDA graphs.
     call = compiled.current_callable
 
     def run(*tensors: Any) -> Sequence[Tensor]:
@@ -192,7 +192,7 @@ def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable
 
 
 def _functional(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[Any]]:
-    """The graph in the ops that Inductor knows, writes to inputs gathered at its end; and what stands for the inputs."""
+    """Functionalize the graph and decompose it to Inductor's ops; return it with the fake tensors of its inputs."""
     from torch._inductor.decomposition import select_decomp_table
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -210,7 +210,10 @@ def _functional(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list
 
 
 def _sum_by_rows(graph: torch.fx.GraphModule) -> None:
-    """Take sums over leading dimensions in two steps: see `_ROWS`. Of float16 and bfloat16 the first step would round."""
+    """Split sums over leading dimensions in two steps (see `_ROWS`).
+
+    Not for float16 and bfloat16, which the first step would round.
+    """
     for node in graph.graph.find_nodes(op="call_function", target=_aten.sum.dim_IntList):
         (source, dims), value = node.args[:2], node.args[0].meta["val"]
         rows = math.prod(value.shape[: len(dims)])
@@ -240,7 +243,7 @@ def _inserted(graph: torch.fx.GraphModule, op: OpOverload, source: torch.fx.Node
 
 
 def _keep_numbers(graph: torch.fx.GraphModule) -> None:
-    """Mark the single numbers that are to be stored: see `_MANY`."""
+    """Mark one-element tensors that must be stored (see `_MANY`)."""
     for node in list(graph.graph.nodes):
         value = node.meta.get("val")
         if node.op != "call_function" or not isinstance(value, Tensor) or value.numel() > 1:
@@ -261,7 +264,7 @@ def _tensors(node: torch.fx.Node) -> Iterator[Tensor]:
 
 @functools.cache
 def _kept() -> OpOverload:
-    """An op that returns its argument, stored: Inductor has none, and would compute it wherever it is read."""
+    """Return an op that makes Inductor store its argument instead of computing it again at each use."""
     from torch._inductor.lowering import register_lowering
 
     library = torch.library.Library("eagerdecomp", "DEF")  # type: ignore[no-untyped-call]
@@ -278,11 +281,11 @@ def _kept() -> OpOverload:
     return op
 
 
-_LIBRARIES: list[torch.library.Library] = []  # an op lives as long as its library
+_LIBRARIES: list[torch.library.Library] = []  # an op exists as long as its library
 
 
 def _calls_aten(source: str) -> bool:
-    """Whether code that Inductor wrote calls ops of torch between its kernels."""
+    """Return whether Inductor's code calls torch ops between its kernels."""
     return (
         re.search(r"extern_kernels\.|\baten\.|torch\.ops\.", source.partition("def call(")[2].partition("runner =")[0]) is not None
     )

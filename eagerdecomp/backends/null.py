@@ -1,4 +1,4 @@
-"""The null backend: returns of the right dtype, shape and strides, full of ones, and a count of every call; nothing is computed.
+"""The null backend: its kernels compute nothing, return ones of the right dtype, shape and strides, and count their calls.
 
     from eagerdecomp.backends.null import null_backend
 
@@ -7,7 +7,7 @@
         model(x)
     print(calls.most_common(5))
 
-It shows what a program sends to a backend, and what is left of its time when kernels take none.
+It shows which kernels a program calls, and how much time the program takes without the time of kernels.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ __all__ = ["null_backend"]
 
 
 def null_backend(ops: OpSet | Iterable[OpLike] | None = None) -> tuple[Backend, Counter[str]]:
-    """A backend that computes nothing, and its count of calls by op.
+    """Return a backend that computes nothing, and its counter of calls by op.
 
-    Results are ones, and so is a number that is read from a tensor, by which programs may divide. Views, allocation and changes of
-    metadata are torch's own, since no backend does without; what writes an argument leaves its values. A result whose size only
-    the values decide (`nonzero`) is empty.
+    Results are ones. A number that is read from a tensor is 1 too, because programs may divide by it. Ops that return views,
+    allocate memory or change metadata run torch's own kernels, because every backend needs them. Ops that write to an argument
+    leave it unchanged. A result whose size depends on values (`nonzero`) is empty.
 
     Args:
-        ops: the set; Core ATen unless given.
+        ops: the op set; Core ATen by default.
+
+    Returns:
+        The backend, and a counter: name of an op -> number of calls.
     """
     calls: Counter[str] = Counter()
     op_set = core_aten() if ops is None else as_op_set(ops)

@@ -1,7 +1,7 @@
-"""The reference backend: Core ATen, each op by torch's own kernel, given as a kernel of the backend's.
+"""The reference backend: Core ATen, with torch's own kernels passed as the backend's kernels.
 
-What a backend's report is measured by: ``eagerdecomp conformance eagerdecomp.backends.reference:BACKEND`` tries torch's kernels as
-it tries anybody's, and finds nothing.
+``eagerdecomp conformance eagerdecomp.backends.reference:BACKEND`` tests torch's kernels like those of any backend, and must find no
+error.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Why a call is what it is: `explain_call` tries its rules one by one, `no_route` words the error of a call without a route."""
+"""Explain calls: `explain_call` runs the rules of a call one by one; `no_route` creates the error of a call without a route."""

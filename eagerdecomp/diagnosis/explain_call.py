@@ -42,7 +42,7 @@ def explain(
     rules: Iterable[Rule] = (),
     **kwargs: Any,
 ) -> Explanation:
-    """Return what `EagerDecompMode` does with a call: why each rule was taken or not, the program, its code and its guards.
+    """Return what `EagerDecompMode` does with a call: why each rule was used or not, the program, its code and its guards.
 
     The call is executed, on copies of the tensors that it writes, as the mode does when it records a call. Without arguments, list
     the op's rules in the order in which they are tried.
@@ -251,7 +251,7 @@ def _rule_verdicts(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> li
     shown = []
     for rule in planner.decide(op).rules:
         closed, kernels = costs.of_rule(str(op), rule.key)
-        known = ("closes", "not measured", "closes for some calls", "leaves the set")[closed]
+        known = ("decomposes to the set", "not measured", "decomposes to the set for some calls", "leaves the set")[closed]
         about = f"{known}, {count_text(int(kernels))}" if closed in (0, 2) else known
         shown.append(verdicts.get(str(rule)) or Way(str(rule), _kind(rule), f"not tried ({about})" if tried else about))
     return shown
@@ -340,7 +340,7 @@ class _TreeRecorder(Recorder):
 
     @property
     def why_everything(self) -> str:
-        """Why all facts of the arguments are guards; "" if they are not."""
+        """Return why all facts of the arguments are guards; "" if they are not."""
         return self._reads.why_everything if self._reads is not None else ""
 
     def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -360,13 +360,13 @@ class _TreeRecorder(Recorder):
         verdict = "raised"
         try:
             result = super()._apply(rule, args, kwargs)
-            verdict = "does not cover this call" if result is NotImplemented else "taken"
+            verdict = "does not cover this call" if result is NotImplemented else "used"
         except NoRoute as failure:
             verdict = _reason(rule, failure)
             raise
         finally:
             step.ways.append(Way(str(rule), _kind(rule), verdict))
-            if verdict != "taken":
+            if verdict != "used":
                 step.steps = []
         return result
 

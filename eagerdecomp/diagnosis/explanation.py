@@ -1,4 +1,4 @@
-"""Explanations: what happens to a call, as a value and as text. How it is found out is `explaining`'s."""
+"""Explanations of a call, as a value and as text. `explain_call` creates them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Way:
     """One rule of an op.
 
     Attributes:
-        rule: its source and where it stands.
+        rule: its source and its location.
         kind: ``linked`` (bound to kernels once, run as it is) or ``recorded``.
-        verdict: ``taken``; the reason why it was not; or, of one that nobody asked, what is known of it.
+        verdict: ``used``; the reason why it was not used; or, for a rule that was not tried, the recorded data about it.
     """
 
     rule: str
@@ -27,14 +27,14 @@ class Way:
 
 @dataclass
 class Step:
-    """A call within a decomposition: a kernel's, or one that a rule took further.
+    """A call within a decomposition: a call of a kernel, or one that a rule decomposed.
 
     Attributes:
         op: the op.
-        call: the call in short.
+        call: the call as text.
         kernel: whether it is a kernel of the backend.
-        ways: the rules that were tried, the one that was taken last.
-        steps: what that rule called.
+        ways: the rules that were tried; the last one was used.
+        steps: the calls of that rule.
     """
 
     op: str
@@ -50,21 +50,21 @@ class Explanation:
 
     Attributes:
         op: the overload.
-        call: the call in short; "" where none was given.
-        op_set: what the set calls itself.
+        call: the call as text; "" if none was given.
+        op_set: the name of the op set.
         verdict: what happens, in a sentence.
         rules: all rules of the op in the order in which they are tried.
-        tree: the call, decomposed; None where there is nothing to decompose.
-        kernels: kernel -> how often the call runs it.
-        before: the program as it was recorded.
-        passes: pass -> kernel calls left after it.
+        tree: the decomposition of the call; None if it is not decomposed.
+        kernels: kernel -> number of calls.
+        before: the recorded program.
+        passes: pass -> number of kernel calls after it.
         after: the program after the passes.
-        code: the Python that it is run as.
-        direct: kernel -> the function of torch's by which the code calls it.
-        guards: what must hold for a later call to run this program.
-        why_everything: why all facts of its tensors must, where they do.
-        last_miss: which facts of the last recorded call were new; of a live mode.
-        counts: the mode's counts; of a live mode.
+        code: the Python code of the program.
+        direct: kernel -> the torch function that the code calls instead.
+        guards: the conditions under which a later call runs this program.
+        why_everything: why all facts of the tensors are guards; "" if they are not.
+        last_miss: which facts of the last recorded call were new; only for a live mode.
+        counts: the mode's counts; only for a live mode.
         notes: sentences.
 
     Examples:
@@ -124,11 +124,11 @@ def _text(explanation: Explanation) -> Iterator[str]:
         why = f" (all facts of its tensors: {explanation.why_everything})" if explanation.why_everything else ""
         yield from (
             "",
-            f"what must hold for a later call to run the same program{why}",
+            f"guards: a later call runs the same program if these hold{why}",
             *(f"  {line}" for line in explanation.guards),
         )
     if explanation.before and explanation.before == explanation.after:
-        yield from ("", "the program, which the passes leave as it is", *_indented(explanation.before))
+        yield from ("", "the program, which the passes do not change", *_indented(explanation.before))
     elif explanation.before:
         title = "the program, as recorded" if explanation.after else "the kernel calls of this call, in order"
         yield from ("", title, *_indented(explanation.before))
@@ -138,7 +138,7 @@ def _text(explanation: Explanation) -> Iterator[str]:
     if explanation.code:
         yield from ("", "its code", *_indented(explanation.code.rstrip()))
     if explanation.direct:
-        yield from ("", "kernels called by functions of torch's own that reach the same overload sooner")
+        yield from ("", "kernels called through faster torch functions, which call the same overload")
         yield from (f"  {op}: {path}" for op, path in explanation.direct.items())
 
 
@@ -149,13 +149,13 @@ def _indented(text: str) -> Iterator[str]:
 def _tree(step: Step, margin: str) -> Iterator[str]:
     yield margin + step.call + (" -> kernel" if step.kernel else "")
     for way in step.ways:
-        yield f"{margin}  {'by' if way.verdict == 'taken' else 'not by'} {way.rule}" + (
-            "" if way.verdict == "taken" else f": {way.verdict}"
+        yield f"{margin}  {'by' if way.verdict == 'used' else 'not by'} {way.rule}" + (
+            "" if way.verdict == "used" else f": {way.verdict}"
         )
     for inner in step.steps:
         yield from _tree(inner, margin + "    ")
 
 
 def count_text(calls: int) -> str:
-    """So many kernel calls, in words."""
+    """Return a number of kernel calls as text."""
     return f"{calls} kernel call{'' if calls == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Why a call has no route, and which kernels would give it one: the search replayed on fake tensors, so that no kernel runs."""
+"""Find out why a call has no route, and which kernels would give it one, by running rules on fake tensors."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 
 __all__ = ["attempts", "ends", "failed_ops", "kernels_to_add", "path", "unsupported_error"]
 
-# A circle of more rules than this is one that meets its op on other arguments each time.
+# A cycle of more rules than this returns to its op with other arguments each time.
 _A_CIRCLE = 8
 
-# A route that one more kernel enables needs tens of ops. A search that asks for so many runs in circles: where ops of a small set
-# lead to one another on other arguments each time, the number of ways grows with the power of their length.
+# A route with one more kernel needs tens of ops. A longer search runs in cycles: if ops of a small set decompose to each other with
+# other arguments each time, the number of paths grows exponentially with their length.
 _LONG_SEARCH = 300
 
 
@@ -39,7 +39,7 @@ class _SearchTooLong(BaseException):
 
 
 def path(failure: NoRoute) -> list[OpOverload]:
-    """The ops from the failed call down to the first op without a route."""
+    """Return the ops from the failed call down to the first op without a route."""
     steps = [failure.op]
     while True:
         inner = next((nested for _, _, nested in failure.attempts if nested is not None), None)
@@ -50,7 +50,7 @@ def path(failure: NoRoute) -> list[OpOverload]:
 
 
 def failed_ops(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[OpOverload]:
-    """Every op in the search that has no route, in the order it was seen."""
+    """Yield every op in the search that has no route, in the order of the search."""
     yield failure.op
     for _, _, inner in failure.attempts:
         if inner is not None and inner.op not in (*above, failure.op):
@@ -58,7 +58,7 @@ def failed_ops(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator
 
 
 def ends(failure: NoRoute) -> list[OpOverload]:
-    """The ops at which the search ended: those whose rules, if any, led to no other op; of a mere circle, its ops."""
+    """Return the ops at which the search ended: those whose rules, if any, call no other op; in a pure cycle, its ops."""
     asked = {inner.op for inner in _walk(failure) if not any(nested for _, _, nested in inner.attempts)}
     found = dict.fromkeys(failed_ops(failure))
     return [op for op in found if op in asked] or list(found)
@@ -76,7 +76,7 @@ def _depth(failure: NoRoute) -> int:
 
 
 def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[Attempt]:
-    """Every rule that was tried, with the reason it led nowhere; a rule seen again further down is reported once."""
+    """Yield every rule that was tried, with the reason why it failed; a rule that is tried again further down is reported once."""
     for rule, reason, inner in failure.attempts:
         if inner is None:
             yield Attempt(str(failure.op), str(rule), reason)
@@ -94,8 +94,10 @@ def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[A
 def kernels_to_add(
     planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute
 ) -> list[tuple[OpOverload, ...]]:
-    """Return the fewest kernels that would enable this call, each entry one alternative: the op itself, and every op without a
-    route that alone would close the call. Proved by running the rules on fake tensors as if the set held the op."""
+    """Return alternatives that each give this call a route: a kernel for the op itself, or for a single op that the search lacks.
+
+    Each alternative is proved by running the rules on fake tensors, as if the set contained the op.
+    """
     candidates = dict.fromkeys(failed for failed in failed_ops(failure) if failed is not op)
     return [(op,), *((failed,) for failed in candidates if _opens(planner, failed, op, args, kwargs))]
 
@@ -118,7 +120,7 @@ def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[A
         try:
             recorder.run(planner.decide(op).rules, values, named)
         except (NoRoute, RuntimeError, NotImplementedError, MakesSparse, _SearchTooLong):
-            return False  # no route yet, or not to be known without data, in a recording, or in reasonable time: nothing is claimed
+            return False  # no route, or the rules need data, cannot be recorded, or take too long
     return True
 
 
@@ -142,11 +144,16 @@ def unsupported_error(
     may_fall_back: bool = True,
     seen: MutableMapping[Gap, None] | None = None,
 ) -> UnsupportedOpError:
-    """The error for a call that has no route, from what the search left behind.
+    """Return the error for a call without a route, from its failed search.
 
     Args:
-        may_fall_back: whether such calls could be asked to run natively.
-        seen: the gaps of earlier calls, which the error lists too; that of this call is added.
+        planner: the planner of the backend.
+        op: the op of the call.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        failure: the failed search.
+        may_fall_back: whether the error may suggest to run such calls natively.
+        seen: the gaps of earlier calls, which the error also lists; the gap of this call is added.
     """
     steps = path(failure)
     ways = tuple(tuple(str(kernel) for kernel in kernels) for kernels in kernels_to_add(planner, op, args, kwargs, failure))
@@ -181,7 +188,7 @@ def _memory_hint(failure: NoRoute) -> str:
 
 
 def _rule_to_add(failure: NoRoute) -> str:
-    """The two lines that give a rule to an op which is not torch's; "" where the search ended at torch's own ops."""
+    """Return the two lines of code that register a rule for a custom op; "" if the search ended at torch's own ops."""
     op = next((end for end in ends(failure) if not is_absent(end) and end.namespace not in TORCH_NAMESPACES), None)
     if op is None:
         return ""

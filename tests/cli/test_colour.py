@@ -28,7 +28,7 @@ LINES = [
     ("aten.gelu.default   missing   -", "missing"),
     ("aten.gelu.default   closed   5 to 9", "closed"),
     ("  of those outside the set      2 (aten.gelu.default, aten.silu.default)", "2 (aten.gelu.default, aten.silu.default)"),
-    ("  1. own rule a.b:1 [linked]: taken", "taken"),
+    ("  1. own rule a.b:1 [linked]: used", "used"),
     ("  no route: aten.gelu.default", "no route: aten.gelu.default"),
     ("wrong: aten.add.Tensor  (values)", "wrong: aten.add.Tensor"),
     ("  wrong              2  broke a property", "wrong              2"),

@@ -65,8 +65,8 @@ def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold()
     linked = explained("aten.silu", "f32[3]")
     assert "linked rule" in linked.verdict
     assert linked.rules[0].kind == "linked"
-    assert linked.rules[0].verdict == "taken"
-    assert "not tried (closes" in linked.rules[1].verdict
+    assert linked.rules[0].verdict == "used"
+    assert "not tried (decomposes to the set" in linked.rules[1].verdict
     assert not linked.code
     recorded = ed.explain(OPAQUE, torch.ones(2, 3), rules=[by_shape])
     assert recorded.verdict == "decomposed once, and cached as a program"
@@ -113,7 +113,7 @@ def test_a_rejected_rule_says_why() -> None:
 
     explanation = ed.explain("aten.hardswish", torch.ones(3), rules=[declines])
     assert explanation.tree is not None
-    assert [way.verdict for way in explanation.tree.ways] == ["does not cover this call", "taken"]
+    assert [way.verdict for way in explanation.tree.ways] == ["does not cover this call", "used"]
     assert "aten.cos.default" not in explanation.kernels
     assert "not by user rule" in str(explanation)
 
@@ -140,7 +140,7 @@ def test_a_supported_op_and_one_without_a_route_say_so() -> None:
 def test_without_arguments_the_rules_are_listed() -> None:
     explanation = ed.explain("aten.silu")
     assert explanation.call == ""
-    assert [way.verdict for way in explanation.rules] == ["closes, 2 kernel calls"] * 2
+    assert [way.verdict for way in explanation.rules] == ["decomposes to the set, 2 kernel calls"] * 2
     assert ed.explain("aten.linear").notes
     assert not ed.explain("aten.silu_backward.default").notes  # has a composition too, and kernels that come before it
 

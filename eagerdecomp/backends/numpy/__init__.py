@@ -1,4 +1,4 @@
-"""A backend whose kernels are not made of torch: they compute with NumPy, on the CPU.
+"""A backend whose kernels compute with NumPy instead of torch, on the CPU.
 
 It needs NumPy: ``pip install eagerdecomp[numpy]``.
 
@@ -42,7 +42,7 @@ from eagerdecomp.ops.opset import OpSet, infra, resolve_ops
 
 __all__ = ["BACKEND", "FAMILIES", "PASSTHROUGH"]
 
-#: The families, each a table from an op's name to its kernel.
+#: The families of kernels; each is a table of op name -> kernel.
 FAMILIES: dict[str, dict[str, Callable[..., Any]]] = {
     "elementwise": elementwise.KERNELS,
     "activations": activations.KERNELS,
@@ -59,7 +59,7 @@ FAMILIES: dict[str, dict[str, Callable[..., Any]]] = {
 
 
 def _kernel(op: Any, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel as the mode calls it: without NumPy's warnings, and refusing by torch's kinds of errors."""
+    """Wrap a kernel for the mode: no NumPy warnings, and exceptions of the types that torch raises."""
 
     @functools.wraps(kernel)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -81,7 +81,7 @@ def _kernel(op: Any, name: str, kernel: Callable[..., Any]) -> Callable[..., Any
 
 
 def _meta_error(op: Any, args: Any, kwargs: Any) -> Exception | None:
-    """The error in which the call ends on tensors without data: torch's checks of shapes and dtypes are there too."""
+    """Return the error of the call on meta tensors, which have torch's checks of shapes and dtypes, or None."""
 
     def bare(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -92,7 +92,7 @@ def _meta_error(op: Any, args: Any, kwargs: Any) -> Exception | None:
         op(*tree_map(bare, args), **tree_map(bare, kwargs))
     except (RuntimeError, IndexError) as error:
         return error
-    except (TypeError, ValueError):  # one of Python's own: no word of eager's
+    except (TypeError, ValueError):  # a Python error, not eager's
         return None
     return None
 
@@ -108,8 +108,8 @@ def _kernels() -> dict[Any, Callable[..., Any]]:
 
 _KERNELS = _kernels()
 
-#: Ops of the set that stay torch's: they hand out memory, or describe memory again, and compute nothing.
+#: Ops of the set that run torch's kernels: they allocate memory or return views, and compute nothing.
 PASSTHROUGH = OpSet(set(infra() | ["aten.as_strided.default"]) - set(_KERNELS), label="passthrough")
 
-#: The backend: an op set, and a kernel for each op of it that computes.
+#: The backend: an op set, and a kernel for each of its ops that computes.
 BACKEND = Backend("numpy", OpSet([*_KERNELS, *PASSTHROUGH], label="numpy"), _KERNELS)

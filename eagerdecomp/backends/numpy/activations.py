@@ -1,4 +1,4 @@
-"""Activations, and the error function that one of them is made of."""
+"""Activations, and the error function, which GELU uses."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _FAR = (
 
 
 def _erfc(x: Array) -> Array:
-    """1 - erf, of numbers above 1."""
+    """Return ``1 - erf(x)`` for ``x > 1``."""
     return np.exp(-x * x) * np.polyval(_FAR[0], x) / np.polyval(_FAR[1], x)
 
 
 def erf(x: Array) -> Array:
-    """NumPy has none."""
+    """Compute the error function, which NumPy lacks."""
     x = np.asarray(x, np.float64)
     size = np.abs(x)
     near = np.minimum(size, 1)
@@ -56,7 +56,7 @@ def erf(x: Array) -> Array:
 def _gelu(x: Array, approximate: str) -> Array:
     if approximate == "tanh":
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
-    # Far left of 0 one plus erf is all cancellation: what is left there is erfc.
+    # For large negative x, 1 + erf(x) cancels; use erfc instead.
     x = np.asarray(x, np.float64)
     scaled = x * math.sqrt(0.5)
     return np.where(scaled < -1, 0.5 * x * _erfc(np.clip(-scaled, 1, 30)), 0.5 * x * (1 + erf(scaled)))
@@ -79,7 +79,7 @@ def _relu(x: Tensor) -> Tensor:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which float16 and bfloat16 are computed; intermediate values are not rounded."""
+    """Return the dtype of the computation: float32 for float16 and bfloat16, without rounding of intermediate values."""
     return torch.float32 if dtype.itemsize == 2 else dtype
 
 

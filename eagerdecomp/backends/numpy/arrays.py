@@ -1,7 +1,8 @@
-"""Tensors seen as NumPy arrays, and results: torch holds the memory, NumPy computes in it.
+"""View tensors as NumPy arrays, and create result tensors: torch owns the memory, and NumPy computes in it.
 
-A result's memory is asked of torch (`aten.empty_strided`), as a device asks its allocator, so that a result can be resized, shared
-and with strides like any tensor. NumPy sees the memory by its address: no copy, and no op that a recorder would have to see.
+The memory of a result comes from torch (`aten.empty_strided`), as from the allocator of a device. So a result can be resized and
+shared and can have any strides. NumPy accesses the memory by its address, without a copy and without a torch op that a recorder
+would see.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ __all__ = [
 
 aten = torch.ops.aten
 
-#: What a type checker knows of arrays and of Python's numbers is less than kernels for every dtype would have to declare.
+#: Not more precise, because kernels accept every dtype.
 Array: TypeAlias = Any
 Number: TypeAlias = Any
 
-#: The dtype by which NumPy sees a tensor's memory. NumPy has no bfloat16: its bits are moved by `_from_bits` and `_to_bits`.
+#: torch dtype -> NumPy dtype of its memory. NumPy has no bfloat16; `_from_bits` and `_to_bits` convert its bits.
 _SEEN_AS: dict[torch.dtype, np.dtype[Any]] = {
     torch.bool: np.dtype(np.bool_),
     torch.uint8: np.dtype(np.uint8),
@@ -65,7 +66,7 @@ _SEEN_AS: dict[torch.dtype, np.dtype[Any]] = {
 
 _HALF = (torch.float16, torch.bfloat16)
 
-#: The dtype that values of a torch dtype are computed in: float16 and bfloat16 in float32, rounded once at the end, as eager does.
+#: torch dtype -> NumPy dtype of computations: float32 for float16 and bfloat16, rounded once at the end, as in eager.
 COMPUTED_IN: dict[torch.dtype, np.dtype[Any]] = {
     **_SEEN_AS,
     torch.float16: np.dtype(np.float32),
@@ -74,7 +75,7 @@ COMPUTED_IN: dict[torch.dtype, np.dtype[Any]] = {
 
 
 class _Address:
-    """Memory as NumPy's array protocol describes it; an array made of it keeps it, and with it the tensor."""
+    """The memory of a tensor in NumPy's array protocol. An array made from it keeps the tensor alive."""
 
     def __init__(self, tensor: Tensor, seen: np.dtype[Any]) -> None:
         self.tensor = tensor
@@ -88,7 +89,7 @@ class _Address:
 
 
 def memory(tensor: Tensor) -> Array:
-    """The tensor's own memory as an array: what is written to one is in the other. bfloat16 is seen as its bits."""
+    """View a tensor's memory as an array, without a copy; bfloat16 as its bits."""
     seen = _SEEN_AS.get(tensor.dtype)
     if seen is None or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         raise NotImplementedError(f"the numpy backend has no {tensor.dtype} on {tensor.device} ({tensor.layout})")
@@ -98,7 +99,7 @@ def memory(tensor: Tensor) -> Array:
 
 
 def read(operand: Tensor | Number, dtype: torch.dtype | None = None) -> Array:
-    """An operand's values, converted to `dtype` where given, in the type that they are computed in. A view where it can be one."""
+    """Return an operand's values in the dtype of the computation, converted to `dtype` if given; a view if possible."""
     if not isinstance(operand, Tensor):
         values = np.asarray(operand)
         return values if dtype is None else _promoted(values, dtype)
@@ -117,16 +118,16 @@ def read(operand: Tensor | Number, dtype: torch.dtype | None = None) -> Array:
 
 
 def _promoted(values: Array, dtype: torch.dtype) -> Array:
-    """Converted as an operand is: integers wrap, float16 and bfloat16 are rounded first, then computed with."""
+    """Convert values like an operand: integers wrap, and values are rounded to float16 or bfloat16 first."""
     values = _converted(values, COMPUTED_IN[dtype])
     return read(give(values, dtype)) if dtype in _HALF else values
 
 
 def scalar(value: Number, dtype: torch.dtype) -> Array:
-    """A number that an op takes as one, and refuses where the dtype cannot hold it: eager's ``Scalar::to``.
+    """Convert a scalar argument to a dtype, as eager's ``Scalar::to`` does.
 
     Raises:
-        RuntimeError: for a number too large, or a complex one where the dtype is real.
+        RuntimeError: for a number too large for the dtype, or a complex one for a real dtype.
     """
     if not _fits(value, dtype):
         raise not_held(dtype)
@@ -149,12 +150,12 @@ def _fits(value: Number, dtype: torch.dtype) -> bool:
     most = int(torch.iinfo(dtype).max)
     least = int(torch.iinfo(dtype).min)
     if not least and isinstance(value, int):
-        least = -most  # a byte takes -1 for 255
+        least = -most  # uint8 accepts -1 as 255
     return bool(least <= value <= most)
 
 
 def store(tensor: Tensor, values: Array | Number) -> Tensor:
-    """Write values into the tensor's memory, converted to its dtype."""
+    """Write values to the tensor's memory, converted to its dtype."""
     values = np.asarray(values)
     if tensor.is_conj():
         values = values.conj()
@@ -175,7 +176,7 @@ def _converted(values: Array, dtype: np.dtype[Any]) -> Array:
     if values.dtype.kind == "c" and dtype.kind != "c":
         values = values != 0 if dtype.kind == "b" else values.real
     if values.dtype.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 4:
-        values = values.astype(np.int64)  # by way of int64, as C++ does where torch does: -1.0 is 255 as a byte
+        values = values.astype(np.int64)  # through int64, as in torch's C++: -1.0 becomes 255 as uint8
     return values.astype(dtype)
 
 
@@ -184,7 +185,7 @@ def _from_bits(bits: Array) -> Array:
 
 
 def _to_bits(values: Array) -> Array:
-    """float32 to bfloat16, rounded to the nearest, to even where two are."""
+    """Round float32 to bfloat16, to nearest even."""
     bits = np.ascontiguousarray(values).view(np.uint32).reshape(values.shape)
     rounded = ((bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16).astype(np.uint16)
     return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
@@ -194,7 +195,7 @@ def _to_bits(values: Array) -> Array:
 
 
 def allocate(shape: Sequence[int], dtype: torch.dtype, order: Sequence[int] | None = None) -> Tensor:
-    """A tensor of unset values, contiguous, or with its dimensions in this order in memory, from the outermost to the innermost."""
+    """Allocate an uninitialized tensor: contiguous, or with the memory order of dimensions in `order`, outermost first."""
     return _empty(shape, dtype, in_order(shape, range(len(shape)) if order is None else order))
 
 
@@ -204,7 +205,7 @@ def _empty(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int]) -> 
 
 
 def alike(x: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | None = None) -> Tensor:
-    """Memory with the strides of ``empty_like``."""
+    """Allocate a tensor with the strides of ``empty_like``."""
     preserving = memory_format in (None, torch.preserve_format)
     ranks = {torch.channels_last: 4, torch.channels_last_3d: 5}
     if memory_format in ranks and x.dim() != ranks[memory_format]:
@@ -217,7 +218,7 @@ def alike(x: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | No
 
 
 def give(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any] = ()) -> Tensor:
-    """A new tensor of these values: contiguous, or with the strides of ATen's elementwise op of these operands."""
+    """Return a new tensor of these values: contiguous, or with the strides of an elementwise op of the operands."""
     values = np.asarray(values)
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     if all_contiguous(tensors):
@@ -226,7 +227,7 @@ def give(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any] = (
 
 
 def formatted(values: Array, dtype: torch.dtype, *givers: Tensor) -> Tensor:
-    """A new tensor of these values: channels last where one of the givers is, else contiguous."""
+    """Return a new tensor of these values: channels last if one of the givers is, else contiguous."""
     last = (torch.channels_last, torch.channels_last_3d)
     if not any(one.dim() == values.ndim and suggested_memory_format(one) in last for one in givers):
         return give(values, dtype)
@@ -234,7 +235,7 @@ def formatted(values: Array, dtype: torch.dtype, *givers: Tensor) -> Tensor:
 
 
 def compute(function: Callable[..., Any], operands: Sequence[Any], dtype: torch.dtype, given: torch.dtype | None = None) -> Tensor:
-    """An elementwise function of operands (tensors and scalars), computed in `dtype`, given as `given` or the same."""
+    """Compute an elementwise function of tensors and scalars in `dtype`; the result has the dtype `given`, or `dtype`."""
     return give(function(*(read(operand, dtype) for operand in operands)), given or dtype, operands)
 
 
@@ -246,12 +247,12 @@ def is_floating(dtype: torch.dtype) -> bool:
 
 
 def floating(dtype: torch.dtype) -> torch.dtype:
-    """Result dtype of real functions: the default dtype for integers."""
+    """Return the result dtype of real functions: the default dtype for integers."""
     return dtype if is_floating(dtype) else torch.get_default_dtype()
 
 
 def common(*operands: Tensor | Number) -> torch.dtype:
-    """The dtype that operands are computed in: the tensors', unless a number is of a higher kind."""
+    """Return the dtype that operands promote to: that of the tensors, unless a scalar is of a higher kind."""
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     found = promoted(tensors) if tensors else torch.bool
     for operand in operands:

@@ -1,4 +1,4 @@
-"""The dtypes that eager's kernels refuse and NumPy would take, as data."""
+"""Tables of dtypes that eager's kernels reject and NumPy would accept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HALF = frozenset({torch.float16, torch.bfloat16})
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 _ALL_BUT_REAL = _BOOL | _INTEGERS | _COMPLEX
 
-#: op -> the kernel's name in eager's message, and what it refuses of the dtype that its operands promote to.
+#: op -> the kernel's name in eager's message, and the rejected dtypes, for the dtype that the operands promote to.
 _TOGETHER: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "abs": ("abs_cpu", _BOOL),
     "ceil": ("ceil_vml_cpu", _BOOL),
@@ -42,7 +42,7 @@ _TOGETHER: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "trunc": ("trunc_vml_cpu", _BOOL),
 }
 
-#: The same of the first operand's dtype.
+#: The same for the dtype of the first operand.
 _FIRST: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "_adaptive_avg_pool2d": ("adaptive_avg_pool2d", _ALL_BUT_REAL),
     "_adaptive_avg_pool2d_backward": ("adaptive_avg_pool2d_backward", _ALL_BUT_REAL),
@@ -75,10 +75,10 @@ _FIRST: dict[str, tuple[str, frozenset[torch.dtype]]] = {
 
 
 def check(name: str, args: tuple[Any, ...]) -> None:
-    """Refuse what eager's kernel of that op does, in its words.
+    """Raise eager's error for a dtype that its kernel rejects.
 
     Raises:
-        NotImplementedError: for a dtype that the tables name.
+        NotImplementedError: for a dtype in the tables.
     """
     if name in _FIRST:
         kernel, refused = _FIRST[name]

@@ -1,4 +1,4 @@
-"""Elementwise ops: a NumPy function each, and the dtype that it is computed in."""
+"""Kernels of elementwise ops: a NumPy function for each, and the dtype of its computation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 Function = Callable[..., Any]
 
 
-# -- functions that NumPy has otherwise or not -----------------------------------------------------------------------
+# -- functions that NumPy lacks, or computes differently -------------------------------------------------------------
 
 
 def _truncated(x: Array, y: Array) -> Array:
@@ -53,7 +53,7 @@ def _remainder(x: Array, y: Array) -> Array:
 
 def _power(x: Array, y: Array) -> Array:
     if x.dtype.kind == "i" and np.any(y < 0):
-        # What is left of 1 over an integer: nothing but for 1 and -1.
+        # 1 over an integer, truncated: 0 except for 1 and -1.
         parity = np.where(y % 2 == 0, 1, x)
         fraction = np.where(x == 1, 1, np.where(x == -1, parity, 0)).astype(x.dtype)
         return np.where(y < 0, fraction, np.power(x, np.maximum(y, 0)))
@@ -61,13 +61,13 @@ def _power(x: Array, y: Array) -> Array:
 
 
 def _angle(x: Array, y: Array) -> Array:
-    return np.arctan2(x, y, dtype=np.float64)  # in float32 NumPy's is a unit off
+    return np.arctan2(x, y, dtype=np.float64)  # NumPy's float32 function is inexact by one unit
 
 
 def _log1p(x: Array) -> Array:
     if x.dtype.kind != "c":
         return np.log1p(x)
-    # NumPy adds 1 to complex numbers first, which leaves nothing of small ones.
+    # For complex numbers NumPy adds 1 first, which loses small ones.
     x = x.astype(np.complex128)
     size = 0.5 * np.log1p(x.real * (2 + x.real) + x.imag**2)
     return np.where(np.abs(x) < 0.5, size + 1j * np.arctan2(x.imag, 1 + x.real), np.log1p(x))
@@ -82,7 +82,7 @@ def _no_complex(name: str, x: Tensor) -> None:
 
 
 def _same(function: Function) -> Function:
-    """A unary kernel in the tensor's own dtype."""
+    """Return a unary kernel that computes in the tensor's own dtype."""
     return lambda x: compute(function, [x], x.dtype)
 
 
@@ -94,7 +94,7 @@ def _signs(x: Tensor) -> Tensor:
 
 
 def _real(function: Function) -> Function:
-    """A unary kernel of real numbers: integers are computed in the default dtype."""
+    """Return a unary kernel that computes integers in the default dtype."""
     return lambda x: compute(function, [x], floating(x.dtype))
 
 
@@ -108,7 +108,7 @@ def _refusing_bool(name: str, function: Function) -> Function:
 
 
 def _test(function: Function) -> Function:
-    """A unary kernel that returns bools."""
+    """Return a unary kernel with a bool result."""
     return lambda x: compute(function, [x], x.dtype, torch.bool)
 
 
@@ -129,7 +129,7 @@ def _logical(function: Function) -> Function:
 
 
 def _scaled(function: Function) -> Function:
-    """``x + alpha * y`` and ``x - alpha * y``."""
+    """Return the kernel of ``x + alpha * y`` or ``x - alpha * y``."""
 
     def run(x: Any, y: Any, alpha: Number = 1, **by_name: Any) -> Tensor:
         dtype = common(x, y)
@@ -139,7 +139,7 @@ def _scaled(function: Function) -> Function:
             raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
         if isinstance(alpha, float) and not dtype.is_floating_point and not dtype.is_complex:
             raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
-        if alpha == 1 and not dtype.is_complex:  # eager multiplies complex numbers by 1, which makes infinities NaN
+        if alpha == 1 and not dtype.is_complex:  # eager multiplies complex numbers by 1, which turns infinities into NaN
             return compute(function, [x, y], dtype)
         scale = scalar(alpha, dtype)
         return compute(lambda a, b: function(a, scale * b), [x, y], dtype)
@@ -151,7 +151,7 @@ _ROUNDED: dict[str, Function] = {"trunc": _truncated, "floor": _floored}
 
 
 def _unrounded(function: Function, x: Any, y: Any, dtype: torch.dtype) -> Tensor:
-    """Elementwise, but for a number as the second operand, which beside float16 and bfloat16 is not rounded to them first."""
+    """Return an elementwise kernel. A scalar second operand is not rounded to float16 or bfloat16 first."""
     if dtype.itemsize != 2 or not dtype.is_floating_point or (isinstance(y, Tensor) and y.dim()):
         return compute(function, [x, y], dtype)
     return give(function(read(x, dtype), read(y, torch.float32)), dtype, [x, y])
@@ -186,7 +186,7 @@ def _absolute(x: Tensor) -> Tensor:
 def _rounding(function: Function) -> Function:
     def run(x: Tensor) -> Tensor:
         _no_complex("rounding", x)
-        # Integers are whole already.
+        # Integers need no rounding.
         return compute(function if x.dtype.is_floating_point else np.copy, [x], x.dtype)
 
     return run
@@ -262,7 +262,7 @@ _REAL: dict[str, Function] = {
 
 _WHOLE: dict[str, Function] = {"ceil": np.ceil, "floor": np.floor, "round": np.round, "trunc": np.trunc}
 
-#: Each in two overloads, of a tensor and of a number.
+#: Each has two overloads: with a tensor and with a scalar.
 _BINARY: dict[str, Function] = {
     "add": _scaled(np.add),
     "sub": _scaled(np.subtract),

@@ -1,4 +1,4 @@
-"""Kernels that make and copy tensors: fills, ranges, copies, conversions, and the read of one number."""
+"""Kernels of factories and copies: fills, ranges, copies, conversions, and `item`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _full_like(
 
 
 def _filling(value: Number, dtype: torch.dtype, count: int) -> Array:
-    # Eager fills one element by another way, which lets numbers too large for float16 and bfloat16 be infinite.
+    # Eager fills a single element differently: numbers too large for float16 and bfloat16 become infinite.
     half = dtype in (torch.float16, torch.bfloat16)
     return read(value, dtype) if half and count == 1 and not isinstance(value, complex) else scalar(value, dtype)
 
@@ -83,7 +83,7 @@ def _to_copy(
 ) -> Tensor:
     if (device is not None and torch.device(device).type != "cpu") or x.device.type != "cpu":
         made: Tensor = aten._to_copy.default(x, dtype=dtype, device=device, memory_format=memory_format, **others)
-        return made  # between devices: torch's
+        return made  # between devices, torch copies
     return store(alike(x, dtype or x.dtype, memory_format), read(x))
 
 
@@ -101,11 +101,11 @@ def _copied_into(target: Tensor, source: Tensor, non_blocking: bool = False) -> 
             "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
             "Please clone() the tensor before performing the operation."
         )
-    return store(target, read(source))  # NumPy sees where the two overlap
+    return store(target, read(source))  # NumPy handles overlapping memory
 
 
 def _partly_one(x: Tensor, y: Tensor) -> bool:
-    """Whether two dense tensors share some of their memory, and not all of it alike."""
+    """Return whether two dense tensors overlap partially."""
     if not (x.numel() and y.numel() and is_dense(x) and is_dense(y)):
         return False
     (first, end), (other, stop) = ((one.data_ptr(), one.data_ptr() + one.numel() * one.itemsize) for one in (x, y))
@@ -158,7 +158,7 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if not tensors:
         raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
     dtype = common(*tensors)
-    joined = [one for one in tensors if one.dim() != 1 or one.shape[0]]  # of old, empty vectors fit everything
+    joined = [one for one in tensors if one.dim() != 1 or one.shape[0]]  # legacy: an empty vector can be concatenated with anything
     if not joined:
         return give(np.empty(0), dtype)
     if not joined[0].dim():

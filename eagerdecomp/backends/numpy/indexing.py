@@ -1,4 +1,4 @@
-"""Picking elements by indices, and placing some by several."""
+"""Kernels of gather, index_select, index and index_put."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Indices = Sequence["Tensor | None"]
 
 
 def _checked(index: Array, size: int, what: str = "index") -> Array:
-    """The index, refused where it is out of range: NumPy takes negative ones from the end, as some ops do and others do not."""
+    """Return the index, or raise if it is out of range; NumPy would accept negative indices for all ops."""
     if index.size and (index.min() < 0 or index.max() >= size):
         worst = index.min() if index.min() < 0 else index.max()
         raise RuntimeError(f"{what} {worst} is out of bounds for dimension with size {size}")
@@ -32,7 +32,7 @@ def _checked(index: Array, size: int, what: str = "index") -> Array:
 
 
 def places_along(index: Tensor, along: int, size: int) -> tuple[Array, ...]:
-    """An index along one dimension as one for each: every place keeps its own along the others."""
+    """Convert an index along one dimension to a NumPy index for all dimensions."""
     values = _checked(read(index), size)
     grid = list(np.ogrid[tuple(slice(extent) for extent in index.shape)])
     grid[along] = values
@@ -81,7 +81,7 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def _indices(x: Tensor, indices: Indices) -> tuple[Any, ...]:
-    """Convert indices for NumPy, which places the indexed dimensions as ATen does."""
+    """Convert indices for NumPy, which orders the indexed dimensions like ATen."""
     made: list[Any] = []
     dim = 0
     for index in indices:
@@ -115,7 +115,7 @@ def _index(x: Tensor, indices: Indices) -> Tensor:
 
 
 def _order_of_indexed(x: Tensor, places: tuple[Any, ...], shape: Sequence[int]) -> Sequence[int] | None:
-    """The strides of an indexing result, as ATen computes them: those of `x` with the index's dimensions as if expanded."""
+    """Return the memory order of the dimensions of an indexing result, as ATen computes it; None if contiguous."""
     if x.is_contiguous():
         return None
     indexed = [dim for dim, place in enumerate(places) if not isinstance(place, slice)]
@@ -130,7 +130,7 @@ def _order_of_indexed(x: Tensor, places: tuple[Any, ...], shape: Sequence[int]) 
 
 
 def like_operand(x: Tensor) -> Tensor:
-    """Memory with the strides of an elementwise result of `x`."""
+    """Allocate a tensor with the strides of an elementwise result of `x`."""
     return give(np.empty(tuple(x.shape)), x.dtype, [x])
 
 

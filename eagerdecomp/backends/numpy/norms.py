@@ -1,4 +1,4 @@
-"""Normalizations, forward and backward, computed in float64 and rounded once."""
+"""Kernels of normalizations, forward and backward, computed in float64 and rounded once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["KERNELS"]
 
 
 def _wide(x: Tensor | None, *shape: int) -> Array | None:
-    """In float64, of this shape where one is given; None stays None."""
+    """Convert a tensor to a float64 array, with this shape if given; None stays None."""
     if x is None:
         return None
     values = read(x).astype(np.float64)
@@ -32,7 +32,7 @@ def _need(x: Tensor, *shape: int) -> Array:
 
 
 def _statistics(values: Array, over: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
-    """Mean, variance and one over the deviation."""
+    """Return mean, variance and ``1 / sqrt(variance + eps)``."""
     mean = values.mean(axis=over, keepdims=True)
     variance = ((values - mean) ** 2).mean(axis=over, keepdims=True)
     return mean, variance, 1 / np.sqrt(variance + eps)
@@ -44,7 +44,7 @@ def _scaled(values: Array, weight: Array | None, bias: Array | None) -> Array:
 
 
 def _kept_in(x: Tensor, *others: Tensor | None) -> torch.dtype:
-    """The dtype of what is kept for the backward: float32 beside half inputs whose weights are float32."""
+    """Return the dtype of the saved statistics: float32 for float16 and bfloat16 inputs with float32 weights."""
     return torch.float32 if any(one is not None and one.dtype is torch.float32 for one in others) else x.dtype
 
 

@@ -1,4 +1,4 @@
-"""Products of matrices, convolutions as products, transforms and distances."""
+"""Kernels of matrix products, convolutions (as matrix products), Fourier transforms and distances."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def _addmm(bias: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Numbe
 
 
 def _spread(value: Sequence[int], dims: int) -> tuple[int, ...]:
-    """One number stands for all dimensions."""
+    """Repeat a single value for all dimensions."""
     return tuple(value) * dims if len(value) == 1 else tuple(value)
 
 
 class _Shape:
-    """A convolution's numbers, one for each dimension of space, and its three products as NumPy takes them.
+    """The parameters of a convolution for each spatial dimension, and its three matrix products.
 
-    The convolution reads `wide`, with C channels, and makes `narrow`; a transposed one goes from `narrow` to `wide`.
+    A convolution computes `narrow` from `wide`; a transposed one computes `wide` from `narrow`.
     """
 
     def __init__(self, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
@@ -79,7 +79,7 @@ class _Shape:
         self.groups = groups
 
     def columns(self, wide: Array, extent: Sequence[int]) -> Array:
-        """The inputs of each position of `narrow`: [batch, group, channels and kernel, positions]."""
+        """Return the inputs of each position of `narrow`, with shape [batch, group, channels * kernel, positions]."""
         cut = unfolded(wide, self.kernel, self.stride, self.padding, self.dilation, extent)
         rows = wide.shape[1] // self.groups * math.prod(self.kernel)
         return cut.reshape(wide.shape[0], self.groups, rows, math.prod(extent))
@@ -149,7 +149,7 @@ def _convolution(
 
 
 def _givers(x: Tensor, weight: Tensor, transposed: bool) -> tuple[Tensor, ...]:
-    """Whose channels last the results take on: eager's transposed kernel in three dimensions knows contiguous alone."""
+    """Return the tensors that decide the memory format of results; eager's transposed 3-d kernel returns contiguous results."""
     return () if transposed and weight.dim() == 5 else (x, weight)
 
 
@@ -201,12 +201,12 @@ def _convolution_backward(
 
 # -- transforms and distances -------------------------------------------------------------------------------------
 
-#: PyTorch's numbers for how a transform is normalised: by nothing, by the root of the length, by the length.
+#: PyTorch's normalization modes 0, 1 and 2: divide by 1, by the square root of the length, by the length.
 _SCALES: tuple[Callable[[int], float], ...] = (lambda length: 1.0, math.sqrt, float)
 
 
 def _strides_of_transform(strides: Sequence[int], over: Sequence[int]) -> list[int]:
-    """In which order a transform leaves the dimensions: those it only repeats for by their strides, then its own."""
+    """Return the memory order of the dimensions of a transform: batch dimensions by stride, then the transformed ones."""
     batch = sorted((dim for dim in range(len(strides)) if dim not in over), key=lambda dim: -strides[dim])
     return [*batch, *over]
 

@@ -1,8 +1,8 @@
 """Random ops: torch's own generator, run by NumPy.
 
-NumPy has the Mersenne Twister that torch's CPU generator is. A draw takes the state out of `torch.default_generator`, runs it in
-NumPy, and puts it back: under `torch.manual_seed` runs repeat, `get_rng_state` and `set_rng_state` hold, draws of torch's own and
-ours can be mixed, and `rand`, `randn` and `randperm` are the very numbers that eager draws.
+torch's CPU generator is a Mersenne Twister, which NumPy has too. A kernel copies the state of `torch.default_generator` to NumPy,
+draws numbers, and copies the state back. So `torch.manual_seed`, `get_rng_state` and `set_rng_state` work, torch's own kernels can
+run in between, and `rand`, `randn` and `randperm` return the same numbers as eager.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from eagerdecomp.host.fork_safe import free_in_child
 
 __all__ = ["KERNELS"]
 
-#: torch's state: seed, how many numbers are left, whether it is seeded, the place of the next, 624 words, and a kept normal number.
+#: torch's state: seed, number of unused words, whether it is seeded, index of the next word, 624 words, and a cached normal number.
 _HEAD, _WORDS = struct.Struct("<QiiQ"), 624
 _TAIL = struct.Struct("<dddi4xfi")
 
-#: The digits of a uniform number, and of how many bits one is made. 16-bit floats are drawn in float32 and rounded.
+#: The binary digits of a uniform number, and the random bits that it uses. float16 and bfloat16 are drawn in float32 and rounded.
 _DIGITS = {torch.float16: (24, 32), torch.bfloat16: (24, 32), torch.float32: (24, 32), torch.float64: (53, 64)}
 
 
 class _Twister:
-    """The generator's state while NumPy runs it."""
+    """The generator's state while NumPy uses it."""
 
     def __init__(self, state: bytes) -> None:
         self.seed, left, self.seeded, place = _HEAD.unpack_from(state)
@@ -57,17 +57,17 @@ class _Twister:
         return (pairs[:, 0] << np.uint64(32)) | pairs[:, 1]
 
     def uniform(self, count: int, dtype: torch.dtype) -> Array:
-        """Numbers from 0 to 1, 1 excluded."""
+        """Draw numbers from [0, 1)."""
         digits, bits = _DIGITS[dtype]
         drawn = self.words(count, bits) & np.uint64((1 << digits) - 1)
         return drawn.astype(np.float64) * 2.0**-digits
 
     def normal(self, count: int, dtype: torch.dtype) -> Array:
-        """Box and Muller's way: of few numbers one pair after the other, of many in blocks of 16, the last of which may overlap."""
+        """Draw normal numbers (Box-Muller): fewer than 16 in pairs, more in blocks of 16, of which the last may overlap."""
         if count < 16:
             return np.array([self._one_normal() for _ in range(count)])
         whole = count // 16 * 16
-        # 16-bit floats draw block by block; the others draw a number for each element first.
+        # float16 and bfloat16 draw for each block; other dtypes draw for all elements first.
         made = np.zeros(count)
         drawn = whole if dtype.itemsize == 2 else count
         made[:drawn] = self.uniform(drawn, dtype)
@@ -77,7 +77,7 @@ class _Twister:
         return made
 
     def _one_normal(self) -> float:
-        """`normal_distribution<double>`, which keeps the second of each pair."""
+        """Draw like `normal_distribution<double>`, which caches the second number of each pair."""
         if self.tail[3]:
             self.tail[3] = 0
             return float(self.tail[1])
@@ -98,7 +98,7 @@ _one_at_a_time = free_in_child(threading.Lock())
 
 @contextmanager
 def _twister() -> Iterator[_Twister]:
-    with _one_at_a_time:  # two threads that took the same state would draw the same numbers
+    with _one_at_a_time:  # two threads with the same state would draw the same numbers
         held = torch.default_generator.get_state()
         twister = _Twister(memory(held).tobytes())
         yield twister
@@ -122,7 +122,7 @@ def _rand(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) ->
         parts = read(_shaped([*size, 2], dtype.to_real(), _Twister.uniform))
         return give(parts[..., 0] + 1j * parts[..., 1], dtype)
     made = _shaped(size, dtype, _Twister.uniform)
-    if made.dtype.itemsize == 2:  # what is rounded up to 1 is given as 0
+    if made.dtype.itemsize == 2:  # values that round up to 1 become 0
         values = read(made)
         store(made, np.where(values == 1, 0, values))
     return made
@@ -130,7 +130,7 @@ def _rand(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) ->
 
 def _randn(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
     dtype = dtype or torch.get_default_dtype()
-    if dtype.is_complex:  # of variance 1 altogether
+    if dtype.is_complex:  # the total variance is 1
         parts = read(_shaped([*size, 2], dtype.to_real(), _Twister.normal)) * math.sqrt(0.5)
         return give(parts[..., 0] + 1j * parts[..., 1], dtype)
     return _shaped(size, dtype, _Twister.normal)

@@ -1,4 +1,4 @@
-"""Reductions, scans and orders."""
+"""Kernels of reductions, scans and sorts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["KERNELS", "axes", "axis"]
 
 
 def axis(dim: int, dims: int) -> int:
-    """A dimension counted from the first; a tensor without dimensions has one to name."""
+    """Return a non-negative dimension; a 0-dim tensor accepts dimension 0."""
     room = max(dims, 1)
     if not -room <= dim < room:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-room}, {room - 1}], but got {dim})")
@@ -24,7 +24,7 @@ def axis(dim: int, dims: int) -> int:
 
 
 def axes(dim: int | Sequence[int] | None, dims: int, none_is_all: bool = True) -> tuple[int, ...]:
-    """The dimensions to reduce: all, where none are named."""
+    """Return the dimensions to reduce: all if none are given."""
     if dim is None or (none_is_all and not isinstance(dim, int) and not len(dim)):
         return tuple(range(dims))
     named = tuple(axis(one, dims) for one in ([dim] if isinstance(dim, int) else dim))
@@ -35,7 +35,7 @@ def axes(dim: int | Sequence[int] | None, dims: int, none_is_all: bool = True) -
 
 
 def _summed(values: Array, over: tuple[int, ...], keepdim: bool) -> Array:
-    # In double where there is one: the order of adding is NumPy's own.
+    # In float64 or complex128, because NumPy's order of summation differs.
     wide = {"f": np.float64, "c": np.complex128}.get(values.dtype.kind, np.int64)
     return np.sum(values, axis=over, keepdims=keepdim, dtype=wide)
 
@@ -53,7 +53,7 @@ def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dty
     count = float(np.prod([x.shape[one] for one in over], dtype=np.float64))
     values = read(
         x, torch.float32 if asked.itemsize == 2 else asked
-    )  # the sum of float16 and bfloat16, unlike `sum`'s, is not rounded to them
+    )  # unlike in `sum`, the float16 and bfloat16 sum is not rounded
     return give(np.divide(_summed(values, over, keepdim), count), asked)
 
 
@@ -82,7 +82,7 @@ def _refuse_empty(x: Tensor, over: tuple[int, ...], name: str, named: bool) -> N
 
 
 def _with_places(name: str, place: Callable[..., Any]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The extreme along a dimension, and where it is first."""
+    """Return the maximum or minimum along a dimension, and its first index."""
 
     def run(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         along = axis(dim, x.dim())
@@ -179,7 +179,7 @@ def _shifted(x: Tensor, dim: int, half_to_float: bool) -> tuple[Array, Array, to
 
 
 def _order(values: Array, along: int, descending: bool) -> Array:
-    """A stable order; NaN counts as the largest."""
+    """Return a stable argsort; NaN counts as the largest."""
     if not descending:
         return np.argsort(values, axis=along, kind="stable")
     turned = np.argsort(np.flip(values, along), axis=along, kind="stable")

@@ -1,4 +1,4 @@
-"""Placing elements: along a dimension by an index, in a slice, in a table of rows."""
+"""Kernels of scatter, select_scatter, slice_scatter and embedding."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _COMBINED: dict[str, Callable[..., Any]] = {
 
 
 def _scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduce: str = "", include_self: bool = True) -> Tensor:
-    """`x` with the source's elements placed along a dimension, or combined with what is there."""
+    """Return `x` with the elements of the source scattered along a dimension, or combined with its elements."""
     along = axis(dim, x.dim())
-    wide = np.array(read(x))  # float16 and bfloat16 are added up in float32 and rounded once
+    wide = np.array(read(x))  # float16 and bfloat16 are summed in float32 and rounded once
     if index.numel():
         same_rank("scatter", x, index)
         if isinstance(source, Tensor) and source.dtype is not x.dtype:
@@ -50,7 +50,7 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduce
 
 
 def _check_sizes(x: Tensor, along: int, index: Tensor, source: Tensor | Number) -> None:
-    """An index may be no larger than what is written, but along `along`, nor than what is read."""
+    """Check that the index is not larger than the source, nor than the target except in dimension `along`."""
     sizes = list(index.shape)
     beyond = any(size > held for dim, (size, held) in enumerate(zip(sizes, x.shape, strict=False)) if dim != along)
     more = isinstance(source, Tensor) and any(size > held for size, held in zip(sizes, source.shape, strict=False))
@@ -98,7 +98,7 @@ def _embedding_backward(grad: Tensor, indices: Tensor, num_weights: int, padding
     if scale_grad_by_freq:
         rows = rows / np.bincount(places, minlength=num_weights)[places][:, None]
     if grad.dtype.is_complex:
-        rows = rows * rows.dtype.type(1)  # eager scales complex numbers, by 1 too, which makes infinities NaN
+        rows = rows * rows.dtype.type(1)  # eager multiplies complex numbers even by 1, which turns infinities into NaN
     summed = np.zeros((num_weights, grad.shape[-1]), rows.dtype)
     np.add.at(summed, places[kept], rows[kept])
     return give(summed, grad.dtype)
@@ -106,7 +106,7 @@ def _embedding_backward(grad: Tensor, indices: Tensor, num_weights: int, padding
 
 def _placed(cut: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def run(x: Tensor, src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        # Eager keeps the strides as they are, gaps included, unless places share memory.
+        # Eager keeps the strides, with gaps, unless the tensor is expanded.
         kept = 0 not in x.stride()
         room = aten.empty_strided.default(x.shape, x.stride(), dtype=x.dtype, device="cpu") if kept else like_operand(x)
         whole = store(room, read(x))

@@ -1,4 +1,4 @@
-"""Views: geometry alone. Each works out sizes and strides, and hands them to `aten.as_strided`, which makes the view."""
+"""Kernels of views. Each computes sizes and strides, and calls `aten.as_strided`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _expand(x: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor
     shape, strides = list(size[:new]), [0] * new
     if any(one < 0 for one in shape):
         raise RuntimeError(f"The expanded size of the tensor ({min(shape)}) isn't allowed in a leading, non-existing dimension 0")
-    for place in range(new - 1, -1, -1):  # a new dimension lies as if outside the next one
+    for place in range(new - 1, -1, -1):  # a new dimension gets the stride of a dimension outside the next one
         later = (x.shape[0] * x.stride(0)) if place == new - 1 and x.dim() else 1
         strides[place] = later if size[place] == 1 and place == new - 1 else 0
     for dim, wanted in enumerate(size[new:]):
@@ -137,7 +137,7 @@ def _viewed(x: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def _filled_in(shape: list[int], count: int) -> list[int]:
-    """The shape with its -1, if there is one, as what is left."""
+    """Return the shape with -1 replaced by the inferred size."""
     known = 1
     for size in shape:
         known *= size if size != -1 else 1

@@ -1,4 +1,4 @@
-"""Windows over space, and what is made of them: pools, and images folded from columns. Padding too."""
+"""Kernels of pooling, col2im and padding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def _padded(values: Array, padding: Sizes, fill: Any) -> Array:
 
 
 def unfolded(values: Array, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, extent: Sizes, fill: Any = 0) -> Array:
-    """Every window of the last dimensions, as a view of [..., *kernel, *extent]; what reaches beyond the padding is `fill` too."""
+    """Return all windows over the last dimensions, as a view of shape [..., *kernel, *extent].
+
+    Elements outside the input are `fill`, even beyond the padding.
+    """
     values = _padded(values, padding, fill)
     still = values.ndim - len(kernel)
     lack = [
@@ -45,7 +48,7 @@ def unfolded(values: Array, kernel: Sizes, stride: Sizes, padding: Sizes, dilati
 
 
 def folded(columns: Array, size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> Array:
-    """The transpose of `unfolded`: each element of [..., *kernel, *extent] added where it was read."""
+    """Add each element of [..., *kernel, *extent] to the position from which `unfolded` reads it (its transpose)."""
     dims = len(size)
     still = columns.ndim - 2 * dims
     kernel, extent = columns.shape[still : still + dims], columns.shape[still + dims :]
@@ -72,7 +75,7 @@ def _each(value: Sizes | int, dims: int) -> tuple[int, ...]:
 
 
 def _extent(size: int, width: int, step: int, pad: int, gap: int, ceil_mode: bool) -> int:
-    """How many windows fit; rounded up, none may begin beyond the padding in front."""
+    """Return the number of windows. With `ceil_mode`, none may begin after the input and its left padding."""
     reach = size + 2 * pad - gap * (width - 1) - 1
     count = -(-reach // step) + 1 if ceil_mode else reach // step + 1
     if ceil_mode and (count - 1) * step >= size + pad:
@@ -83,7 +86,7 @@ def _extent(size: int, width: int, step: int, pad: int, gap: int, ceil_mode: boo
 
 
 class _Pool:
-    """A pool's numbers for `dims` dimensions of space."""
+    """The parameters of a pool for `dims` spatial dimensions."""
 
     def __init__(self, x: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> None:
         self.dims, self.kernel = dims, _each(kernel, dims)
@@ -106,14 +109,14 @@ class _Pool:
         )
 
     def windows(self, values: Array, fill: Any) -> Array:
-        """[..., *extent, kernel as one]."""
+        """Return the windows with shape [..., *extent, product of kernel]."""
         cut = unfolded(values, self.kernel, self.stride, self.padding, self.dilation, self.extent, fill)
         still = cut.ndim - 2 * self.dims
         order = [*range(still), *range(still + self.dims, cut.ndim), *range(still, still + self.dims)]
         return cut.transpose(order).reshape(*values.shape[: -self.dims], *self.extent, math.prod(self.kernel))
 
     def counted(self, include_pad: bool, divisor: int | None) -> Array:
-        """The divisor of each window's sum."""
+        """Return the divisor of each window's sum."""
         if divisor is not None:
             if not divisor:
                 raise RuntimeError("divisor must be not zero")
@@ -124,7 +127,7 @@ class _Pool:
 
 
 class _Free:
-    """The same windows over values that are padded already."""
+    """The same windows over values that are already padded."""
 
     def __init__(self, pool: _Pool) -> None:
         self.pool = pool
@@ -149,7 +152,7 @@ def _average(dims: int) -> Callable[..., Tensor]:
         cut, by = pool.windows(read(x), 0), pool.counted(count_include_pad, divisor_override)
         if x.dtype.is_floating_point:
             made = cut.sum(-1, dtype=np.float64) / by
-        else:  # divided as C++ divides integers
+        else:  # integer division as in C++
             summed, count = cut.sum(-1, dtype=np.int64), by.astype(np.int64)
             down, rest = np.divmod(summed, count)
             made = down + ((rest != 0) & ((summed < 0) != (count < 0)))
@@ -181,14 +184,14 @@ def _largest(dims: int) -> Callable[..., tuple[Tensor, Tensor]]:
         pool = _Pool(x, dims, kernel, stride, padding, dilation, ceil_mode)
         if dims == 3 and x.dim() == 4 and suggested_memory_format(x) is not torch.contiguous_format:
             raise RuntimeError("Unsupported memory format. Supports only ChannelsLast3d, Contiguous")
-        last = suggested_memory_format(x) is not torch.contiguous_format  # there eager keeps places in the input's own dtype
+        last = suggested_memory_format(x) is not torch.contiguous_format  # then eager stores indices in the input's dtype
         if last and not x.dtype.is_floating_point and math.prod(pool.size) > torch.iinfo(x.dtype).max:
-            raise RuntimeError(f"a place among {math.prod(pool.size)} has to be a number of {x.dtype}")
+            raise RuntimeError(f"an index into {math.prod(pool.size)} elements must be representable in {x.dtype}")
         values = read(x)
         least = -np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).min
         cut = pool.windows(values, least)
         numbers = pool.windows(np.arange(math.prod(pool.size)).reshape(pool.size), -1)
-        # Of equal ones the first inside, and of NaN the last, as eager's loop leaves it.
+        # The first of equal maxima, and the last NaN, as in eager's loop.
         inside = np.broadcast_to(numbers >= 0, cut.shape)
         key = np.where(inside, cut, least)
         first = np.argmax((key == key.max(-1, keepdims=True)) & inside, axis=-1)
@@ -259,7 +262,7 @@ def _col2im(x: Tensor, output_size: Sizes, kernel: Sizes, dilation: Sizes, paddi
 
 
 def _pairs(pad: Sizes) -> list[tuple[int, int]]:
-    """ATen names the last dimension first."""
+    """Return the padding as pairs, the first dimension first; ATen lists the last one first."""
     return [(pad[place], pad[place + 1]) for place in range(len(pad) - 2, -2, -2)]
 
 
@@ -283,7 +286,10 @@ def _constant_pad(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
 
 
 def _pad_by(dims: int, place: Callable[[Array, int], Array], farthest: Callable[[int], float]) -> Callable[[Tensor, Sizes], Tensor]:
-    """Padding `dims` dimensions with the tensor's own elements: `place` says which, for places before 0 and beyond the end."""
+    """Return a kernel that pads `dims` dimensions with the tensor's own elements.
+
+    `place` maps an index outside the tensor to one inside.
+    """
 
     def run(x: Tensor, padding: Sizes) -> Tensor:
         if len(padding) != 2 * dims:

@@ -20,7 +20,7 @@ _MARKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"^(op  +\S.*)$", _BOLD),  # the head of a table
         (r"^  (no route: .*)$", _RED),
         (r"^  (decomposed .*|in the set: .*|passes: .*)$", _GREEN),
-        (r"^ *\d+\. .*: (taken)$", _GREEN),
+        (r"^ *\d+\. .*: (used)$", _GREEN),
         (r"^\S+ +(closed|supported) ", _GREEN),
         (r"^\S+ +(partly|unknown) ", _YELLOW),
         (r"^\S+ +(missing) ", _RED),
