@@ -41,7 +41,7 @@ def test_what_passes_in_one_form_alone_is_named() -> None:
     infos = opinfos(r"^(nn\.functional\.silu|to_sparse)$")
     installed, in_mode = (judge_lot(infos, npu.backend, ONE, in_mode=form) for form in (False, True))
     assert [row.status for row in installed] == [row.status for row in in_mode] == ["pass", "error"]
-    assert beside(installed, in_mode) == ["1 pass in the mode; 0 pass in one of the two forms alone"]
+    assert beside(installed, in_mode) == ["1 pass in the mode; 0 pass in only one of the two forms"]
     (_, line) = beside(installed, [in_mode[0], in_mode[0]])
     # torch has no tensors in coordinates on a device made in Python.
     assert line.startswith("mode pass, installed error: to_sparse (sample 0): NotImplementedError: Could not run")
