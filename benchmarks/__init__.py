@@ -1,1 +1,1 @@
-"""The measurements behind `python -m benchmarks`: machinery, rivals, and a file for each measurement."""
+"""The measurements of `python -m benchmarks`: shared code, other modes to compare with, and one module per measurement."""

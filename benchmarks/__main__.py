@@ -31,7 +31,7 @@ A full run takes some minutes.
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m benchmarks") -> int:
-    """Run the measurements that the command line names; the exit code. `prog` is how it was called."""
+    """Run the measurements named on the command line; return the exit code. `prog` is the name of the command."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description=__doc__,
@@ -94,7 +94,7 @@ def _write_costs(args: argparse.Namespace) -> None:
 
 @contextmanager
 def _report_on_terminal() -> Iterator[Callable[[str], None]]:
-    """A function that shows what is under way in one line of stderr that renews itself; nothing where that is no terminal."""
+    """Return a function that shows the current step in one line of stderr; it does nothing if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

@@ -1,4 +1,4 @@
-"""Work in a process of its own, where nothing of the library has run yet."""
+"""Run a measurement in a new process, in which the library has not run yet."""
 
 from __future__ import annotations
 

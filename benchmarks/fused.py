@@ -1,4 +1,4 @@
-"""Fused: what a compile hook buys, by the one that the library ships: ops as one C++ kernel, call by call, and native."""
+"""Measure the compile hook of the library: ops as one C++ kernel, call by call, and native."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["measure"]
 
 aten = torch.ops.aten
 
-#: Core ATen holds some of the ops whose fusing is measured; without them they are decomposed.
+#: Ops removed from Core ATen, so that they are decomposed and their fusion can be measured.
 _WITHOUT = (
     *("aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.gelu", "aten.gelu_backward"),
     *("aten._native_batch_norm_legit", "aten.native_batch_norm_backward", "aten._softmax_backward_data"),
@@ -76,7 +76,7 @@ def _calls(rows: int, width: int) -> dict[str, Callable[[], Any]]:
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Race each call fused, call by call, and native; nothing where there is no C++ compiler."""
+    """Time each call fused, call by call, and native; return no figures without a C++ compiler."""
     if cpp_compiler() is None:
         return Section("fused", "Fused", "Left out: no C++ compiler is installed, so that there is nothing to fuse with.", [])
     ops = core_aten() - _WITHOUT

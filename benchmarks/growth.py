@@ -1,4 +1,4 @@
-"""Growth: a training loop whose sequence lengths and learning rates keep changing."""
+"""Measure a training loop whose sequence lengths and learning rates keep changing."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _WINDOW = 50
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Train under the mode and under one that only calls on, step by step in turn, over all lengths twice; then one alone."""
+    """Train under the mode and under a no-op mode, in alternating steps, over all lengths twice; then the last steps under a new mode."""
     lengths, rates, window = (8, 3, 4) if settings.quick else (500, 100, _WINDOW)
     cache = ProgramCache()
     mode = EagerDecompMode(core_aten(), cache=cache)
     ours, noop = _Loop(mode, lengths), _Loop(Noop(), lengths)
-    # In an order of chance, so that the parts that are compared hold lengths of all kinds.
+    # In random order, so that all compared parts have short and long sequences.
     order = torch.randperm(lengths, generator=torch.Generator().manual_seed(0)).tolist()
     plan = [(4 + order[number % lengths], 1e-4 * (1 + number % rates)) for number in range(2 * lengths)]
     rows: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ class _Loop:
         self._generator = torch.Generator().manual_seed(0)
 
     def step(self, length: int, rate: float) -> float:
-        """Seconds of one step."""
+        """Return the seconds of one step."""
         tokens = torch.randint(VOCABULARY, (1, length), generator=self._generator)
         self._optimizer.param_groups[0]["lr"] = rate
 

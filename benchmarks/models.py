@@ -1,4 +1,4 @@
-"""Models: inference, a training step and generation against a mode that calls on and plain eager."""
+"""Measure inference, training steps and generation of models against a no-op mode and plain eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops: one call of each against the floor, a mode that calls on, the naive mode, and plain eager."""
+"""Measure one call of each op against the floor, a no-op mode, the naive mode, and plain eager."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["contestants", "measure"]
 
-#: What divides by what: figure -> (over, under).
+#: Figure -> (numerator, denominator) of its ratio.
 RATIOS = {
     "ours / floor": ("ours", "floor"),
     "ours / noop mode": ("ours", "noop"),
@@ -52,7 +52,7 @@ def _decomposes(case: Case, run: Callable[[], Any], naive: Naive) -> bool:
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Race the ways of every case in every size."""
+    """Time every case in every size, in each of the ways."""
     ops = core_aten()
     mode, naive = EagerDecompMode(ops), Naive(ops)
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Plans: how long it takes to plan all of ATen, and what comes of it."""
+"""Measure how long it takes to plan all of ATen, and count the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eagerdecomp.ops.opset import OpSet, core_aten, infra, prims
 
 __all__ = ["measure"]
 
-#: What a backend may begin with.
+#: Ops of a small set, with which a backend may begin.
 _FEW = (
     *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "neg", "abs", "reciprocal", "exp", "log", "sqrt", "sin", "erf"),
     *("maximum", "minimum", "gt.Scalar", "eq.Tensor", "where.self", "_to_copy", "sum.dim_IntList", "amax", "mm", "bmm", "cat"),
@@ -40,7 +40,7 @@ _SETS: dict[str, Callable[[], OpSet]] = {
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Plan all of ATen for sets of two kinds: those that most ops reach, and those that leave much open; and what models call."""
+    """Plan all of ATen for large sets and for small ones that leave many ops without a route; also plan the ops of models."""
     figures, rows = [], []
     for name, ops in [*_SETS.items()][: 1 if settings.quick else None]:
         progress(f"plan: {name}")

@@ -1,7 +1,6 @@
-"""Timing: contestants in turn, round by round, and ratios with their spread.
+"""Time functions in alternating rounds, and compute ratios with their spread.
 
-Times of one contestant drift with the machine, so nothing is compared across rounds: a ratio is taken within each round, and its
-spread is that of the rounds.
+Times drift with the load of the machine. So each ratio is computed within one round, and its spread is the spread over the rounds.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Clock: TypeAlias = Callable[[], float]
 
 
 def thread_seconds() -> float:
-    """CPU time of the calling thread: on a machine that others use too it says what the wall clock cannot."""
+    """Return the CPU time of the calling thread, which other processes on the machine affect less than wall time."""
     return time.thread_time_ns() * 1e-9
 
 
@@ -55,7 +54,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """The spread of at least one value."""
+        """Return the spread of one or more values."""
         if len(values) == 1:
             return cls(values[0], values[0], values[0])
         low, median, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -66,12 +65,12 @@ class Spread:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """The mean for ratios: that of a ratio and its inverse is 1."""
+    """Return the geometric mean; for a ratio and its inverse it is 1."""
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """One ratio for each round."""
+    """Return one ratio for each round."""
     return [a / b for a, b in zip(over, under, strict=True)]
 
 
@@ -82,7 +81,7 @@ def joint(rows: Sequence[Sequence[float]]) -> Spread:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Python's cycle collector off: a collection would fall into one contestant's time and be caused by all."""
+    """Turn off Python's garbage collector, because a collection would count as the time of one function only."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: What to avoid, and what to write instead. Each concept has one word, PyTorch's own.
+#: Pattern of a word to avoid -> its replacement. Each concept has one word, PyTorch's own.
 WORDS: dict[str, str] = {
     r"answer(s|ed|ing)?": "return, result",
     r"tells?|told|telling": "report, distinguish, say",
@@ -47,7 +47,7 @@ WORDS: dict[str, str] = {
     r"tensors? (and|or|nor) (a )?numbers?|numbers? (and|or|nor) (a )?tensors?": "scalar",
     r"beside (float64|the CPU|torchax|plain eager|native eager|`?mpmath`?|the mathematics)": "against",
 }
-#: The same for names in Python code, by the words between underscores and capitals.
+#: The same for names in Python code, split at underscores and capitals.
 NAMES: dict[str, str] = {
     r"answer(s|ed|ing)?": "result, return",
     r"told|tells?|telling": "reported, report",
@@ -78,7 +78,7 @@ _PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 #: A docstring begins with an imperative or a noun phrase.
 _OPENING = re.compile(r"\s*(Of|By|As|That of|What)\b")
 
-#: Where the words stand to be avoided.
+#: Files that list the words to avoid.
 _EXEMPT = {"tools/prose.py", "tests/project/test_prose.py"}
 
 
@@ -106,7 +106,7 @@ def names_of(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def openings(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the docstrings of a module that begin as none should."""
+    """Yield the docstrings of a module whose first words are not an imperative or a noun phrase."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node)

@@ -1,6 +1,6 @@
-"""Pages of the documentation site that are not in docs/: those at the top of the project, and one of every public name.
+"""Add pages to the documentation site that are not in docs/: those in the root of the project, and one per public name.
 
-mkdocs calls what is named `on_...`; mkdocs.yml names this file.
+mkdocs calls the functions named `on_...`; mkdocs.yml names this file.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _reference() -> str:
 
 
 def _commands() -> str:
-    """The help of every command, as the command prints it."""
+    """Return the help text of every command."""
     parts = ["# Commands", "What `eagerdecomp COMMAND --help` prints."]
     for command in COMMANDS:
         with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):

@@ -1,4 +1,4 @@
-"""The audit: what really reached the backend, seen by a mode outside ours."""
+"""The recorder: a mode outside the library's own that counts the ops that reach the backend."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class _Thread(threading.local):
 
 
 class BackendRecorder(AmbientMode):
-    """Counts every op that comes out of what is entered after it: ``with BackendRecorder() as seen, EagerDecompMode(ops): ...``.
+    """Counts the ops that a mode inside it calls: ``with BackendRecorder() as seen, EagerDecompMode(ops): ...``.
 
     It believes nothing the library says of itself: it is one more mode on torch's stack, further out, so it is handed exactly the
     calls that would have reached the device. Kernels that a `Backend` brings as Python callables are seen as the ops they call,
     which may be Meta's, where a kernel asks for a shape. To count the kernels instead, hand the mode `counting(backend)`.
 
     Attributes:
-        ops: op -> how often it was called.
+        ops: op -> number of calls.
 
     Examples:
         >>> import torch
