@@ -23,7 +23,7 @@ _WINDOW = 50
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Train under the mode and under a no-op mode, in alternating steps, over all lengths twice; then the last steps under a new mode."""
+    """Train under the mode and a no-op mode, in alternating steps, over all lengths twice; then the last steps under a new mode."""
     lengths, rates, window = (8, 3, 4) if settings.quick else (500, 100, _WINDOW)
     cache = ProgramCache()
     mode = EagerDecompMode(core_aten(), cache=cache)
