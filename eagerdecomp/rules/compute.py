@@ -17,6 +17,7 @@ from eagerdecomp.ops.passthrough import READ
 from eagerdecomp.rules.link import Linkable, link_on_call
 
 __all__ = [
+    "CAST",
     "Compute",
     "Constant",
     "computed",
@@ -31,6 +32,10 @@ __all__ = [
 aten = torch.ops.aten
 
 _FULL = op_called("aten.full.default")
+
+#: The op by which `computed` converts operands and results.
+CAST = op_called("aten._to_copy.default")
+
 _KEPT = 64
 
 
@@ -136,7 +141,7 @@ class Compute:
 def computed(how: Compute, formula: Callable[..., Any], next_rules: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of the op's arguments that runs `formula` as `how` says, and `next_rules` for calls it does not cover."""
     operands, stepwise, promotes = how.operands, how.dtype == "operands", how.promotes
-    to, strided = aten._to_copy.default, elementwise_strides  # held here, so that linking copies no globals: all rules share them
+    to, strided = CAST, elementwise_strides  # held here, so that linking copies no globals: all rules share them
 
     def rest(*args: Any, **kwargs: Any) -> Any:
         tensors = [args[at] for at in operands]

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from eagerdecomp._torch.ops import AbsentOp, OpNamespace, OpOverload, OpOverloadPacket, is_absent, op_called, path_of
 from eagerdecomp.errors import RuleError
 
-__all__ = ["Call", "Linkable", "is_filled", "link", "link_on_call", "may_decline", "mentions_ops", "ops_on_call"]
+__all__ = ["Call", "Linkable", "is_filled", "link", "link_on_call", "link_with_rest", "may_decline", "mentions_ops", "ops_on_call"]
 
 #: Returns the function that runs an op: a kernel or handler while a rule is linked, the op itself while calls are recorded.
 Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
@@ -78,6 +78,19 @@ def link(fn: _T, call: Call) -> _T:
         Exception: any exception of `call`, such as `NoRoute` for an overload without a route.
     """
     return fn if call is _itself else _Linker(call).value(fn)
+
+
+def link_with_rest(fn: Callable[..., Any], rest: Callable[..., Any], call: Call) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return `fn` linked, and a function that links `rest`, which calls `fn`, when it is first called."""
+    linker, made = _Linker(call), None
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal made
+        if made is None:
+            made = linker.value(rest)
+        return made(*args, **kwargs)
+
+    return linker.value(fn), run
 
 
 def mentions_ops(fn: Callable[..., Any]) -> bool:

@@ -14,8 +14,8 @@ from eagerdecomp.errors import ArgumentTypeError, RuleError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.rules.compute import Compute, computed
-from eagerdecomp.rules.link import Call, Linkable, link
+from eagerdecomp.rules.compute import CAST, Compute, computed
+from eagerdecomp.rules.link import Call, Linkable, link, link_with_rest
 
 __all__ = [
     "Bound",
@@ -154,7 +154,8 @@ class Rule:
         if self.compute is None:
             formula = run = link(self.fn, call)
         else:
-            formula, run = link((self.fn, computed(self.compute, self.fn, self.op)), call)
+            call(CAST)  # without a route for it the rule has none; all else of `computed` is linked when such a call arrives
+            formula, run = link_with_rest(self.fn, computed(self.compute, self.fn, self.op), call)
         return Bound(self._around(formula), self._around(run))
 
     def _dispatched(self, fused: bool) -> Callable[..., Any]:

@@ -77,12 +77,11 @@ def linked_rule(
     """
     bits = not rule.keeps_lazy_bits and bool(lazy_bits_seen_by_kernels(op))
     usual = rule.compute.operands if rule.compute is not None else ()
-    declines = may_decline(rule.fn)
-    if not (bits or usual or declines) and on_error is None:
-        return bound.run
     if not bits and not usual:
+        if on_error is None and not may_decline(rule.fn):
+            return bound.run
         return _falling_through(bound.run, next_rules, on_error)  # generated source would be no faster
-    large = large_from(op, used)
+    large, declines = large_from(op, used), may_decline(rule.fn)
     make = make_linked_handler(op, bits=bits, usual=usual, declines=declines, errors=on_error is not None, large=large)
     return make(bound.formula, bound.run, with_bits, next_rules, on_error, in_blocks)
 

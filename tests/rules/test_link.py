@@ -22,7 +22,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_called, op_names, overload, torch_release
 from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
-from eagerdecomp.rules.link import Call, _chains, _known, link, link_on_call, mentions_ops
+from eagerdecomp.rules.link import Call, Linkable, _chains, _known, link, link_on_call, may_decline, mentions_ops
 from eagerdecomp.rules.rule import NoRoute, dropped_rules, make_rule, rule, rules_of
 
 aten = torch.ops.aten
@@ -115,6 +115,50 @@ def test_float16_and_bfloat16_are_rounded_once_or_at_every_step() -> None:
     assert torch.equal(once, (x.float() * torch.sigmoid(x.float())).bfloat16())
     assert torch.equal(make_rule(aten.silu.default, silu, compute="operands")(x), x * torch.sigmoid(x))
     assert not torch.equal(once, x * torch.sigmoid(x))
+
+
+def test_what_surrounds_a_formula_is_linked_when_a_call_needs_it() -> None:
+    asked: list[Any] = []
+    bound = make_rule(aten.silu.default, silu, compute="float32").bind(lambda op: asked.append(op) or op)
+    assert set(asked) == {aten.mul.Tensor, aten.sigmoid.default, aten._to_copy.default}
+    x = torch.randn(100).bfloat16()
+    for _ in range(2):
+        assert torch.equal(bound.run(x), (x.float() * torch.sigmoid(x.float())).bfloat16())
+    assert set(asked) == {aten.mul.Tensor, aten.sigmoid.default, aten._to_copy.default, aten.silu.default}
+
+
+def test_a_formula_in_float32_has_no_route_without_a_cast() -> None:
+    def call(op: Any) -> Any:
+        if op is aten._to_copy.default:
+            raise NoRoute(op)
+        return op
+
+    with pytest.raises(NoRoute):
+        make_rule(aten.silu.default, silu, compute="float32").bind(call)
+
+
+def declining(x: Tensor) -> Any:
+    return NotImplemented if x.dim() else calls_back(x)
+
+
+def calls_back(x: Tensor) -> Any:
+    return declining(x) if x.numel() else aten.exp.default(x)
+
+
+def calls_none(x: Tensor, then: Callable[..., Any] = silu) -> Any:
+    return calls_none(x) if x.dim() else then(x)
+
+
+def test_a_rule_may_decline_by_itself_or_by_a_helper() -> None:
+    nested = (lambda helper: lambda x: helper(x))(calls_back)
+    for _ in range(2):  # the second time by what the first found
+        assert may_decline(calls_back)
+        assert may_decline(nested)
+        assert may_decline(lambda x, then=declining: then(x))
+        assert may_decline(Linkable(lambda call: calls_back))
+        assert may_decline(lambda x: [declining(one) for one in x])
+        assert not may_decline(calls_none)
+        assert not may_decline(silu)
 
 
 def test_every_argument_reaches_a_formula() -> None:

@@ -313,6 +313,16 @@ def test_forty_small_tensors_are_computed_together() -> None:
     assert kernel_calls(lambda: torch._foreach_mul_(lists[0], lists[1])) == 40 * 2  # joining would take as long
 
 
+def test_sets_that_cannot_join_tensors_compute_each_alone() -> None:
+    lists = [[of_size(3) for _ in range(40)] for _ in range(3)]
+    eager = copy.deepcopy(lists)
+    torch._foreach_addcmul_(*eager, 0.3)
+    with ed.EagerDecompMode(CORE - ["aten.cat"], cache=ed.ProgramCache()):
+        for targets in (copy.deepcopy(lists[0]), lists[0]):
+            torch._foreach_addcmul_(targets, *lists[1:], 0.3)
+    assert_same(lists, eager)
+
+
 def test_small_tensors_that_share_memory_are_computed_one_after_the_other() -> None:
     whole, other = of_size(20, 3), [of_size(3) for _ in range(19)]
     each = list(whole.split(1))
