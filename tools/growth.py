@@ -1,6 +1,6 @@
 """Print how work and memory of each op grow with its sizes on Core ATen, against eager's; fail where ours grow faster.
 
-    python tools/growth.py [--match REGEX] [--all] [--processes N] [--markdown FILE]
+    python tools/growth.py [--match REGEX] [--all] [--processes N] [--memory GIB] [--markdown FILE]
 
 Of each operator of torch's database some samples are taken, forward and with their gradients. One size of a sample is stretched to
 three lengths, each four times the one before: one dimension of all tensors, every dimension of one size at once, or an integer
@@ -10,7 +10,12 @@ argument. Eager and the mode run each length. Nothing is timed, so that nothing 
 - Memory is the most bytes alive at once of what kernels returned. Scratch within a kernel is not seen, eager's or ours.
 
 The exponent of the growth by the length is taken between the two larger lengths. A row fails where ours is above eager's, above
-that of the elements given and returned, and above 1, by more than `SLACK`. Exit code 1 for a failure.
+that of the elements given and returned, and above 1, by more than `SLACK`; or where ours raises an error, takes more memory or time
+than a call may, or ends the process, and eager does not. `ALLOWED` has the rows that may grow faster, each with a reason. Exit code
+1 for a failure.
+
+Each operator is measured in a process of its own, of which the memory is limited. The page is written after each operator, so that
+a run that is ended leaves what it measured; `--match` continues it.
 """
 
 from __future__ import annotations
@@ -22,6 +27,8 @@ import math
 import multiprocessing
 import os
 import re
+import resource
+import signal
 import sys
 import time
 import traceback
@@ -29,7 +36,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -50,14 +57,27 @@ LENGTHS = {1: (64, 256, 1024, 4096), 2: (16, 64, 256, 1024), 3: (8, 32, 128, 256
 FIRST = 3  # lengths that every row is measured at; the last one confirms a failure, since a rule may change its way once
 SLACK = 0.25
 LEAST_WORK, LEAST_BYTES = 1 << 16, 1 << 18  # growth of less says nothing
-MOST_WORK, MOST_SECONDS = 3e9, 20.0  # a length that would take more is left out
+MOST_WORK, MOST_SECONDS = 3e9, 8.0  # a length that would take more, of the processor, is left out
+ENDED_AFTER = 120.0  # seconds after which a call that did not seem to take so much is ended
 SAMPLES = 3
 
 #: A function and its arguments.
 Call: TypeAlias = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 
+#: Who runs a call.
+EAGER, OURS = "eager", "ours"
+
+#: Why an operator has no row, beside errors.
+NO_ROUTE, NO_SIZE, NOT_MEASURED = "have no route to Core ATen", "have no size to stretch", "not measured"
+
 #: Errors of calls that do not stretch: a size that an argument names too, a matrix that is no longer square.
-REFUSED = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, OverflowError)
+REFUSED = (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, AssertionError, MemoryError, AttributeError)
+NO_MEMORY = re.compile(
+    r"can't allocate memory|not enough memory|bad_alloc|MemoryError|invalid tensor size|Storage size calculation"
+)
+
+#: Operators that may grow faster than eager's, each with a reason.
+ALLOWED: dict[str, str] = {}
 
 
 def _by_features(tensors: Sequence[Tensor]) -> int:
@@ -70,9 +90,15 @@ def _by_columns(tensors: Sequence[Tensor]) -> int:
     return max((x.numel() * max(x.shape[-2:]) for x in tensors if x.dim() > 1), default=0)
 
 
+def _by_classes(tensors: Sequence[Tensor]) -> int:
+    """Margins of labels: each label of a row meets each class."""
+    return max(x.numel() * x.shape[-1] for x in tensors if x.dim())
+
+
 #: Kernels of eager that do more than read and write each element: their multiplications. Products of matrices are counted by torch.
 MULTIPLIED: dict[str, Callable[[Sequence[Tensor]], int]] = {
     r"_(cdist|pdist|euclidean)_|_trilinear": _by_features,
+    r"multilabel_margin_loss": _by_classes,
     r"cholesky|linalg_|_linalg|geqrf|ormqr|orgqr|lu_|lstsq|triangular_solve|_mm|addbmm|matrix_exp": _by_columns,
 }
 
@@ -246,12 +272,43 @@ class _Length:
     seconds: float
 
 
-def row_of(name: str, along: str, lengths: Sequence[int], call_of: Callable[[int], Call], rules: Sequence[Rule] = ()) -> Row:
-    """Measure the call that `call_of` makes of each length; `rules` are tried before the library's."""
+@dataclass(frozen=True)
+class NoRow:
+    """One size along which an operator has no row: who raised an error or was ended, and by what."""
+
+    op: str
+    along: str
+    who: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"| `{self.op}` | {self.along} | | | | | | {self.who}: {self.why} |"
+
+
+def row_of(
+    name: str,
+    along: str,
+    lengths: Sequence[int],
+    call_of: Callable[[int], Call],
+    rules: Sequence[Rule] = (),
+    begin: Callable[[str], object] = str,
+) -> Row | NoRow:
+    """Measure the call that `call_of` makes of each length.
+
+    Args:
+        rules: tried before the library's.
+        begin: called before eager's calls and before ours, with `EAGER` or `OURS`.
+    """
     mode = EagerDecompMode(core_aten(), rules=rules)
     found: list[_Length] = []
+    row = None
     for number, length in enumerate(lengths):
-        found.append(_measured(length, call_of(length), mode))
+        try:
+            found.append(_measured(length, call_of(length), mode, begin))
+        except _Raised as error:
+            if row is not None and error.who == EAGER:  # the larger lengths are too large
+                return row
+            return NoRow(name, along, error.who, error.why)
         if not number:
             continue
         row = _row_between(name, along, *found[-2:])
@@ -261,23 +318,38 @@ def row_of(name: str, along: str, lengths: Sequence[int], call_of: Callable[[int
             *found[-2:], lengths[number + 1]
         ):  # a rule that changes its way once grows too fast once
             return row if _row_between(name, along, found[0], found[-1]).failed else replace(row, failed="")
+    assert row is not None
     return row
 
 
-def _measured(length: int, call: Call, mode: EagerDecompMode) -> _Length:
+class _Raised(Exception):
+    """An error of a call: of eager's or of ours."""
+
+    def __init__(self, who: str, error: BaseException) -> None:
+        super().__init__(who, error)
+        self.who = who
+        raised = NO_ROUTE if isinstance(error, UnsupportedOpError) else f"raises {type(error).__name__}"
+        self.why = "takes more memory than the limit" if NO_MEMORY.search(repr(error)) else raised
+
+
+def _measured(length: int, call: Call, mode: EagerDecompMode, begin: Callable[[str], object]) -> _Length:
     function, args, kwargs = call
-    start = time.monotonic()
-    ways: tuple[AbstractContextManager[Any], ...] = (nullcontext(), mode)
+    start = time.process_time()
+    ways: dict[str, AbstractContextManager[Any]] = {EAGER: nullcontext(), OURS: mode}
     seen = []
-    for inside in ways:
-        with inside:
-            function(*args, **kwargs)  # the first one is recorded
-        with Kernels() as kernels, inside:
-            result = function(*args, **kwargs)
+    for who, inside in ways.items():
+        begin(who)
+        try:
+            with inside:
+                function(*args, **kwargs)  # the first one is recorded
+            with Kernels() as kernels, inside:
+                result = function(*args, **kwargs)
+        except (*REFUSED, UnsupportedOpError) as error:
+            raise _Raised(who, error) from error
         seen.append(kernels.seen)
     eager, ours = seen
     elements = sum(x.numel() for x in _tensors((args, kwargs, result)))
-    return _Length(length, elements, eager, ours, time.monotonic() - start)
+    return _Length(length, elements, eager, ours, time.process_time() - start)
 
 
 def _costly(smaller: _Length, larger: _Length, length: int) -> bool:
@@ -315,62 +387,109 @@ def _row_between(name: str, along: str, smaller: _Length, larger: _Length) -> Ro
     )
 
 
-def rows_of(info: Any) -> Iterator[Row]:
-    """Measure an operator along each size of its first samples that eager takes at all lengths, forward and with its gradient."""
+def attempts(info: Any) -> Iterator[tuple[Any, bool, str, Stretch]]:
+    """List the sizes along which the first samples of an operator may grow: sample, with its gradient or not, key, stretch."""
     for grad in (False, True):
         selection = Selection(samples=0, grad=grad)
         if grad and not differentiable(info, selection):
             continue
-        done: set[str] = set()
         whole = (case for case in cases(info, selection, 0) if any(stretches(case.arguments)))
         for case in itertools.islice(whole, SAMPLES):
             for key, stretch in stretches(case.arguments):
-                if key in done or (row := _row(info, case, stretch, grad)) is None:
-                    continue
-                done.add(key)
-                yield row
+                yield case, grad, key, stretch
 
 
-def rows_apart(info: Any) -> Iterator[Row]:
-    """The rows of an operator, measured in a process of its own: some kernels of eager read past the end where sizes do not fit."""
-    ours, theirs = multiprocessing.Pipe(duplex=False)
+def measured_apart(info: Any, gibibytes: float) -> list[Row | NoRow]:
+    """Measure an operator in a process of its own: some kernels of eager read past the end where sizes do not fit.
 
-    def send() -> None:
-        status = 1
+    A process that is ended is followed by another, which begins behind the size at which it was ended.
+    """
+    name = full_name(info)
+    found: list[Row | NoRow] = []
+    done: set[str] = set()
+    first = 0
+    while True:
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        arguments = (info, first, done, gibibytes, theirs)
+        process = multiprocessing.get_context("fork").Process(target=_send, args=arguments)
+        process.start()
+        theirs.close()
+        number, along, who, in_time = -1, "", EAGER, True
         try:
-            for row in rows_of(info):
-                theirs.send(row)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)  # nothing of this process is to be tidied up by a copy of it
+            while in_time := ours.poll(ENDED_AFTER):
+                match ours.recv():
+                    case (int() as number, str() as along):
+                        who = EAGER
+                    case str() as who:
+                        pass
+                    case (str() as key, Row() as row):
+                        done.add(key)
+                        found.append(row)
+                    case NoRow() as no_row:
+                        found.append(no_row)
+        except EOFError:
+            pass
+        if not in_time:
+            process.kill()
+        process.join()
+        if not process.exitcode:
+            return found
+        if process.exitcode < 0:
+            why = f"ended by {signal.Signals(-process.exitcode).name}" if in_time else f"more than {ENDED_AFTER:.0f} seconds"
+        else:
+            why = "ended by an error"
+        print(f"{name}, {along}: {who}: {why}", file=sys.stderr)
+        found.append(NoRow(name, along, who, f"is {why}" if why.startswith("ended") else f"takes {why}"))
+        if number < first:
+            return found
+        first = number + 1
 
-    process = multiprocessing.get_context("fork").Process(target=send)
-    process.start()
-    theirs.close()
-    with suppress(EOFError):
-        while True:
-            yield ours.recv()
-    process.join()
-    if process.exitcode:
-        print(f"{full_name(info)}: ended by {process.exitcode}", file=sys.stderr)
+
+def _send(info: Any, first: int, done: set[str], gibibytes: float, theirs: Any) -> None:
+    """Send the rows of an operator from an attempt on, with what is measured at the moment."""
+    status = 1
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        most = pages * resource.getpagesize() + int(gibibytes * (1 << 30))
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        for number, (case, grad, key, stretch) in enumerate(attempts(info)):
+            key = f"{key}, {grad}"
+            lengths = LENGTHS.get(stretch.many(case.arguments))
+            if number < first or key in done or lengths is None:
+                continue
+            along = f"{stretch}{', gradient' if grad else ''}"
+            theirs.send((number, along))
+            row = _row(info, case, stretch, grad, along, lengths, theirs.send)
+            if isinstance(row, Row):
+                done.add(key)
+            theirs.send((key, row) if isinstance(row, Row) else row)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)  # nothing of this process is to be tidied up by a copy of it
 
 
-def _row(info: Any, case: Any, stretch: Stretch, grad: bool) -> Row | None:
-    lengths = LENGTHS.get(stretch.many(case.arguments))
-    if lengths is None:
-        return None
+def _row(
+    info: Any, case: Any, stretch: Stretch, grad: bool, along: str, lengths: Sequence[int], begin: Callable[[str], object]
+) -> Row | NoRow:
     function = functools.partial(with_gradient, case.function) if grad else case.function
 
     def call_of(length: int) -> Call:
-        args, kwargs = stretch.applied(case.arguments, length)
+        try:
+            args, kwargs = stretch.applied(case.arguments, length)
+        except REFUSED as error:
+            raise _Raised(EAGER, error) from error
         return function, args, kwargs
 
-    try:
-        return row_of(full_name(info), f"{stretch}{', gradient' if grad else ''}", lengths, call_of)
-    except (*REFUSED, UnsupportedOpError):
-        return None
+    return row_of(full_name(info), along, lengths, call_of, begin=begin)
+
+
+def shown(found: Sequence[Row | NoRow]) -> list[Row | NoRow]:
+    """Choose what to show of an operator: all that fails, or the row that grows most, or else why there is none."""
+    failed = dict.fromkeys(row for row in found if fails(row))
+    rows = sorted((x for x in found if isinstance(x, Row)), key=lambda row: -row.excess)
+    return list(failed) or rows[:1] or list(found[:1])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -378,36 +497,75 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--match", metavar="REGEX", default="", help="only operators whose name it finds")
     parser.add_argument("--all", action="store_true", help="print each size of an operator, not the one that grows most")
     parser.add_argument("--processes", metavar="N", type=int, default=1, help="operators measured at a time (default %(default)s)")
-    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the page, or with --match the rows of these operators")
+    parser.add_argument("--memory", metavar="GIB", type=float, default=4.0, help="most memory of an operator (default %(default)s)")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the page, or replace the rows of the operators in it")
     options = parser.parse_args(argv)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     infos = opinfos(options.match)
     print("\n".join(HEAD))
-    shown: dict[str, list[Row]] = {}
+    kept = options.markdown if options.match and options.markdown and options.markdown.exists() else None
+    before = kept.read_text(encoding="utf-8") if kept else ""
+    found: dict[str, list[Row | NoRow]] = {}
     with ThreadPoolExecutor(options.processes) as pool:
-        for info, rows in zip(infos, pool.map(lambda info: list(rows_apart(info)), infos), strict=True):
-            worst = [row for row in rows if row.failed] or sorted(rows, key=lambda row: -row.excess)[:1]
-            shown[full_name(info)] = rows if options.all else worst
-            for row in shown[full_name(info)]:
+        measured = pool.map(lambda info: measured_apart(info, options.memory), infos)
+        for info, rows in zip(infos, measured, strict=True):
+            found[full_name(info)] = shown(rows)
+            for row in rows if options.all else found[full_name(info)]:
                 print(row, flush=True)
-    if options.markdown:
-        options.markdown.write_text(page(shown, options.markdown if options.match else None), encoding="utf-8")
-    failed = [name for name, rows in shown.items() if any(row.failed for row in rows)]
+            if options.markdown:
+                options.markdown.write_text(page(found, before), encoding="utf-8")
+    failed = [name for name, rows in found.items() if any(fails(row) for row in rows) and name not in ALLOWED]
     if failed:
         print("grow faster than eager's:", *failed, file=sys.stderr)
     return bool(failed)
 
 
-def page(found: Mapping[str, Sequence[Row]], other: Path | None) -> str:
-    """The page, with the rows of operators that were not measured from another one."""
-    lines = other.read_text(encoding="utf-8").splitlines() if other else []
-    kept: dict[str, list[str]] = {}
-    for line in lines:
+def fails(row: Row | NoRow) -> bool:
+    """Whether ours is worse than eager."""
+    return bool(row.failed) if isinstance(row, Row) else row.who == OURS and row.why != NO_ROUTE
+
+
+def page(found: Mapping[str, Sequence[Row | NoRow]], before: str) -> str:
+    """Return the page, with what an earlier one has of operators that are not among the found ones."""
+    rows: dict[str, list[str]] = {}
+    without: dict[str, str] = {}
+    for line in before.splitlines():
         if line.startswith("| `"):
-            kept.setdefault(line.split("`")[1], []).append(line)
-    rows = [line for name in map(full_name, opinfos()) for line in (map(str, found[name]) if name in found else kept.get(name, ()))]
-    return PAGE.format(ops=len({line.split("`")[1] for line in rows})) + "\n".join([*HEAD, *rows]) + "\n"
+            rows.setdefault(line.split("`")[1], []).append(line)
+        elif (match := re.fullmatch(r"\| \d+ \| (.+) \| (`.+`) \|", line)) and match[1] != NOT_MEASURED:
+            without |= dict.fromkeys(re.findall(r"`([^`]+)`", match[2]), match[1])
+    for name, measured in found.items():
+        rows.pop(name, None)
+        without.pop(name, None)
+        if lines := [str(row) for row in measured if isinstance(row, Row) or fails(row)]:
+            rows[name] = lines
+        else:
+            without[name] = _why_none(measured)
+    names = [full_name(info) for info in opinfos()]
+    without |= {name: NOT_MEASURED for name in names if name not in rows and name not in without}
+    reasons: dict[str, list[str]] = {}
+    for name in names:
+        if name in without:
+            reasons.setdefault(without[name], []).append(f"`{name}`")
+    listed = [f"| {len(ops)} | {why} | {', '.join(ops)} |" for why, ops in sorted(reasons.items(), key=lambda item: -len(item[1]))]
+    allowed = [f"| `{name}` | {why} |".replace("| `", "|  `") for name, why in ALLOWED.items()]
+    head = PAGE.format(ops=len(names), rows=len(rows), without=len(without))
+    parts = [
+        head,
+        *("| operators | why there is no row | |", "|---|---|---|", *listed, ""),
+        *(("These may grow faster than eager's:", "", "| op | why |", "|---|---|", *allowed, "") if allowed else ()),
+        *(*HEAD, *(line for name in names for line in rows.get(name, ()))),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _why_none(measured: Sequence[Row | NoRow]) -> str:
+    """Say why an operator has no row."""
+    for one in measured:
+        if isinstance(one, NoRow):
+            return one.why if one.why == NO_ROUTE else f"where one is stretched, eager {one.why}"
+    return NO_SIZE
 
 
 PAGE = """# Growth with sizes
@@ -418,17 +576,16 @@ products and factorizations; nothing is timed, so that another machine finds the
 every dimension of one size (`all of 5`), or an integer argument, to three lengths, each four times the one before. The exponent is
 taken between the last two.
 
-Of each operator the row is shown in which ours is furthest above eager's, forward or with its gradient: {ops} operators have
-one. The others have no size to stretch, eager reads past the end of a tensor where it is stretched alone, or they were not
-measured. A row whose last column is not empty grows faster than eager's, by an exponent more than 0.25 above it, above that of
-what is given and returned, and above 1. Kernel calls are ours at the last length. This page is written by the command below;
-with `--match REGEX` it replaces the rows of the operators that it finds. `multilabel_margin_loss` compares each class with each
-target, as eager's loop does, but in one table.
+Of each operator the row is shown in which ours is furthest above eager's, forward or with its gradient. A row whose last column is
+not empty grows faster than eager's, by an exponent more than 0.25 above it, above that of what is given and returned, and above 1;
+or ours raises an error where eager does not. Kernel calls are ours at the last length. This page is written by the command below;
+with `--match REGEX` it replaces the rows of the operators that it finds.
 
 ```sh
-python tools/growth.py --processes 2 --markdown docs/numbers/growth.md
+python tools/growth.py --markdown docs/numbers/growth.md
 ```
 
+Of {ops} operators, {rows} have a row and {without} have none:
 """
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.ops.fast_calls import ABSENT, direct_function, kind_of
 from eagerdecomp.ops.schema import Argument, facts_of
-from eagerdecomp.program.ir import KernelCall, Program, Slot, changes_sizes, slots_in
+from eagerdecomp.program.ir import KernelCall, Program, Slot, changes_sizes, dying, last_reads
 from eagerdecomp.program.symbolic_sizes import Expression
 
 __all__ = ["Hoisted", "generate", "source_of"]
@@ -93,12 +93,12 @@ class _Writer:
             )
         if kept is not None:
             yield from self._found(kept, ", ".join(parameters))
-        last = _last_reads(program)
+        last = last_reads(program)
         for index, call in enumerate(program.calls):
             text = self._call(call)
             yield from self._computed()
             yield f"    {text}"
-            dead = [self._names[slot] for slot in _dying(call, index, last)]
+            dead = [self._names[slot] for slot in dying(call, index, last)]
             if dead:
                 yield f"    del {', '.join(dead)}"
         text = self._text(program.result)
@@ -238,20 +238,3 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, Expression):
         return 2 if value.is_integer else 2.0
     return [_numbers(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _last_reads(program: Program) -> dict[Slot, int]:
-    """Return slot -> index of the call that reads it last; without slots of the result, which stay alive."""
-    last: dict[Slot, int] = {}
-    for index, call in enumerate(program.calls):
-        for slot in (*call.results, *call.reads()):
-            if slot is not None:
-                last[slot] = index
-    for slot in (*slots_in(program.result), *slots_in(program.parameters), *(slot for slot, _ in program.constants)):
-        last.pop(slot, None)
-    return last
-
-
-def _dying(call: KernelCall, index: int, last: dict[Slot, int]) -> list[Slot]:
-    here = dict.fromkeys(slot for slot in (*call.reads(), *call.results) if slot is not None)
-    return [slot for slot in here if last.get(slot) == index]

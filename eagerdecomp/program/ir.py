@@ -160,18 +160,43 @@ def evaluate(
     arguments: Sequence[Any],
     values: dict[Slot, Any] | None = None,
 ) -> Any:
-    """Run a program call by call, and store the value of each slot in `values`. Compiled code must have the same result."""
+    """Run a program call by call; compiled code must have the same result.
+
+    Args:
+        values: where to store the value of each slot. Without it, temporaries are freed after their last use.
+    """
+    last = last_reads(program) if values is None else {}
     values = {} if values is None else values
     values.update(program.constants)
     bind(program.parameters, arguments, values)
-    for call in program.calls:
+    for index, call in enumerate(program.calls):
         args = [computed(arg, values) for arg in call.args]
         kwargs = {name: computed(value, values) for name, value in call.kwargs}
         returned = kernel_of(call.op)(*args, **kwargs)
-        for slot, value in zip(call.results, returned if call.packed else (returned,), strict=True):
-            if slot is not None:
-                values[slot] = value
+        made = returned if call.packed else (returned,)
+        values.update((slot, value) for slot, value in zip(call.results, made, strict=True) if slot is not None)
+        del args, kwargs, returned, made
+        for slot in dying(call, index, last) if last else ():
+            del values[slot]
     return computed(program.result, values)
+
+
+def last_reads(program: Program) -> dict[Slot, int]:
+    """Return slot -> index of the call that reads it last; without slots of the result, which stay alive."""
+    last: dict[Slot, int] = {}
+    for index, call in enumerate(program.calls):
+        for slot in (*call.results, *call.reads()):
+            if slot is not None:
+                last[slot] = index
+    for slot in (*slots_in(program.result), *slots_in(program.parameters), *(slot for slot, _ in program.constants)):
+        last.pop(slot, None)
+    return last
+
+
+def dying(call: KernelCall, index: int, last: dict[Slot, int]) -> list[Slot]:
+    """Return the slots of a call that no later one reads."""
+    here = dict.fromkeys(slot for slot in (*call.reads(), *call.results) if slot is not None)
+    return [slot for slot in here if last.get(slot) == index]
 
 
 def bind(parameters: Sequence[Any], arguments: Sequence[Any], values: dict[Slot, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -57,6 +58,28 @@ def test_lists_constants_keywords_and_unread_results_print_as_they_are() -> None
 def test_a_program_means_its_calls_in_order() -> None:
     x = torch.tensor([-1.0, 0.0, 2.0])
     torch.testing.assert_close(evaluate(SILU, native, [x]), torch.nn.functional.silu(x))
+
+
+def test_temporaries_are_freed_after_their_last_use_unless_their_values_are_asked_for() -> None:
+    chain = program([S[0]], [call(S[n + 1], aten.add.Scalar, S[n], 1) for n in range(5)], S[5])
+    made: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def kernel_of(op: Any) -> Any:
+        def run(*args: Any) -> Any:
+            alive.append(sum(one() is not None for one in made))
+            result = op(*args)
+            made.append(weakref.ref(result))
+            return result
+
+        return run
+
+    evaluate(chain, kernel_of, [torch.ones(3)])
+    assert alive == [0, 1, 1, 1, 1]
+    made.clear()
+    alive.clear()
+    evaluate(chain, kernel_of, [torch.ones(3)], {})
+    assert alive == [0, 1, 2, 3, 4]
 
 
 def test_kernels_come_from_whoever_runs_the_program() -> None:

@@ -1,4 +1,4 @@
-"""A mode that notes what it is handed, and how many modes are entered."""
+"""Modes that note what they are handed or how large results are, and how many modes are entered."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from eagerdecomp._torch.modes import (
     DispatchMode,
@@ -27,6 +28,21 @@ class Seen(DispatchMode):
         self.ops.append(func)
         self.types.append(types)
         return (self.act or func)(*args, **(kwargs or {}))
+
+
+class Sizes(DispatchMode):
+    """A mode that notes the number of elements of each result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[int] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.made.extend(one.numel() for one in tree_leaves(result) if isinstance(one, torch.Tensor))
+        return result
 
 
 def depth() -> int:

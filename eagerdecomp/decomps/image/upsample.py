@@ -125,6 +125,12 @@ def _nearest_index(axis: _Axis, exact: bool, like: Tensor) -> Tensor:
     return aten.clamp.default(aten._to_copy.default(places, dtype=torch.int64), None, axis.size - 1)  # type: ignore[no-any-return]
 
 
+def _turn(axis: _Axis, *, gradient: bool = False) -> tuple[bool, int]:
+    """Sort dimensions: from the last, but first those that shrink, so that no intermediate result is larger than both ends."""
+    grows = axis.size > axis.count if gradient else axis.count > axis.size
+    return grows, -axis.dim
+
+
 def _plain_ratios(axes: Sequence[_Axis]) -> list[_Axis]:
     """Return the axes as in eager's `nearest_idx`, which ignores the scale if the size is kept or doubled."""
     plain = {1: 1.0, 2: 0.5}
@@ -159,7 +165,7 @@ def _weighted(kernel: str, taps_of: TapsOf, dims: int) -> Callable[..., Any]:
             result = aten.add.Tensor(result, aten.mul.Scalar(result, 0))  # eager's second tap, of no weight
         if moved:
             taps = taps_of(moved, bool(align_corners), result)
-            for axis, (index, weights) in reversed(list(zip(moved, taps, strict=True))):
+            for axis, (index, weights) in sorted(zip(moved, taps, strict=True), key=lambda one: _turn(one[0])):
                 result = sum_of_taps(result, axis.dim, index, weights)
         return in_format_of(in_type(result, self.dtype), self)
 
@@ -246,7 +252,7 @@ def _weighted_gradient(taps_of: TapsOf, *, formed: bool = True) -> Callable[...,
         if len(moved) < len(axes) and taps_of is _linear:
             grad = aten.add.Tensor(grad, aten.mul.Scalar(grad, 0))  # eager's second tap, of no weight
         taps = taps_of(moved, bool(align_corners), grad) if moved else []
-        for axis, (index, weights) in reversed(list(zip(moved, taps, strict=True))):
+        for axis, (index, weights) in sorted(zip(moved, taps, strict=True), key=lambda one: _turn(one[0], gradient=True)):
             grad = spread_to_taps(grad, axis.dim, axis.size, index, weights)
         return _result(grad, grad_output, formed)
 
@@ -260,7 +266,7 @@ def _nearest_gradient(exact: bool, *, formed: bool = True) -> Callable[..., Any]
         axes = _axes(input_size[2:], output_size, False, scales, torch.float32)
         moved = axes if exact else [axis for axis in _plain_ratios(axes) if axis.size != axis.count]
         like = aten.empty.memory_format([0], dtype=torch.float32, device=grad.device)
-        for axis in reversed(moved):
+        for axis in sorted(moved, key=lambda axis: _turn(axis, gradient=True)):
             grad = spread_to_taps(grad, axis.dim, axis.size, _nearest_index(axis, exact, like), None)
         return _result(grad, grad_output, formed)
 

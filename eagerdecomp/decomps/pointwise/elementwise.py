@@ -15,7 +15,7 @@ from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.layouts import LAYOUTS, as_operands, with_eager_strides
 from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.out_quirks import out_quirks
-from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, number_like, promoted
+from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type, number_like, promoted, widened
 from eagerdecomp.eager.scalars import cast_number, held_number
 from eagerdecomp.rules.compute import Constant, constant, elementwise_strides
 from eagerdecomp.rules.link import Call, Linkable, link_on_call
@@ -337,6 +337,19 @@ def _fill(self: Tensor, value: Any = 0) -> Tensor:
     else:
         aten.copy_.default(target, aten.full.default([], value, dtype=self.dtype, device=self.device))
     return self
+
+
+@rule("aten.round.decimals")
+def _round_decimals(self: Tensor, *, decimals: int) -> Any:
+    """Round multiples of a power of ten, as eager's kernel does: by a division where torch's decomposition multiplies."""
+    if not decimals:
+        return aten.round.default(self)
+    wide = widened(self)
+    power = 10.0 ** abs(decimals) if abs(decimals) <= 308 else math.inf
+    power = power if power <= torch.finfo(wide.dtype).max else math.inf
+    if decimals > 0:
+        return in_type(aten.div.Scalar(aten.round.default(aten.mul.Scalar(wide, power)), power), self.dtype)
+    return in_type(aten.mul.Scalar(aten.round.default(aten.div.Scalar(wide, power)), power), self.dtype)
 
 
 @rule("aten.lerp.Scalar")

@@ -7,8 +7,9 @@ op that holds the look-up says it in the look-up's.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,6 +27,9 @@ _ZERO = Constant(0.0)
 
 #: ATen's numbers for what becomes of a loss.
 _NONE, _MEAN, _SUM = 0, 1, 2
+
+#: Pairs of a label and a class that are compared in one kernel call, and labels of each row where these are more pairs.
+_PAIRS_AT_ONCE, _LABELS_AT_ONCE = 1 << 20, 16
 
 # -- likelihoods --------------------------------------------------------------------------------------------------------------
 
@@ -312,18 +316,22 @@ def _check_multilabel_margin(kernel: str, self: Tensor, target: Tensor) -> tuple
     return rows, classes
 
 
-def _label_pairs(self: Tensor, target: Tensor, others: Tensor, rows: int, classes: int) -> tuple[Any, Any, Any]:
-    """Compare each label of a row with each class that is no label of the row.
+def _label_pairs(scores: Tensor, labels: Tensor, given: Tensor, others: Tensor) -> Iterator[tuple[Any, Any]]:
+    """Compare each given label of a row with each class that is no label of the row.
 
-    Return the labels, by how much each pair violates the margin, and whether it does. The last two have shape ``[rows, labels,
-    classes]``. A row's labels end at the first negative one.
+    Yield, for a block of labels, by how much each pair violates the margin, and whether it does, both ``[rows, labels, classes]``.
+    Blocks keep the memory in proportion to the scores.
     """
-    scores = aten.reshape.default(self, [rows, classes])
-    labels, given = _labels(target, rows, classes)
-    pairs = aten.logical_and.default(aten.unsqueeze.default(given, 2), aten.unsqueeze.default(others, 1))
+    rows, classes = scores.shape
     needed = aten.add.Scalar(aten.neg.default(aten.gather.default(scores, 1, labels)), 1)
-    missed = aten.add.Tensor(aten.unsqueeze.default(needed, 2), aten.unsqueeze.default(scores, 1))
-    return labels, missed, aten.logical_and.default(pairs, aten.gt.Scalar(missed, 0))
+    block = max(_LABELS_AT_ONCE, _PAIRS_AT_ONCE // max(rows * classes, 1))
+    for start in range(0, max(classes, 1), block):
+        some, theirs = given, needed
+        if block < classes:
+            some, theirs = (aten.slice.Tensor(one, 1, start, min(start + block, classes)) for one in (given, needed))
+        pairs = aten.logical_and.default(aten.unsqueeze.default(some, 2), aten.unsqueeze.default(others, 1))
+        missed = aten.add.Tensor(aten.unsqueeze.default(theirs, 2), aten.unsqueeze.default(scores, 1))
+        yield missed, aten.logical_and.default(pairs, aten.gt.Scalar(missed, 0))
 
 
 def _labels(target: Tensor, rows: int, classes: int) -> tuple[Any, Any]:
@@ -340,10 +348,13 @@ def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
     none = aten.full.default([rows, classes], 0, dtype=torch.int64, device=self.device)
     others = aten.eq.Scalar(aten.scatter_add.default(none, 1, labels, aten._to_copy.default(given, dtype=torch.int64)), 0)
     is_target = aten._to_copy.default(aten.logical_not.default(others), dtype=self.dtype)
-    _, missed, active = _label_pairs(self, target, others, rows, classes)
     zero = aten.full.default([], 0.0, dtype=self.dtype, device=self.device)
-    loss = aten.sum.dim_IntList(aten.where.self(active, missed, zero), [1, 2])
-    loss = aten.div.Scalar(loss, classes)
+    scores = aten.reshape.default(self, [rows, classes])
+    losses = [
+        aten.sum.dim_IntList(aten.where.self(active, missed, zero), [1, 2])
+        for missed, active in _label_pairs(scores, labels, given, others)
+    ]
+    loss = aten.div.Scalar(functools.reduce(aten.add.Tensor, losses), classes)
     if reduction == _MEAN:
         loss = aten.mean.default(loss)
     elif reduction == _SUM or target.dim() <= 1:
@@ -355,10 +366,13 @@ def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
 def _multilabel_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Any:
     rows, classes = _check_multilabel_margin("multilabel_margin_loss_backward_out_frame", self, target)
     others = aten.eq.Scalar(aten.reshape.default(is_target, [rows, classes]), 0)
-    labels, _, active = _label_pairs(self, target, others, rows, classes)
-    gain = aten.sum.dim_IntList(active, [1], dtype=self.dtype)
-    loss = aten.sum.dim_IntList(active, [2], dtype=self.dtype)
-    slope = aten.scatter_add.default(gain, 1, labels, aten.neg.default(loss))
+    labels, given = _labels(target, rows, classes)
+    gains, losses = [], []
+    for _, active in _label_pairs(aten.reshape.default(self, [rows, classes]), labels, given, others):
+        gains.append(aten.sum.dim_IntList(active, [1], dtype=self.dtype))
+        losses.append(aten.sum.dim_IntList(active, [2], dtype=self.dtype))
+    loss = losses[0] if len(losses) == 1 else aten.cat.default(losses, 1)
+    slope = aten.scatter_add.default(functools.reduce(aten.add.Tensor, gains), 1, labels, aten.neg.default(loss))
     return aten.view.default(aten.mul.Tensor(slope, _per_row(grad_output, self, rows, classes, reduction)), self.shape)
 
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from on_core import check, on_core
+from seen import Sizes
 
 aten = torch.ops.aten
 
@@ -43,6 +44,17 @@ def test_gradient(dims: int, mode: str, corners: bool | None, target: str) -> No
     options: dict[str, Any] = {"mode": mode, "align_corners": corners}
     options |= {"scale_factor": 1.7} if target == "factor" else {"size": sizes[target][:dims]}
     check(gradient, x, **options)
+
+
+@pytest.mark.parametrize("size", [(32, 2, 2), (2, 32, 32)])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "trilinear"])
+def test_no_intermediate_is_larger_than_both_ends(mode: str, size: tuple[int, ...]) -> None:
+    """Where one dimension shrinks and another grows, the first to change is the one that becomes smaller."""
+    x = torch.linspace(-1, 1, 64**3 // math.prod(size)).view(1, 1, *(64 // count for count in size))
+    check(gradient, x, size=size, mode=mode)
+    with Sizes() as sizes:
+        on_core(lambda: gradient(x, size=size, mode=mode))
+    assert max(sizes.made) <= 2 * max(x.numel(), math.prod(size))  # of two taps
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])

@@ -178,6 +178,17 @@ def test_shifts_of_numbers_and_by_numbers(number: Any, dtype: torch.dtype) -> No
         check(run, torch.tensor(3).to(dtype))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rounding_to_decimals(dtype: torch.dtype) -> None:
+    """Powers of ten beyond the dtype's range too: torch's decomposition raises an OverflowError from 10^19 on."""
+    torch.manual_seed(0)
+    x = torch.cat([torch.tensor(SPECIAL), torch.randn(50) * 1000]).to(dtype)
+    for decimals in (0, 1, 3, -2, 5, -5, 19, 39, -39, 308, 309, 1024, -1024, 2**40):
+        check(
+            torch.round, x, decimals=decimals, exact=dtype in (torch.float32, torch.float64)
+        )  # the sign of NaN is not kept in half
+
+
 def test_shifts_of_mixed_types_and_floats() -> None:
     check(torch.bitwise_left_shift, torch.tensor([1, 2], dtype=torch.int64), torch.tensor([40, 3], dtype=torch.uint8))
     check(torch.bitwise_right_shift, torch.tensor([1, 2], dtype=torch.int8), torch.tensor([0, 1], dtype=torch.int64))

@@ -11,9 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from on_core import CORE, check, kernel_calls, on_core
+from seen import Sizes
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.decomps.training import classification_losses
 
 aten = torch.ops.aten
 
@@ -271,6 +273,19 @@ def test_multilabel_margin(reduction: str, dtype: torch.dtype) -> None:
         check(aten.multilabel_margin_loss_forward.default, scores, target, REDUCTIONS.index(reduction))
     check(loss_and_gradients, F.multilabel_margin_loss, x[0], target[0], reduction=reduction)
     check(loss_and_gradients, F.multilabel_margin_loss, x[0, 0], target[1, 1], reduction=reduction)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_multilabel_margin_in_blocks_of_labels(reduction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classification_losses, "_PAIRS_AT_ONCE", 1)
+    monkeypatch.setattr(classification_losses, "_LABELS_AT_ONCE", 3)
+    torch.manual_seed(0)
+    target = torch.stack([torch.randperm(7) for _ in range(3)])
+    target[1, 4:], target[2, 0] = -1, -1
+    check(loss_and_gradients, F.multilabel_margin_loss, random(3, 7), target, reduction=reduction)
+    with Sizes() as sizes:
+        on_core(lambda: loss_and_gradients(F.multilabel_margin_loss, random(3, 7), target, reduction=reduction))
+    assert max(sizes.made) == 3 * 3 * 7
 
 
 @pytest.mark.parametrize("native", ["multilabel_margin_loss_forward", "multilabel_margin_loss_backward"])
