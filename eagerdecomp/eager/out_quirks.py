@@ -120,12 +120,12 @@ _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
         "fractional_max_pool2d_backward fractional_max_pool3d fractional_max_pool3d_backward gather gelu gelu_backward "
         "glu_backward hardshrink hardsigmoid hardswish hardtanh hash_tensor heaviside histc histogram huber_loss_backward "
         "index index_add index_copy index_reduce isin.Tensor_Tensor_out leaky_relu linalg_cholesky_ex linalg_cross "
-        "linalg_inv_ex linalg_ldl_factor_ex linalg_lu linalg_lu_factor_ex linalg_qr linalg_solve_triangular "
-        "linalg_vector_norm linear log_sigmoid_backward log_sigmoid_forward log_softmax masked_select max.dim_max "
-        "max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices max_unpool2d max_unpool3d "
-        "min.dim_min mish mm.out multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_backward "
-        "multilabel_margin_loss_forward mv nan_to_num narrow_copy native_batch_norm neg nll_loss2d_backward "
-        "nll_loss2d_forward nll_loss_backward nll_loss_forward nonzero_static norm.out ormqr reflection_pad1d "
+        "linalg_inv_ex linalg_ldl_factor_ex linalg_ldl_solve linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_qr "
+        "linalg_solve_triangular linalg_vector_norm linear log_sigmoid_backward log_sigmoid_forward log_softmax lu_unpack "
+        "masked_select max.dim_max max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices "
+        "max_unpool2d max_unpool3d min.dim_min mish mm.out multi_margin_loss multi_margin_loss_backward "
+        "multilabel_margin_loss_backward multilabel_margin_loss_forward mv nan_to_num narrow_copy native_batch_norm neg "
+        "nll_loss2d_backward nll_loss2d_forward nll_loss_backward nll_loss_forward nonzero_static norm.out ormqr reflection_pad1d "
         "reflection_pad1d_backward renorm replication_pad1d replication_pad1d_backward replication_pad2d "
         "replication_pad2d_backward round scatter.reduce_out scatter.src_out scatter.value_out scatter_add scatter_reduce sgn "
         "sign signbit silu slow_conv_transpose2d slow_conv_transpose3d soft_margin_loss softmax softplus softshrink sort take "
@@ -198,14 +198,14 @@ _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
     (OutQuirks(writes_no_result=lambda args, result: not result.numel()), "col2im im2col"),
     (OutQuirks(writes_no_result=lambda args, result: args[0] == 1 and args[0] is not True), "pow.Scalar_out"),
     (OutQuirks(complex_result=True), "polar"),
-    (OutQuirks(strides="contiguous"), "_fft_r2c _fft_c2r _fft_c2c cholesky isin"),
+    (OutQuirks(strides="contiguous"), "_fft_r2c _fft_c2r _fft_c2c cholesky cholesky_solve isin"),
     (
         OutQuirks(strides="always"),
         "adaptive_avg_pool2d max_unpool2d reflection_pad2d reflection_pad3d replication_pad2d replication_pad3d",
     ),
     (OutQuirks(strides="always", strides_ndim=1), "linear"),
     (OutQuirks(strides="always", strides_ndim=5), "max_pool3d_with_indices"),
-    (OutQuirks(strides="lapack"), "linalg_eig linalg_lstsq"),
+    (OutQuirks(strides="lapack"), "cholesky_inverse linalg_eig linalg_householder_product linalg_lstsq ormqr"),
     (OutQuirks(strides="lapack", lapack_fits_all=True), "geqrf"),
     (OutQuirks(copies_unless_columns=True), "linalg_solve_triangular"),
     (OutQuirks(keeps_shape=True), "arange linspace logspace range"),

@@ -132,7 +132,7 @@ def _cholesky_factor(self: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
 def _linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     check_square("linalg.cholesky", self)
     check_floating("linalg.cholesky", self, half=False)
-    check_kernel("cholesky_cpu", self, empty=False)
+    check_kernel("tril" if self.dtype.itemsize == 1 else "cholesky_cpu", self, empty=False)
     factor, info = _cholesky_factor(self, upper)
     if check_errors:
         aten._linalg_check_errors.default(info, "linalg.cholesky_ex", is_matrix=self.dim() == 2)
@@ -278,8 +278,8 @@ def _reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         upper.append(aten.constant_pad_nd.default(block, [0, 0, start, 0]) if start else block)
         lower.append(aten.constant_pad_nd.default(found.vectors, [start, 0]) if start else found.vectors)
         taus.append(found.tau)
-    factor = triangle(transposed(whole_batch(joined(upper, -1))), upper=True, unit=False)
-    factor = aten.mul.Tensor(factor, lifted(top, factor))
+    factor = transposed(whole_batch(joined(upper, -1)))
+    factor = triangle(aten.mul.Tensor(factor, lifted(top, factor)), upper=True, unit=False)  # zeros also beside NaN
     return factor, transposed(whole_batch(joined(lower, -2))), aten.squeeze.dim(whole_batch(joined(taus, -2)), 2)
 
 

@@ -143,13 +143,34 @@ def _hessenberg(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 
 
 def _coupled(work: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
-    """Return the Hessenberg form with negligible subdiagonal entries set to zero, and the mask of the others (``[Q, n - 1]``)."""
+    """Return the Hessenberg form with negligible subdiagonal entries set to zero, and the mask of the others (``[Q, n - 1]``).
+
+    The criterion is that of LAPACK's `lahqr`: a subdiagonal entry is negligible if it is small compared with both neighbors on the
+    diagonal, and its product with the opposite superdiagonal entry is small compared with the smaller neighbor (Ahues and Tisseur,
+    "A new deflation criterion for the QR algorithm", LAPACK Working Note 122, 1997). This keeps small eigenvalues of graded matrices.
+    """
     size = work.size(1)
-    sizes = aten.abs.default(aten.diagonal.default(work, 0, 1, 2))
-    beside = aten.add.Tensor(cut(sizes, 1, 1, size), cut(sizes, 1, 0, size - 1))
-    below = aten.abs.default(aten.diagonal.default(work, -1, 1, 2))
-    eps = torch.finfo(work.dtype).eps
-    coupled = aten.gt.Tensor(below, aten.mul.Scalar(_or_one(beside), eps))
+    info = torch.finfo(work.dtype)
+    diagonal, sizes = aten.diagonal.default(work, 0, 1, 2), aten.abs.default(work)
+    here = cut(aten.diagonal.default(sizes, 0, 1, 2), 1, 1, size)
+    before = cut(aten.diagonal.default(sizes, 0, 1, 2), 1, 0, size - 1)
+    below, facing = aten.diagonal.default(sizes, -1, 1, 2), aten.diagonal.default(sizes, 1, 1, 2)
+    beside = aten.add.Tensor(here, before)
+    if size > 2:  # beside zeros on the diagonal the next entries below it count
+        around = aten.add.Tensor(
+            aten.constant_pad_nd.default(cut(below, 1, 1, size - 1), [0, 1]),
+            aten.constant_pad_nd.default(cut(below, 1, 0, size - 2), [1, 0]),
+        )
+        beside = aten.where.self(aten.eq.Scalar(beside, 0), around, beside)
+    apart = aten.abs.default(aten.sub.Tensor(cut(diagonal, 1, 0, size - 1), cut(diagonal, 1, 1, size)))
+    most, least = aten.maximum.default(below, facing), aten.minimum.default(below, facing)
+    wide, close = aten.maximum.default(here, apart), aten.minimum.default(here, apart)
+    total = _or_one(aten.add.Tensor(wide, most))
+    change = aten.mul.Tensor(least, aten.div.Tensor(most, total))
+    smallest = info.tiny * size / info.eps
+    bound = aten.clamp.default(aten.mul.Scalar(aten.mul.Tensor(close, aten.div.Tensor(wide, total)), info.eps), smallest)
+    coupled = aten.logical_or.default(aten.gt.Tensor(below, aten.mul.Scalar(beside, info.eps)), aten.gt.Tensor(change, bound))
+    coupled = aten.logical_and.default(coupled, aten.gt.Scalar(below, smallest))
     padded = _column(aten.constant_pad_nd.default(coupled, [1, 0]))
     kept = aten.logical_or.default(places.upper, aten.logical_and.default(places.below, padded))
     return aten.where.self(kept, work, number_like(work, 0.0)), coupled
@@ -408,7 +429,7 @@ def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 
 def _checked(name: str, self: Tensor) -> torch.dtype:
     check_square(name, self)
-    if not (self.is_floating_point() or self.is_complex()):
+    if not (self.is_floating_point() or self.is_complex()) or self.dtype.itemsize == 1:
         raise RuntimeError(f"Unknown Complex ScalarType for {scalar_type_name(self.dtype)}")
     if self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
         raise not_implemented("linalg_eig_out_cpu", self.dtype)

@@ -11,6 +11,7 @@ QR factorization makes left vectors of these columns, and replaces those whose l
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -39,11 +40,15 @@ from eagerdecomp.decomps.math.matrices import (
 )
 from eagerdecomp.decomps.math.polar import unitary_factor
 from eagerdecomp.decomps.math.rotations import diagonalized, diagonalized_blindly, logarithm_of
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
+
+#: LAPACK's error codes for a NaN in the matrix and in the right side, for each driver.
+_ARGUMENTS = {None: (-4, -6), "gelsy": (-4, -6), "gelsd": (-4, -6), "gelss": (-4, -6), "gels": (-5, -7)}
 
 #: Up to this number of columns, rotations take so few steps that it does not pay to check the spread of the values' magnitudes.
 _FEW = 24
@@ -76,7 +81,10 @@ def _hermitian(matrix: Tensor, lower: bool) -> Tensor:
 def _eigen(matrix: Tensor, vectors: bool, blind: bool) -> tuple[Tensor, Tensor]:
     """Return ascending eigenvalues and eigenvectors of Hermitian ``[Q, n, n]``. Without `vectors`, the vectors are not sorted."""
     if matrix.size(1) == 1:
-        return aten.squeeze.dim(real_part(matrix), 2), aten.expand.default(eye(1, matrix), matrix.shape)
+        value = aten.squeeze.dim(real_part(matrix), 2)
+        if matrix.is_complex():  # not a view of its parts
+            value = aten.clone.default(value, memory_format=torch.contiguous_format)
+        return value, aten.expand.default(eye(1, matrix), matrix.shape)
     basis, values, scale = _diagonal(matrix, blind)
     values, order = aten.sort.default(aten.mul.Tensor(values, scale), 1)
     return values, _by_columns(basis, order) if vectors else basis
@@ -368,14 +376,16 @@ def _linalg_lstsq(
     """
     vector = b.dim() == self.dim() - 1 and list(b.shape) == list(self.shape[:-1])
     right = aten.unsqueeze.default(b, -1) if vector else b
-    known = driver in (None, "gels", "gelsy", "gelsd", "gelss") and self.dtype is b.dtype and self.dim() == right.dim() >= 2
-    if not known or list(self.shape[:-1]) != list(right.shape[:-1]):
+    known = driver in (None, "gels", "gelsy", "gelsd", "gelss") and self.dtype is b.dtype and 2 <= right.dim() <= self.dim()
+    if not known or self.size(-2) != right.size(-2):
         return NotImplemented  # type: ignore[no-any-return]
     if self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
         raise RuntimeError("This function doesn't handle types other than float and double")
-    batch = batch_shape(self)
+    batch = broadcast_shapes(batch_shape(self), batch_shape(right))
+    if right.dim() < self.dim():  # like eager, which takes the rows of a right side without a batch for a batch too
+        batch = broadcast_shapes(batch, list(right.shape[:-1]))
     rows, columns = self.shape[-2:]
-    matrix, given = folded(self), folded(right)
+    matrix, given = folded(self, batch), folded(right, batch)
     real = self.dtype.to_real()
     # Separate tensors: autograd would treat one tensor returned twice as one result.
     residuals, singular = (aten.empty.memory_format([0], dtype=real, device=self.device) for _ in range(2))
@@ -383,14 +393,16 @@ def _linalg_lstsq(
     if self.numel() == 0 or right.numel() == 0:
         shape = [matrix.size(0), columns, given.size(2)]
         found = aten.full.default(shape, 0, dtype=self.dtype, device=self.device)
-        rank = rank if driver == "gels" else aten.full.default(batch, 0, dtype=torch.int64, device=self.device)
+        rank = rank if driver == "gels" else aten.full.default(batch_shape(self), 0, dtype=torch.int64, device=self.device)
         if driver in ("gelsd", "gelss"):
-            singular = aten.full.default([*batch, min(rows, columns)], 0, dtype=real, device=self.device)
+            singular = aten.full.default([*batch_shape(self), min(rows, columns)], 0, dtype=real, device=self.device)
         if rows > columns and driver == "gels":
             residuals = aten.full.default([*batch, given.size(2)], 0, dtype=real, device=self.device)
-        elif rows > columns and driver in ("gelsd", "gelss") and (not columns or 0 in batch):  # all of full rank
+        elif rows > columns and driver in ("gelsd", "gelss") and (not columns or 0 in batch_shape(self)):  # all of full rank
             residuals = unfolded(aten.sum.dim_IntList(_squares(given), [1]), batch)
-    elif driver == "gels":
+        return _as_solution(found, vector, rows, batch), residuals, rank, singular
+    _refuse_nan(matrix, given, batch, driver)
+    if driver == "gels":
         nothing = aten.eq.Scalar(aten.amax.default(aten.abs.default(matrix), [1, 2], True), 0)
         # For a zero matrix LAPACK returns zeros and no residuals. It refuses other matrices that do not have full rank.
         solved, info = _by_qr(matrix, given)
@@ -401,23 +413,41 @@ def _linalg_lstsq(
             missed = _missed(matrix, found, given)
             residuals = unfolded(aten.where.self(aten.squeeze.dim(nothing, 2), number_like(missed, 0.0), missed), batch)
     else:
-        left, values, right_adjoint = aten._linalg_svd.default(matrix)
+        # Of a matrix that serves several right sides there is one rank, and one row of singular values.
+        own = batch_shape(self)
+        left, values, right_adjoint = aten._linalg_svd.default(folded(self))
         tolerance = torch.finfo(self.dtype).eps * max(rows, columns) if rcond is None else rcond
+        if (driver == "gelss" and tolerance < 0) or (driver == "gelsd" and not 0 < tolerance < 1):
+            tolerance = torch.finfo(self.dtype).eps / 2  # LAPACK's
         kept = aten.gt.Tensor(values, aten.mul.Scalar(aten.amax.default(values, [-1], True), tolerance))
         inverted = aten.where.self(kept, aten.reciprocal.default(values), number_like(values, 0.0))
-        parts = aten.bmm.default(adjoint(left), given)
-        scaled = aten.mul.Tensor(parts, aten.unsqueeze.default(lifted(inverted, parts), -1))
+        inverted = aten.unsqueeze.default(lifted(inverted, left), -1)
+        left, inverted, right_adjoint = (folded(unfolded(x, own), batch) for x in (left, inverted, right_adjoint))
+        scaled = aten.mul.Tensor(aten.bmm.default(adjoint(left), given), inverted)
         found = aten.bmm.default(adjoint(right_adjoint), scaled)
         count = aten.sum.dim_IntList(kept, [-1], dtype=torch.int64)
-        rank = unfolded(count, batch)
+        rank = unfolded(count, own)
         if driver in ("gelsd", "gelss"):
-            singular = unfolded(values, batch)
+            singular = unfolded(values, own)
             if rows > columns and aten._local_scalar_dense.default(aten.amin.default(count)) == columns:
                 residuals = unfolded(_missed(matrix, found, given), batch)
-    # LAPACK returns the solution in the memory of the right side, which is as long as the longer of the two.
-    longer = aten.constant_pad_nd.default(found, [0, 0, 0, max(rows, columns) - columns]) if rows > columns else found
+    return _as_solution(found, vector, rows, batch), residuals, rank, singular
+
+
+def _as_solution(found: Tensor, vector: bool, rows: int, batch: Sequence[int]) -> Tensor:
+    """Return the solution in the memory of the right side, like LAPACK: as many rows as the longer of the two needs."""
+    columns = found.size(1)
+    longer = aten.constant_pad_nd.default(found, [0, 0, 0, rows - columns]) if rows > columns else found
     solution = cut(column_major(longer, batch), -2, 0, columns)
-    return aten.squeeze.dim(solution, -1) if vector else solution, residuals, rank, singular
+    return aten.squeeze.dim(solution, -1) if vector else solution
+
+
+def _refuse_nan(matrix: Tensor, given: Tensor, batch: Sequence[int], driver: str | None) -> None:
+    """LAPACK's drivers look for NaN first, and number the argument that has it."""
+    first, second = (aten.isnan.default(aten.sum.dim_IntList(aten.abs.default(x), [1, 2])) for x in (matrix, given))
+    wrong = [aten.full.default([], number, dtype=torch.int32, device=matrix.device) for number in _ARGUMENTS[driver]]
+    info = aten.where.self(first, wrong[0], aten.where.self(second, wrong[1], number_like(wrong[0], 0)))
+    aten._linalg_check_errors.default(unfolded(info, batch), "torch.linalg.lstsq", is_matrix=not batch)
 
 
 def _missed(matrix: Tensor, found: Tensor, given: Tensor) -> Tensor:

@@ -149,7 +149,7 @@ def _factored(matrix: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
         alone = aten.logical_not.default(second)
         if left == 1:
             twice, forward = never, aten.full.default([], 0, dtype=torch.int64, device=matrix.device)
-            empty = aten.eq.Scalar(_magnitude(rest), 0)
+            empty = aten.logical_not.default(aten.gt.Scalar(_magnitude(rest), 0))  # or NaN, which LAPACK's kernels find here alone
         else:
             twice, forward, empty = _choice(rest)
             twice = aten.logical_and.default(twice, alone)

@@ -198,9 +198,9 @@ def _factored(matrix: Tensor, right: Tensor | None = None) -> _Factors:
     steps = min(rows, columns)
     if matrix.numel() == 0:
         order = aten.expand.default(aten.unsqueeze.default(arange(0, rows, matrix), 1), [batch, rows, 1])
-        pivots = aten.expand.default(arange(1, steps + 1, matrix), [batch, steps])
+        pivots = aten.empty.memory_format([batch, steps], dtype=torch.int32, device=matrix.device)
         turned = None if right is None else aten.clone.default(transposed(right))
-        return _Factors(aten.clone.default(transposed(matrix)), aten._to_copy.default(pivots, dtype=torch.int32), order, turned)
+        return _Factors(aten.clone.default(transposed(matrix)), pivots, order, turned)
     rest = single(transposed(matrix if right is None else aten.cat.default([matrix, right], 2)))
     width = rest.size(-2)
     pivots, done, came = [], [], []
@@ -317,7 +317,9 @@ def _triangles(factors: Tensor, batch: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def _contiguous(x: Tensor, batch: Sequence[int]) -> Tensor:
-    if not x.is_contiguous():
+    if not x.numel():  # contiguous whatever its strides are
+        x = aten.empty.memory_format(x.shape, dtype=x.dtype, device=x.device)
+    elif not x.is_contiguous():
         x = aten.clone.default(x, memory_format=torch.contiguous_format)
     return unfolded(x, batch)
 
@@ -343,10 +345,7 @@ def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor
     return (permutation, *_triangles(transposed(found.packed), batch))
 
 
-@rule("aten.lu_unpack.default", recorded=True)
-def _lu_unpack(
-    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
-) -> tuple[Tensor, Tensor, Tensor]:
+def _check_lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_pivots: bool) -> None:
     if LU_data.dim() < 2:
         raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(LU_data.shape)} instead")
     if unpack_pivots and LU_pivots.dtype is not torch.int32:
@@ -354,6 +353,29 @@ def _lu_unpack(
             "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.\n"
             "Note: this function is intended to be used with the output produced by torch.linalg.lu_factor"
         )
+
+
+@rule("aten.lu_unpack.default")
+def _lu_unpack_of_pivots(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Read the pivots and refuse those that no matrix has; what follows reads no data."""
+    _check_lu_unpack(LU_data, LU_pivots, unpack_pivots)
+    if unpack_pivots and LU_pivots.numel() and LU_data.numel():
+        least, most = _ends(LU_pivots)
+        if least < 1 or most > LU_data.size(-2):
+            raise RuntimeError(
+                "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."
+                "Did you properly pass the result of lu_factor?"
+            )
+    return aten.lu_unpack.default(LU_data, LU_pivots, unpack_data, unpack_pivots)  # type: ignore[no-any-return]
+
+
+@rule("aten.lu_unpack.default", recorded=True)
+def _lu_unpack(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    _check_lu_unpack(LU_data, LU_pivots, unpack_pivots)
     batch = batch_shape(LU_data)
 
     def empty() -> Tensor:
@@ -390,8 +412,7 @@ def _taken_along(found: _Factors, batch: Sequence[int]) -> Tensor:
     return column_major(solve_triangular(transposed(found.packed), transposed(found.right), upper=True), batch)
 
 
-@rule("aten.linalg_lu_solve.default", recorded=True)
-def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+def _check_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, left: bool) -> None:
     name = "linalg.lu_solve"
     check_floating(name, LU, half=False)
     if pivots.dtype is not torch.int32:
@@ -402,9 +423,34 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
         raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix")
     if B.numel():
         check_kernel("lu_solve_cpu", LU)
+
+
+@rule("aten.linalg_lu_solve.default")
+def _linalg_lu_solve_of_pivots(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+    """Read the pivots and refuse those that no matrix has; what follows reads no data."""
+    _check_lu_solve(LU, pivots, B, left)
+    if B.numel():
+        least, most = _ends(pivots)
+        for bound, wrong in (("greater or equal to 1", least < 1), ("smaller or equal to LU.size(-2)", most > LU.size(-1))):
+            if wrong:
+                raise RuntimeError(f"Pivots given to lu_solve must all be {bound}. Did you properly pass the result of lu_factor?")
+    return aten.linalg_lu_solve.default(LU, pivots, B, left=left, adjoint=adjoint)  # type: ignore[no-any-return]
+
+
+def _ends(pivots: Tensor) -> tuple[int, int]:
+    least, most = aten.amin.default(pivots), aten.amax.default(pivots)
+    return int(aten._local_scalar_dense.default(least)), int(aten._local_scalar_dense.default(most))
+
+
+@rule("aten.linalg_lu_solve.default", recorded=True)
+def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+    _check_lu_solve(LU, pivots, B, left)
     batch = broadcast_shapes(batch_shape(B), batch_shape(LU))
     rows = LU.size(-1)
     own = batch_shape(LU)
+    if not B.numel():
+        nothing = folded(B, batch)
+        return column_major(nothing, batch) if left else _contiguous(nothing, batch)
     order = _order_of(aten.reshape.default(pivots, [math.prod(own), rows]), rows)
     return _result(LU, unfolded(order, own), B, batch, left=left, adjoint=adjoint)
 
@@ -412,13 +458,14 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
 def _result(
     factors: Tensor, order: Tensor, right: Tensor, batch: Sequence[int], *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """Return the result with eager's strides: column-major, or row-contiguous for an unknown on the left."""
+    """Return the result with eager's strides: column-major, or row-contiguous with a conjugate bit for an unknown on the left."""
     factors, order, right = folded(factors, batch), folded(order, batch), folded(right, batch)
     if adjoint:
         factors = conjugate(factors)
     if left:
         return column_major(_solved(factors, order, right, turned=adjoint), batch)
-    return _contiguous(transposed(_solved(factors, order, transposed(right), turned=not adjoint)), batch)
+    found = _contiguous(transposed(_solved(factors, order, transposed(right), turned=not adjoint)), batch)
+    return aten._conj.default(conjugate(found)) if found.is_complex() and found.numel() else found
 
 
 @rule("aten._linalg_solve_ex.default", recorded=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import HALF, number_like
+from eagerdecomp.eager.promotion import number_like
 
 __all__ = [
     "adjoint",
@@ -99,7 +99,9 @@ def batch_shape(x: Tensor) -> list[int]:
 def column_major(x: Tensor, batch: Sequence[int]) -> Tensor:
     """Return ``[Q, m, n]`` as ``[*batch, m, n]`` with column-major matrices, as in LAPACK's results."""
     turned = transposed(x)
-    if not turned.is_contiguous():
+    if not turned.numel():  # contiguous whatever its strides are
+        turned = aten.empty.memory_format(turned.shape, dtype=x.dtype, device=x.device)
+    elif not turned.is_contiguous():
         turned = aten.clone.default(turned, memory_format=torch.contiguous_format)
     return transposed(unfolded(turned, batch))
 
@@ -253,7 +255,7 @@ def solve_triangular(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool =
     single matrix takes 6 kernel calls per block of 16 rows (float32) or 32 rows (float64), and 40 calls for the inverses.
     """
     size = matrix.size(1)
-    if size == 0:
+    if not (matrix.numel() and right.numel()):
         return aten.clone.default(right)  # type: ignore[no-any-return]
     if size <= _FEW:
         return _by_rows(matrix, right, upper=upper, unit=unit)
@@ -412,7 +414,7 @@ def check_square(name: str, matrix: Tensor, letter: str = "A") -> None:
 def check_floating(name: str, matrix: Tensor, *, half: bool) -> None:
     if not (matrix.is_floating_point() or matrix.is_complex()):
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type_name(matrix.dtype)}")
-    if half and (matrix.dtype in HALF or matrix.dtype is torch.complex32):
+    if half and matrix.dtype not in _REAL + _COMPLEX:
         raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {scalar_type_name(matrix.dtype)}")
 
 

@@ -14,7 +14,7 @@ from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.scans import BLOCK, FEW, before, by_doubling, entries_of_blocks, joined, scan, totals_before
 from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.messages import dimension_error, not_implemented
-from eagerdecomp.eager.promotion import HALF, in_type, number_like
+from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type, number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -225,7 +225,7 @@ def _running(name: str, combine: Callable[..., Any]) -> Callable[[Tensor, int], 
         if self.dim() == 0 or not self.numel():
             kept = aten.clone.default(self, memory_format=torch.contiguous_format)
             return kept, aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
-        if self.dtype.is_complex:  # which eager's kernel refuses where there is something to compare
+        if self.dtype.is_complex or self.dtype in WIDE_UNSIGNED:  # which eager's kernel refuses where there is something to compare
             raise not_implemented(f"{name}_cpu", self.dtype)
         return _running_extreme(_contiguous(self), dim, combine)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import computed_in, in_type
+from eagerdecomp.eager.promotion import WIDE_UNSIGNED, computed_in, in_type
 from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.ops.passthrough import READ
 from eagerdecomp.rules.rule import rule
@@ -365,8 +365,10 @@ def _check_search(row: Tensor, values: Tensor, sorter: Tensor | None) -> None:
 
 
 def _check_order(row: Tensor, values: Tensor) -> None:
+    if not values.numel():
+        return
     common = torch.promote_types(row.dtype, values.dtype)
-    if values.numel() and (common.is_complex or common is torch.bool):
+    if common.is_complex or common is torch.bool or common in WIDE_UNSIGNED:
         raise not_implemented("searchsorted_out_cpu", common)
 
 

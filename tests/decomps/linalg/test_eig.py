@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 from on_core import check_words, on, on_core
 from torch import Tensor
 
@@ -120,6 +122,37 @@ def test_balancing_saves_small_eigenvalues() -> None:
     want = torch.linalg.eigvals(mild)
     nearest = (got.unsqueeze(-1) - want).abs().amin(0)
     assert nearest.max() < 1e-12
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    entries=st.tuples(*[st.integers(1, 9)] * 4),
+    power=st.integers(0, 80),
+    columns=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.complex64]),
+)
+@example(entries=(1, 2, 3, 4), power=66, columns=True, dtype=torch.float32)
+@example(entries=(1, 2, 3, 4), power=66, columns=False, dtype=torch.complex64)
+@example(entries=(1, 2, 3, 4), power=30, columns=True, dtype=torch.float32)
+def test_graded_matrices_keep_their_small_eigenvalues(
+    entries: tuple[int, int, int, int], power: int, columns: bool, dtype: torch.dtype
+) -> None:
+    """The smaller eigenvalue of ``[[a, b s], [c, d s]]`` is the determinant over the larger; both are exact in float64."""
+    a, b, c, d = entries
+    assume(a * d != b * c)
+    small = 2.0**-power
+    matrix = torch.tensor([[a, b * small], [c, d * small]], dtype=torch.float64)
+    matrix = matrix if columns else matrix.T.contiguous()
+    half = (a + d * small) / 2
+    large = half + ((a - d * small) ** 2 / 4 + b * c * small) ** 0.5
+    want = torch.tensor([(a * d - b * c) * small / large, large], dtype=torch.complex128)
+    values, vectors = on_core(lambda: torch.linalg.eig(matrix.to(dtype)))
+    values, vectors = values.to(torch.complex128), vectors.to(torch.complex128)
+    values, order = values.real.sort()[0], values.real.argsort()
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(values, want.real.sort()[0], rtol=500 * eps, atol=500 * eps * large * (power == 0))
+    missed = matrix.to(vectors.dtype) @ vectors[:, order] - vectors[:, order] * values
+    assert of_columns(missed) <= THRESHOLD * eps * of_columns(matrix)
 
 
 def canonical(values: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import CORE, check, on_core
+from on_core import CORE, check, check_words, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -121,6 +121,14 @@ def test_search_row_by_row_scalars_and_sorters() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_no_search_among_wide_unsigned_integers(dtype: torch.dtype) -> None:
+    edges = torch.arange(3).to(dtype)
+    check_words(lambda: torch.searchsorted(edges, edges))
+    check_words(lambda: torch.bucketize(edges, edges))
+    check(torch.searchsorted, edges.long(), edges[:0])
+
+
 @pytest.mark.parametrize("length", range(1, 18))
 def test_search_of_rows_out_of_order_and_with_nan_takes_eagers_probes(length: int) -> None:
     torch.manual_seed(length)
