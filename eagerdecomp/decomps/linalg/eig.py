@@ -147,7 +147,8 @@ def _coupled(work: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
 
     The criterion is that of LAPACK's `lahqr`: a subdiagonal entry is negligible if it is small compared with both neighbors on the
     diagonal, and its product with the opposite superdiagonal entry is small compared with the smaller neighbor (Ahues and Tisseur,
-    "A new deflation criterion for the QR algorithm", LAPACK Working Note 122, 1997). This keeps small eigenvalues of graded matrices.
+    "A new deflation criterion for the QR algorithm", LAPACK Working Note 122, 1997). This keeps the small eigenvalues of
+    graded matrices.
     """
     size = work.size(1)
     info = torch.finfo(work.dtype)
