@@ -72,7 +72,7 @@ def cost_function(costs: Costs) -> CostOf:
 
     Raises:
         ArgumentTypeError: if `costs` is neither a function nor a table, or a size or cost is not a number.
-        ArgumentError: if the table is empty, or has a size that is not a whole number from 1 up, a size twice, or a cost that is
+        ArgumentError: if the table is empty, or has a size that is not an integer from 1 up, a size twice, or a cost that is
             negative or not finite. The function raises it for such a result.
         OpSetError: for an op name that this torch does not have.
     """
@@ -102,7 +102,7 @@ def _points(op: object, by_size: Mapping[Any, Any]) -> tuple[tuple[int, float], 
         raise ArgumentTypeError(f"costs of {op} must map numbers of elements to seconds, not {by_size!r}") from error
     if not whole or len(dict(points)) < len(points) or not all(size > 0 and 0 <= cost < math.inf for size, cost in points):
         raise ArgumentError(
-            f"costs of {op} has a size that is not a whole number from 1 up, a size twice, or a cost that is negative or not "
+            f"costs of {op} has a size that is not an integer from 1 up, a size twice, or a cost that is negative or not "
             f"finite: {by_size!r}"
         )
     return tuple(sorted(points))

@@ -185,7 +185,7 @@ def test_a_second_installation_of_a_device_is_refused() -> None:
 
 @pytest.mark.full
 def test_an_op_with_a_kernel_from_python_can_be_installed_over() -> None:
-    """Torch 2.12 refuses that unless it is told otherwise."""
+    """Torch 2.12 refuses that unless the caller allows it."""
     library = torch.library.Library("doubled_twice", "FRAGMENT")
     library.define("double(Tensor x) -> Tensor")
     library.impl("double", lambda x: x * 2, "CPU")

@@ -1,4 +1,4 @@
-"""What a release states in several places is the same in each, and the commands that issue templates ask for run."""
+"""Facts of a release that several files state agree, and the commands that issue templates ask for run."""
 
 from __future__ import annotations
 
