@@ -346,7 +346,8 @@ class DifferenceError(EagerDecompError):
     def __init__(self, blame: Any) -> None:
         self.blame = blame
         super().__init__(
-            f"{blame}\n  what to do: fix it; for a script that reproduces it, run: eagerdecomp blame --backend MODULE:NAME SCRIPT"
+            f"{blame}\n  what to do: fix what is to blame; for a script that reproduces the difference, run: eagerdecomp blame "
+            "--backend MODULE:NAME SCRIPT"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

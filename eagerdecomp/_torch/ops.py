@@ -28,7 +28,7 @@ __all__ = [
     "OpNamespace",
     "OpOverload",
     "OpOverloadPacket",
-    "before_first_call",
+    "silence_storage_warning",
     "builtin",
     "call_at_key",
     "dispatcher_name",
@@ -64,7 +64,7 @@ def builtin(op: OpOverload) -> Callable[..., Any]:
     return op._op
 
 
-def before_first_call(op: OpOverload) -> None:
+def silence_storage_warning(op: OpOverload) -> None:
     """Suppress a deprecation warning that torch's own kernel of `prims.as_strided` would issue at its first call.
 
     The kernel reads the size of a typed storage. torch warns of this once per process, though the user has no typed storage.

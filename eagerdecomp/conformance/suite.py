@@ -21,7 +21,17 @@ from eagerdecomp.conformance.reports.words import printable
 from eagerdecomp.conformance.results import Consequence, Failure, Report, State, Verdict
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec
 from eagerdecomp.conformance.specs import SPECS
-from eagerdecomp.conformance.trial import Effort, Found, Trial, found_again, hash_of, is_random, properties_of, shown, try_kernel
+from eagerdecomp.conformance.trial import (
+    Effort,
+    Found,
+    Trial,
+    hash_of,
+    is_random,
+    properties_of,
+    rerun_and_shrink,
+    shown,
+    try_kernel,
+)
 from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_processes, survives
 from eagerdecomp.errors import ArgumentError, OpSetError
 from eagerdecomp.ops.backend import Backend, as_backend
@@ -308,7 +318,7 @@ class _Run:
         assert spec is not None
         prop = _property(spec, name)
         with reached(self._backend):
-            found = found_again(kernel_of(self._backend, op), spec, prop, choices)
+            found = rerun_and_shrink(kernel_of(self._backend, op), spec, prop, choices)
         if found is None:
             return None
         failure = self._failure(op, found)

@@ -21,11 +21,12 @@ from eagerdecomp.eager.observe import Caught
 from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
-__all__ = ["Effort", "Found", "Trial", "try_kernel", "found_again", "hash_of", "is_random", "properties_of", "shown"]
+__all__ = ["Effort", "Found", "Trial", "try_kernel", "rerun_and_shrink", "hash_of", "is_random", "properties_of", "shown"]
 
 #: Properties that every kernel must have.
 EVERY_KERNEL = (LIKE_EAGER, REFUSES, PARAMETERS, REPEATS, THREADS)
 
+# Maximum number of smaller cases to try for one fault.
 _SHRINKS = 150
 
 # Maximum wall time, as a multiple of `Effort.seconds`: a kernel may wait, and other processes may use the machine.
@@ -63,7 +64,18 @@ class Found:
 
 @dataclass
 class Trial:
-    """Results of the test of a kernel so far."""
+    """Results of the test of a kernel so far.
+
+    Attributes:
+        cases: number of cases that ran.
+        skipped: number of cases that tested nothing.
+        checked: name of a property -> number of its cases.
+        found: the faults, each with the choices that reproduce it.
+        seconds: the wall time.
+        reason: why the last skipped case was skipped.
+        given: name of an argument -> up to two of its values, as text.
+        default_dtype: the default dtype in which the cases run.
+    """
 
     cases: int = 0
     skipped: int = 0
@@ -171,7 +183,7 @@ def _with_callback(kernel: Kernel, on_kernel_call: Callable[[], None]) -> Kernel
 
 
 class _Reporting:
-    """Reports a case before its first call of eager's kernel or this one, when all choices are made; records the arguments."""
+    """Report a case before it first calls eager's kernel or the tested one; also record the arguments of the tested kernel."""
 
     def __init__(self, progress: Callable[[], None], draw: Draw, trial: Trial) -> None:
         self._report: Callable[[], None] | None = progress
@@ -204,7 +216,7 @@ class _Reporting:
 
 
 def shown(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Fault | None:
-    """Run a case again and return its fault, or None."""
+    """Run a case again, without shrinking it, and return its fault, or None."""
     draw = Draw(choices)
     reported = _Reporting(lambda: None, draw, Trial())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -214,7 +226,7 @@ def shown(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) ->
             return None
 
 
-def found_again(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Found | None:
+def rerun_and_shrink(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Found | None:
     """Run a case again, shrink it, and return its fault, or None."""
     fault = shown(kernel, spec, prop, choices)
     with torch.no_grad():

@@ -53,7 +53,7 @@ class Rehearsal:
         failures: list[NoRoute] = []
         for rule in decision.rules:
             recorder = _Rehearsed(
-                self._planner.decide_natively, op, program_arguments(op, arguments_of(op, values, named)), self._failures
+                self._planner.decide_for_fakes, op, program_arguments(op, arguments_of(op, values, named)), self._failures
             )
             with handling_fakes(mode_of_fakes(tensors_in([*values, *named.values()]))), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # from deprecated functions that torch's own rules use

@@ -57,7 +57,7 @@ class Route:
         call: the arguments of an example; "" if the route is read from the schema, or no example is known.
         rule: the rule that is used, with its source; "" if no rule leads to the set.
         ops: the ops that the rule calls -> number of calls.
-        kernels: the kernels that reach the backend -> number of calls.
+        kernels: the backend's kernels that the route ends in -> number of calls.
         missing: the ops at which its rules end; empty if the call is closed.
         in_part: the ops of the route that are only partly closed.
         counted: whether `kernels` were counted in a run of this call. If not, they are a sum over the recorded calls of each rule,
@@ -104,7 +104,7 @@ class Routes:
         return () if found is None or is_passthrough_name(op) else tuple(self._planner.decide(found).rules)
 
     def kinds(self, op: str) -> tuple[Kind, ...]:
-        """Return the recorded kinds of call. Without one, return a kind made of the ops that linked rules bind."""
+        """Return the recorded kinds of call. If there are none, return one kind, from the ops that linked rules bind."""
         found = self._kinds.get(op)
         if found is None:
             found = self._kinds[op] = tuple(self._find_kinds(op))
@@ -167,7 +167,7 @@ class Routes:
 
     @functools.cached_property
     def _cheapest(self) -> Closure:
-        """The closure in which one closed call is enough to close an op."""
+        """The closure in which one closed call is enough to close an op. `narrowed`: ops with a kernel, if only for some calls."""
         narrowed = {
             op for op in self._all if (found := op_named(op)) is not None and self._planner.decide(found).kernel is not None
         }
@@ -179,7 +179,7 @@ class Routes:
         return {op for op in self._all if is_passthrough_name(op) or self.has_kernel(op)}
 
     def clauses(self, ops: Iterable[str]) -> Clauses:
-        """Return for each op the ops that must be closed for it to be closed."""
+        """Return for each op and kind of call its alternatives: sets of ops. An op closes if each kind has a closed one."""
         return {op: [[{}] if kind.taken else [way.calls for way in kind.ways] for kind in self.kinds(op)] for op in ops}
 
     # -- kernels of calls -----------------------------------------------------------------------------------------

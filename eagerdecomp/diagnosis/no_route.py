@@ -110,7 +110,7 @@ def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[A
             raise _SearchTooLong
         if asked is added:
             return planner.decide(asked)._replace(kernel=builtin(asked), when=None)
-        return planner.decide_natively(asked)
+        return planner.decide_for_fakes(asked)
 
     fake = mode_of_fakes(tensors_in([*args, *kwargs.values()]))
     with handling_fakes(fake):

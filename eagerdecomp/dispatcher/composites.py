@@ -77,7 +77,9 @@ class Kept:
     proven: set[OpOverload] = field(default_factory=set)
 
     def install(self, user: object) -> None:
-        """Register the kernels, or add a user to those that are registered already.
+        """Register the kernels for one user: an object that identifies an entered mode or an installation.
+
+        If the kernels are registered already, only add the user. They stay until the last user is removed.
 
         Raises:
             OpSetError: if another library has registered a kernel there; then nothing is registered.
@@ -131,7 +133,7 @@ def kept_of(backend: Backend, keep: Iterable[OpLike] = (), *, tracing: bool = Fa
             raise OpSetError(f"keep: {op} cannot be kept whole, because it {why_not}. Remove it from keep=")
         found[op] = None
     for op in backend.ops:
-        implied = (op not in core and not facts_of(op).draws_unlike_parts) or op in backend.kernels
+        implied = (op not in core and not facts_of(op).draws_unlike_composition) or op in backend.kernels
         if implied and is_composite(op) and not _why_not(op):
             found[op] = None
     if not found:
@@ -146,7 +148,7 @@ def _why_not(op: OpOverload) -> str:
     if facts.returns_alias:
         return "returns a view of its argument, which autograd must see"
     if facts.changes_metadata or facts.about_autograd:
-        return "changes what a tensor is, not its values"
+        return "changes a tensor's metadata or autograd state, not its values"
     if len(facts.mutated) > 1 or (facts.mutated and not (facts.is_inplace or facts.is_out)):
         return "writes to several arguments"
     if is_passthrough_name(str(op)) or not any("Tensor" in str(returned.type) for returned in op._schema.returns):
@@ -196,7 +198,7 @@ class CompositeMode(AmbientMode):
 
 
 class _Entrances(threading.local):
-    """Per-thread state: one user object for each time that this thread has entered the mode."""
+    """Per-thread state: one user (see `Kept.install`) for each time that this thread has entered the mode."""
 
     def __init__(self) -> None:
         self.users: list[object] = []
@@ -235,8 +237,8 @@ def _install(op: OpOverload, device_type: str, user: object) -> None:
         )
     if has_kernel(op, f"Autograd{key}") and not falls_through(op, f"Autograd{key}"):
         raise OpSetError(
-            f"keep: a kernel of another library for {op} at Autograd{key} takes every call. Remove that kernel, or the op from "
-            "keep="
+            f"keep: {op} cannot be kept whole, because another library's kernel at Autograd{key} takes every call. Remove "
+            "that kernel, or the op from keep="
         )
     kernels = {f"Autograd{key}": _autograd_kernel(op), key: _composition_kernel(op)}
     if has_kernel(op, key):  # the device has a kernel of its own, so autograd does not decompose the op
@@ -305,7 +307,9 @@ def keep_everywhere(kept: Kept, device_type: str) -> Callable[[], None]:
 
 
 def _innermost_kept(own: Callable[..., Any]) -> Kept | None:
-    """Return the kept composites of the innermost mode of this thread that keeps an op, else of an installation, else None.
+    """Return the `Kept` that applies to an op in this thread, or None.
+
+    It is that of the innermost mode that keeps the op; if there is none, that of an installation.
 
     Args:
         own: the C function of the op.

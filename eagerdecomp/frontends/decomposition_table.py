@@ -53,7 +53,7 @@ def decompositions(
     Args:
         supported_ops: the ops that stay; a `Backend`, an `OpSet`, or an iterable of overloads, packets or names.
         ops: the ops to decompose, all others are left out; by default every registered op that is not in the set. The table never
-            holds ops that write: functionalization, a part of export and of AOTAutograd, replaces them; `make_fx` alone does not.
+            contains ops that write. Export and AOTAutograd replace these by functionalization; `make_fx` alone does not.
         rules: your own decompositions (`register_decomposition`), each before all others of its op.
 
     Returns:
@@ -100,9 +100,10 @@ class _Search(threading.local):
     Attributes:
         active: whether a search is running.
         chain: the active rules, outermost first, each with the facts of its call.
-        lowest: the lowest position in the chain to which a rule led back, below the current call.
-        found: facts of a call -> its rule, or None if no rule reaches the set, whichever call it is nested in.
-        running: facts of the calls whose rules run for the tool, outermost first.
+        lowest: the lowest chain position at which a rule recursed endlessly below the current call; `_MAX_DEPTH` if none did. If it
+            is below the call's own position, a failure of the call depends on outer rules, and is not cached.
+        found: facts of a call -> its rule; None if no rule reaches the set, whatever the outer rules are.
+        running: facts of the calls whose rules the tool is running now, outermost first.
     """
 
     def __init__(self) -> None:
@@ -184,17 +185,17 @@ class _Routes:
             with no_current_modes():
                 args, kwargs = _mapped(lambda value: _as_fake(value, fakes), args, kwargs)
             with handling_fakes(fakes), torch.no_grad():
-                found = self._searched_from_outside(op, args, kwargs, fakes)
+                found = self._start_search(op, args, kwargs, fakes)
             if len(self._found) + len(found) > _REMEMBERED:
                 self._found.clear()
             self._found.update(found)
             self._found.setdefault(facts, found.get(_facts(op, args, kwargs)))
         return self._found[facts]
 
-    def _searched_from_outside(
+    def _start_search(
         self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], fakes: FakeTensorMode
     ) -> dict[Any, Rule | None]:
-        """Return the rules for a call and all nested calls, by their facts; preferably rules that fix no symbolic size."""
+        """Return the rules for a call and all nested calls, by their facts; preferably rules that specialize no size."""
         search = self._search
         search.active, search.chain, search.found = True, [], {}
         try:
@@ -256,6 +257,7 @@ class _Routes:
             search.lowest = min(outer, search.lowest)
 
     def _is_endless(self, rule: Rule, facts: Any) -> bool:
+        """Return whether a rule is active for the same facts already, or the chain is too long; then update `_Search.lowest`."""
         chain = self._search.chain
         place = next((place for place, (other, its_facts) in enumerate(chain) if other is rule and its_facts == facts), None)
         if place is None and len(chain) < _MAX_DEPTH:
@@ -288,7 +290,7 @@ class _Functional(DispatchMode):
     Args:
         op: the rule's op.
         routes: in a search, the routes of the rule's calls; None if the tool runs them.
-        may_write: whether the rule runs above functionalization.
+        may_write: whether the rule runs above functionalization, so that its writes need no replacement.
     """
 
     def __init__(self, op: OpOverload, routes: _Routes | None = None, *, may_write: bool = False) -> None:

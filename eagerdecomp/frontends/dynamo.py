@@ -96,7 +96,7 @@ def dynamo_backend(
     mode = _Compiled(supported_ops, rules=rules, cache=cache, keep=keep, on_unsupported=on_unsupported, verify=verify)
     if whole_graphs and (mode.backend.compile is None or verify is not None):
         raise ArgumentError(
-            "whole_graphs=True needs a backend with a compile hook, and excludes verify=. Pass Backend(compile=...)"
+            "whole_graphs=True needs a backend with a compile hook, and no verify=. Pass Backend(compile=...) and leave out verify="
         )
     return DynamoBackend(mode, whole_graphs)
 

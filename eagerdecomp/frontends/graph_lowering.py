@@ -170,7 +170,7 @@ class _Lowering:
         return found
 
     def _run(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], values: Sequence[Any]) -> _Recorded | str:
-        recorder = _Lowered(self._planner.decide_natively, op, program_arguments(op, values))
+        recorder = _Lowered(self._planner.decide_for_fakes, op, program_arguments(op, values))
         symbolic = any(True for _ in _symbols_in(values))
         with ExitStack() as stack:
             for context in (no_new_guards(self._fakes), handling_fakes(self._fakes), torch.no_grad(), warnings.catch_warnings()):
@@ -265,7 +265,7 @@ class _Lowered(Recorder):
     """A recorder whose programs may have symbolic sizes, and that decomposes every op."""
 
     def __init__(self, decide: Callable[[OpOverload], Decision], op: OpOverload, arguments: Sequence[Any]) -> None:
-        super().__init__(decide, op, arguments, by_predicate=builtin)
+        super().__init__(decide, op, arguments, handler_per_call=builtin)
         self.seen_symbols = False
 
     def _is_integral(self, decision: Decision) -> bool:

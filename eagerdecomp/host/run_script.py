@@ -107,7 +107,7 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
         ScriptNotFound: if the script or module does not exist.
     """
     if not script.is_module and not os.path.exists(script.name):
-        raise ScriptNotFound(f"can't open {script.name!r}: no such file")
+        raise ScriptNotFound(f"can't open {script.name!r}: no such file. Pass the path of a script, or -m MODULE")
     code, interrupted, terminated, process = 0, False, False, os.getpid()
     raised: BaseException | None = None
     others = frozenset(threading.enumerate())

@@ -128,7 +128,10 @@ def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict
                     f"{cure} the op to the set"
                 )
             if op in found:
-                raise OpSetError(f"backend {name!r}: two kernels are given for {op}{among}: remove one of them")
+                raise OpSetError(
+                    f"backend {name!r}: two kernels are given for {op}{among}. A packet stands for all its overloads. "
+                    "Remove one of them"
+                )
             found[op] = kernel
     # A kernel for a packet need not support all overloads, such as `out=`.
     meant: dict[int, list[OpOverload]] = {}

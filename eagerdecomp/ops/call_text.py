@@ -170,7 +170,7 @@ class _Reader:
 
     def _fault_in_text(self, offset: int, why: str) -> CallTextError:
         place = self._text[offset : offset + 24]
-        where = f"at column {offset + 1}, {place!r}" if place else "at its end"
+        where = f"at column {offset + 1}, {place!r}" if place else "at the end of the call"
         return CallTextError(f"{where}: {why}")
 
     def _value(self, node: ast.expr) -> Any:

@@ -45,7 +45,7 @@ class UnstatedFacts:
     #: Arguments whose values no gradient of the composition reads, so a program may write to them before the backward pass.
     unread_by_gradient: tuple[str, ...] = ()
     #: A composite that draws other random numbers than its decomposition, so that no set implies it.
-    draws_unlike_parts: bool = False
+    draws_unlike_composition: bool = False
     #: A composite with a formula in `derivatives.yaml`, for devices with a kernel for it. (The formulas of `linear` and `matmul`
     #: call ops that such a device may lack.)
     gradient_by_formula: bool = False
@@ -111,7 +111,7 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
     ),
     ({"unread_by_gradient": ("input",)}, "dropout alpha_dropout feature_dropout feature_alpha_dropout"),
     ({"unread_by_gradient": ("tensors",)}, "concat concatenate hstack vstack dstack row_stack"),
-    ({"draws_unlike_parts": True}, "rrelu rrelu_"),
+    ({"draws_unlike_composition": True}, "rrelu rrelu_"),
     ({"gradient_by_formula": True}, "mish_backward native_channel_shuffle silu_backward"),
     ({"about_autograd": True}, "_backward data requires_grad_ retain_grad set_data"),
     ({"reads_sdp_flags": True}, "scaled_dot_product_attention"),

@@ -102,7 +102,7 @@ def _points(op: object, by_size: Mapping[Any, Any]) -> tuple[tuple[int, float], 
         raise ArgumentTypeError(f"costs of {op} must map numbers of elements to seconds, not {by_size!r}") from error
     if not whole or len(dict(points)) < len(points) or not all(size > 0 and 0 <= cost < math.inf for size, cost in points):
         raise ArgumentError(
-            f"costs of {op} has a size that is not an integer from 1 up, a size twice, or a cost that is negative or not "
-            f"finite: {by_size!r}"
+            f"costs of {op} are invalid: {by_size!r}. Pass {{elements: seconds}}; each size is an integer from 1 up and given "
+            "once, each cost is finite and at least 0"
         )
     return tuple(sorted(points))

@@ -223,7 +223,7 @@ class Costs:
             return (1 if self._changed(op, key) else 3, math.inf)
         return (0 if len(closed) == len(costs) else 2, closed[0])
 
-    def leads_nowhere(self, op: str, key: str) -> bool:
+    def has_no_route(self, op: str, key: str) -> bool:
         """Return whether `of_rule` ranks the rule last: it has recorded calls, and none closes."""
         return key not in self._closed_rules and self.of_rule(op, key)[0] == 3
 

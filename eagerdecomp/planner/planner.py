@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
-from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin, is_absent
+from eagerdecomp._torch.ops import OpOverload, builtin, is_absent, silence_storage_warning
 from eagerdecomp.decomps import families, our_rules, sparse_rule
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
@@ -27,8 +27,8 @@ __all__ = ["SIZES", "Decision", "Planner", "planner_of", "shipped_costs"]
 #: The sizes, in numbers of elements, at which routes are compared by cost.
 SIZES = (16, 256, 4096, 65_536, 1_048_576, 16_777_216)
 
-#: Keys of library rules that, if they are an op's first rule, close on Core ATen for some recorded calls (a test checks this). On
-#: Core ATen the planner thus needs no footprints, and does not read their file.
+#: Keys of library rules. If an op's first rule has one of these keys, some of its recorded calls decompose to Core ATen (a test
+#: checks this). On Core ATen the planner thus need not read the file of footprints (the ops that each rule calls).
 _CLOSED_ON_CORE = frozenset({"own", "own-linked", "schema", "schema-linked"})
 #: Core ATen has more ops than this on each torch release, so a smaller set cannot contain it.
 _FEWER_THAN_CORE = 150
@@ -43,7 +43,7 @@ class Decision(NamedTuple):
     Attributes:
         kernel: the kernel for supported calls; None if the op is not in the set.
         when: the predicate that decides which calls the kernel runs; None for all.
-        passthrough: the op passes natively.
+        passthrough: whether the op runs natively, because no backend needs a kernel for it.
         rules: the rules for other calls, in the order in which they are tried.
     """
 
@@ -135,7 +135,7 @@ class Planner:
         """Return the decision for an op. It depends only on the rules, the op set and the version of torch."""
         decision = self._decisions.get(op)
         if decision is None:
-            before_first_call(op)
+            silence_storage_warning(op)
             decision = self._decisions[op] = self._decide(op)
         return decision
 
@@ -143,7 +143,7 @@ class Planner:
         """Return the library's rule for sparse calls of an op that has a kernel or other rules for dense calls, or None."""
         return None if op in self._user or is_passthrough_name(str(op)) else sparse_rule(op)
 
-    def decide_natively(self, op: OpOverload) -> Decision:
+    def decide_for_fakes(self, op: OpOverload) -> Decision:
         """Return the decision for fake tensors: torch's kernel replaces the backend's, which cannot compute with them."""
         found = self.decide(op)
         return found if found.kernel is None else found._replace(kernel=builtin(op))
@@ -172,13 +172,13 @@ class Planner:
         """Return the rules for an op in order. If a library rule is first for sure, the others are ranked only when needed."""
         ours = iter(self._our_rules(op))
         first = next(ours, None)
-        # `_ranked` puts such a rule first, whatever the others are.
+        # A library rule that `_ranked` puts first, whatever the other rules are: a hand-written rule, or the library's only rule.
         goes_first = first is not None and first.source not in _LAST and (first.source == "own" or next(ours, None) is None)
-        if first is None or not goes_first or self._costs(self.backend.ops).leads_nowhere(name, first.key):
+        if first is None or not goes_first or self._costs(self.backend.ops).has_no_route(name, first.key):
             return self._ranked(op, name)
         if not first.linked and self._equals_a_prim(name):
             return self._ranked(op, name)
-        # Remove `first` from the ranking, where it may have another position: behind a prim that equals the op.
+        # Remove `first` from the ranking. It may be second there, after a prim that equals the op.
         return _LazyRules(
             (first,), functools.cache(lambda: tuple(rule for rule in self._ranked(op, name) if rule.where != first.where))
         )
@@ -204,6 +204,7 @@ class Planner:
         costs = self._costs(self.backend.ops)
 
         def rank(rule: Rule) -> tuple[int, int, float]:
+            # `closed` is 0 if all recorded calls are closed, 1 if that is unknown, 2 if some are, 3 if none is (`Costs.of_rule`).
             closed, kernels = costs.of_rule(name, rule.key)
             if rule.source in _LAST:
                 return (closed, 2 + _LAST.index(rule.source), kernels)
@@ -276,7 +277,7 @@ def planner_of(backend: Backend, rules: Iterable[Rule] = ()) -> Planner:
     Raises:
         RuleError: for two rules for one op.
     """
-    # Loaded here, since the first call of an op should not have to.
+    # Import the rules and read the table of direct calls now, so that the first call of an op is not slowed down by them.
     families()
     load_direct()
     return Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)

@@ -258,6 +258,7 @@ def _fault(program: Program, index: int, what: str) -> str:
     return (
         f"malformed program for {program.op}: {what}\n"
         + "\n".join(shown)
-        + "\nwhat to do: this is a bug of eagerdecomp or of a pass, not of your program; report it with these lines and with"
+        + "\nwhat to do: this is a bug of eagerdecomp or of a pass, not of your program; report it with these lines and"
+        + " the output of"
         + f"\n  eagerdecomp explain {program.op}"
     )

@@ -32,7 +32,7 @@ from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules.rule import Rule
 
-__all__ = ["eager_accepts", "judge_kernel_error", "last_asked", "make_final", "may_be_failed_route", "reason_of_failure"]
+__all__ = ["eager_accepts", "judge_kernel_error", "last_checked_op", "make_final", "may_be_failed_route", "reason_of_failure"]
 
 _PACKAGE = str(Path(__file__).parents[1])
 _RAISE = dis.opmap["RAISE_VARARGS"]
@@ -80,7 +80,7 @@ def make_final(error: Exception) -> None:
     setattr(error, _MARK, _FINAL)
 
 
-def last_asked(error: Exception) -> Any:
+def last_checked_op(error: Exception) -> Any:
     """Return the op for which an error was checked last; None if it was not checked."""
     return getattr(error, _MARK, None)
 
@@ -88,12 +88,12 @@ def last_asked(error: Exception) -> Any:
 def may_be_failed_route(error: Exception) -> bool:
     """Return whether an error may be a failed route; some types never are."""
     never = (EagerDecompError, MemoryError, torch.OutOfMemoryError, RecursionError, Warning)
-    return last_asked(error) != _FINAL and not isinstance(error, never)
+    return last_checked_op(error) != _FINAL and not isinstance(error, never)
 
 
 def judge_kernel_error(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> None:
     """Mark the error of a kernel as final, unless only the strides of its arguments caused it: then the rule may have failed."""
-    if last_asked(error) is None:
+    if last_checked_op(error) is None:
         by_strides = may_be_failed_route(error) and not eager_accepts(op, args, kwargs)
         if by_strides and _accepts(op, op, args, kwargs, contiguous=True):
             setattr(error, _MARK, op)
@@ -106,7 +106,7 @@ def reason_of_failure(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any]
     if not may_be_failed_route(error):
         return ""
     op = rule.op
-    raised_here = last_asked(error) is None
+    raised_here = last_checked_op(error) is None
     # Meta kernels check less than eager, so an error that the rule itself raises counts only if strides are the only cause.
     if raised_here and not _accepts(rule, op, args, kwargs, contiguous=True):
         make_final(error)

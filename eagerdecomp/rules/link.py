@@ -35,7 +35,9 @@ _ON_CALL = "__link_on_call__"
 
 
 def link_on_call(fn: _F) -> _F:
-    """Link a helper of rules when it is first called, so that a set that lacks its ops can use the rule for other calls.
+    """Mark a helper of rules to be linked when it is first called.
+
+    A set without the helper's ops can then use the rule for calls that do not reach the helper.
 
     Use it as a decorator of a helper, or call it with an overload to make a helper that calls the overload.
     """
@@ -45,12 +47,12 @@ def link_on_call(fn: _F) -> _F:
 
 
 def ops_on_call(*names: str) -> Iterator[Callable[..., Any]]:
-    """Yield `link_on_call` of ops of ATen, named without the namespace, such as ``any.dim``."""
+    """Yield a helper marked by `link_on_call` for each ATen op; the names have no namespace, such as ``any.dim``."""
     return (link_on_call(op_called(f"aten.{name}")) for name in names)
 
 
 class Linkable:
-    """A helper of rules that is built for each handler by ``bind(call)``. Called without linking, it calls overloads."""
+    """A helper of rules that ``bind(call)`` builds each time a rule is linked. Called without linking, it calls overloads."""
 
     def __init__(self, bind: Callable[[Call], Callable[..., Any]]) -> None:
         self.bind = self.__wrapped__ = bind
@@ -81,7 +83,7 @@ def link(fn: _T, call: Call) -> _T:
 
 
 def link_with_rest(fn: Callable[..., Any], rest: Callable[..., Any], call: Call) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return `fn` linked, and a function that links `rest`, which calls `fn`, when it is first called."""
+    """Link `fn` now, and `rest`, which calls `fn`, when it is first called. Return both."""
     linker, made = _Linker(call), None
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -188,7 +190,7 @@ class _Linker:
         def run(*args: Any, **kwargs: Any) -> Any:
             nonlocal made
             if made is None:
-                # A separate linker: if an overload has no route, no partly linked helper remains.
+                # Use a separate linker. If an overload has no route, the partly linked helpers are dropped with this linker.
                 linker, helper = _Linker(self._call, self._kernels), getattr(fn, _ON_CALL)
                 made = linker._function(fn) if helper is fn else linker.value(helper)
             return made(*args, **kwargs)

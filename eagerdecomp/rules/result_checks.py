@@ -24,7 +24,7 @@ from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.rules.rule import Rule, place_of
 
-__all__ = ["checked_kernel", "expected_of", "held"]
+__all__ = ["checked_kernel", "expected_of", "checked_result"]
 
 # torch stores in process-wide flags whether a mode is entered. A lock keeps the flags right.
 _one_at_a_time = free_in_child(threading.RLock())
@@ -80,7 +80,7 @@ def _made(
     return None
 
 
-def held(
+def checked_result(
     rule: Rule,
     expected: Expected | None,
     args: Sequence[Any],

@@ -22,17 +22,17 @@ from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, k
 from eagerdecomp.rules.failed_routes import (
     eager_accepts,
     judge_kernel_error,
-    last_asked,
+    last_checked_op,
     make_final,
     may_be_failed_route,
     reason_of_failure,
 )
-from eagerdecomp.rules.result_checks import checked_kernel, held
+from eagerdecomp.rules.result_checks import checked_kernel, checked_result
 from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.compiler import install_program
 from eagerdecomp.runtime.entry import Entry, Handler
-from eagerdecomp.runtime.sparse_calls import any_sparse, raise_of_eager
+from eagerdecomp.runtime.sparse_calls import any_sparse, raise_if_no_sparse_kernel
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 from eagerdecomp.tracing.recursion import Chain
 
@@ -117,7 +117,7 @@ class MissPath:
             op,
             program_arguments(op, values),
             chain=self._running.chain,
-            by_predicate=self._by_predicate,
+            handler_per_call=self._handler_per_call,
             call=None if hook else values,  # a compile hook needs fixed shapes
             fused=hook,
         )
@@ -133,13 +133,16 @@ class MissPath:
 
     def _kernel_of(self, op: OpOverload) -> Handler:
         decision = self._planner.decide(op)
-        return self._by_predicate(op) if decision.kernel is None or decision.when is not None else decision.kernel
+        return self._handler_per_call(op) if decision.kernel is None or decision.when is not None else decision.kernel
 
-    def _by_predicate(self, op: OpOverload) -> Handler:
-        """Return the handler of an op whose predicate or rule runs at each call, because it may read more than the key holds."""
+    def _handler_per_call(self, op: OpOverload) -> Handler:
+        """Return the handler of an op that a program must dispatch again at each call.
+
+        Its predicate, or its rule with `Rule.whole`, may read facts that the key does not contain.
+        """
         return self._nested(op).run
 
-    # -- rules run as they are -----------------------------------------------------------------------------------------
+    # -- rules run without recording -------------------------------------------------------------------------------------
 
     def run_unrecorded(
         self, op: OpOverload, rules: Sequence[Rule], entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], why: str
@@ -153,14 +156,14 @@ class MissPath:
             NoRoute: if no rule has one.
         """
         if any_sparse((*args, *kwargs.values())):
-            raise_of_eager(op, args, kwargs)
+            raise_if_no_sparse_kernel(op, args, kwargs)
             rules = [rule for rule in rules if rule.source in ("composite", "explicit", "user") or rule.takes_sparse]
         entry.count_bypass(why)
         chain = self._running.chain
 
         def apply(rule: Rule) -> Any:
             with chain.entered(rule, args, kwargs), self._mode:
-                return held(rule, None, args, kwargs, rule(*args, **kwargs))
+                return checked_result(rule, None, args, kwargs, rule(*args, **kwargs))
 
         written = self._running.written
         start = len(written)
@@ -179,7 +182,7 @@ class MissPath:
                 written.clear()
 
     def run_composed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, *args: Any, **kwargs: Any) -> Any:
-        """Run a call with a sparse tensor by eager's own composition, if the op has rules only for dense tensors."""
+        """Run a call with a sparse tensor, without recording, by the rules that accept one; mostly the op's C++ composition."""
         return self.run_unrecorded(op, rules, entry, args, kwargs, "a tensor is sparse")
 
     def run_with_bits(self, op: OpOverload, rule: Rule, entry: Entry) -> Handler:
@@ -187,7 +190,7 @@ class MissPath:
         return lambda *args, **kwargs: self.run_unrecorded(op, (rule,), entry, args, kwargs, _LAZY_BITS)
 
     def noting_writes(self, op: OpOverload, run: Handler) -> Handler:
-        """Wrap the handler of an op that a rule calls to remember the tensors that it writes, in case the rule fails."""
+        """Wrap the handler of an op that a rule calls. The wrapper records which tensors the op writes, in case the rule fails."""
         mutated = facts_of(op).mutated
         if not mutated:
             return run
@@ -204,7 +207,9 @@ class MissPath:
     # -- errors of linked rules and of programs ------------------------------------------------------------------------
 
     def on_error(self, entry: Entry, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Run a call again by the op's other rules, if the error of its linked rule or program is a failed route.
+        """Run a call again after its linked rule or program raised an error that eager would not raise (a failed route).
+
+        After `NoRoute`, the fallback rules run; after another error, all rules of the op run under a recorder.
 
         Raises:
             NoRoute: if the other rules have no route either.
@@ -214,14 +219,14 @@ class MissPath:
             return self._run_fallback_rules(entry, error, args, kwargs)
         if not self._is_failed_route(entry.op, error, args, kwargs):
             raise error
-        entry.count_bypass("its linked rule, or a kept program, failed for this call")
+        entry.count_bypass("its linked rule, or a cached program, failed for this call")
         op = entry.op
         recorder = Recorder(
             self._planner.decide,
             op,
             program_arguments(op, arguments_of(op, args, kwargs)),
             chain=self._running.chain,
-            by_predicate=self._by_predicate,
+            handler_per_call=self._handler_per_call,
         )
         with Caught() as caught, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the failed handler has already warned
@@ -247,7 +252,7 @@ class MissPath:
 
     def _is_failed_route(self, op: OpOverload, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         """Return whether an error is a failed route: eager accepts the call, and the user's code did not raise it."""
-        if not may_be_failed_route(error) or last_asked(error) is op or writes_several(op):
+        if not may_be_failed_route(error) or last_checked_op(error) is op or writes_several(op):
             return False
         return not self._is_of_user(error) and eager_accepts(op, args, kwargs)
 

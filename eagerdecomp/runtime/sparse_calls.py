@@ -19,7 +19,7 @@ from eagerdecomp.ops.schema import facts_of, tensors_in
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.runtime.entry import Handler, OnError
 
-__all__ = ["SPARSE_LAYOUTS", "any_sparse", "by_layout", "raise_of_eager", "sparse_handler", "takes_sparse"]
+__all__ = ["SPARSE_LAYOUTS", "any_sparse", "by_layout", "raise_if_no_sparse_kernel", "sparse_handler", "takes_sparse"]
 
 _COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 SPARSE_LAYOUTS = _COMPRESSED | {torch.sparse_coo}
@@ -205,7 +205,7 @@ def _has_sparse_kernel(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str,
     return not keys or any(has_kernel(op, key) for key in (*keys, "CompositeExplicitAutograd", "CompositeImplicitAutograd"))
 
 
-def raise_of_eager(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def raise_if_no_sparse_kernel(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise eager's error if it has no kernel for the sparse tensors of a call; else do nothing."""
     if op.namespace == "aten" and not _has_sparse_kernel(op, args, kwargs):
         builtin(op)(*args, **kwargs)
@@ -219,7 +219,7 @@ def sparse_handler(op: OpOverload, rule: Handler | None) -> Handler:
             found = rule(*args, **kwargs)
             if found is not NotImplemented:
                 return found
-        raise_of_eager(op, args, kwargs)
+        raise_if_no_sparse_kernel(op, args, kwargs)
         raise NoRoute(op)
 
     return handler

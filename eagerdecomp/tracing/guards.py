@@ -171,7 +171,7 @@ class Reads(TorchFunctionMode):
         self.everything = True
         self.why_everything = self.why_everything or why
 
-    def read_types(self) -> None:
+    def read_dtypes(self) -> None:
         """Count as read what determines a result's dtype: the arguments' dtypes, and their ranks (0-dim tensors promote less)."""
         if self._values.rank_by_size:
             self.read_everything("reads the dtype of a kernel's result, after an op whose result's rank depends on sizes")
@@ -307,7 +307,7 @@ class Reads(TorchFunctionMode):
         if id(tensor) not in self._values.slots:
             return
         if fact == "dtype":
-            self.read_types()
+            self.read_dtypes()
         elif fact == "device":
             for position, given in self._tensors.values():
                 self._note("device", position, given, given.device)
@@ -330,7 +330,7 @@ class Reads(TorchFunctionMode):
             if values.given is not None:  # it called no op, so it may have read the sizes itself
                 self.read_values([*args, *kwargs.values()])
             if func in _READ_DTYPES and not kwargs and all(isinstance(v, (Tensor, torch.dtype, int, float)) for v in args):
-                self.read_types()
+                self.read_dtypes()
             elif not self.everything and not isinstance(func, OpOverload) and not _is_one_op(func, args, kwargs, values.arrived):
                 self.read_everything(f"calls {func}, which may read anything")
             values.arrived, values.given = before

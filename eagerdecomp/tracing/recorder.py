@@ -22,7 +22,7 @@ from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Guard
 from eagerdecomp.program.symbolic_sizes import TrackedInt, plain
 from eagerdecomp.rules.failed_routes import judge_kernel_error, make_final, reason_of_failure
-from eagerdecomp.rules.result_checks import expected_of, held
+from eagerdecomp.rules.result_checks import checked_result, expected_of
 from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.tracing.guards import Reads, Values
 from eagerdecomp.tracing.recursion import Chain
@@ -67,8 +67,9 @@ class Recorder(DispatchMode):
         op: the op whose rule runs.
         arguments: its tensor and generator arguments, in schema order (`key.program_arguments`).
         chain: the active rules, if this one runs within another.
-        by_predicate: returns the handler of an op that has a predicate, or whose rule has `Rule.whole`. The program then calls this
-            handler, which evaluates the predicate again. None: evaluate the predicate now, and inline the op.
+        handler_per_call: returns the handler of an op that has a predicate, or whose rule has `Rule.whole`. The program then
+            calls this handler, which evaluates the predicate again. None: evaluate the predicate now, and inline the
+            op.
         call: all of the op's arguments, in schema order, to observe what the rule reads of them; None to observe nothing.
         fused: whether the program is for the backend's compile hook.
     """
@@ -80,14 +81,14 @@ class Recorder(DispatchMode):
         arguments: Sequence[Any],
         *,
         chain: Chain | None = None,
-        by_predicate: Callable[[OpOverload], Callable[..., Any]] | None = None,
+        handler_per_call: Callable[[OpOverload], Callable[..., Any]] | None = None,
         call: Sequence[Any] | None = None,
         fused: bool = False,
     ) -> None:
         super().__init__()
         self._fused = fused
         self._decide = decide
-        self._by_predicate = by_predicate
+        self._handler_per_call = handler_per_call
         self._op = op
         self._shared = Values()
         self._reads = Reads(op, call, self._shared) if call is not None else None
@@ -143,8 +144,8 @@ class Recorder(DispatchMode):
             args = without_numbers(tensor_places(func), tuple(args), self._scalar_tensor)
         sized_args, sized_kwargs = self._with_sizes(args, kwargs)
         decision = self._decide(func)
-        if self._by_predicate is not None and (decision.when is not None or self._is_called_whole(decision)):
-            return self._note(func, self._by_predicate(func), sized_args, sized_kwargs)
+        if self._handler_per_call is not None and (decision.when is not None or self._is_called_whole(decision)):
+            return self._note(func, self._handler_per_call(func), sized_args, sized_kwargs)
         if decision.kernel is not None and (decision.when is None or self._evaluate_predicate(decision.when, args, kwargs)):
             return self._note(func, decision.kernel, sized_args, sized_kwargs)
         if decision.passthrough:
@@ -152,9 +153,9 @@ class Recorder(DispatchMode):
                 raise MakesSparse
             if self._reads is not None:
                 if facts_of(func).reads_dtypes:
-                    self._reads.read_types()
+                    self._reads.read_dtypes()
                 else:
-                    self._reads.read_everything(f"asks {func}")
+                    self._reads.read_everything(f"calls {func}")
             return func(*args, **kwargs)
         return self._expand(func, decision.rules, sized_args, sized_kwargs)
 
@@ -170,13 +171,14 @@ class Recorder(DispatchMode):
 
     def _evaluate_predicate(self, when: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         if self._reads is not None:  # a predicate may read any fact
-            self._reads.read_everything("asks a predicate of the op set")
+            self._reads.read_everything("evaluates a predicate of the op set")
         return bool(when(*args, **kwargs))
 
     def _with_sizes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Return the arguments of an op with plain sizes replaced by the tracked sizes that the torch function was given.
+        """Return an op's arguments with the tracked sizes (`TrackedInt`) that the rule passed to the calling torch function.
 
-        This needs the same numbers in the same order; otherwise the tracked sizes count as read.
+        The C++ function has turned them into plain integers. They are put back only if both calls have the same numbers in the same
+        order; otherwise the tracked sizes count as read.
         """
         if self._shared.given is None:
             return args, kwargs
@@ -194,7 +196,8 @@ class Recorder(DispatchMode):
 
         def undo() -> None:
             del self._calls[calls:], self._constants[constants:]
-            # Forget tensors of the failed rule: a module may have kept one, whose call is no longer recorded.
+            # Drop the slots of tensors that the failed rule made. A module may have kept such a tensor, and the call that made it
+            # is no longer recorded.
             self._shared.slots = {key: slot for key, slot in self._shared.slots.items() if slot.number < made}
             self._why_not = why_not
 
@@ -204,8 +207,10 @@ class Recorder(DispatchMode):
         return first_applicable(op, rules, lambda rule: self._apply(rule, args, kwargs), undo, failed)
 
     def _reason_of_failure(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
-        """Return why an error that a rule raised is a failed route; "" where it propagates: an error of a user's rule, one that may
-        follow from data that the rule read, and any error once the rule has written to an argument."""
+        """Return why an error that a rule raised is a failed route; "" if the error propagates.
+
+        It always propagates from a user's rule, from a rule that has read data, and from one that has written to an argument.
+        """
         args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
         read = any(facts_of(call.op).reads_data and not facts_of(call.op).reads_masks for call in self._calls[start:])
         if rule.source == "user" or read or self._written_since(start, args, kwargs):
@@ -220,9 +225,9 @@ class Recorder(DispatchMode):
         reads = self._reads
         composed = rule.source in ("composite", "explicit")  # C++, whose reads cannot be observed
         if reads is not None:
-            # Recursion may end by any fact of the call, so a recursive rule counts as reading everything.
+            # Any fact of a call may end a recursion, so a recursive rule counts as reading everything.
             if facts_of(rule.op).reads_dtypes and rule.source == "composite":
-                reads.read_types()
+                reads.read_dtypes()
             elif composed or rule.source == "user" or self._chain.holds(rule):
                 # A user's rule may also catch an error of an op and branch on it.
                 reads.read_everything(f"runs {rule}")
@@ -241,7 +246,7 @@ class Recorder(DispatchMode):
         finally:
             self._shared.arrived = arrived
         if rule.source == "user":
-            held(rule, expected, args, kwargs, result, self._written_since(start, args, kwargs))
+            checked_result(rule, expected, args, kwargs, result, self._written_since(start, args, kwargs))
         # A C++ composition may read a tensor's memory without an op (`_pack_padded_sequence` reads lengths in this way). What it
         # computes from it would be a constant of the recording.
         if composed:
@@ -251,7 +256,7 @@ class Recorder(DispatchMode):
             if not facts_of(rule.op).reads_metadata and not self._all_read(everything, start, result):
                 self._why_not = f"{rule} may read a tensor's memory without an operator"
         if has_effects:
-            self._why_not = f"{rule} has effects beside its calls"
+            self._why_not = f"{rule} has effects besides its calls"
         return result
 
     # -- work that is not recorded as a call --------------------------------------------------------------------------
@@ -286,7 +291,10 @@ class Recorder(DispatchMode):
         return [one for one in tensors_in([*args, *kwargs.values()]) if written and _memory_of(one) in written]
 
     def _hidden_work(self, result: Any) -> str:
-        """Why the calls are not all of the work, or "": memory is used that no call filled, or constants stand in for inputs."""
+        """Return why the recorded calls are not all of the work, or "".
+
+        For example, memory is used that no call filled, or constants stand in for inputs.
+        """
         given = {slot for slot in slots_in(self._parameters) if isinstance(self._values.get(slot), Tensor)}
         if self._constants and not given <= self._needed(result):
             return "made a tensor outside any operator, perhaps from one that no operator read"
@@ -346,13 +354,13 @@ class Recorder(DispatchMode):
             if facts.rank_by_size:
                 self._shared.rank_by_size = True
             if facts.reads_masks:
-                self._reads.read_types()
+                self._reads.read_dtypes()
         if not self._why_not and reads_data(op, args):
             self._why_not = f"reads the data of a tensor ({op})"
         if not (facts.returns_alias or facts.returns_written) and any(
             id(value) in self._shared.slots for value in tensors_in(result)
         ):
-            self._why_not = f"the kernel of {op} hands back a tensor it was given"
+            self._why_not = f"the kernel of {op} returns one of its arguments"
         self._allocates = self._allocates or facts.allocates
         packed = isinstance(result, (tuple, list))
         results = tuple([self._result(value) for value in (result if packed else (result,))])
@@ -395,7 +403,7 @@ class Recorder(DispatchMode):
             return self._shared.slots.get(id(value), value)
         if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):
             # A replay would use the storage of this call's tensor for the next call.
-            self._why_not = "hands on the storage of a tensor"
+            self._why_not = "passes the storage of a tensor to an operator"
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             self._why_not = "has symbolic sizes"
         return value

@@ -20,7 +20,6 @@ from eagerdecomp._torch.ops import (
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
-    before_first_call,
     builtin,
     call_at_key,
     dispatcher_name,
@@ -31,6 +30,7 @@ from eagerdecomp._torch.ops import (
     op_names,
     overload,
     packet_overloads,
+    silence_storage_warning,
     visible,
 )
 
@@ -82,11 +82,13 @@ def test_before_first_call_takes_as_reported_what_torch_still_says_of_the_typed_
     before = dict(reported)
     reported.clear()
     try:
-        before_first_call(aten.add.Tensor)
-        with pytest.warns(UserWarning, match="TypedStorage is deprecated"):  # else `before_first_call` has nothing to do any more
+        silence_storage_warning(aten.add.Tensor)
+        with pytest.warns(
+            UserWarning, match="TypedStorage is deprecated"
+        ):  # else `silence_storage_warning` has nothing to do any more
             op(torch.ones(4), [2], [2], 0)
         reported.clear()
-        before_first_call(op)
+        silence_storage_warning(op)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert op(torch.ones(4), [2], [2], 0).shape == (2,)

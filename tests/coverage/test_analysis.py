@@ -355,5 +355,6 @@ def test_the_tour_says_how_small_a_set_carries_all_that_eager_calls() -> None:
     found = ed.minimal_opset()
     eager = sum(seen.eager for seen in load_calls().values())
     text = " ".join((ROOT / "docs" / "tutorial" / "tour.md").read_text(encoding="utf-8").split())
-    assert f"{len(found.ops)} ops beside `infra()` carry every call seen of the {eager} ops" in text
-    assert f"any such set holds {len(found.necessary)} of them" in text
+    assert f"Eager calls {eager} ops when it runs the samples of OpInfo" in text
+    assert f"They decompose to a set of {len(found.ops)} ops, not counting `infra()`." in text
+    assert f"{len(found.necessary)} of these are needed in every such set" in text

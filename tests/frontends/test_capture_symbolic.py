@@ -231,7 +231,7 @@ def test_sizes_that_do_not_belong_together_are_reported_by_the_inputs_names() ->
     graph = ed.trace(lambda x, t: F.cross_entropy(x.flatten(0, -2), t), CORE, symbolic={"x": 0, "t": 0})(
         torch.randn(2, 3, 4), torch.randint(0, 4, (6,))
     )
-    with pytest.raises(ed.TraceError, match=r"valid only where 3\*x\.shape\[0\] == t\.shape\[0\]"):
+    with pytest.raises(ed.TraceError, match=r"valid only if 3\*x\.shape\[0\] == t\.shape\[0\]"):
         graph(torch.randn(2, 3, 4), torch.randint(0, 4, (7,)))
 
 

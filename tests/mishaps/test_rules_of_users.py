@@ -140,7 +140,7 @@ def test_what_eager_returns_is_never_called_wrong() -> None:
         drawn = torch.rand(1)
         torch.manual_seed(0)
         assert torch.equal(drawn, torch.rand(1)), "it drew numbers"
-        result_checks.held(rule, expected, args, kwargs, op(*args, **kwargs))
+        result_checks.checked_result(rule, expected, args, kwargs, op(*args, **kwargs))
 
 
 # -- rules without an end ---------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def test_arguments_come_by_position_and_by_name() -> None:
         ("f32[2] f32[3]", "column 1", "a comma is missing"),
         ("f32[2]=3", "column 1", "expression cannot contain assignment"),
         ("'é', f33[2]", "column 6, 'f33[2]'", "this is not a dtype"),
-        ("a=1, 2", "at its end", "positional argument follows keyword argument"),
+        ("a=1, 2", "at the end of the call", "positional argument follows keyword argument"),
         ("'\udc80'", "", "too long, too deeply nested"),
         ("f32[a]", "column 5", "integers"),
         ("f32[-1]", "column 5", "integers"),

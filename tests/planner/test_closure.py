@@ -82,7 +82,7 @@ def test_costs_do_not_depend_on_what_was_asked_before(graph: Footprints, support
 def test_a_rule_leads_nowhere_where_it_ranks_last(graph: Footprints, supported: set[str]) -> None:
     solved = costs(graph, *supported)
     pairs = [(op, key) for op in OPS for key in ("core", "table", "unknown")]
-    assert [solved.leads_nowhere(*pair) for pair in pairs] == [solved.of_rule(*pair)[0] == 3 for pair in pairs]
+    assert [solved.has_no_route(*pair) for pair in pairs] == [solved.of_rule(*pair)[0] == 3 for pair in pairs]
 
 
 def test_the_shipped_footprints_close_well_known_ops_on_core_aten() -> None:

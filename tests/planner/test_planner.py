@@ -256,14 +256,14 @@ def test_no_first_rule_of_ours_leads_nowhere_on_core_aten() -> None:
     ]
     assert len(firsts) > 1000
     assert [
-        one for one in firsts if one[1] in ("own", "own-linked", "schema", "schema-linked") and by_footprints.leads_nowhere(*one)
+        one for one in firsts if one[1] in ("own", "own-linked", "schema", "schema-linked") and by_footprints.has_no_route(*one)
     ] == []
-    assert shipped_costs(ops).leads_nowhere("aten.no_such_op", "own") is False
+    assert shipped_costs(ops).has_no_route("aten.no_such_op", "own") is False
 
 
 def test_smaller_sets_go_by_what_was_seen() -> None:
-    assert shipped_costs(ed.infra()).leads_nowhere("aten._softmax_backward_data.default", "own-linked")
-    assert not shipped_costs(ed.core_aten() - ["aten.add.Tensor"]).leads_nowhere("aten.silu.default", "own-linked")
+    assert shipped_costs(ed.infra()).has_no_route("aten._softmax_backward_data.default", "own-linked")
+    assert not shipped_costs(ed.core_aten() - ["aten.add.Tensor"]).has_no_route("aten.silu.default", "own-linked")
 
 
 def test_what_a_linked_rule_hands_on_meets_all_other_rules_where_a_prim_is_the_op_by_another_name() -> None:

@@ -181,7 +181,7 @@ def test_a_value_read_before_it_is_made_is_shown_in_its_neighbourhood() -> None:
         "   %6 = aten.sin.default(%5)\n"
         "   %7 = aten.sin.default(%6)\n"
         "   %8 = aten.sin.default(%7)\n"
-        "what to do: this is a bug of eagerdecomp or of a pass, not of your program; report it with these lines and with\n"
+        "what to do: this is a bug of eagerdecomp or of a pass, not of your program; report it with these lines and the output of\n"
         "  eagerdecomp explain aten.silu.default"
     )
 

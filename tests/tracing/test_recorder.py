@@ -236,7 +236,7 @@ def test_a_rule_with_effects_is_not_recorded() -> None:
     rule = make_rule(aten.silu.default, lambda x: x * 2, effects=True, recorded=True)
     recording, _, result = record(aten.silu.default, X, rules=[rule])
     assert recording.program is None
-    assert recording.why_not == f"{rule} has effects beside its calls"
+    assert recording.why_not == f"{rule} has effects besides its calls"
     assert torch.equal(result, X * 2)
 
 

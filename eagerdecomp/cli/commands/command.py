@@ -206,6 +206,6 @@ def rules_of(spec: str) -> tuple[tuple[Rule, ...], bool]:
     rules = (found,) if isinstance(found, Rule) else found
     if not isinstance(rules, (list, tuple)) or not all(isinstance(rule, Rule) for rule in rules):
         raise UsageError(
-            f"--rules {spec}: expected a rule of eagerdecomp.register_decomposition, or a list of them, found {found!r}"
+            f"--rules {spec}: expected a rule made by @eagerdecomp.register_decomposition, or a list of rules, found {found!r}"
         )
     return tuple(rules), isinstance(found, Rule)

@@ -1,8 +1,8 @@
 """``L D L^T`` of symmetric indefinite matrices by Bunch and Kaufman's pivoting, and the solutions of systems with it.
 
-LAPACK's `sytf2` and `hetf2` on lower triangles, with data-dependent choices made by masks: at each column, every matrix starts a
-pivot of one or two rows, or is at the second row of two. A factorization takes some 110 calls per column, since a column depends on
-all before it. A solution takes 11 calls per row to order the exchanges, and two triangular solves.
+The algorithm is LAPACK's `sytf2` and `hetf2` on lower triangles. Masks make the data-dependent choices: at each column, a matrix of
+the batch starts a pivot of one or two rows, or is at the second row of a two-row pivot. Columns are computed one after the other,
+with some 110 kernel calls each. A solution takes 11 calls per row to apply the row exchanges, and two triangular solves.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _whole(matrix: Tensor, hermitian: bool) -> Tensor:
 
 
 def _at(x: Tensor, place: Tensor) -> Tensor:
-    """Return the row `place` (``[Q, 1, 1]``) of each matrix, ``[Q, 1, n]``."""
+    """Return one row of each matrix, ``[Q, 1, n]``; `place` is the index of the row in each, ``[Q, 1, 1]``."""
     return aten.gather.default(x, 1, aten.expand.default(place, [x.size(0), 1, x.size(2)]))  # type: ignore[no-any-return]
 
 
@@ -81,7 +81,10 @@ def _not_zero(x: Tensor, used: Tensor) -> Tensor:
 
 
 def _choice(rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return whether Bunch and Kaufman's pivot has two rows, which row to exchange, and whether the column is zero."""
+    """Choose the pivot of the trailing submatrix `rest` as Bunch and Kaufman do.
+
+    Return whether the pivot has two rows, the row to exchange, and whether the column is zero.
+    """
     size = rest.size(1)
     sizes = _magnitude(rest)
     column = aten.slice.Tensor(sizes, 2, 0, 1)
@@ -106,7 +109,10 @@ def _choice(rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _by_one(rest: Tensor, hermitian: bool, used: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the column of `L` below the first pivot, and the updated rest of the matrix."""
+    """Return the column of `L` below a pivot of one row, and the updated rest of the matrix.
+
+    `used` marks the matrices of the batch that have this pivot; the results for the others are discarded.
+    """
     size = rest.size(1)
     pivot = _not_zero(cut(cut(rest, 1, 0, 1), 2, 0, 1), used)
     column = cut(cut(rest, 1, 1, size), 2, 0, 1)
@@ -123,7 +129,7 @@ def _by_two(rest: Tensor, hermitian: bool, used: Tensor) -> tuple[Tensor, Tensor
     beside = _not_zero(cut(cut(corner, 1, 1, 2), 2, 0, 1), used)
     first, second = cut(cut(corner, 1, 0, 1), 2, 0, 1), cut(cut(corner, 1, 1, 2), 2, 1, 2)
     facing = conjugate(beside) if hermitian else beside
-    # Divided by the off-diagonal entry, which is the largest.
+    # Divide by the off-diagonal entry, which is the largest.
     d11, d22 = aten.div.Tensor(second, beside), aten.div.Tensor(first, facing)
     one = number_like(rest, 1.0)
     scale = aten.reciprocal.default(_not_zero(aten.sub.Tensor(aten.mul.Tensor(d11, d22), one), used))
@@ -175,7 +181,7 @@ def _factored(matrix: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
                 under = aten.cat.default([corner, aten.cat.default([low, high], 2)], 1)
                 mine, next_ = aten.split_with_sizes.default(under, [1, 1], 2)
                 below = aten.where.self(twice, mine, below)
-                # The next column is done with; its row is not looked at.
+                # A two-row pivot also finishes the next column. The rest of that row is not read again.
                 top = cut(untouched, 1, 0, 1)
                 inner = aten.cat.default([cut(top, 2, 1, left - 1), beyond], 1)
                 after = aten.where.self(twice, aten.cat.default([next_, inner], 2), after)
@@ -212,9 +218,9 @@ def _linalg_ldl_factor_ex(self: Tensor, *, hermitian: bool = False, check_errors
 
 
 def _in_order(factor: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return `L` and `D` in one for the exchanged rows, the origin of each row, and where pivots of two rows begin.
+    """Return `L` and `D` in one matrix with all row exchanges applied, the old index of each row, and a mask of first pivot rows.
 
-    LAPACK does not apply an exchange to the columns before it.
+    The mask marks the first rows of two-row pivots. LAPACK does not apply an exchange to the columns before it.
     """
     size = factor.size(1)
     negative = aten.lt.Scalar(pivots, 0)
@@ -234,7 +240,7 @@ def _in_order(factor: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         order = aten.gather.default(order, 1, moved)
         if step:
             exchanged = aten.gather.default(factor, 1, aten.expand.default(moved, factor.shape))
-            # The first column of a pivot of two rows belongs to it, and is as it should be.
+            # Skip the first column of a two-row pivot: LAPACK has already exchanged its rows.
             second = aten.unsqueeze.default(aten.slice.Tensor(ends, 1, step, step + 1), 2)
             limit = aten.where.self(second, number_like(index, step - 1), number_like(index, step))
             factor = aten.where.self(aten.lt.Tensor(index, limit), exchanged, factor)

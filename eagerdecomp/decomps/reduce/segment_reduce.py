@@ -1,8 +1,8 @@
 """Reductions of consecutive segments, and their gradients.
 
-Data is viewed as [batch, places, inner]. Each position gets the number of its segment, counted from 1: the cumulative sum of ones
-at the segments' offsets. Positions before the first segment get 0, positions after the last one get ``count + 1``; both are cut
-off. The rest is a scatter to these numbers, or a gather from them.
+Data is viewed as [batch, positions, inner]. Each position gets the number of its segment, counted from 1: the cumulative sum of
+ones at the segments' offsets. Positions before the first segment get 0, positions after the last one get ``count + 1``; both are
+cut off. The rest is a scatter to these numbers, or a gather from them.
 
 Unless the call is ``unsafe``, lengths must be non-negative and sum to the size of the axis. Eager reads the lengths to check this.
 So does a linked rule, which then calls the op with ``unsafe=True``. An unsafe call ignores positions outside all segments; segments
@@ -41,7 +41,7 @@ _REDUCTIONS = {
 
 @dataclass(frozen=True)
 class _Segments:
-    """The segments of a call: each position's segment number, [batch, places, inner], and the lengths, [batch, count, 1]."""
+    """The segments of a call: each position's segment number, [batch, positions, inner], and the lengths, [batch, count, 1]."""
 
     shape: tuple[int, int, int]
     count: int
