@@ -500,12 +500,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--memory", metavar="GIB", type=float, default=4.0, help="most memory of an operator (default %(default)s)")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the page, or replace the rows of the operators in it")
     options = parser.parse_args(argv)
+    if options.processes < 1 or not options.memory > 0:
+        parser.error("--processes must be at least 1, and --memory above 0")
+    try:
+        infos = opinfos(options.match)
+        if options.markdown:
+            options.markdown.open("a", encoding="utf-8").close()  # the page is written after minutes: fail now if it cannot be
+    except (re.error, OSError) as error:
+        parser.error(str(error))
+    if not infos:
+        parser.error(f"--match {options.match}: no operator of the database has such a name")
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    infos = opinfos(options.match)
     print("\n".join(HEAD))
-    kept = options.markdown if options.match and options.markdown and options.markdown.exists() else None
-    before = kept.read_text(encoding="utf-8") if kept else ""
+    before = options.markdown.read_text(encoding="utf-8") if options.match and options.markdown else ""
     found: dict[str, list[Row | NoRow]] = {}
     with ThreadPoolExecutor(options.processes) as pool:
         measured = pool.map(lambda info: measured_apart(info, options.memory), infos)

@@ -77,6 +77,17 @@ def test_what_grows_along_a_size(tool: Any) -> None:
     assert [str(stretch) for _, stretch in tool.stretches(value)][-1] == "an argument of 5"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["--match", "nosuchthing"], ["--match", "["], ["--processes", "0"], ["--memory", "0"], ["--markdown", "absent/page.md"]],
+)
+def test_a_wrong_command_line_ends_with_2(tool: Any, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        tool.main(["--match", "^abs$", *words])
+    assert left.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
 #: What the page shows to grow faster than eager's.
 FASTER = {"geqrf", "nn.functional.interpolate.trilinear", "nn.functional.multilabel_margin_loss"}
 
