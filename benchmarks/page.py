@@ -34,11 +34,11 @@ __all__ = ["main"]
 
 _NATIVE = "native"
 _WAYS = {
-    "a mode that does nothing": "calls each op on",
+    "a mode that does nothing": "calls each op unchanged",
     "eagerdecomp, installed": "each op decomposed to Core ATen, no mode",
     "eagerdecomp, as a mode": "each op decomposed to Core ATen",
-    "torch's table in a mode": "each op decomposed by torch's table at every call, as far as it goes",
-    "torch.compile": "Inductor, the default: fused kernels for fixed shapes; no op set",
+    "torch's table in a mode": "other ops decomposed by torch's table at every call; an op without an entry runs natively",
+    "torch.compile": "with Inductor, its default backend: fused kernels for fixed shapes, and no op set",
 }
 
 
@@ -136,12 +136,14 @@ def _sections(device: str, rounds: int) -> list[Section]:
 
 def _page(sections: list[Section], device: str, where: str, picture: str) -> str:
     lines = [
-        "# Speed beside the alternatives",
+        "# Speed against the alternatives",
         "",
         f"Time of one pass as a multiple of native eager PyTorch; less is faster. Measured on {where}, by",
-        f"`python -m benchmarks.page --device {device} --write FILE`, which writes this page and its chart. Ways take turns in one",
-        "process, and a ratio is taken within a round: these are medians. The models are small on purpose: they show the cost of a",
-        "call, which large kernels hide. Dots are geometric means over the models; lines lead from the least to the most.",
+        f"`python -m benchmarks.page --device {device} --write FILE`, which writes this page and its chart. Each row is a way to",
+        "run the models. All ways run in turn in one process, for several rounds. A value is the median, over the rounds, of the",
+        "ratio to native in the same round. The models are small, so that the overhead per call shows; other small models are in",
+        "[numbers](numbers.md#what-it-costs). In the chart, a dot is the geometric mean over the models, and a line joins the",
+        "least and the most.",
         "",
         f"![Chart: time of one pass as a multiple of native]({picture})",
         "",
@@ -157,7 +159,7 @@ def _page(sections: list[Section], device: str, where: str, picture: str) -> str
     lines += ["## The ways", ""] + [f"- **{way}**: {what}." for way, what in _WAYS.items()] + [""]
     lines += [
         "The library brings eager programs to a small set of ops. It does not make CPU or CUDA programs faster: each decomposed op",
-        "takes several kernels. `torch.compile` is faster where a program can be compiled; it has no set.",
+        "takes several kernels. `torch.compile` is faster where a program can be compiled; it has no op set.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -175,11 +175,12 @@ Queries of sizes (`aten.sym_size`) and assertions (`aten._assert_async`) may rem
 
 ## Compared with PyTorch's table
 
-Without an argument, `run_decompositions()` uses PyTorch's own table for Core ATen. This command exports the models of
-[the model table](../numbers/models.md) and lowers each with both tables: `python conformance/export_table.py`
+Without an argument, `run_decompositions()` uses PyTorch's own table for Core ATen. This command exports models of
+[the model table](../numbers/models.md) (those whose packages are installed: here not all), and lowers each with both tables:
+`python conformance/export_table.py`
 
 "Programs that leave Core ATen" call at least one op outside it. "Other values" means that the lowered program returned other values
-than the exported one; only programs of the library's table were run.
+than the exported one. Only programs lowered with the library's table were run.
 """
 
 _LIMITS = """\
@@ -188,8 +189,8 @@ _LIMITS = """\
 - **In-place ops.** The table has no entry for ops that write to an argument. Export and AOTAutograd remove such ops by
   functionalization. `make_fx` does not: pass it `torch.func.functionalize(f)`.
 - **Ops that read data.** A rule that reads the values of a tensor cannot run during export. The next rule of the op is used. If
-  there is none, the op remains in the program (`histc`, `multinomial`, `bincount`). So do checks that read data and return nothing
-  (`_linalg_check_errors`).
+  there is none, the op remains in the program (`histc`, `multinomial`, `bincount`). Ops that only check data and return nothing
+  remain too (`_linalg_check_errors`).
 - **Rules that write.** An op remains in the program if all its rules write to a tensor. AOTAutograd treats `prims.as_strided` as a
   write. So on a set of prims, slices are not decomposed, nor are ops that need slices (`sort`, `median`).
 - **Symbolic sizes.** Rules that are valid for every size are tried first. For some ops the number of kernel calls depends on a size
@@ -217,7 +218,7 @@ def markdown(rows: Sequence[Row], ours: int, theirs: int) -> str:
         Counter(op for row in exported for op in (found(row) or ())) for found in (lambda r: r.theirs, lambda r: r.ours)
     )
     lines += [f"| `{op}` | {before[op]} | {after[op]} |" for op in sorted(before | after, key=lambda op: (-before[op], op))]
-    lines += ["", "Programs of the library's table that leave Core ATen or return other values:", ""]
+    lines += ["", "Programs that leave Core ATen or return other values with the library's table:", ""]
     lines += [f"- {row.name}: {row.off or ', '.join(sorted(row.ours or ()))}" for row in exported if row.off or row.ours] or [
         "- none"
     ]

@@ -137,6 +137,20 @@ def report(held: Iterable[tuple[Job, str, Result]], faults: Sequence[str]) -> st
 
 _COLUMNS = ("pass", "refusal", "unsupported", "error", "died", "leak", "wrong")
 
+_LEGEND = """\
+| column | the number of cells |
+|---|---|
+| counted | that were run and counted |
+| pass, % | the share that passes |
+| pass | equal to eager |
+| refusal | where the mode rejects a call that eager rejects for its memory layout, with another class of error. Not a failure |
+| unsupported | that raise `UnsupportedOpError` |
+| error | that raise another error, where eager returns |
+| died | that end the process |
+| leak | where an op outside the set reached the backend |
+| wrong | that differ from eager in another way |
+"""
+
 
 def page(held: Held, blocks: Mapping[tuple[str, str], str], planned: int, samples: int) -> str:
     """Return the docs page: shares by block and by dtype, then each failed cell.
@@ -149,9 +163,17 @@ def page(held: Held, blocks: Mapping[tuple[str, str], str], planned: int, sample
     lines = [
         "# The matrix",
         "",
-        "Every way to call what torch's operator database knows, against eager. Written by `python conformance/matrix.py`",
-        f"with torch {torch.__version__}: {len(held)} of {planned} cells judged, {len(rows)} of which eager takes;",
-        f"at most {samples} samples of a cell, each called twice and once with other values.",
+        "Each operator of torch's operator database, called in many ways and compared with eager. A *cell* is one operator with",
+        "one form (function, method, operator, in-place, `out=`), dtype, memory layout and check (values, gradients, vmap,",
+        "errors).",
+        "",
+        f"Written by `python conformance/matrix.py` with torch {torch.__version__}:",
+        f"{len(held)} of {planned} cells were run. {len(rows)} of these are counted: the others have no call to compare.",
+        f"A cell has at most {samples} samples. Each is called twice with the same values, and once with others.",
+        "",
+        "If the calls of a cell end differently, it counts in the column that is furthest to the right:",
+        "",
+        *_LEGEND.splitlines(),
         "",
     ]
     for ops in sorted({job[0] for job, _, _ in rows}):
@@ -163,18 +185,18 @@ def page(held: Held, blocks: Mapping[tuple[str, str], str], planned: int, sample
         lines += _places([one for _, _, one in mine if one.status == "pass"])
         blocking = Counter(op for _, _, one in mine for op in one.missing)
         if blocking:
-            lines += ["Ops without a route, by the cells that need them:", ""]
+            lines += ["Ops without a route, with the number of cells that call them:", ""]
             lines += [f"- `{op}`: {count}" for op, count in sorted(blocking.items(), key=lambda one: (-one[1], one[0]))[:40]]
             lines += [""]
         bad = [(job, cell, one) for job, cell, one in mine if one.status in FAILED]
         if bad:
-            lines += ["Not eager's:", ""]
+            lines += ["Cells that differ from eager:", ""]
             lines += [f"- {job[1]}, {cell}: {one.status}: {_escaped(one.detail)}" for job, cell, one in bad] + [""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _table(head: str, names: Iterable[str], rows: Sequence[tuple[str, Result]]) -> list[str]:
-    lines = [f"| {head} | judged | pass | {' | '.join(_COLUMNS)} |", "|---|" + "---|" * (len(_COLUMNS) + 2)]
+    lines = [f"| {head} | counted | pass, % | {' | '.join(_COLUMNS)} |", "|---|" + "---|" * (len(_COLUMNS) + 2)]
     for name in names:
         counts = Counter(one.status for title, one in rows if title == name)
         total = sum(counts.values())

@@ -108,22 +108,25 @@ _HEAD = """\
 
 # Models
 
-Each model below is made small, with random weights, and run twice from the same state: in plain eager PyTorch, and unchanged inside
-`with EagerDecompMode({ops})` with a recorder outside that sees what reaches the backend. To make this table again:
+Each model below is small and has random weights. It runs twice from the same state: in plain eager PyTorch, and unchanged inside
+`with EagerDecompMode({ops})`. A recorder outside the mode checks that only ops of the set reach the backend. To write this table:
 
 ```sh
 pip install -q -c requirements/tested.txt -e ".[models]" && python conformance/model_table.py --markdown docs/numbers/models.md
 ```
 
-- **make**: the model made inside the mode: shapes, dtypes, strides.
-- **eval**, **inference**: its result without gradients, and under `torch.inference_mode`.
-- **train**: two steps (or what the row's name says): losses, every gradient, every parameter and buffer afterwards.
-- **generate**: greedy decoding with a cache of keys and values; the tokens are the same.
-- **kernels**: kernel calls that reached the backend while training, and the ops that eager called for it.
+The columns show what is compared with eager. An empty cell was not run.
 
-Numbers are float32, compared to 2 in 10,000 of each tensor's largest. What differs by more is held against a run in float64:
-`≈` marks a pass by that judge (about as far from float64 as eager is, or equal to eager in float64 throughout). Where a model makes
-float32 tensors by name, it has to be about as far from eager as eager is from itself with the last bit of the weights changed.
+- **make**: constructing the model inside the mode: shapes, dtypes and strides of its tensors.
+- **eval**, **inference**: the result without gradients, and under `torch.inference_mode`.
+- **train**: two steps (or what the row's name says): losses, every gradient, every parameter and buffer afterwards.
+- **generate**: the tokens of greedy decoding with a key-value cache.
+- **kernels**: `906 for 536` means 906 kernel calls on the backend while training, where eager called 536 ops.
+
+Values are float32. They may differ by 2e-4 of the largest value of their tensor. If they differ by more, the model also runs in
+float64. `≈` marks a pass by that run: the results are about as close to float64 as eager's are, or equal to eager's in float64.
+Some models create float32 tensors explicitly, and cannot run in float64. Their results must be about as close to eager's as
+eager's own results are after a change of the last bit of each weight.
 """
 
 _HEAD_INSTALLED = """\
@@ -154,7 +157,7 @@ def markdown(results: Sequence[Result], ops: str, skipped: Iterable[Entry] = (),
     counts = Counter(result.status for result in results)
     said = ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES) if counts[status])
     names = {(result.family, result.name) for result in results}
-    lines = [head.replace("{ops}", ops), f"{len(names)} models on torch {torch.__version__.split('+')[0]}; columns: {said}.\n"]
+    lines = [head.replace("{ops}", ops), f"{len(names)} models on torch {torch.__version__.split('+')[0]}. Cells: {said}.\n"]
     if blocking := _blocking(results):
         lines += ["Ops without a route: " + ", ".join(f"`{op}` ({count})" for op, count in blocking) + ".\n"]
     if absent := sorted({name for entry in skipped for name in missing_extras(entry)}):

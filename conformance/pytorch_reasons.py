@@ -32,7 +32,7 @@ class Reason:
 _OUTSIDE = "tensors, and no rule decomposes it"
 
 REASONS: tuple[Reason, ...] = (
-    Reason("", f"sparse {_OUTSIDE}", "sparse tensors: no op of Core ATen takes or returns one"),
+    Reason("", f"sparse {_OUTSIDE}", "sparse tensors: an op on them has no rule"),
     Reason(
         "",
         r"_embedding_bag_backward\.default is not in",

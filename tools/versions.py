@@ -32,10 +32,14 @@ PAGE = ROOT / "docs" / "numbers" / "versions.md"
 
 HEAD = """# Versions of torch
 
-Results of the default tier of the tests, and of the scoreboard, for each release of torch. The scoreboard runs every
-operator of torch's test database on Core ATen, three calls of each sample, with gradients; an operator counts if eager
-accepts one of its samples. A known difference is a test that must fail with that release. Its reason is below, its name is
-in `tests/releases`, and the run fails if the test passes.
+Results of the default tests (without the slow ones) and of the scoreboard, for each release of torch. The scoreboard runs
+every operator of torch's operator database on Core ATen, three calls of each sample, with gradients. An operator counts if
+eager accepts one of its samples. These runs were made before sparse tensors had rules:
+[numbers](numbers.md#which-ops-have-a-route) has newer results for torch 2.13.
+
+*Known differences* are tests that are expected to fail with that release, because it differs from 2.13. The reasons are
+below, and the names of the tests in `tests/releases`. If such a test passes, the run fails. *Recorded calls* is the release
+with which the shipped kernel calls of each rule were recorded; plans and the order of rules use them.
 
 `nox -s versions` makes the environments and records each release with `python tools/versions.py --record`. `python
 tools/versions.py` writes this page from the records.
@@ -115,7 +119,8 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
         text += f"| {one['torch']} | {one['python']} | {passed} | {known} | {board['passed']} of {board['of']} | {one['data']} |\n"
     for one in records:
         text += f"\n## torch {one['torch']}\n\n"
-        text += "".join(f"- {count} tests: {reason}\n" for reason, count in one["default"]["known"].items())
+        known = {reason.replace("[NOTRUN] ", "not run: "): count for reason, count in one["default"]["known"].items()}
+        text += "".join(f"- {count} test{'s' * (count != 1)}: {reason}\n" for reason, count in known.items())
         text += "".join(f"- `{name}` fails\n" for name in one["default"]["failed"])
         text += "".join(f"- operator `{name}`: {why}\n" for name, why in one["scoreboard"]["others"].items())
     return text
