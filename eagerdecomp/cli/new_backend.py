@@ -106,7 +106,7 @@ def write_project(name: str, folder: Path, device: str | None = None) -> list[Pa
             written.append(path)
     except OSError as error:
         raise ScaffoldError(
-            f"{error.filename or folder}: cannot write this file: {error.strerror}. Choose another folder with --dir"
+            f"cannot write to {error.filename or folder}: {error.strerror}. Choose another folder with --dir"
         ) from None
     return written
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eagerdecomp.planner.closure import Clauses, Closure, each_without, without_self_calls
+from eagerdecomp.planner.closure import Clauses, Closure, each_left_out, without_self_calls
 from eagerdecomp.planner.rule_calls import Footprint
 
 __all__ = ["Choice", "Kernel", "Ranked", "SmallSet", "choose_kernels", "fewest_kernels", "rank_kernels", "smallest_set"]
@@ -175,7 +175,7 @@ def fewest_kernels(
     )
     enabled = {op: len(targets.intersection(graph.enabled_by([op]))) for op in candidates}
     spare: set[str] = set()
-    for op in each_without(graph, sorted(candidates, key=lambda op: (enabled[op], op)), spare) if candidates else ():
+    for op in each_left_out(graph, sorted(candidates, key=lambda op: (enabled[op], op)), spare) if candidates else ():
         if graph.holds(targets):
             spare.add(op)
     return (*first, *sorted(enabled.keys() - spare, key=lambda op: (-enabled[op], op)))
@@ -202,9 +202,9 @@ def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str
     graph = Closure({op: calls[op] for op in reached if op in calls}, base)
     goal = frozenset(wanted)
     order = sorted(reached, key=lambda op: (-avoid(op), users.get(op, 0), op))
-    necessary = [op for op in each_without(graph, order, set()) if not graph.holds(goal)]
+    necessary = [op for op in each_left_out(graph, order, set()) if not graph.holds(goal)]
     spare: set[str] = set()
-    for op in each_without(graph, order, spare):
+    for op in each_left_out(graph, order, spare):
         if graph.holds(goal):
             spare.add(op)
     return SmallSet(tuple(sorted(reached - spare)), tuple(sorted(necessary)))

@@ -97,7 +97,8 @@ def one_overload(op: OpLike, args: Sequence[Any] = (), kwargs: Mapping[str, Any]
 def _schemas(overloads: Sequence[OpOverload]) -> str:
     """Return the schemas of overloads as text, one line each if there are several; `out=` overloads are only counted."""
     listed = [overload for overload in overloads if not any(argument.is_out for argument in overload._schema.arguments)]
-    others = [f"{len(overloads) - len(listed)} more with out="] if len(listed) < len(overloads) else []
+    count = len(overloads) - len(listed)
+    others = [f"not listed: {count} overload{'s' if count > 1 else ''} with out="] if count else []
     between = "\n  " if len(listed) > 1 else " "
     shown = f"Pass those of {'one of its overloads' if len(listed) > 1 else 'its overload'}" + "".join(
         between + _signature(overload) for overload in listed
@@ -250,7 +251,7 @@ def _rule_verdicts(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> li
     verdicts = {way.rule: way for way in tried}
     shown = []
     for rule in planner.decide(op).rules:
-        closed, kernels = costs.of_rule(str(op), rule.key)
+        closed, kernels = costs.rank_of_rule(str(op), rule.key)
         known = ("decomposes to the set", "not measured", "decomposes to the set for some calls", "leaves the set")[closed]
         about = f"{known}, {count_text(int(kernels))}" if closed in (0, 2) else known
         shown.append(verdicts.get(str(rule)) or Way(str(rule), _kind(rule), f"not tried ({about})" if tried else about))

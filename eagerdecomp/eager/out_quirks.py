@@ -19,8 +19,12 @@ from eagerdecomp.ops.schema import facts_of, functional_variant
 
 __all__ = ["OutQuirks", "OutStrides", "out_quirks", "positions_in"]
 
-#: Strides of an ``out``: those of the functional result if it is resized (``result``), or always (``always``); contiguous ones if
-#: it is resized (``contiguous``); LAPACK's own if it has no elements, and contiguous ones if it has and is resized (``lapack``).
+#: The strides that a resized ``out`` gets. An ``out`` that is not resized keeps its own, except with ``always``.
+#:
+#: - ``result``: the strides of the functional result
+#: - ``always``: the same, even if ``out`` is not resized
+#: - ``contiguous``: contiguous strides
+#: - ``lapack``: LAPACK's own strides if ``out`` had no elements, otherwise contiguous ones
 OutStrides: TypeAlias = Literal["result", "always", "contiguous", "lapack"]
 
 
@@ -30,21 +34,25 @@ class OutQuirks:
 
     # -- dtype
 
-    #: The errors, one or one for each output, if the dtype of ``out`` is not accepted. Empty: any that the result can be cast to.
-    #: A TensorIterator casts; other kernels check the dtype (structured ones in `resize_out` of the generated RegisterCPU.cpp).
+    #: Messages for a dtype of ``out`` that is not accepted: one for all outputs, or one for each. Empty: all dtypes are accepted
+    #: that the result can be cast to. A TensorIterator casts; other kernels check the dtype (structured ones in `resize_out` of the
+    #: generated RegisterCPU.cpp). ``{result}`` and ``{out}`` are the names of the two dtypes (``Float``), ``{cpp_result}`` and
+    #: ``{cpp_out}`` their C++ types (``float``).
     dtype_errors: tuple[str, ...] = ()
     #: The class of that error: `cat` uses TORCH_CHECK_TYPE, all others TORCH_CHECK.
     dtype_error_class: type[Exception] = RuntimeError
     #: ``accepts_dtype(out, result, args)``: whether a dtype of ``out`` other than the result's is accepted; None: no other.
     accepts_dtype: Callable[[Tensor, Tensor, Sequence[Any]], bool] | None = None
-    #: Argument that takes the dtype of ``out``: ``dtype`` unless it is given (`get_dtype_from_result`); floats of `self`
-    #: (`std_var_out`); the sum of a loss, whose elements keep their own (`mean_out` or `sum_out` after the loss).
+    #: What the dtype of ``out`` decides. ``dtype``: the default of the argument `dtype` (`get_dtype_from_result`). ``self``: the
+    #: dtype that a floating-point `self` is cast to (`std_var_out`). ``reduction``: the dtype in which a loss is reduced. Its
+    #: elements are computed in their own dtype (`mean_out` or `sum_out` after the loss).
     dtype_from_out: Literal["", "dtype", "self", "reduction"] = ""
     #: Comparison and logical ops write any dtype: their TensorIterator does not check the cast of the operands' common dtype.
     writes_any_dtype: bool = False
-    #: ``writes_no_result(args, result)``: nothing is cast, as the kernel returns first (no elements), or fills ``out`` (base 1).
+    #: ``writes_no_result(args, result)``: whether the kernel casts no result to ``out``, so that all dtypes are accepted. It
+    #: returns first if there are no elements, and `pow` of base 1 fills ``out``.
     writes_no_result: Callable[[Sequence[Any], Tensor], bool] | None = None
-    #: The result is complex and the operands are real: `polar_out` checks for `toComplexType` of theirs.
+    #: The result is complex and the operands are real: `polar_out` checks for `toComplexType` of the operands' dtype.
     complex_result: bool = False
 
     # -- shape and strides
@@ -61,7 +69,8 @@ class OutQuirks:
     keeps_shape: bool = False
     #: `arange_out` warns before it resizes, in its own words.
     warns_of_numel: bool = False
-    #: A composite op that leaves ``out`` unchanged where a mode handles its parts: the functional op's result is written instead.
+    #: A composite op whose ``out=`` form leaves ``out`` unchanged if a mode handles its inner ops. The rule writes the result of
+    #: the functional variant instead.
     ignores_out: bool = False
 
     # -- memory overlap: ATen's `assert_no_internal_overlap`, `assert_no_partial_overlap` and `assert_no_overlap`
@@ -70,15 +79,17 @@ class OutQuirks:
     pointwise: bool = False
     #: ``out`` is checked against itself and each input before all else, as TensorIterator does; None: if the op is pointwise.
     checks_overlap_first: bool | None = None
-    #: Arguments that must not overlap ``out`` in part, checked after the resize: copied to ``out`` before the op computes there, or
-    #: operands of a TensorIterator after the resize. ``values/self``: only that output must not overlap `self`.
+    #: Arguments that must not partly overlap ``out``, which eager checks after the resize. Either they are copied to ``out`` before
+    #: the op computes there, or a TensorIterator reads them after the resize. ``self`` is for all outputs, ``values/self``
+    #: for the output `values` only.
     no_partial_overlap: tuple[str, ...] = ()
     #: Arguments that must not overlap ``out`` at all.
     no_overlap: tuple[str, ...] = ()
 
     # -- version counter
 
-    #: `kron` writes to a view, which counts for itself; the others write no elements.
+    #: Whether the op bumps the version counter of what it writes. `kron` does not: it writes to a view, and that write bumps the
+    #: counter. The other exceptions, such as `detach_`, write no elements.
     bumps_version: bool = True
     #: `_dropout_impl` returns its input unless `p` is positive and `train` is true.
     writes_if_dropping: bool = False
@@ -87,10 +98,12 @@ class OutQuirks:
 _EXPECTED = ("Expected out tensor to have dtype {cpp_result}, but got {cpp_out} instead",)
 
 
+# Quirks of ops that accept only an ``out`` of the result's dtype, with their errors.
 def _exact(*errors: str) -> OutQuirks:
     return OutQuirks(dtype_errors=errors or _EXPECTED)
 
 
+# Quirks of ops whose ``out`` must not overlap these arguments at all; below, not partly.
 def _apart(*arguments: str) -> OutQuirks:
     return OutQuirks(no_overlap=arguments)
 
@@ -294,7 +307,10 @@ def out_quirks(op: OpOverload) -> OutQuirks:
 
 
 def positions_in(op: OpOverload, entries: Sequence[str]) -> list[list[int]]:
-    """Return for each output the positions of the arguments in `entries`: ``self`` is for all outputs, ``values/self`` for one."""
+    """Return for each output the positions of the arguments that it must not overlap.
+
+    An entry ``self`` is for all outputs, ``values/self`` for the output `values` only.
+    """
     facts = facts_of(op)
     places = {argument.name: position for position, argument in enumerate(facts.arguments)}
     found = [entry.rpartition("/") for entry in entries]

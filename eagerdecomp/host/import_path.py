@@ -45,7 +45,7 @@ def object_of(option: str, spec: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except Exception as error:  # the module is the user's, and may raise anything
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            where = "Python looks in the current directory and among the installed packages"
+            where = "Correct the name: Python looks in the current directory and among the installed packages"
             raise UsageError(f"{named}: cannot import {module_name}: {error}. {where}") from None
         raise UsageError(f"{named}: importing {module_name} raises {fault_in_words(error)}. Fix that first") from error
     for part in name.split("."):

@@ -125,7 +125,8 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
             raise
         except BaseException as error:
             if script.is_module and isinstance(error, ImportError) and _own_frames(error.__traceback__) is None:
-                raise ScriptNotFound(f"{error}. Python looks in the current directory and among the installed packages") from None
+                where = "Python looks in the current directory and among the installed packages"
+                raise ScriptNotFound(f"{error}. Correct the name: {where}") from None
             code, raised = 1, error
             _report(error, full_trace)
         try:
@@ -212,7 +213,7 @@ def _execute(script: Script) -> None:
     else:
         spec = importlib.machinery.PathFinder.find_spec("__main__", [path])
         if spec is None or spec.loader is None:
-            raise ScriptNotFound(f"can't find '__main__' module in {script.name!r}. Name a script in it")
+            raise ScriptNotFound(f"can't find '__main__' module in {script.name!r}. Pass the path of a script")
         # Loaders of files and of zip archives have `get_code`, but no common base class with it.
         code = spec.loader.get_code("__main__")  # type: ignore[attr-defined]
         main.__file__ = spec.origin

@@ -42,9 +42,10 @@ from eagerdecomp.verify.reproducer import Named, named_backend, reproducer
 
 __all__ = ["BlameMode", "blame"]
 
-# Number of calls after which a rule, its program and the function of a compile hook have all run.
-_UNTIL_COMPILED = 3
-_UNTIL_FUSED = 40
+# Number of times to repeat a call in a new mode, so that the rule and then its cached program run. With a compile hook more calls
+# are needed, until the compiled function runs too.
+_REPEATS = 3
+_REPEATS_WITH_HOOK = 40
 
 
 def blame(
@@ -58,28 +59,28 @@ def blame(
 ) -> BlameReport:
     """Find the first op whose result on a backend is not eager's, and the kernel or rule to blame for it.
 
-    Each call that runs more than torch's own kernel of its op is made twice on the same inputs, and its results and effects are
-    compared: values, dtypes, shapes, strides, views, writes. The function goes on with the backend's results, and stops at the
-    first difference. Of random ops only dtypes, shapes and strides are compared.
+    Each call that runs a kernel of the backend or a rule is also run in eager, on copies of its inputs. The results and effects are
+    compared: values, dtypes, shapes, strides, views, writes. For random ops only dtypes, shapes and strides are compared. The
+    program continues with the backend's results, and stops at the first difference.
 
     Args:
-        fn: the program. Inside an `EagerDecompMode` that it enters itself, the mode's kernel calls are what is compared, not what
-            the mode makes of the program's calls; the report says how many those were.
-        supported_ops: as for `EagerDecompMode`. Kernels and rules are judged: torch's own kernels are not.
+        fn: the program. If it enters an `EagerDecompMode` itself, the kernel calls of that mode are compared, and the program's own
+            calls in it are not; `BlameReport.inside` is the number of these kernel calls.
+        supported_ops: as for `EagerDecompMode`. Kernels and rules are compared with eager, torch's own kernels are not.
         rules: as for `EagerDecompMode`.
         every: go on to the end and find every op and line that differs.
         on_unsupported: as for `EagerDecompMode`.
-        reproducers: write a script for each difference that shows it by itself.
+        reproducers: write a script for each difference that reproduces it without the program.
 
     Returns:
-        A report, true where a difference was found. It prints as text; `BlameReport.as_dict` gives plain values.
+        A report, true if a difference was found. It prints as text; `BlameReport.as_dict` gives plain values.
 
     Raises:
         OpSetError: for an unknown op name.
         RuleError: for two rules for one op.
         UnsupportedOpError: for a call without a route, unless `on_unsupported` is ``"fallback"``.
 
-    An error of `fn` is raised too, unless a difference was found before it: then it is in the report.
+    An error of `fn` is raised too. If a difference was found before it, it is in `BlameReport.error` instead.
 
     Examples:
         >>> import torch
@@ -108,7 +109,7 @@ class BlameMode(CompositeMode):
     """The mode under which a program is compared with eager; arguments as for `blame`.
 
     Args:
-        named: how a reproducer names the backend, where its caller knows.
+        named: the code that names the backend in a reproducer; by default it is derived from `supported_ops` and `rules`.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class BlameMode(CompositeMode):
         self._mode = self._new_mode()
         self.kept = self._mode.kept  # keep the composites that the mode keeps
         self._every = every
-        self._repeat = _UNTIL_COMPILED if backend.compile is None else _UNTIL_FUSED
+        self._repeat = _REPEATS if backend.compile is None else _REPEATS_WITH_HOOK
         self._reproducers = reproducers
         self._lock = free_in_child(threading.RLock())
         self._lines = UserLines()
@@ -139,6 +140,7 @@ class BlameMode(CompositeMode):
         self._found: dict[tuple[str, Line], Blame] = {}
         self._times: Counter[tuple[str, Line]] = Counter()
         self._skipped: Counter[str] = Counter()
+        # Numbers of calls for `BlameReport`; `_drew` is its `random`.
         self._compared = self._native = self._drew = self._inside = 0
 
     @contextmanager
@@ -173,14 +175,14 @@ class BlameMode(CompositeMode):
         line = self._lines.number_of(sys._getframe(1), self._forward_lines())
         if self._planner.decide(func).passthrough:
             return func(*args, **kwargs)
-        self._inside += _out_of_a_mode(sys._getframe(1))
+        self._inside += _called_by_inner_mode(sys._getframe(1))
         why = why_not_compared(self._planner, func, args, kwargs)
         if why or kernel_for(self._planner, func, args, kwargs) is builtin(func):
             self._skipped.update([why] if why else ())
             self._native += not why
             return self._mode.__torch_dispatch__(func, types, args, kwargs)
         with self._lock:
-            return self._beside_eager(func, types, args, kwargs, line)
+            return self._run_and_compare(func, types, args, kwargs, line)
 
     def _entered(self, value: Any) -> Any:
         """Wrap a function for a higher-order op to run in this mode."""
@@ -199,7 +201,9 @@ class BlameMode(CompositeMode):
             own = self._thread.lines = self._lines.of_thread()
         return own
 
-    def _beside_eager(self, op: OpOverload, types: Sequence[type], args: Sequence[Any], kwargs: dict[str, Any], line: int) -> Any:
+    def _run_and_compare(
+        self, op: OpOverload, types: Sequence[type], args: Sequence[Any], kwargs: dict[str, Any], line: int
+    ) -> Any:
         with no_current_modes():
             call, draws = Call(op, args, kwargs), Draws(op, args, kwargs)
         self._compared += 1
@@ -222,7 +226,7 @@ class BlameMode(CompositeMode):
             try:
                 raise made.error
             finally:
-                del made  # or frame and error would keep each other
+                del made  # otherwise the frame and the error would keep each other alive
         return made.result
 
     # -- who is to blame --------------------------------------------------------------------------------------------------
@@ -241,7 +245,10 @@ class BlameMode(CompositeMode):
         self._found[key] = Blame(str(call.op), call.text, places_in_words(line), found, culprit, script, data)
 
     def _script(self, call: Call, found: Difference, finding: Finding | None, culprit: Culprit) -> tuple[str, bytes]:
-        """Return a script that reproduces the culprit's own call, or the program's call if that one is right alone."""
+        """Return a script and its data file. The script reproduces the culprit's own call.
+
+        If that call does not differ by itself, the script reproduces the program's call. Both are empty if that does not differ.
+        """
         for one, wrong in ((finding.call, finding.difference), (call, found)) if finding is not None else ((call, found),):
             fails = self._fails(one.op, wrong)
             args, kwargs = one.kept()
@@ -271,7 +278,7 @@ class BlameMode(CompositeMode):
         return fails
 
 
-def _out_of_a_mode(frame: FrameType | None) -> bool:
+def _called_by_inner_mode(frame: FrameType | None) -> bool:
     """Return whether an inner mode, which the program entered itself, made the call."""
     while frame is not None and frame.f_code is not _MODE_AT_WORK:
         frame = frame.f_back

@@ -217,7 +217,7 @@ class Comparing(CompositeMode):
             try:
                 raise caught.error
             finally:
-                del caught, want  # or frame and error would keep each other
+                del caught, want  # otherwise the frame and the error would keep each other alive
         return result
 
     def _count(self, call: Call, want: Observed, have: Observed) -> None:

@@ -1,8 +1,8 @@
 """Read and write calls as text, such as ``f32[8, 64], [f32[3]], approximate='tanh'``. Reading executes no code.
 
 A tensor is its dtype and sizes, with strides if it is not contiguous: ``f32[8, 64]``, ``bf16[3, 4][1, 3]``, ``i64[]``. A sparse
-tensor is such a text in the name of its layout, with the number of sparse dimensions if there are dense ones:
-``coo(f32[8, 64])``, ``coo(f32[8, 64], 1)``, ``csr(f32[8, 64])``. Other arguments are Python literals, or names in torch:
+tensor is written as a conversion of a dense one: ``coo(f32[8, 64])``, ``csr(f32[8, 64])``. If it has dense dimensions, the
+number of sparse dimensions follows: ``coo(f32[8, 64], 1)``. Other arguments are Python literals, or names in torch:
 ``[1, -2]``, ``None``, ``2j``, ``inf``, ``torch.float16``, ``channels_last``.
 """
 
@@ -53,7 +53,7 @@ _NAMES: dict[str, Any] = {
     "infj": complex(0, math.inf),
     "nanj": complex(0, math.nan),
 }
-# Text in quotes, or empty brackets after a dtype or brackets, which are no valid Python.
+# Text in quotes, or empty brackets after a dtype or other brackets (`i64[]`), which Python does not accept.
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _EMPTY_SIZES = re.compile(_QUOTED + r"|(?<=[\w\]])\[\s*\]")
 # Text in quotes (closed or not), a bracket, or the start of a comment.
@@ -156,12 +156,14 @@ class _Reader:
             )
 
     def _filled(self, match: re.Match[str]) -> str:
+        """Return empty brackets with ``()`` in them, which Python accepts, and text in quotes unchanged."""
         if match[0][0] != "[":
             return match[0]
         self._added.append(match.start() + 2 + 2 * len(self._added))
         return "[()" + match[0][1:]
 
     def _fault(self, offset: int, why: str) -> CallTextError:
+        """Return the error for a position in the text that Python parses, which has more characters than the call."""
         return self._fault_in_text(max(offset - 2 - 2 * sum(place < offset for place in self._added), 0), why)
 
     def _fault_at(self, byte: int | None, why: str) -> CallTextError:
@@ -288,7 +290,7 @@ def call_text(
 ) -> str:
     """Return the arguments of a call as text: ``f32[2, 3], [1, 2], alpha=2``.
 
-    `parse_call` can read it, except values without a text (a storage, a generator, another device) and texts that were shortened.
+    `parse_call` can read it, unless it was shortened or contains a storage, a generator or a tensor that is not on the CPU.
 
     Args:
         args: the positional arguments.

@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from eagerdecomp.planner.rule_calls import Footprint, Footprints
 
-__all__ = ["Clauses", "Closure", "Costs", "each_without", "without_self_calls"]
+__all__ = ["Clauses", "Closure", "Costs", "each_left_out", "without_self_calls"]
 
-#: op -> for each of its calls, the alternative ways; a way is the ops that must all close, with their number of calls.
+#: op -> for each of its calls, the alternative ways. A way is a `Footprint`: op -> number of calls. All its ops must close.
 Clauses: TypeAlias = Mapping[str, Sequence[Sequence[Footprint]]]
 
 _KERNEL = -1  # instead of the index of a way
@@ -29,7 +29,7 @@ class Closure:
 
     Args:
         clauses: the graph. An op without calls, or with a call that has no way, closes by a kernel only.
-        base: the first kernels.
+        base: the kernels to start with; `add` adds more.
         costs: the costs of kernels, with default 1; None to compute no costs.
     """
 
@@ -139,8 +139,10 @@ class Closure:
             self._open_calls[self._op_of_way[way]] += 1
 
 
-def each_without(closure: Closure, ops: Sequence[str], left_out: set[str]) -> Iterator[str]:
-    """Yield each op in turn, while `closure` has all other ops, except those that the caller has added to `left_out`.
+def each_left_out(closure: Closure, ops: Sequence[str], left_out: set[str]) -> Iterator[str]:
+    """Yield each op in turn. While an op is yielded, `closure` has kernels for all other `ops`, but not for that op.
+
+    The caller may add ops to `left_out` meanwhile: `closure` then gets no kernels for these either.
 
     The list is split in halves recursively, so that each op is added O(log n) times, not n times.
     """
@@ -151,7 +153,7 @@ def each_without(closure: Closure, ops: Sequence[str], left_out: set[str]) -> It
     for mine, others in ((ops[:half], ops[half:]), (ops[half:], ops[:half])):
         if mine:
             added = closure.add(op for op in others if op not in left_out)
-            yield from each_without(closure, mine, left_out)
+            yield from each_left_out(closure, mine, left_out)
             closure.take_back(added)
 
 
@@ -209,11 +211,11 @@ class Costs:
             found = self._known[op]
         return found
 
-    def of_rule(self, op: str, key: str) -> tuple[int, float]:
-        """Return the rank of a rule; lower is better.
+    def rank_of_rule(self, op: str, key: str) -> tuple[int, float]:
+        """Return the rank of a rule as two numbers; lower is better.
 
         The first number is 0 if the rule closes for all recorded calls, 1 if that is unknown, 2 for some calls, 3 for none. The
-        second is the number of kernel calls of the most frequent closed call.
+        second is the cost of the most frequent call that closes, in kernel calls.
         """
         costs = self._of_footprints(op, key)
         if not costs:
@@ -224,8 +226,8 @@ class Costs:
         return (0 if len(closed) == len(costs) else 2, closed[0])
 
     def has_no_route(self, op: str, key: str) -> bool:
-        """Return whether `of_rule` ranks the rule last: it has recorded calls, and none closes."""
-        return key not in self._closed_rules and self.of_rule(op, key)[0] == 3
+        """Return whether `rank_of_rule` ranks the rule last: it has recorded calls, and none closes."""
+        return key not in self._closed_rules and self.rank_of_rule(op, key)[0] == 3
 
     def _of_footprints(self, op: str, key: str) -> list[float]:
         seen = self._footprints.get(op, {}).get(key, ())

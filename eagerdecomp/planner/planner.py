@@ -194,8 +194,8 @@ class Planner:
         if not self._has_prims:
             return False
         costs = self._costs(self.backend.ops)
-        closed, kernels = min(costs.of_rule(name, "own"), costs.of_rule(name, "own-linked"))
-        return closed == 0 and math.isfinite(kernels) and costs.of_rule(name, "table") == (0, 1.0)
+        closed, kernels = min(costs.rank_of_rule(name, "own"), costs.rank_of_rule(name, "own-linked"))
+        return closed == 0 and math.isfinite(kernels) and costs.rank_of_rule(name, "table") == (0, 1.0)
 
     def _ranked(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
         ours, shipped = self._our_rules(op), list(self._shipped(op))
@@ -204,8 +204,9 @@ class Planner:
         costs = self._costs(self.backend.ops)
 
         def rank(rule: Rule) -> tuple[int, int, float]:
-            # `closed` is 0 if all recorded calls are closed, 1 if that is unknown, 2 if some are, 3 if none is (`Costs.of_rule`).
-            closed, kernels = costs.of_rule(name, rule.key)
+            # `closed` is 0 if all recorded calls are closed, 1 if that is unknown, 2 if some are, 3 if none is
+            # (`Costs.rank_of_rule`).
+            closed, kernels = costs.rank_of_rule(name, rule.key)
             if rule.source in _LAST:
                 return (closed, 2 + _LAST.index(rule.source), kernels)
             if rule.source == "table" and self._equals_a_prim(name):
@@ -231,7 +232,7 @@ class Planner:
 
             def rank(rule: Rule, costs: Costs = costs) -> tuple[int, int, float]:
                 # A linked rule leaves some calls to the recorded rule of the same source, so both get the same rank.
-                closed, seconds = min(costs.of_rule(name, key) for key in (rule.source, f"{rule.source}-linked"))
+                closed, seconds = min(costs.rank_of_rule(name, key) for key in (rule.source, f"{rule.source}-linked"))
                 if rule in ours:
                     return (0 if closed < 3 else closed, int(rule.source == "schema"), seconds)
                 return (closed, 2, seconds)

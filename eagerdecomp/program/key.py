@@ -43,7 +43,7 @@ __all__ = [
     "program_arguments",
     "reading",
     "shown_fact",
-    "whole_facts",
+    "has_all_facts_fixed",
 ]
 
 
@@ -53,9 +53,10 @@ _OFFSET = "{}.storage_offset()"
 
 
 def _scalar_fact(value: Any) -> tuple[Any, ...]:
-    """Return the type and value of a scalar; for zeros and NaN the type and text, because their equality is not identity.
+    """Return the type and value of a scalar; for zeros and NaN the type and text, because ``0.0 == -0.0`` and ``nan != nan``.
 
-    To hash or compare a symbolic scalar would add a guard, so it is put in a list, which makes the key unhashable.
+    To hash or compare a symbolic scalar would add a guard to its `ShapeEnv`. It is put in a list instead, which makes the key
+    unhashable.
     """
     kind = value.__class__
     if kind is float:
@@ -106,7 +107,7 @@ def parameter_name(argument: Argument) -> str:
     return argument.name + "_" if keyword.iskeyword(argument.name) else argument.name
 
 
-def whole_facts(op: OpOverload) -> bool:
+def has_all_facts_fixed(op: OpOverload) -> bool:
     """Return whether the fixed part of the op's keys holds all facts of its tensors; True for ops with lists of tensors."""
     return _has_tensor_list(op)
 
@@ -167,7 +168,7 @@ def exact_guards(op: OpOverload, *, offsets: bool = False) -> tuple[Guard, ...]:
         if argument.is_list:
             found.extend([Guard(f"_offsets({parameter_name(argument)})")] if offsets else [])
             continue
-        if not whole_facts(op):
+        if not has_all_facts_fixed(op):
             found.extend(reading(op, position, template) for template in _FACTS)
         if offsets:
             found.append(reading(op, position, _OFFSET))
@@ -196,7 +197,7 @@ def _fact_source(op: OpOverload, argument: Argument, no_numbers: bool) -> str:
         source = f"{name}.layout"
         if may_be_number(op, argument) and not no_numbers:
             source = f"({source} if _isinstance({name}, _Tensor) else _scalar_fact({name}))"
-        elif whole_facts(op):
+        elif has_all_facts_fixed(op):
             source = f"_tensor_fact({name})"
     elif argument.kind in ("number", "float"):
         source = f"_scalar_fact({name})"
@@ -216,7 +217,7 @@ def _fact(op: OpOverload, argument: Argument, value: Any) -> Any:
         one = _tensor_fact if argument.kind == "Tensor" else _scalar_fact
         return tuple([one(v) for v in value]) if argument.kind in ("Tensor", "number", "float") else tuple(value)
     if argument.kind == "Tensor":
-        return _tensor_fact(value) if whole_facts(op) else _layout_fact(value)
+        return _tensor_fact(value) if has_all_facts_fixed(op) else _layout_fact(value)
     return _scalar_fact(value) if argument.kind in ("number", "float") else value
 
 
@@ -228,6 +229,7 @@ def may_be_number(op: OpOverload, argument: Argument) -> bool:
 
 
 def ambient_of(op: OpOverload) -> tuple[Callable[[], Any], ...]:
+    """Return functions that read the global switches in the op's keys, such as the default dtype."""
     extra = sdp_facts if facts_of(op).reads_sdp_flags else None
     return ambient_facts() + (extra() if extra is not None else ())
 
@@ -267,7 +269,7 @@ def key_of(
         parts.extend(left is right for left, right in itertools.combinations(tensors, 2))
     parts.extend(read() for read in ambient_of(op))
     if guards is None:  # same as `exact_guards`, without compiling their text
-        if not whole_facts(op):
+        if not has_all_facts_fixed(op):
             parts.extend(fact for tensor in tensors for fact in _facts_of_one(tensor))
         return tuple(parts)
     known = known or {}
@@ -280,7 +282,8 @@ def key_labels(op: OpOverload, guards: Sequence[Guard]) -> tuple[str, ...]:
     """Return a description of each part of a key with these guards."""
     arguments = facts_of(op).arguments
     labels = [
-        f"{parameter_name(one)}.layout" if one.holds_tensors and not whole_facts(op) else parameter_name(one) for one in arguments
+        f"{parameter_name(one)}.layout" if one.holds_tensors and not has_all_facts_fixed(op) else parameter_name(one)
+        for one in arguments
     ]
     if _has_tensor_list(op):
         labels.append("which tensors are the same")
@@ -299,7 +302,7 @@ def guard_values(op: OpOverload, values: Sequence[Any], guards: Iterable[Guard])
         if argument.holds_tensors and argument.is_list:
             facts.append(_offsets(value))
         elif argument.holds_tensors:
-            facts.extend(() if whole_facts(op) else _facts_of_one(value))
+            facts.extend(() if has_all_facts_fixed(op) else _facts_of_one(value))
             facts.append(value.storage_offset() if isinstance(value, Tensor) else None)
     found = dict(zip(exact_guards(op, offsets=True), facts, strict=True))
     named = {parameter_name(argument): value for argument, value in zip(arguments, values, strict=True)}

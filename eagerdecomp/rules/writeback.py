@@ -51,7 +51,10 @@ def _check_cast(result: Tensor, target: Tensor) -> None:
 
 
 def by_a_kernel(refused: NotImplementedError) -> bool:
-    """Return whether a kernel raised this error, rather than a check that runs before eager checks the result dtype."""
+    """Return whether a kernel raised this error.
+
+    Otherwise a check of the op raised it. In eager such a check runs before the check of the result dtype, a kernel after it.
+    """
     return '" not implemented for' in str(refused) and '_check" not' not in str(refused)
 
 
@@ -121,12 +124,12 @@ def check_result(result: Tensor, target: Tensor) -> None:
 
 
 #: Elements of a block per thread. The result of a block is copied while it is in the CPU cache, and its memory is reused for the
-#: next block. A whole result of a large tensor needs new pages of the system, which can take ten times as long as the kernel. Below
-#: `_LARGE` elements, more calls cost more than blocks save.
+#: next block. Without blocks, a large result needs new memory from the operating system, which can take ten times as long as the
+#: kernel. For tensors of fewer than `_LARGE` elements, the additional calls cost more than blocks save.
 _BLOCK = 1 << 15
 _LARGE = 1 << 18
 
-#: Minimum elements of a tensor that is cut only to save memory, and minimum elements of its blocks.
+#: `_HEAVY`: minimum elements of a tensor that is cut only to save memory. `_LEAST_BLOCK`: minimum elements of its blocks.
 _HEAVY = 1 << 13
 _LEAST_BLOCK = 1 << 12
 
@@ -154,10 +157,12 @@ def _block_sizes(row: Row, least: int) -> list[int]:
 
 
 def _keep_whole(row: Row, least: int = 1) -> Sequence[Row]:
+    """Cut nothing: the only block is the row itself."""
     return (row,)
 
 
 def _cutter(call: Call) -> Callable[..., Sequence[Row]]:
+    """Bind `cut_row` for a call. `_cut` is linked when it is first needed, because few programs write large tensors."""
     if to_be_fused(call):
         return _keep_whole
     linked: Callable[..., Sequence[Row]] | None = None
@@ -193,10 +198,12 @@ def _cut_alike(target: Tensor, other: Any) -> bool:
 def columns_in_blocks(
     cut: Callable[..., Sequence[Row]], columns: Sequence[Sequence[Any]], *, share: int = 0
 ) -> Sequence[Sequence[Any]]:
-    """Return lists of arguments (the targets first) with each large tensor replaced by its blocks.
+    """Replace each large tensor in lists of arguments by its blocks.
 
-    With `share`, also cut smaller tensors into blocks of at most ``1 / share`` of all elements of the list, because a result that
-    is as large as most of the list would determine peak memory.
+    A column is one argument of an op on lists: a list with an item for each target. The first column is the targets.
+
+    With `share`, tensors below `_LARGE` elements are cut too, into blocks of about ``1 / share`` of the elements of all targets.
+    Otherwise the result for one tensor could take as much memory as the whole list.
     """
     sizes = [target.numel() for target in columns[0]]
     most = max(sum(sizes) // share, _LEAST_BLOCK) if share else _LARGE
@@ -219,16 +226,19 @@ def inplace_by(
 ) -> Callable[..., Tensor]:
     """Return a linked in-place op: it runs `functional`, makes ATen's checks, copies the result into `self` and returns `self`.
 
-    Large tensors are computed in blocks if the op is pointwise. All runs in one frame, because every optimizer step calls it.
+    Large tensors are computed in blocks if the op is pointwise. The checks are inlined in one Python function for speed, because
+    every optimizer step calls it.
 
     Args:
         functional: the functional variant of the op.
-        call: links the op.
+        call: returns the function to call for an overload; see `link`.
         quirks: how eager's in-place op differs from others.
         operands: which arguments after `self` may be tensors: none (0), only the first (1), or any (more).
         expanded: for an op that eager runs on expanded tensors: takes the op's arguments; if `self` is expanded, writes it and
             returns True.
     """
+    # `shares`: inputs may overlap `self`. `casts`: eager checks the cast to the dtype of `self` before the kernel runs.
+    # `first`: the overlap check comes before the kernel.
     shares, casts = not quirks.checks_overlap_first, quirks.pointwise and not quirks.writes_any_dtype
     first = not shares and expanded is None
     # Local names, so that linking does not copy globals for each in-place op.
@@ -330,6 +340,7 @@ def write_out(target: Tensor, result: Tensor, inputs: Iterable[Any], strides: Ou
         )
     resized = result.shape != target.shape
     if resized or strides == "always":
+        # `gapped`: a result of LAPACK has gaps between its elements. Allocate memory up to the last element, and keep the gaps.
         dense, fresh = is_dense(result), not target.numel()
         gapped = strides == "lapack" and fresh and not dense
         if resized:

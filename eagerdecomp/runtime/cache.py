@@ -43,11 +43,11 @@ class OpPrograms:
     """
 
     __slots__ = (
-        "_churn",
         "_failed_recordings",
         "_limit",
         "_lock",
         "_seen",
+        "_was_full",
         "_widened",
         "evictions",
         "guards",
@@ -65,7 +65,7 @@ class OpPrograms:
         self._lock = lock
         # Hashes of keys that were seen once while the op had too many keys; a key that is seen again is recorded.
         self._seen: deque[int] = deque(maxlen=4 * limit)
-        self._churn = False
+        self._was_full = False  # whether the limit was reached, so that keys which are seen once are no longer recorded
         self._failed_recordings = 0
 
     def worth_recording(self, key: Any) -> bool:
@@ -77,9 +77,9 @@ class OpPrograms:
         with self._lock:
             if self._failed_recordings >= _MAX_FAILED_RECORDINGS and not self.programs:
                 return False
-            if len(self.programs) < self._limit and not self._churn:
+            if len(self.programs) < self._limit and not self._was_full:
                 return True
-            self._churn = True
+            self._was_full = True
             mark = hash(key)
             if mark in self._seen:
                 return True
@@ -102,8 +102,9 @@ class OpPrograms:
     def widen(self, guards: Iterable[Guard], exact: tuple[Guard, ...]) -> tuple[Guard, ...]:
         """Add guards that a rule has read, and return all guards of the op.
 
-        They become `exact`, the guards for all facts, if these are cheaper to evaluate or if new guards keep coming. If the guards
-        change, all programs are dropped; handlers that hold the old dict then hold an empty one.
+        `exact` are the guards for all facts of all tensors. They replace all other guards if they are cheaper to evaluate, or if
+        rules keep reading new facts. If the guards change, all programs are dropped, and `programs` is a new dict: handlers that
+        hold the old dict then find nothing in it.
         """
         with self._lock:
             wanted = dict.fromkeys((*self.guards, *guards))
@@ -128,11 +129,11 @@ class OpPrograms:
             self.programs.clear()
             self.listings.clear()
             self._seen.clear()
-            self._churn = False
+            self._was_full = False
             self._failed_recordings = 0
 
     def recording_failed(self) -> None:
-        """Count a recording that gave no program (it reads data, or has effects)."""
+        """Count a recording that gave no program, because the rule reads data or has effects."""
         with self._lock:
             self._failed_recordings += 1
 
@@ -188,7 +189,7 @@ class ProgramCache:
         self._spaces: dict[Hashable, dict[OpOverload, OpPrograms]] = {}
 
     def space(self, owner: Hashable) -> dict[OpOverload, OpPrograms]:
-        """Return the programs of one backend and one set of rules, which no other backend or rules share.
+        """Return the *space* of a backend with its rules: a dict from each op to its programs. No other backend or rules use it.
 
         Args:
             owner: identifies the backend and the rules.

@@ -23,7 +23,7 @@ from eagerdecomp._torch.modes import with_torch_function, without_torch_function
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.ir import KernelCall, Slot
-from eagerdecomp.program.key import Guard, guard, parameter_name, reading, whole_facts
+from eagerdecomp.program.key import Guard, guard, has_all_facts_fixed, parameter_name, reading
 from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, plain, traced_in
 from eagerdecomp.rules.rule import NoRoute
 
@@ -146,7 +146,7 @@ class Reads(TorchFunctionMode):
         for position, (argument, value) in enumerate(zip(facts_of(op).arguments, arguments, strict=True)):
             if argument.holds_tensors and isinstance(value, Tensor):
                 self._tensors.setdefault(id(value), (position, value))
-        if whole_facts(op):
+        if has_all_facts_fixed(op):
             self.read_everything("takes a list of tensors")
         # With an empty tensor, a rule may skip work that it does for others.
         if any(not tensor.numel() for _, tensor in self._tensors.values()):

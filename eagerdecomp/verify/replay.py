@@ -261,7 +261,7 @@ def culprit_of(
     if again is None:
         name = f"the kernel {kernel}" if kernel else "a kernel or rule that does not always do the same"
         return Culprit("unsteady", str(call.op), name, call.text, None)
-    name = "the program that was kept of a call" if hook is None else f"what the compile hook {hook!r} made of its program"
+    name = "the cached program of the call" if hook is None else f"what the compile hook {hook!r} made of its program"
     return Culprit("program", str(call.op), name, call.text, again)
 
 
@@ -337,5 +337,5 @@ class _Checking(Recorder):
             try:
                 raise made.error
             finally:
-                del made  # or frame and error would keep each other
+                del made  # otherwise the frame and the error would keep each other alive
         return made.result

@@ -50,19 +50,20 @@ _KINDS = 64
 # Maximum number of differences that are stored; others are only counted.
 _FOUND = 1000
 
+# The tensor types whose dtype, shape and strides are part of the kind of a call; see `_kind`.
 _PLAIN = (Tensor, Parameter)
 
 # Parts of error messages of CPU kernels for dtypes that another device may support.
 _NOT_THERE = ("not implemented for", "not supported", "unsupported", "expected scalar type")
 
 
-class _Here(threading.local):
-    """Per-thread state: whether a verified call is running (its kernels are verified too) or the verifier is (nothing is)."""
+class _ThreadState(threading.local):
+    """Per-thread state of the verifier."""
 
-    checking = False
-    quiet = False
+    checking = False  # a verified call is running: its kernels are verified too
+    quiet = False  # the verifier itself makes calls: nothing is verified
     found = 0  # number of differences in the running calls
-    other_strides = 0  # number of results of kernels that need not have eager's strides, and do not
+    other_strides = 0  # number of kernel results with other strides than eager's, from ops that may have other strides
 
 
 class Verifying:
@@ -79,16 +80,16 @@ class Verifying:
         self._spec = spec
         self._planner = planner_of(backend, rules)
         # On a device other than the CPU, torch's own kernels are checked too, and results are compared on the CPU.
-        self._elsewhere = backend.device_type not in (None, "cpu")
-        self._here = _Here()
+        self._on_other_device = backend.device_type not in (None, "cpu")
+        self._here = _ThreadState()
         self._watched: set[CodeType] = set()  # the code objects of the wrappers
         self._lock = free_in_child(threading.RLock())
         self._checked: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
-        self._drew = 0
+        self._drew = 0  # number of checked calls that drew random numbers: `Verified.random`
         self._found: dict[tuple[Any, ...], Blame] = {}
         self._times: Counter[tuple[Any, ...]] = Counter()
-        self._left_out = 0
+        self._left_out = 0  # number of differences after the first `_FOUND`, which are not stored
 
     def found(self) -> Verified:
         """Return the results so far."""
@@ -106,13 +107,16 @@ class Verifying:
     def kernels(self) -> Backend:
         """Return the backend with its kernels wrapped."""
         kernels: dict[OpLike, Kernel] = {op: self._kernel(op, kernel) for op, kernel in self._backend.kernels.items()}
-        if self._elsewhere:
+        if self._on_other_device:
             kernels.update({op: self._kernel(op, native(op)) for op in self._backend.ops if op not in kernels and _computes(op)})
         given = self._backend
         return Backend(given.name, given.ops, kernels, given.compile, given.device_type, given.costs)
 
     def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the handler of an op to check some of its calls. If a kernel runs all of them, its own wrapper checks them."""
+        """Wrap the handler of an op to check some of its calls.
+
+        Return the handler unchanged if a kernel runs all calls of the op: then the wrapper of the kernel checks them.
+        """
         decision = self._planner.decide(op)
         if decision.passthrough or (decision.kernel is not None and decision.when is None):
             return run
@@ -122,27 +126,35 @@ class Verifying:
                 return run(*args, **kwargs)
             return self._check(op, run, args, kwargs, "")
 
-        return self._now_and_then(op, run, check)
+        return self._check_some_calls(op, run, check)
 
     def _kernel(self, op: OpOverload, kernel: Kernel) -> Kernel:
-        if kernel in (op, builtin(op)) and not self._elsewhere:
+        if kernel in (op, builtin(op)) and not self._on_other_device:
             return kernel
 
         def check(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             return self._check(op, kernel, args, kwargs, place_of(kernel))
 
-        return functools.wraps(kernel)(self._now_and_then(op, kernel, check, with_the_op=True))
+        return functools.wraps(kernel)(self._check_some_calls(op, kernel, check, also_inside_checks=True))
 
-    def _now_and_then(
+    def _check_some_calls(
         self,
         op: OpOverload,
         run: Callable[..., Any],
         check: Callable[[OpOverload, Sequence[Any], dict[str, Any]], Any],
         *,
-        with_the_op: bool = False,
+        also_inside_checks: bool = False,
     ) -> Callable[..., Any]:
-        """Wrap `run` to use `check` for the first calls of each kind, and then for one of `Verify.every`."""
+        """Wrap `run` to use `check` for the first calls of each kind, and then for one call in `Verify.every`.
+
+        Args:
+            op: the overload.
+            run: the handler or kernel.
+            check: runs the call and compares it with eager.
+            also_inside_checks: also use `check` for each call that is made within a call that is being checked. For kernels.
+        """
         here, every, first = self._here, self._spec.every, self._spec.first
+        # kind -> number of its calls. Kinds after the first `_KINDS` share the count of None: one call in `every` is checked.
         counts: dict[Any, int] = {None: first}
 
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -156,7 +168,7 @@ class Verifying:
                 else:
                     kind, count = None, counts[None]
             counts[kind] = count = count + 1
-            if count > first and count % every and not (with_the_op and here.checking):
+            if count > first and count % every and not (also_inside_checks and here.checking):
                 return run(*args, **kwargs)
             return check(op, args, kwargs)
 
@@ -175,7 +187,7 @@ class Verifying:
             return run(*args, **kwargs)
         here = self._here
         with self._quietly():
-            call = Call(op, plain_args, plain_kwargs, home=self._elsewhere)
+            call = Call(op, plain_args, plain_kwargs, home=self._on_other_device)
             draws = Draws(op, plain_args, plain_kwargs)
             want, drew = _native(call, draws)
         before, other_strides, was_checking, here.checking = here.found, here.other_strides, here.checking, True
@@ -207,7 +219,7 @@ class Verifying:
             if caught.error is not None:
                 raise caught.error
         finally:
-            del caught, want  # or frame and error would keep each other
+            del caught, want  # otherwise the frame and the error would keep each other alive
         return result
 
     @contextmanager
@@ -232,9 +244,9 @@ class Verifying:
 
     def _difference(self, call: Call, want: Observed, have: Observed, drew: bool, *, free_strides: bool) -> Difference | None:
         why = self._not_verified(want, have)
-        if why == _NO_KERNEL or (why and self._elsewhere):
+        if why == _NO_KERNEL or (why and self._on_other_device):
             return None
-        if self._elsewhere:
+        if self._on_other_device:
             strayed = _strayed(call, want, have, self._backend.device_type or "")
             if strayed is not None:
                 return strayed
@@ -249,7 +261,7 @@ class Verifying:
     def _not_verified(self, want: Observed, have: Observed) -> str:
         """Return why the values of a call cannot be compared with eager's; "" if they can."""
         tensors = [one for one in (*want.leaves, *want.inputs, *have.leaves, *have.inputs) if isinstance(one, Tensor)]
-        other_device = self._elsewhere or any(one.is_meta for one in tensors)
+        other_device = self._on_other_device or any(one.is_meta for one in tensors)
         if other_device and want.error is not None and have.error is None and _is_absent(want.error):
             return _NO_KERNEL
         return "" if all(map(has_values, tensors)) else _NO_VALUES
@@ -298,8 +310,8 @@ class Verifying:
 
     def _culprit(self, call: Call, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str) -> Culprit:
         op = str(call.op)
-        if self._elsewhere:  # the stored call is on the CPU, where the device's kernels cannot run; they were checked already
-            rules = "its rules, or the program that was kept of them: every kernel in it gave eager's result"
+        if self._on_other_device:  # the stored call is on the CPU, where the device's kernels cannot run; they were checked already
+            rules = "its rules, or the program recorded from them: every kernel in it gave eager's result"
             return Culprit("kernel", op, kernel, call.text, found) if kernel else Culprit("program", op, rules, call.text, found)
         draws.restore()
         finding = replayed(self._planner, call)
@@ -362,6 +374,7 @@ def _device_type(value: Any) -> str:
 
 
 def _is_absent(error: Exception) -> bool:
+    """Return whether an error of eager says that it has no kernel for the call's dtype or device."""
     return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NOT_THERE)
 
 

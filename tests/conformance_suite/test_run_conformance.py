@@ -346,7 +346,7 @@ def test_a_script_shows_also_what_comes_of_many_calls_or_ends_the_process(projec
         (["mine:nothing"], "mine has no nothing"),
         (
             ["nowhere:backend"],
-            "eagerdecomp conformance: nowhere:backend: cannot import nowhere: No module named 'nowhere'. Python looks in ",
+            "eagerdecomp conformance: nowhere:backend: cannot import nowhere: No module named 'nowhere'. Correct the name: ",
         ),
         (
             ["importing:backend"],

@@ -182,7 +182,7 @@ def test_the_overload_is_the_one_that_the_arguments_choose() -> None:
         (
             "aten.sum",
             "f32[2], 'x'",
-            r"one of its overloads\n(?s:.*)\n  aten.sum.default\(Tensor self, \*(?s:.*) -> Tensor; 2 more with out=$",
+            r"one of its overloads\n(?s:.*)\n  aten.sum.default\(Tensor self, \*(?s:.*); not listed: 2 overloads with out=$",
         ),
         ("aten.silu.default", "f32[2], 3", "2 are given by position, of at most 1"),
         ("aten.silu.default", "f32[2], self=3", "self is given twice"),
@@ -263,7 +263,7 @@ def test_the_command_prints_the_tree_the_kernels_and_the_program(tmp_path: Path,
         (
             ["aten.silu", "--call", "f32[3], 1, 2"],
             2,
-            "Pass those of its overload aten.silu.default(Tensor self) -> Tensor; 1 more with out=",
+            "Pass those of its overload aten.silu.default(Tensor self) -> Tensor; not listed: 1 overload with out=",
         ),
         (["aten.add"], 2, "several overloads"),
         (["aten.silu", "--ops", "cores"], 2, "no op set and no file has this name"),

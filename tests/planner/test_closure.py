@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.planner.closure import Clauses, Closure, Costs, each_without
+from eagerdecomp.planner.closure import Clauses, Closure, Costs, each_left_out
 from eagerdecomp.planner.rule_calls import Footprint, Footprints, load_footprints
 
 
@@ -44,7 +44,7 @@ def test_rules_rank_closed_then_unknown_then_partly_closed_then_not_at_all() -> 
         }
     }
     solved = costs(graph, "k")
-    order = sorted(["never", "partly", "unknown", "closed", "cheaper", "free"], key=lambda source: solved.of_rule("a", source))
+    order = sorted(["never", "partly", "unknown", "closed", "cheaper", "free"], key=lambda source: solved.rank_of_rule("a", source))
     assert order == ["free", "cheaper", "closed", "unknown", "partly", "never"]
 
 
@@ -82,7 +82,7 @@ def test_costs_do_not_depend_on_what_was_asked_before(graph: Footprints, support
 def test_a_rule_leads_nowhere_where_it_ranks_last(graph: Footprints, supported: set[str]) -> None:
     solved = costs(graph, *supported)
     pairs = [(op, key) for op in OPS for key in ("core", "table", "unknown")]
-    assert [solved.has_no_route(*pair) for pair in pairs] == [solved.of_rule(*pair)[0] == 3 for pair in pairs]
+    assert [solved.has_no_route(*pair) for pair in pairs] == [solved.rank_of_rule(*pair)[0] == 3 for pair in pairs]
 
 
 def test_the_shipped_footprints_close_well_known_ops_on_core_aten() -> None:
@@ -137,7 +137,7 @@ def test_kernels_are_added_and_taken_back(clauses: Clauses, base: list[str], fir
 @given(clauses=clauses_of_ops, order=st.permutations(OPS), needed=kernels)
 def test_each_op_is_left_out_in_turn_beside_those_left_out_for_good(clauses: Clauses, order: list[str], needed: list[str]) -> None:
     graph, left_out, turns = Closure(clauses), set(), []
-    for op in each_without(graph, order, left_out):
+    for op in each_left_out(graph, order, left_out):
         turns.append(op)
         assert graph.closed == slow_closure(clauses, [other for other in order if other != op and other not in left_out])
         if graph.holds(set(needed)):

@@ -103,7 +103,7 @@ def test_a_changed_rule_is_unknown_to_the_planner_and_tried_by_a_plan(monkeypatc
     assert {rule.key for rule in seen.changed} == keys
     assert not any(keys & call.by_rule.keys() for call in seen.calls)
     costs = shipped_costs(ed.infra())
-    assert {costs.of_rule(SILU, key)[0] for key in keys} == {1}  # unknown, where one that leads nowhere is 3
+    assert {costs.rank_of_rule(SILU, key)[0] for key in keys} == {1}  # unknown, where one that leads nowhere is 3
     after = ed.plan(ed.core_aten(), ops=[SILU])[SILU]
     assert [replace(route, ops={}) for route in after.routes] == [replace(route, ops={}) for route in before.routes]
 

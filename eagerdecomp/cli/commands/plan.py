@@ -148,7 +148,8 @@ def _matching(expression: str | None) -> list[Any] | None:
     try:
         pattern = re.compile(expression)
     except re.error as error:
-        raise PlanError(f"--match {expression}: this is not a valid regular expression: {error}") from None
+        hint = "Put \\ before a special character"
+        raise PlanError(f"--match {expression}: this is not a valid regular expression: {error}. {hint}") from None
     except (RecursionError, OverflowError):
         raise PlanError("--match: this regular expression is too long or too deeply nested for Python") from None
     known = aten_ops()

@@ -1,4 +1,4 @@
-"""Matrix products with an added term, int8 products and linear combinations, by the products of the op set; cross products."""
+"""Decompose matrix products with an added term, int8 products, linear combinations and cross products."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from eagerdecomp.rules.rule import rule
 aten = torch.ops.aten
 
 
-#: The dtypes in which a product is computed and rounded once. Integer dtypes have rules of their own for fractional factors.
+#: The dtypes in which eager computes a product and rounds once. For integer dtypes, other rules handle fractional `beta` and
+#: `alpha`.
 _PLAIN = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 
 #: With at least this many multiplications per product, eager calls BLAS, which skips a product with alpha = 0 without reading it.
@@ -50,6 +51,7 @@ def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
     return _scaled_alone(self, [mat1.shape[0], mat2.shape[1]], beta)
 
 
+# Returns whether eager skips the product if `alpha` is 0. `narrow`: the dtype is float16 or bfloat16.
 def _is_unread(batch1: Tensor, batch2: Tensor, narrow: bool) -> bool:
     once = batch1.shape[1] * batch1.shape[2] * batch2.shape[2]
     return batch1.shape[0] * once > _BY_ONEDNN if narrow else once >= _BY_BLAS
@@ -189,6 +191,7 @@ def _int_mm(self: Tensor, mat2: Tensor) -> Tensor:
 @rule("aten._weight_int8pack_mm.default", recorded=True)
 def _weight_int8pack_mm(self: Tensor, mat2: Tensor, scales: Tensor) -> Tensor:
     """Return ``[m, k]`` times the transpose of int8 ``[n, k]``, with a scale per column: computed in float32 and rounded once."""
+    # Raise eager's `IndexError` for tensors with too few dimensions.
     self.size(0), mat2.size(0), self.size(1)
     if self.dtype not in HALF and self.dtype is not torch.float32:
         _refuse_packed("expect A to be either 32-bit or 16-bit float tensor.")
@@ -217,7 +220,7 @@ def _refuse_packed(words: str) -> None:
 
 
 def _combined(input: Tensor, coefficients: Tensor) -> Any:
-    """Combine ``[n, ...]`` by coefficients ``[m, n]`` to ``[m, ...]``."""
+    """Return ``[m, ...]``: sums over the first dimension of `input`, ``[n, ...]``, weighted by coefficients ``[m, n]``."""
     if coefficients.dim() != 2 or input.dim() == 0 or input.size(0) < coefficients.size(1):
         return NotImplemented  # eager reads past the end of them
     if coefficients.dtype is not input.dtype.to_real():
@@ -247,6 +250,7 @@ def _summed_stepwise(input: Tensor, coefficients: Tensor, shape: Sequence[int]) 
     return total
 
 
+#: The dtypes for which eager has no kernel of linear combinations.
 _UNCOMBINED = frozenset({torch.complex32, torch.uint16, torch.uint32, torch.uint64})
 
 

@@ -21,8 +21,8 @@ aten = torch.ops.aten
 def _gcd(self: Tensor, other: Tensor) -> Any:
     """Compute Euclid's algorithm. For int64 this takes 281 kernels.
 
-    The number of steps is what the worst case, two neighbouring Fibonacci numbers of the dtype, needs. A finished pair stays
-    unchanged. Zeros are replaced by ones meanwhile.
+    All pairs take as many steps as the worst case of the dtype, two neighbouring Fibonacci numbers. Pairs that are finished stay
+    unchanged. A pair of two zeros is computed with a 1 instead until the last line, so that no divisor is 0.
     """
     dtype = promoted((self, other))
     if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
@@ -57,7 +57,7 @@ def _frexp(self: Tensor) -> Any:
     mantissa = aten.view.dtype(aten.sub.Tensor(aten.view.dtype(x, torch.int64), aten.mul.Scalar(exponent, _UNIT)), torch.float64)
     if self.dtype is torch.float64:
         exponent = aten.where.self(small, aten.sub.Scalar(exponent, 54), exponent)
-    # Neither 0 nor what is not finite has an exponent.
+    # Zeros, infinities and NaN have no exponent: eager returns them unchanged, with exponent 0.
     size = aten.abs.default(self)
     odd = aten.logical_not.default(aten.logical_and.default(aten.gt.Scalar(size, 0), aten.lt.Scalar(size, float("inf"))))
     zero = aten.full.default([], 0, dtype=torch.int32, device=self.device)
@@ -67,7 +67,7 @@ def _frexp(self: Tensor) -> Any:
 
 @rule("aten.ldexp.Tensor", recorded=True)
 def _ldexp(self: Tensor, other: Tensor) -> Any:
-    """Multiply by a power of two in float64, without intermediate rounding; use `pow` for exponents that are no integers."""
+    """Multiply by a power of two in float64, without intermediate rounding; use `pow` for exponents that are not integers."""
     if not self.dtype.is_floating_point or other.dtype.is_floating_point or other.dtype.is_complex:
         if self.dtype is torch.float32 or not (self.dtype.is_floating_point or self.dtype.is_complex):
             return aten.mul.Tensor(self, aten.pow.Scalar(2.0, other))
@@ -84,7 +84,8 @@ def _by_bits(self: Tensor, other: Tensor) -> Any:
     if self.dtype is not torch.float64:  # of which float64 holds all products but those that round to 0 or infinity
         scaled = aten.mul.Tensor(in_type(self, torch.float64), _power_of_two(aten.clamp.default(exponent, -600, 600)))
         return in_type(scaled, self.dtype)
-    # The first steps down stop so far above the smallest numbers that the last one alone rounds.
+    # Multiply in three steps, because one float64 cannot hold powers such as 2**-2000. Steps down are 2**-969, not 2**-1022: if
+    # an early step gives a subnormal number, and so rounds, the result is 0 in any case. So no result is rounded twice.
     scaled, exponent = self, aten.clamp.default(exponent, -2200, 2200)
     for _ in range(2):
         step = aten.where.self(
@@ -122,7 +123,10 @@ def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
 def _as_strided_scatter(
     self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Any:
-    """Write to a copy of the memory up to the last element of both views; if elements overlap, to a copy of the elements."""
+    """Copy the storage up to the last element of `self` and of the written view, and write `src` there.
+
+    If elements of `self` share memory, copy only its elements, to a contiguous tensor.
+    """
     if not self.is_contiguous() and self.requires_grad:  # its gradient would be wrong
         raise RuntimeError("as_strided_scatter is currently only supported for autograd if self is contiguous")
     own_start = self.storage_offset()
@@ -141,7 +145,10 @@ def _as_strided_scatter(
 
 
 def _scatter(view: OpOverload) -> Callable[..., Any]:
-    """Write to a view of a copy with the strides and offset of the original, unless its elements overlap."""
+    """Return a rule that writes `src` to a view of a copy of `self`.
+
+    The copy has the strides and the storage offset of `self`, unless elements of `self` share memory.
+    """
 
     def scatter(self: Tensor, src: Tensor, *where: Any, **named: Any) -> Any:
         start = self.storage_offset()
