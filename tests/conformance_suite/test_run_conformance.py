@@ -110,7 +110,15 @@ def test_what_only_earlier_calls_bring_about_is_reported_as_state() -> None:
 
 
 @pytest.mark.full
-def test_what_one_call_shows_is_not_reported_as_state_though_another_came_first() -> None:
+def test_what_one_call_shows_is_not_reported_as_state_though_another_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from eagerdecomp.conformance import suite
+
+    quick = suite.PROFILES["quick"]
+    by_cases = replace(quick, own=replace(quick.own, seconds=60.0))  # the number of cases must not depend on the machine
+    monkeypatch.setitem(suite.PROFILES, "quick", by_cases)
+
     def maximum(one: Tensor, other: Tensor) -> Tensor:
         return torch.where(one > other, one, other)
 

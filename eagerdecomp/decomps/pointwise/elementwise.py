@@ -15,7 +15,7 @@ from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.layouts import LAYOUTS, as_operands, with_eager_strides
 from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.out_quirks import out_quirks
-from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type, number_like, promoted, widened
+from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted, widened
 from eagerdecomp.eager.scalars import cast_number, held_number
 from eagerdecomp.rules.compute import Constant, constant, elementwise_strides
 from eagerdecomp.rules.link import Call, Linkable, link_on_call
@@ -342,6 +342,8 @@ def _fill(self: Tensor, value: Any = 0) -> Tensor:
 @rule("aten.round.decimals")
 def _round_decimals(self: Tensor, *, decimals: int) -> Any:
     """Round multiples of a power of ten, as eager's kernel does: by a division where torch's decomposition multiplies."""
+    if not self.is_floating_point() or self.dtype in FLOAT8:
+        raise not_implemented("round_cpu" if decimals else "round_vml_cpu", self.dtype)
     if not decimals:
         return aten.round.default(self)
     wide = widened(self)
