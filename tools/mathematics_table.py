@@ -174,6 +174,7 @@ OF_ITS_TYPE = ("hash_tensor", "_scaled_mm", "_scaled_mm_v2")
 _NUMBER_OF_STEPS = "how many steps of the iteration it takes depends on the matrix, and no bound of them is small"
 _SIZE = "the size of its result is a count of the data"
 _RANGE = "the range of the bins is that of the data where none is given, or is refused where it is not finite"
+_PIVOTS = "it raises where a pivot is out of range, as eager does; a set without scalar reads uses a rule that does not check"
 
 #: What is impossible without reading data, each with the reason; the page is not written where a rule of another op reads some.
 READERS = {
@@ -184,6 +185,8 @@ READERS = {
     "_linalg_eigvals": _NUMBER_OF_STEPS,
     "cholesky": "it raises where the matrix is not definite; `linalg_cholesky_ex` returns a tensor that says so, and reads none",
     "cholesky_inverse": "it raises where an entry of the factor's diagonal is 0",
+    "linalg_lu_solve": _PIVOTS,
+    "lu_unpack": _PIVOTS,
     "equal": "its result is a number of Python's",
     "segment_reduce": "it raises where lengths are negative or do not sum to the size; `unsafe` calls and offsets need no read",
     "histogram": _RANGE,
