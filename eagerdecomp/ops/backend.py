@@ -30,8 +30,7 @@ class Backend:
         name: a name for messages and tables.
         ops: an `OpSet`, or an iterable of overloads, packets and names.
         kernels: op -> function with the op's signature. It is called as torch calls a kernel: without arguments that have their
-        default
-            value. A supported op without an entry runs torch's own kernel.
+            default value. A supported op without an entry runs torch's own kernel.
         compile: optional hook, ``compile(graph, inputs) -> function``, that compiles a whole decomposition; see below.
         device_type: if given (``"cpu"``, ``"cuda"``, ``"npu"`` ...), calls without a tensor on that device run natively.
         costs: seconds per kernel call: a function of the op's name and the number of elements of its largest tensor, or a table
@@ -48,9 +47,8 @@ class Backend:
       the program only writes. Each node has ``meta["val"]``, a fake tensor with the shape, strides and dtype of a real run.
     - `inputs` are the tensors of the current call, as examples. The hook must neither change nor store them.
     - The returned function is called with such tensors as positional arguments. It must write to arguments as the graph does
-    (written
-      arguments share no memory with others), and return a tuple or list of tensors with the graph's shapes, strides and dtypes. The
-      first result is checked. From then on it replaces the program, in all threads, and `kernels` are not called.
+      (written arguments share no memory with others), and return a tuple or list of tensors with the graph's shapes, strides and
+      dtypes. The first result is checked. From then on it replaces the program, in all threads, and `kernels` are not called.
     - If the hook returns None or ``NotImplemented``, the program runs call by call.
     - If the hook raises, the call raises a `HookError` that names the op and shows the program.
 

@@ -79,7 +79,7 @@ class BlameReport:
         op_set: the label of the op set.
         error: the exception that the program raised after a difference, or None.
         inside: number of calls that an `EagerDecompMode` of the program itself made. What the program called there was not
-        compared.
+            compared.
 
     Examples:
         >>> import torch
