@@ -16,8 +16,8 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import PLAIN_TENSORS
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.rules.link import Call, Linkable, link
-from eagerdecomp.rules.rule import has_kernels
+from eagerdecomp.rules.link import Call, Linkable
+from eagerdecomp.rules.rule import has_kernels, link_when_called
 
 __all__ = ["BLOCK_OPS", "elementwise_in_blocks", "large_from", "rows_in_blocks", "run_in_blocks"]
 
@@ -133,17 +133,7 @@ def _bind_rows(call: Call) -> Callable[..., Any]:
 
 def _run_large(call: Call) -> Callable[..., Any] | None:
     """Return `run_in_blocks` for a linked rule, linked at its first call, since few programs have tensors large enough."""
-    if not has_kernels(call, *BLOCK_OPS):
-        return None
-    linked: Callable[..., Any] | None = None
-
-    def run(*args: Any) -> Any:
-        nonlocal linked
-        if linked is None:
-            linked = link(run_in_blocks, call)
-        return linked(*args)
-
-    return run
+    return link_when_called(run_in_blocks, call) if has_kernels(call, *BLOCK_OPS) else None
 
 
 def _whole(formula: Callable[..., Any], *args: Any) -> Any:

@@ -29,6 +29,7 @@ __all__ = [
     "index_rules",
     "library_rule",
     "library_rules",
+    "link_when_called",
     "make_rule",
     "place_of",
     "register_decomposition",
@@ -219,6 +220,28 @@ def to_be_fused(call: Call) -> bool:
     Rules then use whole tensors: blocks that fit a cache save nothing in a fused kernel, and reads of a scalar cannot be recorded.
     """
     return isinstance(call, _Dispatched) and call.fused
+
+
+def link_when_called(fn: Callable[..., Any], call: Call, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return `fn`, linked at its first call: for a helper that few programs need.
+
+    If one of its ops has no route, `otherwise` replaces it; without `otherwise`, each call raises `NoRoute`.
+    """
+    linked: Callable[..., Any] | None = None
+
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal linked
+        if linked is None:
+            try:
+                linked = link(fn, call)
+            except NoRoute:
+                if otherwise is None:
+                    raise
+                linked = otherwise
+        return linked(*args, **kwargs)
+
+    return run
 
 
 def has_kernels(call: Call, *ops: OpOverload) -> bool:

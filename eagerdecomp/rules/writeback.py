@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -18,7 +17,7 @@ from eagerdecomp.eager.strides import is_dense, reach
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.rules.link import Linkable, link, link_on_call
-from eagerdecomp.rules.rule import Call, NoRoute, to_be_fused
+from eagerdecomp.rules.rule import Call, link_when_called, to_be_fused
 
 __all__ = [
     "by_a_kernel",
@@ -165,19 +164,7 @@ def _cutter(call: Call) -> Callable[..., Sequence[Row]]:
     """Bind `cut_row` for a call. `_cut` is linked when it is first needed, because few programs write large tensors."""
     if to_be_fused(call):
         return _keep_whole
-    linked: Callable[..., Sequence[Row]] | None = None
-
-    @functools.wraps(_cut)  # `_cut` is linked on its own, as by `link_on_call`
-    def cut(row: Row, least: int = 1) -> Sequence[Row]:
-        nonlocal linked
-        if linked is None:  # few programs write tensors large enough
-            try:
-                linked = link(_cut, call)
-            except NoRoute:
-                linked = _keep_whole
-        return linked(row, least)
-
-    return cut
+    return link_when_called(_cut, call, _keep_whole)
 
 
 #: ``cut_row(row, least=1)``: cut the arguments of a pointwise op into at least `least` rows of blocks. Returns only the row itself

@@ -16,7 +16,7 @@ import torch
 from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.rules.link import Call, Linkable, link
-from eagerdecomp.rules.rule import NoRoute, Rule, make_rule
+from eagerdecomp.rules.rule import Rule, link_when_called, make_rule
 from eagerdecomp.rules.stacks import Worth, can_stack, joined_value, stack, stack_positions, store
 from eagerdecomp.rules.writeback import check_overlap, columns_in_blocks, cut_row, functional_of, write_list, write_out
 
@@ -197,7 +197,7 @@ def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callabl
     if str(op) in _OWN_LOOPS or (has_tensor and count > 1):
         return None
     write, cut = link((write_list, cut_row if torch.Tag.pointwise in one.tags else None), call)
-    together = _linked_stacks(call) if count > 1 and one._schema.name in _STACKED else None
+    together = link_when_called(_write_stacks, call, _write_none) if count > 1 and one._schema.name in _STACKED else None
     listed, share = count + has_scalars, _SHARES.get(one._schema.name, 0)
 
     def run(*args: Any, **named: Any) -> None:
@@ -227,25 +227,10 @@ _STACKED = frozenset({"aten::lerp_", "aten::addcmul_", "aten::addcdiv_"})
 _WORTH = Worth(tensors=16, nbytes=1 << 11)
 
 
-def _linked_stacks(call: Call) -> Callable[..., Sequence[Sequence[Any]]]:
-    """Return `_write_stacks`, linked at its first call, since few models have so many small tensors."""
-    linked: Callable[..., Sequence[Sequence[Any]]] | None = None
-
-    def run(*args: Any) -> Sequence[Sequence[Any]]:
-        nonlocal linked
-        if linked is None:
-            try:
-                linked = link(_write_stacks, call)
-            except NoRoute:  # the set cannot join tensors
-                linked = _write_none
-        return linked(*args)
-
-    return run
-
-
 def _write_none(
     compute: Callable[..., Any], lists: Sequence[Sequence[Any]], scalars: Sequence[Sequence[Any]], shared: Sequence[Any], /
 ) -> Sequence[Sequence[Any]]:
+    """Write nothing: the set cannot join tensors."""
     return (*lists, *scalars)
 
 
