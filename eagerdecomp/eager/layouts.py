@@ -17,7 +17,7 @@ from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.promotion import promoted
 from eagerdecomp.eager.strides import in_order, is_dense, memory_order
 
-__all__ = ["LAYOUTS", "all_contiguous", "as_operands", "in_format_of", "iterator_strides", "with_eager_strides"]
+__all__ = ["LAYOUTS", "all_contiguous", "as_contiguous", "as_operands", "in_format_of", "iterator_strides", "with_eager_strides"]
 
 aten = torch.ops.aten
 
@@ -46,6 +46,11 @@ def all_contiguous(values: Sequence[Any]) -> bool:
     return all(operand.is_contiguous() for operand in operands) and all(
         operand.shape == operands[0].shape for operand in operands[1:] if operand.dim()
     )
+
+
+def as_contiguous(x: Tensor) -> Tensor:
+    """Return `x` itself if it is contiguous, else a contiguous copy."""
+    return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
 
 
 def in_format_of(result: Tensor, given: Tensor | None) -> Tensor:

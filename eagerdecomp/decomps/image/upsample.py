@@ -16,7 +16,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.interpolation import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
-from eagerdecomp.eager.layouts import in_format_of
+from eagerdecomp.eager.layouts import as_contiguous, in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.rules.rule import rule
@@ -326,8 +326,7 @@ def _upsample_nearest2d_backward(
         or suggested_memory_format(grad_output) is not torch.contiguous_format
     ):
         return NotImplemented
-    if not grad_output.is_contiguous():
-        grad_output = aten.clone.default(grad_output, memory_format=torch.contiguous_format)
+    grad_output = as_contiguous(grad_output)
     return aten.sum.dim_IntList(aten.view.default(grad_output, [batch, channels, height, tall, width, wide]), [3, 5])
 
 

@@ -25,7 +25,7 @@ from eagerdecomp.decomps.math.one_hot_indexing import (
     writers,
 )
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.layouts import iterator_strides
+from eagerdecomp.eager.layouts import as_contiguous, iterator_strides
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import FLOAT8, HALF, RARE, WIDE_UNSIGNED, number_like
 from eagerdecomp.eager.strides import in_order, memory_order
@@ -71,11 +71,6 @@ def _with_strides(x: Tensor, strides: Sequence[int]) -> Tensor:
     return aten.copy_.default(fresh, x)  # type: ignore[no-any-return]
 
 
-def _contiguous(x: Tensor) -> Tensor:
-    """Allocate the result as eager's scatters do, whatever the input."""
-    return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
-
-
 # -- gather -------------------------------------------------------------------------------------------------------
 
 
@@ -108,7 +103,7 @@ def _first_wider(index: Tensor, x: Tensor, dim: int) -> int:
 
 def _untouched(self: Tensor, dim: int) -> Tensor:
     _wrapped(dim, self.dim())
-    return _contiguous(aten.clone.default(self))
+    return as_contiguous(aten.clone.default(self))
 
 
 def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None, name: str) -> tuple[int, Tensor, Tensor, Any]:
@@ -167,7 +162,7 @@ def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
 
 
 def _shaped(result: Tensor, self: Tensor) -> Tensor:
-    return _contiguous(result if self.dim() else aten.view.default(result, []))
+    return as_contiguous(result if self.dim() else aten.view.default(result, []))
 
 
 def _sum(x: Tensor, dims: list[int]) -> Tensor:

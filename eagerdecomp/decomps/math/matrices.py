@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 
@@ -36,6 +37,7 @@ __all__ = [
     "plus_product",
     "product",
     "real_part",
+    "row_major",
     "reflection",
     "single",
     "solve_triangular",
@@ -96,14 +98,16 @@ def batch_shape(x: Tensor) -> list[int]:
     return list(x.shape[:-2])
 
 
+def row_major(x: Tensor, batch: Sequence[int]) -> Tensor:
+    """Return ``[Q, m, n]`` as contiguous ``[*batch, m, n]``."""
+    if not x.numel():  # contiguous whatever its strides are
+        return unfolded(aten.empty.memory_format(x.shape, dtype=x.dtype, device=x.device), batch)
+    return unfolded(as_contiguous(x), batch)
+
+
 def column_major(x: Tensor, batch: Sequence[int]) -> Tensor:
     """Return ``[Q, m, n]`` as ``[*batch, m, n]`` with column-major matrices, as in LAPACK's results."""
-    turned = transposed(x)
-    if not turned.numel():  # contiguous whatever its strides are
-        turned = aten.empty.memory_format(turned.shape, dtype=x.dtype, device=x.device)
-    elif not turned.is_contiguous():
-        turned = aten.clone.default(turned, memory_format=torch.contiguous_format)
-    return transposed(unfolded(turned, batch))
+    return transposed(row_major(transposed(x), batch))
 
 
 def arange(start: int, end: int, like: Tensor) -> Tensor:

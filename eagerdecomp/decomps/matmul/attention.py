@@ -20,6 +20,7 @@ from eagerdecomp.decomps.math.attention_heads import (
     widened,
     with_strides_of,
 )
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.promotion import wide_type
 from eagerdecomp.rules.rule import rule
 
@@ -104,8 +105,7 @@ def _backward(
     scaling = scaling_of(query, scale)
     rows = aten.mul.Scalar(as_rows(query, groups), scaling)
     key_rows, value_rows, grad_rows = (as_rows(x, groups) for x in (key, value, grad_out))
-    if not logsumexp.is_contiguous():
-        logsumexp = aten.clone.default(logsumexp, memory_format=torch.contiguous_format)
+    logsumexp = as_contiguous(logsumexp)
     scores = _scores(rows, key_rows, query, key, is_causal, attn_mask)
     weights = aten.exp.default(aten.sub.Tensor(scores, aten.view.default(logsumexp, by_row)))
     # Gradient of the softmax: weights * (grad_weights - sum(grad_weights * weights)). The sum equals grad_out . out.

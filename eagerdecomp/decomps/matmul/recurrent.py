@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.rules.rule import NoRoute, rule
@@ -128,8 +129,7 @@ def _in_float32(layer: Callable[..., Any]) -> Callable[..., Any]:
 
 def _flattened(x: Tensor) -> Any:
     """View ``[T, B, *]`` as ``[T * B, *]``."""
-    if not x.is_contiguous():
-        x = aten.clone.default(x, memory_format=torch.contiguous_format)
+    x = as_contiguous(x)
     return aten.view.default(x, [-1, x.shape[2]])
 
 

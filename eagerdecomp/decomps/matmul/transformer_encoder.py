@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import dimension_error, not_implemented, not_true, shape_text
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.eager.strides import in_order, memory_order
@@ -74,7 +75,7 @@ def _expandable(mask: Tensor, shape: list[int], self: Tensor) -> Tensor:
             f"at non-singleton dimension 3.  Target sizes: {list(self.shape)}.  Tensor sizes: {shape}"
         )
     return aten.view.default(  # type: ignore[no-any-return]
-        mask if mask.is_contiguous() else aten.clone.default(mask, memory_format=torch.contiguous_format), shape
+        as_contiguous(mask), shape
     )
 
 
@@ -125,8 +126,7 @@ def multi_head_attention(
 
 def _rows(x: Tensor) -> Any:
     """View ``[B, L, E]`` as ``[B * L, E]``."""
-    if not x.is_contiguous():
-        x = aten.clone.default(x, memory_format=torch.contiguous_format)
+    x = as_contiguous(x)
     return aten.view.default(x, [x.shape[0] * x.shape[1], x.shape[2]])
 
 
@@ -241,14 +241,10 @@ def _transform_bias_rescale_qkv(qkv: Tensor, qkv_bias: Tensor, num_heads: int) -
     if qkv_bias.numel() > columns:
         bias = aten.slice.Tensor(bias, 0, 0, columns)
     # float16 and bfloat16 are rounded once, at the end.
-    added = aten.add.Tensor(widened(_contiguous(qkv)), widened(bias))
+    added = aten.add.Tensor(widened(as_contiguous(qkv)), widened(bias))
     split = aten.view.default(added, [batch, length, 3, num_heads, width])
     apart = aten.clone.default(aten.permute.default(split, [2, 0, 3, 1, 4]), memory_format=torch.contiguous_format)
     scale = 1 / math.sqrt(width) if width else 1.0
     each = [aten.full.default([size], value, dtype=apart.dtype, device=qkv.device) for size, value in ((1, scale), (2, 1))]
     scaled = in_type(aten.mul.Tensor(apart, aten.view.default(aten.cat.default(each), [3, 1, 1, 1, 1])), qkv.dtype)
     return tuple(aten.select.int(scaled, 0, at) for at in range(3))
-
-
-def _contiguous(x: Tensor) -> Any:
-    return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, computed_in, promoted
 from eagerdecomp.eager.scalars import held_number
@@ -102,8 +103,7 @@ def _log_sigmoid_forward(self: Tensor) -> Any:
     dtype = self.dtype
     if not dtype.is_floating_point:
         return NotImplemented
-    if not self.is_contiguous():
-        self = aten.clone.default(self, memory_format=torch.contiguous_format)
+    self = as_contiguous(self)
     if dtype in HALF:
         self = aten._to_copy.default(self, dtype=torch.float32)
     buffer = aten.exp.default(aten.neg.default(aten.abs.default(self)))
@@ -373,7 +373,7 @@ def _through_gate(grad: Tensor, open_: Tensor, value: Tensor) -> Tensor:
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
     """Make the result contiguous, as eager allocates it."""
     joined = aten.cat.default(parts, dim)
-    return joined if joined.is_contiguous() else aten.clone.default(joined, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
+    return as_contiguous(joined)
 
 
 @rule("aten.glu_jvp.default", recorded=True)
@@ -453,10 +453,8 @@ def _glu_backward_of_floats(grad_output: Tensor, self: Tensor, dim: int) -> Any:
     shape[dim] = half
     if odd or list(grad_output.shape) != shape:
         return NotImplemented
-    if not self.is_contiguous():
-        self = aten.clone.default(self, memory_format=torch.contiguous_format)
-    if not grad_output.is_contiguous():
-        grad_output = aten.clone.default(grad_output, memory_format=torch.contiguous_format)
+    self = as_contiguous(self)
+    grad_output = as_contiguous(grad_output)
     return rows_in_blocks(_gated_backward, self, grad_output, half, dim)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.generators import drawing_from, takes_generator
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import no_cast, not_held, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, RARE, can_cast, wide_type
 from eagerdecomp.eager.strides import inverse, memory_order
@@ -294,7 +295,7 @@ def _rrelu(
 
 
 def _contiguous(self: Tensor, result: Tensor) -> Any:
-    return result if result.is_contiguous() else aten.clone.default(result, memory_format=torch.contiguous_format)
+    return as_contiguous(result)
 
 
 def _written(self: Tensor, result: Tensor) -> Tensor:

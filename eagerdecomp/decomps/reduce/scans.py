@@ -13,6 +13,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.scans import BLOCK, FEW, before, by_doubling, entries_of_blocks, joined, scan, totals_before
 from eagerdecomp.eager.checks.table import refusing
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type, number_like
 from eagerdecomp.rules.rule import rule
@@ -34,16 +35,12 @@ def _dim_of(self: Tensor, dim: int) -> int:
     return dim % rank
 
 
-def _contiguous(x: Tensor) -> Tensor:
-    return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
-
-
 def _accumulated_in(self: Tensor, dtype: torch.dtype | None) -> Tensor:
     """Return a contiguous copy in the dtype of a cumulative sum or product: int64 for integers."""
     if dtype is None:
         dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.int64
     if dtype is self.dtype and self.dim() and self.numel():
-        return _contiguous(self)
+        return as_contiguous(self)
     return aten._to_copy.default(self, dtype=dtype, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
 
 
@@ -227,7 +224,7 @@ def _running(name: str, combine: Callable[..., Any]) -> Callable[[Tensor, int], 
             return kept, aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
         if self.dtype.is_complex or self.dtype in WIDE_UNSIGNED:  # which eager's kernel refuses where there is something to compare
             raise not_implemented(f"{name}_cpu", self.dtype)
-        return _running_extreme(_contiguous(self), dim, combine)
+        return _running_extreme(as_contiguous(self), dim, combine)
 
     return run
 
@@ -243,7 +240,7 @@ def _running_extreme(x: Tensor, dim: int, combine: Callable[..., Any]) -> tuple[
         places = aten.arange.start_step(0, length, 1, device=x.device)
         places = aten.view.default(places, [-1 if at == dim else 1 for at in range(x.dim())])
         marks = aten.where.self(_holds(x, values), places, number_like(places, 0))
-        return values, by_doubling(_contiguous(marks), dim, aten.maximum.default)
+        return values, by_doubling(as_contiguous(marks), dim, aten.maximum.default)
     entries = entries_of_blocks(x, dim)
     state = totals_before(entries, combine, x.dtype, None)
     size, blocks = len(entries), entries[0].size(1)
@@ -287,7 +284,7 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
         raise not_implemented("logcumsumexp_out_cpu", self.dtype)
     if not self.dim() or not self.numel():
         return aten.clone.default(self, memory_format=torch.contiguous_format)
-    x = _contiguous(self)
+    x = as_contiguous(self)
     wide = _ACCUMULATED.get(x.dtype, x.dtype)
     if not x.dtype.is_complex:
         return scan(x, dim, _added, wide, -math.inf)
@@ -324,7 +321,7 @@ def _turned(sums: Tensor, given: Tensor, dim: int) -> Tensor:
     places = aten.arange.start_step(0, length, 1, device=given.device)
     places = aten.view.default(places, [length if at == dim else 1 for at in range(given.dim())])
     last = aten.where.self(larger, places, number_like(places, 0))
-    last = scan(_contiguous(last), dim, aten.maximum.default, torch.int64, None)  # up to each, the last that started again
+    last = scan(as_contiguous(last), dim, aten.maximum.default, torch.int64, None)  # up to each, the last that started again
     on = aten.add.Tensor(on, aten.gather.default(aten.sub.Tensor(again, on), dim, last))
     return aten.add.Tensor(sums, aten._to_copy.default(on, dtype=sums.dtype), alpha=2j * math.pi)  # type: ignore[no-any-return]
 

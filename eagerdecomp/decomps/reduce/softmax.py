@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.layouts import LAYOUTS, with_eager_strides
+from eagerdecomp.eager.layouts import LAYOUTS, as_contiguous, with_eager_strides
 from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.blocks import rows_in_blocks
@@ -29,7 +29,7 @@ def _softmax_backward(formula: Callable[..., Any]) -> Callable[..., Any]:
         if not (dtype is torch.float32 or dtype is torch.float64) or output.dtype is not dtype or input_dtype is not dtype:
             return NotImplemented
         grad = rows_in_blocks(formula, grad_output, output, dim)
-        return grad if grad.is_contiguous() else aten.clone.default(grad, memory_format=torch.contiguous_format)
+        return as_contiguous(grad)
 
     return softmax_backward
 

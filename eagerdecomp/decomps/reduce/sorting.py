@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import WIDE_UNSIGNED, computed_in, in_type
 from eagerdecomp.eager.strides import inverse, memory_order
@@ -111,8 +112,7 @@ def _mode_of_few(self: Tensor, dim: int, keepdim: bool) -> Any:
     x = self
     if dim != self.dim() - 1:
         x = aten.permute.default(x, [*(at for at in range(self.dim()) if at != dim), dim])
-    if not x.is_contiguous():
-        x = aten.clone.default(x, memory_format=torch.contiguous_format)
+    x = as_contiguous(x)
     nan = aten.isnan.default(x)
     nans = aten._to_copy.default(nan, dtype=torch.int64)
     mine, other = _each_with_each(x)

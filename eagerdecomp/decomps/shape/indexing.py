@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import not_held, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED
 from eagerdecomp.eager.strides import inverse, memory_order
@@ -65,8 +66,7 @@ def _index_select(self: Tensor, dim: int, at: Tensor) -> Any:
         picked = [at.size(0) if one == 1 else size for one, size in enumerate(self.shape)]
         return _GATHER(self, 1, aten.expand.default(aten.view.default(at, [1, at.size(0), *[1] * (rank - 2)]), picked))
     found = aten.index.Tensor(self, [*[None] * dim, aten.bitwise_and.Scalar(at, torch.iinfo(at.dtype).max)])
-    if not found.is_contiguous():
-        found = aten.clone.default(found, memory_format=torch.contiguous_format)
+    found = as_contiguous(found)
     return found if rank else aten.view.default(found, [])
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.eager.strides import memory_order
@@ -124,8 +125,7 @@ def _nll(kernel: str, *, planes: bool) -> Callable[..., Any]:
             score = aten.mul.Tensor(score, weights)
         if reduction == _NONE and rank > 1:
             score = aten.squeeze.dim(score, dim)
-            if not score.is_contiguous():
-                score = aten.clone.default(score, memory_format=torch.contiguous_format)
+            score = as_contiguous(score)
             return score, aten.full.default([], 0.0, dtype=self.dtype, device=self.device)
         loss = aten.sum.dim_IntList(score, [])
         of_all = aten.sum.dim_IntList(counts, [], dtype=self.dtype) if weights is None else aten.sum.dim_IntList(weights, [])

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.rules.rule import rule
 
@@ -274,8 +275,7 @@ def _backward(
         aten.expand.default(aten.unsqueeze.default(labels, 1), everywhere),
         posterior,
     )
-    if not log_probs.is_contiguous():
-        log_probs = aten.clone.default(log_probs, memory_format=torch.contiguous_format)
+    log_probs = as_contiguous(log_probs)
     loss = aten.view.default(neg_log_likelihood, [1, batch, 1])
     # Eager's formula is NaN where a class, or the whole target, is impossible.
     undefined = aten.mul.Scalar(aten.sub.Tensor(log_probs, loss), 0.0)

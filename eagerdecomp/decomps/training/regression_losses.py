@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import no_cast, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, can_cast, promoted
 from eagerdecomp.eager.scalars import cast_number
@@ -129,7 +130,7 @@ def _mse_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: 
         share = int(2.0 * _share(reduction, self))  # eager's kernel casts it to the operands' dtype
         return aten.mul.Tensor(aten.mul.Scalar(aten.sub.Tensor(self, target), share), grad_output)
     grad = elementwise_in_blocks(_squares_backward, self, target, grad_output, 2.0 * _share(reduction, self))
-    return grad if grad.is_contiguous() else aten.clone.default(grad, memory_format=torch.contiguous_format)
+    return as_contiguous(grad)
 
 
 def _squares_backward(self: Tensor, target: Tensor, grad_output: Tensor, share: float) -> Any:
@@ -161,7 +162,7 @@ def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[..., Any]:
         if not slope_is_bend and _whole((grad_output, self, target)):
             return _of_whole_numbers(grad_output, self, target, int(_share(reduction, self)), bend)
         grad = elementwise_in_blocks(formula, self, target, grad_output, _share(reduction, self), bend)
-        return grad if grad.is_contiguous() else aten.clone.default(grad, memory_format=torch.contiguous_format)
+        return as_contiguous(grad)
 
     def formula(self: Tensor, target: Tensor, grad_output: Tensor, share: float, bend: float) -> Any:
         difference = _subtractor(kernel, self, target)

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.layouts import as_contiguous
+
 __all__ = [
     "as_channels",
     "as_rows",
@@ -146,7 +148,7 @@ def as_rows(input: Tensor, bins: tuple[int, int] = (1, 1)) -> Tensor:
     n, c, h, w = input.shape
     if bins == (1, 1):
         return contiguous(input, [0, 2, 3, 1], [n * h * w, c])
-    split = aten.view.default(_contiguous(input), [n, c // (bins[0] * bins[1]), *bins, h, w])
+    split = aten.view.default(as_contiguous(input), [n, c // (bins[0] * bins[1]), *bins, h, w])
     return contiguous(split, [0, 2, 3, 4, 5, 1], [n * bins[0] * bins[1] * h * w, c // (bins[0] * bins[1])])
 
 
@@ -157,7 +159,3 @@ def as_channels(rows: Tensor, shape: Sequence[int], bins: tuple[int, int] = (1, 
         return contiguous(aten.view.default(rows, [n, h, w, c]), [0, 3, 1, 2], shape)
     split = aten.view.default(rows, [n, *bins, h, w, c // (bins[0] * bins[1])])
     return contiguous(split, [0, 5, 1, 2, 3, 4], shape)
-
-
-def _contiguous(x: Tensor) -> Tensor:
-    return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
