@@ -42,7 +42,7 @@ def test_a_kernel_of_someone_else_is_left_alone_and_the_error_says_so() -> None:
         library.impl("linear", lambda x, w, b=None: x, "AutogradCPU")
         theirs = table()
         with (
-            pytest.raises(ed.OpSetError, match="a kernel of another library"),
+            pytest.raises(ed.OpSetError, match="another library's kernel at AutogradCPU"),
             ed.EagerDecompMode(CORE, keep=[aten.layer_norm, aten.linear]),
         ):
             pass
