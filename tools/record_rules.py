@@ -417,16 +417,19 @@ def _recorded_again(before: Mapping[str, Entry], match: str) -> tuple[dict[str, 
 
 
 def _recorded_changes(before: Mapping[str, Entry]) -> tuple[dict[str, Entry], dict[str, str]]:
-    """The same with what changed rules call for the examples in the file; all again where an example's text does not make its
-    call."""
+    """The same with what changed rules call for the examples in the file.
+
+    Where an example's text does not make its call (pivots that must fit a matrix), what was recorded of it stays. A whole
+    recording would make the call anew.
+    """
     entries, raised = dict(before), {}
     for op, entry in before.items():
         gone, rules = changed_rules(op, entry["hashes"])
         if gone or rules:
             entries[op], whole = recorded_again(op, entry, _first(rules), gone, raised)
             if not whole:
-                print(f"an example of {op} is not made by its text: everything is recorded again")
-                return _recorded_again(before, "")
+                print(f"{op}: the text of an example does not make its call; the footprint recorded before is kept")
+                entries[op], _ = recorded_again(op, entry, _first(rules), set(), raised)
     return entries, raised
 
 

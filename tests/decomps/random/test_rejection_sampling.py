@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from compare import outcome
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor, distributions
@@ -180,6 +180,7 @@ def test_kernel_calls() -> None:
 wide = st.floats(-12, 8).map(math.exp)
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(wide, wide), min_size=1, max_size=20))
 def test_gamma_gradients_are_eagers(pairs: list[tuple[float, float]]) -> None:
     shape, x = torch.tensor(pairs, dtype=F64).unbind(1)
@@ -187,6 +188,7 @@ def test_gamma_gradients_are_eagers(pairs: list[tuple[float, float]]) -> None:
     torch.testing.assert_close(got, torch._standard_gamma_grad(shape, x), rtol=1e-9, atol=1e-300, equal_nan=True)
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(1e-9, 1 - 1e-9), wide, wide), min_size=1, max_size=20))
 def test_dirichlet_gradients_are_eagers(triples: list[tuple[float, float, float]]) -> None:
     x, alpha, beta = torch.tensor(triples, dtype=F64).unbind(1)
