@@ -31,7 +31,7 @@ __all__ = [
     "overriding_silently",
     "own_device_types",
     "registered",
-    "takes_numbers",
+    "accepts_scalars",
     "views_unknown_to_autograd",
     "without_autocast",
 ]
@@ -130,7 +130,7 @@ def forget_dispatch_of(namespaces: Iterable[str]) -> None:
                         forget_dispatch(op)
 
 
-def takes_numbers(op: OpOverload) -> bool:
+def accepts_scalars(op: OpOverload) -> bool:
     """Return whether Python code may call an op with scalars in place of tensors."""
     name = op._schema.name.partition("::")[2]
     return op.namespace == "prims" or bool(torch._C._should_allow_numbers_as_tensors(name))

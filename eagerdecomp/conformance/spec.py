@@ -120,13 +120,13 @@ class Property:
 
     Attributes:
         name: its name in reports, unless the fault has one.
-        broken: returns the fault that a case shows, or None. It raises `Skip` for a case that tests nothing (eager rejects the
+        find_fault: returns the fault that a case shows, or None. It raises `Skip` for a case that tests nothing (eager rejects the
             call).
         share: number of cases, as a fraction of the cases that are compared with eager.
     """
 
     name: str
-    broken: Callable[[Kernel, Spec, Draw], Fault | None]
+    find_fault: Callable[[Kernel, Spec, Draw], Fault | None]
     share: float = 0.1
 
 

@@ -164,7 +164,7 @@ def _run_case(
     torch.manual_seed(hash_of(trial.cases, trial.skipped, prop.name) % INPUT_SEEDS)
     torch.set_default_dtype(trial.default_dtype)
     try:
-        fault = prop.broken(reported.kernel(kernel), spec, draw)
+        fault = prop.find_fault(reported.kernel(kernel), spec, draw)
     except Skip as skip:
         trial.skipped += 1
         trial.reason = str(skip)
@@ -221,7 +221,7 @@ def shown(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) ->
     reported = _Reporting(lambda: None, draw, Trial())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
-            return prop.broken(reported.kernel(kernel), spec, draw)
+            return prop.find_fault(reported.kernel(kernel), spec, draw)
         except Skip:
             return None
 

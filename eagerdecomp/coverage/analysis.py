@@ -271,7 +271,7 @@ def _planned(routes: Routes, op: str, called: ModelCalls, untried: Collection[st
         return OpPlan(op, "outside" if reason else status, found, rules, gradient, lacking, calls, True, making, reason)
     if op in routes.closed:
         status = "closed"
-    elif op in routes.in_part:
+    elif op in routes.partly_closed:
         status = "partly"
     else:
         status = "unknown" if (rules and not routes.kinds(op)) or op in untried else "missing"

@@ -37,7 +37,7 @@ class _Way(NamedTuple):
     rule: str
     missing: tuple[str, ...]
     kernels: tuple[tuple[str, int], ...]
-    in_part: tuple[str, ...]
+    partly_closed: tuple[str, ...]
     calls: tuple[str, ...]
     more: int
 
@@ -146,7 +146,7 @@ def _on_set(one: OpPlan) -> _OnSet:
     ways: dict[tuple[str, tuple[str, ...], tuple[tuple[str, int], ...], tuple[str, ...]], list[str]] = {}
     for route in one.routes:
         kernels = () if route.missing else tuple(route.kernels.items())
-        calls = ways.setdefault((route.rule, route.missing, kernels, route.in_part), [])
+        calls = ways.setdefault((route.rule, route.missing, kernels, route.partly_closed), [])
         if route.call:
             calls.append(_unbroken(route.call))
     shown = tuple(_Way(*way, tuple(calls[:_CALLS]), max(0, len(calls) - _CALLS)) for way, calls in ways.items())

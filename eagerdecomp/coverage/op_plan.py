@@ -72,8 +72,8 @@ class OpPlan:
     def depends(self) -> str:
         """Examples of calls that are closed and of calls that are not, for a partly closed op; else ""."""
         bad = [route.call for route in self.routes if route.missing and route.call]
-        good = [route.call for route in self.routes if not route.missing and not route.in_part and route.call]
-        through = sorted({op for route in self.routes for op in route.in_part})
+        good = [route.call for route in self.routes if not route.missing and not route.partly_closed and route.call]
+        through = sorted({op for route in self.routes for op in route.partly_closed})
         parts = [f"not for ({'), ('.join(bad[:2])})"] if bad else []
         parts += [f"closed for ({good[0]})"] if bad and good else []
         parts += [f"through {', '.join(through[:2])}, which is partly closed"] if through else []

@@ -269,7 +269,7 @@ def _most_kernels(was: OpPlan, new: OpPlan) -> tuple[int, int] | None:
         return None
     # A route through a partly closed op counts only the calls of that op that are closed: it is no count for this call.
     then, now = (
-        {route.call: sum(route.kernels.values()) for route in one.routes if not route.missing and not route.in_part}
+        {route.call: sum(route.kernels.values()) for route in one.routes if not route.missing and not route.partly_closed}
         for one in (was, new)
     )
     if "supported" in (was.status, new.status):  # whatever the call
@@ -293,7 +293,7 @@ def _fault(one: OpPlan) -> str:
 
 def _op_of(row: Mapping[str, Any]) -> OpPlan:
     routes = tuple(
-        Route(**{**route, "missing": tuple(route["missing"]), "in_part": tuple(route["in_part"])})
+        Route(**{**route, "missing": tuple(route["missing"]), "partly_closed": tuple(route["partly_closed"])})
         for route in row.get("routes", ())
     )
     return OpPlan(

@@ -59,7 +59,7 @@ class Route:
         ops: the ops that the rule calls -> number of calls.
         kernels: the backend's kernels that the route ends in -> number of calls.
         missing: the ops at which its rules end; empty if the call is closed.
-        in_part: the ops of the route that are only partly closed.
+        partly_closed: the ops of the route that are only partly closed.
         counted: whether `kernels` were counted in a run of this call. If not, they are a sum over the recorded calls of each rule,
             before passes shorten the program.
     """
@@ -69,7 +69,7 @@ class Route:
     ops: Mapping[str, int]
     kernels: Mapping[str, int]
     missing: tuple[str, ...] = ()
-    in_part: tuple[str, ...] = ()
+    partly_closed: tuple[str, ...] = ()
     counted: bool = False
 
 
@@ -157,11 +157,11 @@ class Routes:
     @functools.cached_property
     def closed(self) -> frozenset[str]:
         """The ops of which every recorded call is closed. An op that calls itself is assumed to do so with another kind of call."""
-        clauses = self.clauses(self._all & self.in_part)
+        clauses = self.clauses(self._all & self.partly_closed)
         return Closure(without_self_calls(clauses), self._base).closed
 
     @functools.cached_property
-    def in_part(self) -> frozenset[str]:
+    def partly_closed(self) -> frozenset[str]:
         """The ops of which at least one recorded call is closed. Includes all of `closed`."""
         return self._cheapest.closed
 
@@ -195,12 +195,12 @@ class Routes:
         if way is None:
             return Route(kind.example, "", {}, {}, tuple(self._ends(op, kind)))
         kernels = self._sum(way.calls)
-        in_part = tuple(sorted(called for called in way.calls if called not in self.closed and called != op))
-        return Route(kind.example, str(way.rule), dict(way.calls), dict(sorted(kernels.items())), (), in_part)
+        partly_closed = tuple(sorted(called for called in way.calls if called not in self.closed and called != op))
+        return Route(kind.example, str(way.rule), dict(way.calls), dict(sorted(kernels.items())), (), partly_closed)
 
     def _chosen(self, kind: Kind) -> Way | None:
         """Return the first rule whose ops are all closed, or else the first whose ops are all partly closed."""
-        for reached in (self.closed, self.in_part):
+        for reached in (self.closed, self.partly_closed):
             for way in kind.ways:
                 if reached.issuperset(way.calls):
                     return way
@@ -244,18 +244,18 @@ class Routes:
         """Return the ops at which the rules of a call end: ops outside the set that have no rule."""
         ends: list[str] = []
         seen = {op}
-        waiting = [called for way in kind.ways for called in way.calls if called not in self.in_part]
+        waiting = [called for way in kind.ways for called in way.calls if called not in self.partly_closed]
         while waiting:
             end = waiting.pop(0)
             if end in seen:
                 continue
             seen.add(end)
-            further = [c for k in self.kinds(end) for way in k.ways for c in way.calls if c not in self.in_part]
+            further = [c for k in self.kinds(end) for way in k.ways for c in way.calls if c not in self.partly_closed]
             if not further:
                 ends.append(end)
             waiting.extend(further)
         # If rules only call each other in a circle, return the ops that they call first.
-        first = {called for way in kind.ways for called in way.calls if called not in self.in_part}
+        first = {called for way in kind.ways for called in way.calls if called not in self.partly_closed}
         return sorted(ends) or sorted(first - {op}) or [op]
 
     # -- gradients --------------------------------------------------------------------------------------------------
@@ -282,9 +282,9 @@ class Routes:
         open_ops = tuple(sorted(name for name in called if name not in self.closed))
         if not open_ops:
             return "closed", ()
-        if reached or self.in_part.issuperset(called):
+        if reached or self.partly_closed.issuperset(called):
             return "partly", open_ops
-        return "missing", tuple(name for name in open_ops if name not in self.in_part)
+        return "missing", tuple(name for name in open_ops if name not in self.partly_closed)
 
     def open_in_gradient(self, op: str) -> set[str]:
         """Return the ops of the backward that are not closed."""

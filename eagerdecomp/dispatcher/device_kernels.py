@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import (
+    accepts_scalars,
     boxed_kernel,
     close_library,
     forget_dispatch_of,
     has_computed_kernel,
     names_with_kernel,
-    takes_numbers,
 )
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.promotion import computed_in, promote_types
 from eagerdecomp.ops.schema import facts_of
 
-__all__ = ["NUMBERS", "DeviceKernels", "number_places", "taking_numbers", "tensor_places", "without_numbers"]
+__all__ = ["SCALAR_TYPES", "DeviceKernels", "scalar_positions", "accepting_scalars", "tensor_positions", "scalars_to_tensors"]
 
-NUMBERS = frozenset({bool, int, float, complex})
+SCALAR_TYPES = frozenset({bool, int, float, complex})
 
 #: Integer dtypes narrower than int64 -> number of bits.
 _BITS = {dtype: torch.iinfo(dtype).bits for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32)}
@@ -66,8 +66,8 @@ class DeviceKernels:
     def native(self, name: str) -> Callable[..., Any] | None:
         """Return the op's current kernel on this device, callable after it is overridden; None where there is none.
 
-        It runs below autograd, and must be called with tensors of this device, and without numbers in their places
-        (`without_numbers`).
+        It runs below autograd, and must be called with tensors of this device, and with scalars
+        (`scalars_to_tensors`).
         """
         return None if self.lacks(name) else boxed_kernel(name, self._key)
 
@@ -109,13 +109,13 @@ def _structured_ops() -> frozenset[str]:
 
 
 @functools.cache
-def tensor_places(op: OpOverload) -> tuple[int, ...]:
+def tensor_positions(op: OpOverload) -> tuple[int, ...]:
     """Return the positions of an op's positional tensor arguments, without lists of tensors."""
     arguments = facts_of(op).arguments
     return tuple(number for number, one in enumerate(arguments) if one.kind == "Tensor" and not (one.is_list or one.kwarg_only))
 
 
-def number_places(op: OpOverload, *, kernel: bool, of_user: bool) -> tuple[int, ...]:
+def scalar_positions(op: OpOverload, *, kernel: bool, of_user: bool) -> tuple[int, ...]:
     """Return the positions of tensor arguments at which a handler must convert Python scalars to tensors.
 
     A wrapped number reaches a mode as a Python scalar. torch's kernels accept it. Rules of the library accept it too, except as
@@ -126,15 +126,15 @@ def number_places(op: OpOverload, *, kernel: bool, of_user: bool) -> tuple[int, 
         kernel: whether a kernel runs the op, not rules.
         of_user: whether the kernel, or a rule, is the user's.
     """
-    if not takes_numbers(op):
-        return facts_of(op).given_numbers
-    places = tensor_places(op)
+    if not accepts_scalars(op):
+        return facts_of(op).vmap_scalars
+    places = tensor_positions(op)
     # prims accept scalars for each argument, but 0-dim tensors only of the dtype of the other tensor
     takes_all = kernel or op.namespace == "prims"
     return places if of_user else () if takes_all else tuple(place for place in places if place == 0)
 
 
-def taking_numbers(run: Callable[..., Any], places: tuple[int, ...], make: Callable[..., Any]) -> Callable[..., Any]:
+def accepting_scalars(run: Callable[..., Any], places: tuple[int, ...], make: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a handler to convert scalars at these positions to tensors.
 
     Args:
@@ -148,14 +148,14 @@ def taking_numbers(run: Callable[..., Any], places: tuple[int, ...], make: Calla
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         for one in args[:count]:
-            if one.__class__ in NUMBERS:
-                return run(*without_numbers(places, args, make), **kwargs)
+            if one.__class__ in SCALAR_TYPES:
+                return run(*scalars_to_tensors(places, args, make), **kwargs)
         return run(*args, **kwargs)
 
     return handler
 
 
-def without_numbers(
+def scalars_to_tensors(
     places: Sequence[int], args: tuple[Any, ...], make: Callable[..., Any] = torch.scalar_tensor
 ) -> tuple[Any, ...]:
     """Return the arguments with scalars at these positions converted to tensors.

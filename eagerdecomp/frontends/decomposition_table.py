@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.dispatcher import takes_numbers
+from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.dynamo import no_new_guards, traced_functional
 from eagerdecomp._torch.fake import fake_mode_or_new, handling_fakes
 from eagerdecomp._torch.modes import DispatchMode, no_current_modes
 from eagerdecomp._torch.ops import OpOverload, call_at_key, op_names, overload
 from eagerdecomp._torch.sizes import fact_of_size, guards_ignored, needs_data
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
-from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
+from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.observe import leaves_of, mapped
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
@@ -317,8 +317,8 @@ class _Functional(DispatchMode):
         kwargs = {name: self.current(value) for name, value in (kwargs or {}).items()}
         if not isinstance(func, OpOverload):
             return func(*args, **kwargs)
-        if not takes_numbers(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as numbers
-            args = list(without_numbers(tensor_places(func), tuple(args), self._scalar_tensor))
+        if not accepts_scalars(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as numbers
+            args = list(scalars_to_tensors(tensor_positions(func), tuple(args), self._scalar_tensor))
         facts = facts_of(func)
         if facts.mutated and not self._may_write:
             return self._functional(func, args, kwargs)

@@ -87,7 +87,7 @@ class _Lowering:
                     return held[number]  # type: ignore[index]
             return self._as_it_is(node)
         op, decision = node.target, self._planner.decide(node.target)
-        if decision.passthrough or not self._concerns(node):
+        if decision.passthrough or not self._has_tensor_on_device(node):
             return self._as_it_is(node)
         if decision.kernel is not None:
             return self._as_it_is(node, "it is in the set for some calls only" if decision.when is not None else "")
@@ -120,7 +120,7 @@ class _Lowering:
         made.meta = dict(node.meta)
         return made
 
-    def _concerns(self, node: Node) -> bool:
+    def _has_tensor_on_device(self, node: Node) -> bool:
         """Return whether a call concerns the backend: it has a tensor on the backend's device."""
         values = [*_leaves([self._value(given) for given in (*node.args, *node.kwargs.values())]), *_leaves(node.meta.get("val"))]
         devices = {value.device.type for value in values if isinstance(value, Tensor)}

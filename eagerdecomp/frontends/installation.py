@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from eagerdecomp._torch.dispatcher import (
+    accepts_scalars,
     autocast_is_on,
     device_key,
     is_available,
     names_with_kernel,
     overriding_silently,
-    takes_numbers,
     without_autocast,
 )
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, op_names, visible
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import keep_everywhere, kept_of
-from eagerdecomp.dispatcher.device_kernels import NUMBERS, DeviceKernels, tensor_places, without_numbers
+from eagerdecomp.dispatcher.device_kernels import SCALAR_TYPES, DeviceKernels, scalars_to_tensors, tensor_positions
 from eagerdecomp.errors import InstallError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
@@ -287,21 +287,21 @@ class Installation:
             if native is not None:
                 if busy.now:
                     if native_places is None:
-                        native_places = tensor_places(visible(name))
+                        native_places = tensor_positions(visible(name))
                         native_count = max(native_places, default=-1) + 1
                     for one in args[:native_count]:
-                        if one.__class__ in NUMBERS:
-                            args = without_numbers(native_places, args)
+                        if one.__class__ in SCALAR_TYPES:
+                            args = scalars_to_tensors(native_places, args)
                             break
                     return native(*args, **kwargs)
                 busy.now = True
             try:
                 if entry is None:
                     op = visible(name)
-                    places = tensor_places(op) if verifies and not takes_numbers(op) else ()
+                    places = tensor_positions(op) if verifies and not accepts_scalars(op) else ()
                     entry = engine.runtime.entry(op)
                 if places:
-                    args = without_numbers(places, args)
+                    args = scalars_to_tensors(places, args)
                 entry.calls += 1
                 if autocast_is_on():  # the arguments are cast already, and the ops of the decomposition must not cast again
                     with without_autocast():

@@ -66,7 +66,7 @@ class UnstatedFacts:
     #: Relative error of eager's own float64 kernel (of the largest value), if it exceeds rounding errors.
     eager_error: float = 0.0
     #: Positions of tensors at which `torch.func.vmap` passes scalars, though Python code may not.
-    given_numbers: tuple[int, ...] = ()
+    vmap_scalars: tuple[int, ...] = ()
     #: Name of an unsupported layout that the result has though no argument has it.
     makes_layout: str = ""
 
@@ -127,7 +127,7 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
     ({"arbitrary_results": (0, 2)}, "_linalg_svd linalg_svd svd"),
     ({"finds_ties": True}, "cummax cummin kthvalue max median min mode nanmedian sort topk"),
     ({"eager_error": 1e-5}, "special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1"),
-    ({"given_numbers": (0,)}, "expand"),
+    ({"vmap_scalars": (0,)}, "expand"),
     (
         {"makes_layout": "sparse"},
         "_to_sparse _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr _sparse_coo_tensor_with_dims "

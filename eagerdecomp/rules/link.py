@@ -97,7 +97,7 @@ def link_with_rest(fn: Callable[..., Any], rest: Callable[..., Any], call: Call)
 
 def mentions_ops(fn: Callable[..., Any]) -> bool:
     """Return whether a function reads overloads that `link` would replace."""
-    return _concerns(fn, {})
+    return _refers_to_overload(fn, {})
 
 
 def may_decline(fn: Callable[..., Any]) -> bool:
@@ -159,7 +159,7 @@ class _Linker:
                 kernel = self._kernels[id(value)] = self._call(value)  # type: ignore[arg-type]  # an absent op is used like an overload
                 self._alive.append(value)
             return kernel
-        if not _concerns(value, {}):
+        if not _refers_to_overload(value, {}):
             return value
         found = self._linked.get(id(value))
         if found is not None:
@@ -235,7 +235,7 @@ class _Linker:
                 f"a rule uses {path} itself, as in getattr({path}, name), so its ops cannot be linked. Write each overload, such "
                 f"as {path}.exp.default, or mark the rule @rule(..., recorded=True)"
             )
-        if isinstance(value, ModuleType) and not isinstance(value, OpNamespace) and not _module_concerns(value, tree, {}):
+        if isinstance(value, ModuleType) and not isinstance(value, OpNamespace) and not _module_refers_to_overload(value, tree, {}):
             return value
         # Exactly `ModuleType`: attribute lookup is faster than for other objects.
         made = ModuleType(path)
@@ -266,7 +266,7 @@ def _names(fn: FunctionType) -> _Tree:
         return known
     tree: _Tree = {}
     for chain in _chains(fn.__code__):
-        if chain[0] in fn.__globals__ and _chain_concerns(fn.__globals__[chain[0]], chain[1:], {}):
+        if chain[0] in fn.__globals__ and _chain_refers_to_overload(fn.__globals__[chain[0]], chain[1:], {}):
             node = tree
             for name in chain:
                 node = node.setdefault(name, {})
@@ -333,7 +333,7 @@ def _chains(code: CodeType) -> tuple[_Chain, ...]:
     return tuple(found)
 
 
-def _concerns(value: Any, under_way: dict[int, Any]) -> bool:
+def _refers_to_overload(value: Any, under_way: dict[int, Any]) -> bool:
     """Return whether a value is an overload, or refers to an overload that linking must replace.
 
     Args:
@@ -356,7 +356,7 @@ def _concerns(value: Any, under_way: dict[int, Any]) -> bool:
             return False
         first = not under_way
         under_way[id(value)] = value
-        found = _class_concerns(value, under_way) if isinstance(value, type) else _reads_overloads(value, under_way)
+        found = _class_refers_to_overload(value, under_way) if isinstance(value, type) else _reads_overloads(value, under_way)
         if found:
             _known[value] = True
         elif first:
@@ -366,13 +366,13 @@ def _concerns(value: Any, under_way: dict[int, Any]) -> bool:
         return found
     under_way[id(value)] = value
     if isinstance(value, (tuple, list)):
-        return any(_concerns(one, under_way) for one in value)
+        return any(_refers_to_overload(one, under_way) for one in value)
     if isinstance(value, dict):
-        return any(_concerns(one, under_way) for one in value.values())
+        return any(_refers_to_overload(one, under_way) for one in value.values())
     if isinstance(value, functools.partial):
-        return any(_concerns(one, under_way) for one in (value.func, *value.args, *value.keywords.values()))
+        return any(_refers_to_overload(one, under_way) for one in (value.func, *value.args, *value.keywords.values()))
     wrapped = getattr(value, "__wrapped__", None) if callable(value) else None
-    return wrapped is not None and _concerns(wrapped, under_way)
+    return wrapped is not None and _refers_to_overload(wrapped, under_way)
 
 
 #: Types whose values refer to no overload.
@@ -390,24 +390,26 @@ def _is_standard(fn: FunctionType) -> bool:
 def _reads_overloads(fn: FunctionType, under_way: dict[int, Any]) -> bool:
     held = [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
     held += [cell.cell_contents for cell in fn.__closure__ or () if is_filled(cell)]
-    if any(_concerns(one, under_way) for one in held):
+    if any(_refers_to_overload(one, under_way) for one in held):
         return True
     named = fn.__globals__
-    return any(_chain_concerns(named[chain[0]], chain[1:], under_way) for chain in _chains(fn.__code__) if chain[0] in named)
+    return any(
+        _chain_refers_to_overload(named[chain[0]], chain[1:], under_way) for chain in _chains(fn.__code__) if chain[0] in named
+    )
 
 
-def _chain_concerns(value: Any, names: _Chain, under_way: dict[int, Any]) -> bool:
+def _chain_refers_to_overload(value: Any, names: _Chain, under_way: dict[int, Any]) -> bool:
     if isinstance(value, (OpNamespace, OpOverloadPacket)):
         return True
     if isinstance(value, ModuleType):
         if not names or (value.__name__ == "torch" and names[0] != "ops"):
             return False
-        return hasattr(value, names[0]) and _chain_concerns(getattr(value, names[0]), names[1:], under_way)
-    return _concerns(value, under_way)
+        return hasattr(value, names[0]) and _chain_refers_to_overload(getattr(value, names[0]), names[1:], under_way)
+    return _refers_to_overload(value, under_way)
 
 
-def _module_concerns(value: ModuleType, tree: Mapping[str, Any], under_way: dict[int, Any]) -> bool:
-    return any(_chain_concerns(value, chain, under_way) for chain in _paths(tree))
+def _module_refers_to_overload(value: ModuleType, tree: Mapping[str, Any], under_way: dict[int, Any]) -> bool:
+    return any(_chain_refers_to_overload(value, chain, under_way) for chain in _paths(tree))
 
 
 def _paths(tree: Mapping[str, Any]) -> Iterator[_Chain]:
@@ -415,11 +417,11 @@ def _paths(tree: Mapping[str, Any]) -> Iterator[_Chain]:
         yield from ((name, *rest) for rest in _paths(below)) if below else ((name,),)
 
 
-def _class_concerns(value: type, under_way: dict[int, Any]) -> bool:
+def _class_refers_to_overload(value: type, under_way: dict[int, Any]) -> bool:
     """Return whether methods of a class call overloads; False for classes of other packages."""
     if value.__module__.partition(".")[0] != __name__.partition(".")[0]:
         return False
-    return any(_concerns(one, under_way) for one in vars(value).values() if isinstance(one, FunctionType))
+    return any(_refers_to_overload(one, under_way) for one in vars(value).values() if isinstance(one, FunctionType))
 
 
 def is_filled(cell: CellType) -> bool:

@@ -129,7 +129,7 @@ class MissPath:
     def _recorded_run(self, recorder: Recorder, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         conjugate, negative, zero = lazy_bit_guards()
         with without_torch_function(), conjugate, negative, zero:
-            return self._running.chain.whole(lambda: recorder.run(rules, args, kwargs))
+            return self._running.chain.run_with_cleanup(lambda: recorder.run(rules, args, kwargs))
 
     def _kernel_of(self, op: OpOverload) -> Handler:
         decision = self._planner.decide(op)
@@ -176,7 +176,7 @@ class MissPath:
         conjugate, negative, zero = lazy_bit_guards()
         try:
             with without_torch_function(), conjugate, negative, zero:
-                return chain.whole(lambda: first_applicable(op, rules, apply, failed=failed))
+                return chain.run_with_cleanup(lambda: first_applicable(op, rules, apply, failed=failed))
         finally:
             if not chain:
                 written.clear()

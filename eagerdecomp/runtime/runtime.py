@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from eagerdecomp._torch.dispatcher import takes_numbers
+from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.ops import OpOverload, builtin, op_called
-from eagerdecomp.dispatcher.device_kernels import number_places, taking_numbers, tensor_places
+from eagerdecomp.dispatcher.device_kernels import accepting_scalars, scalar_positions, tensor_positions
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.random_numbers import same_numbers
 from eagerdecomp.host.data_loading import in_data_loading
@@ -149,12 +149,12 @@ class Runtime:
         """
         op = entry.op
         make: Handler = self._scalar_tensor
-        places = self._number_places(op) if of_user else ()
-        if of_user and self.wrapped_numbers and not takes_numbers(op):
-            places, make = tensor_places(op), torch.scalar_tensor
+        places = self._scalar_positions(op) if of_user else ()
+        if of_user and self.wrapped_numbers and not accepts_scalars(op):
+            places, make = tensor_positions(op), torch.scalar_tensor
         if not self._meets_sparse(op):
-            with_numbers: Callable[..., Handler] | None = getattr(run, "with_numbers", None)  # set by `by_layout`
-            return taking_numbers(run, places, make) if with_numbers is None or not places else with_numbers(places, make)
+            wrap: Callable[..., Handler] | None = getattr(run, "with_scalars", None)  # set by `by_layout`
+            return accepting_scalars(run, places, make) if wrap is None or not places else wrap(places, make)
         rule = self.planner.sparse_rule(op)
         handler: Handler | None = None
 
@@ -184,14 +184,14 @@ class Runtime:
     def _scalar_tensor(self, value: Any, *, dtype: torch.dtype) -> Any:
         return self.nested(_SCALAR_TENSOR).run(value, dtype=dtype)
 
-    def _number_places(self, op: OpOverload) -> tuple[int, ...]:
+    def _scalar_positions(self, op: OpOverload) -> tuple[int, ...]:
         decision = self.planner.decide(op)
         if decision.passthrough:
             return ()
         first = next(iter(decision.rules), None)
         kernel = self.planner.backend.kernels.get(op, op)
         of_user = kernel not in (op, builtin(op)) or (first is not None and first.source == "user")
-        return number_places(op, kernel=decision.kernel is not None and decision.when is None, of_user=of_user)
+        return scalar_positions(op, kernel=decision.kernel is not None and decision.when is None, of_user=of_user)
 
     # -- op -> handler ---------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, builtin, has_kernel
-from eagerdecomp.dispatcher.device_kernels import NUMBERS, taking_numbers
+from eagerdecomp.dispatcher.device_kernels import SCALAR_TYPES, accepting_scalars
 from eagerdecomp.ops.schema import facts_of, tensors_in
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.runtime.entry import Handler, OnError
@@ -61,11 +61,11 @@ def by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, 
         run: the handler for dense tensors.
         sparse: the handler for sparse tensors.
         places: positions of tensor arguments at which `make` converts scalars to tensors. A caller that learns them later calls
-            the result's attribute `with_numbers(places, make)`, which returns such a handler without another frame.
+            the result's attribute `with_scalars(places, make)`, which returns such a handler without another frame.
         make: converts a scalar to a tensor.
     """
     handler = _by_layout(op, run, sparse, places, make)
-    handler.with_numbers = functools.partial(by_layout, op, run, sparse)  # type: ignore[attr-defined]
+    handler.with_scalars = functools.partial(by_layout, op, run, sparse)  # type: ignore[attr-defined]
     return handler
 
 
@@ -83,7 +83,7 @@ def _by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int,
             return sparse(*args, **kwargs)
         return run(*args, **kwargs)
 
-    any_argument = any_layout if make is None else taking_numbers(any_layout, places, make)
+    any_argument = any_layout if make is None else accepting_scalars(any_layout, places, make)
     # The most common signatures have handlers without a loop over the arguments, which save 0.1 us per call.
     by_position = [one for one in facts.arguments if not one.kwarg_only]
     tensors = [number for number, one in enumerate(facts.arguments) if one.holds_tensors]
@@ -95,7 +95,7 @@ def _by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int,
     if tensors == [0]:
         return _of_first(run, any_argument) if parts is None else _rule_of_first(parts, any_argument)
     if tensors == [0, 1] and len(by_position) == 2:
-        numbers = frozenset() if 1 in places else NUMBERS
+        numbers = frozenset() if 1 in places else SCALAR_TYPES
         return _of_two(run, numbers, any_argument) if parts is None else _rule_of_two(parts, numbers, any_argument)
     return any_argument
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.dispatcher import takes_numbers
+from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import desugars_first
-from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
+from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.ops.passthrough import SPARSE_FACTORIES
 from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
 from eagerdecomp.planner.planner import Decision
@@ -140,8 +140,8 @@ class Recorder(DispatchMode):
             return NotImplemented
         kwargs = kwargs or {}
         self._shared.arrived.append(func)
-        if not takes_numbers(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as numbers
-            args = without_numbers(tensor_places(func), tuple(args), self._scalar_tensor)
+        if not accepts_scalars(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as numbers
+            args = scalars_to_tensors(tensor_positions(func), tuple(args), self._scalar_tensor)
         sized_args, sized_kwargs = self._with_sizes(args, kwargs)
         decision = self._decide(func)
         if self._handler_per_call is not None and (decision.when is not None or self._is_called_whole(decision)):

@@ -66,7 +66,7 @@ class Chain:
         """Return a context manager for running a rule. Entering it raises `NoRoute` if the rule recurses endlessly (`seen`)."""
         return _Entered(self, rule, args, kwargs)
 
-    def whole(self, run: Callable[[], Any]) -> Any:
+    def run_with_cleanup(self, run: Callable[[], Any]) -> Any:
         """Return the result of `run`. If it raises, exit the rules and modes that it has entered.
 
         Context managers do this too, but an interrupt may come in the middle of their exit.

@@ -46,12 +46,12 @@ class Call:
         op: the overload.
         args: positional arguments.
         kwargs: keyword arguments.
-        home: copy the arguments to the CPU.
+        to_cpu: copy the arguments to the CPU.
     """
 
-    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False) -> None:
+    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, to_cpu: bool = False) -> None:
         self.op = op
-        self._args, self._kwargs = copied(op, args, kwargs, home=home)
+        self._args, self._kwargs = copied(op, args, kwargs, home=to_cpu)
         self.text = describe_call(op, args, dict(kwargs))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:

@@ -187,7 +187,7 @@ class Verifying:
             return run(*args, **kwargs)
         here = self._here
         with self._quietly():
-            call = Call(op, plain_args, plain_kwargs, home=self._on_other_device)
+            call = Call(op, plain_args, plain_kwargs, to_cpu=self._on_other_device)
             draws = Draws(op, plain_args, plain_kwargs)
             want, drew = _native(call, draws)
         before, other_strides, was_checking, here.checking = here.found, here.other_strides, here.checking, True
@@ -250,7 +250,7 @@ class Verifying:
             strayed = _strayed(call, want, have, self._backend.device_type or "")
             if strayed is not None:
                 return strayed
-            have = _home(have)
+            have = _on_cpu(have)
         compare = functools.partial(difference, call.op, *call.kept(), want, have, eager(call.op), values=not drew)
         found = compare(loose=self._spec.tolerance)
         if found is None or found.kind != "strides" or not free_strides:
@@ -390,7 +390,7 @@ def _strayed(call: Call, want: Observed, have: Observed, device: str) -> Differe
     return None
 
 
-def _home(have: Observed) -> Observed:
+def _on_cpu(have: Observed) -> Observed:
     """Return the results and effects with tensors copied to the CPU; strides are kept."""
     (leaves, inputs), _ = copied(None, [list(have.leaves), list(have.inputs)], {}, home=True)
     return replace(have, leaves=leaves, inputs=inputs)

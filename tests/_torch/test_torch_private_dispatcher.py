@@ -10,6 +10,7 @@ import torch
 from seen import Seen
 
 from eagerdecomp._torch.dispatcher import (
+    accepts_scalars,
     autocast_is_on,
     below_autograd,
     boxed_kernel,
@@ -25,7 +26,6 @@ from eagerdecomp._torch.dispatcher import (
     overriding_silently,
     own_device_types,
     registered,
-    takes_numbers,
     views_unknown_to_autograd,
     without_autocast,
 )
@@ -168,10 +168,10 @@ def test_close_library_gives_back_what_was_overridden() -> None:
     assert torch.sinc(torch.zeros(())) == 1
 
 
-def test_takes_numbers_is_where_python_takes_them_for_tensors() -> None:
-    assert takes_numbers(torch.ops.aten.mul.Tensor)
+def test_accepts_scalars_is_true_where_python_accepts_them_for_tensors() -> None:
+    assert accepts_scalars(torch.ops.aten.mul.Tensor)
     assert torch.ops.aten.mul.Tensor(2, torch.ones(())) == 2
-    assert not takes_numbers(torch.ops.aten.maximum.default)
+    assert not accepts_scalars(torch.ops.aten.maximum.default)
     with pytest.raises(RuntimeError):
         torch.ops.aten.maximum.default(2, torch.ones(()))
 

@@ -147,7 +147,7 @@ def test_threads_come_between_any_two_lines() -> None:
 def broken_from_threads(run: Callable[[Tensor], Tensor], seed: int) -> Fault | None:
     kernel = Kernel(aten.neg.default, run, aten.neg.default)
     with torch.no_grad():
-        return THREADS.broken(
+        return THREADS.find_fault(
             kernel, Spec(lambda draw: Call([tensor(draw, "self", torch.float32, [3], ("normal",))])), Draw([0, 0, seed])
         )
 
@@ -201,10 +201,10 @@ def test_each_case_is_reported_before_the_kernel_runs() -> None:
 def test_properties_of_a_spec_are_asked_too() -> None:
     from eagerdecomp.conformance.spec import Fault
 
-    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         return Fault("own", "always") if draw.flag("own") else None
 
-    found = trial(aten.exp.default, spec=SPEC.but(properties=(Property("own", broken, 0.2),)))
+    found = trial(aten.exp.default, spec=SPEC.but(properties=(Property("own", find_fault, 0.2),)))
     assert kinds(found) == {"own"}
     assert found.checked["own"] >= 2
 

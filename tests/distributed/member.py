@@ -22,7 +22,7 @@ import torch.distributed as dist
 import eagerdecomp as ed
 from eagerdecomp._torch.dispatcher import overriding_silently
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_names, visible
-from eagerdecomp.dispatcher.device_kernels import DeviceKernels, tensor_places, without_numbers
+from eagerdecomp.dispatcher.device_kernels import DeviceKernels, scalars_to_tensors, tensor_positions
 
 CORE = ed.core_aten()
 
@@ -51,7 +51,7 @@ def guarded(watch: Outside) -> Iterator[None]:
     kernels = DeviceKernels("CPU")
 
     def watched(op: OpOverload) -> Any:
-        native, places = kernels.native(dispatcher_name(op)), tensor_places(op)
+        native, places = kernels.native(dispatcher_name(op)), tensor_positions(op)
         assert native is not None
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -59,7 +59,7 @@ def guarded(watch: Outside) -> Iterator[None]:
             if by is None or by.namespace != "aten":
                 where = "" if threading.current_thread() is threading.main_thread() else "in another thread"
                 watch.escaped.add((str(op), str(by or ""), where))
-            return native(*without_numbers(places, args), **kwargs)
+            return native(*scalars_to_tensors(places, args), **kwargs)
 
         return kernel
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 import eagerdecomp as ed
-from eagerdecomp.dispatcher.device_kernels import without_numbers
+from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors
 
 aten = torch.ops.aten
 CORE = ed.core_aten() - ["aten.gelu"]
@@ -381,7 +381,7 @@ def test_other_devices_are_left_alone() -> None:
 def test_a_number_made_a_tensor_promotes_as_a_number_does(dtype: torch.dtype, size: tuple[int, ...], number: Any) -> None:
     warnings.filterwarnings("ignore", "ComplexHalf")
     tensor = torch.ones(size).to(dtype)
-    _, made = without_numbers((0, 1), (tensor, number))
+    _, made = scalars_to_tensors((0, 1), (tensor, number))
     want, got = tensor * number, tensor * made
     assert got.dtype is want.dtype
     loose = dtype is torch.float16 and not size  # there the number itself is rounded

@@ -146,7 +146,7 @@ def _set_storage_part(draw: Draw) -> Call:
 def _in_the_memory(source: int) -> Callable[[Kernel, Spec, Draw], Fault | None]:
     """Return a check that the tensor uses the memory of an argument, as in eager, so that writes to one change the other."""
 
-    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         call = spec.call(draw)
         kernel.require_claim(call)
         theirs, ours = given(call.args, call.kwargs), given(call.args, call.kwargs, kernel.device)
@@ -169,7 +169,7 @@ def _in_the_memory(source: int) -> Callable[[Kernel, Spec, Draw], Fault | None]:
             return None
         return Fault("memory", "argument self is not what its memory holds", "", "", call)
 
-    return broken
+    return find_fault
 
 
 def _owner(ours: Given, source: int) -> int:

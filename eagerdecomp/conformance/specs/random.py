@@ -68,7 +68,7 @@ def _follows(
 ) -> Callable[[Kernel, Spec, Draw], Fault | None]:
     """Return a check that the numbers of two calls together follow the distribution."""
 
-    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         dtype = draw.pick("dtype", _DRAWN)
         size = list(draw.pick("size", sizes))
         call = Call([size], {} if dtype is None else {"dtype": dtype})
@@ -84,13 +84,13 @@ def _follows(
         complaint = distribution_tests.sampled(sample, distribution, (size[-1], math.prod(size)))
         return None if complaint is None else Fault("distribution", f"after torch.manual_seed({seed}): {complaint}", call=call)
 
-    return broken
+    return find_fault
 
 
 def _seed(draws: Callable[[Draw], Call]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
     """Return a check of seeds: equal seeds give equal numbers, other seeds other numbers, and each call continues the sequence."""
 
-    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         call, seed = draws(draw), 1 + draw.seed()
         before = draw.pick("calls before", (0, 1, 3))
         with distribution_tests.seeded(seed, kernel.device):
@@ -116,7 +116,7 @@ def _seed(draws: Callable[[Draw], Call]) -> Callable[[Kernel, Spec, Draw], Fault
             return fault(f"torch.manual_seed({seed}) and torch.manual_seed({seed + 1}) give the same numbers")
         return None if kept else fault("torch.set_rng_state does not bring back the numbers drawn after torch.get_rng_state")
 
-    return broken
+    return find_fault
 
 
 def _bits_of(result: Any) -> list[Any]:
@@ -167,7 +167,7 @@ def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, D
     numbers.
     """
 
-    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         count, times = draw.pick("n", cases)
         call, seed = Call([count]), draw.seed()
         with distribution_tests.seeded(seed, kernel.device):
@@ -192,7 +192,7 @@ def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, D
             else Fault("distribution", f"{times} times after torch.manual_seed({seed}): {complaint}", call=call)
         )
 
-    return broken
+    return find_fault
 
 
 def _orders(fours: Tensor) -> float:
@@ -254,7 +254,7 @@ def _kept(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
 
 
 def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
-    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         portion = draw.pick("p", tuple(one for one in _PORTIONS if 0 < one < 1))
         dtype = draw.pick("dtype", FLOATS)
         size = list(draw.pick("size", sizes))
@@ -280,7 +280,7 @@ def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, 
             )
         return None if complaint is None else _unlawful(complaint, seed, portion, call)
 
-    return broken
+    return find_fault
 
 
 def _unlawful(complaint: str, seed: int, portion: float, call: Call) -> Fault:
