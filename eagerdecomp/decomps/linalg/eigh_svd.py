@@ -39,7 +39,7 @@ from eagerdecomp.decomps.math.matrices import (
     unfolded,
 )
 from eagerdecomp.decomps.math.polar import unitary_factor
-from eagerdecomp.decomps.math.rotations import diagonalized, diagonalized_blindly, logarithm_of
+from eagerdecomp.decomps.math.rotations import diagonalized, diagonalized_blindly, logarithm_of, rotated
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.promotion import number_like
@@ -53,11 +53,14 @@ _ARGUMENTS = {None: (-4, -6), "gelsy": (-4, -6), "gelsd": (-4, -6), "gelss": (-4
 #: Up to this number of columns, rotations take so few steps that it does not pay to check the spread of the values' magnitudes.
 _FEW = 24
 
+#: Larger angles are of vectors in clusters, which rounding errors decide.
+_WIDEST = 0.1
+
 
 def _scaled(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Divide the matrices by their largest entries, so that no square overflows; return both."""
+    """Divide the matrices by their largest entries, or by the least normal number, so that no square overflows; return both."""
     top = aten.amax.default(aten.abs.default(matrix), [1, 2], True)
-    top = aten.where.self(aten.eq.Scalar(top, 0), number_like(top, 1.0), top)
+    top = aten.clamp.default(top, torch.finfo(top.dtype).tiny)
     return divided(matrix, top), aten.squeeze.dim(top, 2)
 
 
@@ -212,7 +215,8 @@ def _by_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     assert found is not None
     unitary, values, basis = _corrected(aten.bmm.default(polar, found[0]), work, found[0])
     values, order = aten.sort.default(aten.mul.Tensor(aten.clamp.default(values, 0), scale), 1, True)
-    unitary, basis = _by_columns(unitary, order), _by_columns(basis, order)
+    order = aten.unsqueeze.default(order, 1)
+    unitary, basis = (aten.gather.default(x, 2, aten.expand.default(order, x.shape)) for x in (unitary, basis))
     if finite is None:
         return unitary, values, basis
     wide = aten.unsqueeze.default(finite, 2)
@@ -221,34 +225,50 @@ def _by_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _corrected(left: Tensor, matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the bases and values of ``m = left^H matrix right``, corrected for rounding errors to first order.
+    """Return the bases and values of ``m = left^H matrix right``, corrected for rounding errors.
 
     For skew-Hermitian X and Y with ``y_ij = (m_ij - conj(m_ji)) / (s_i + s_j)`` and ``x_ij = (m_ij - s_j y_ij) / (s_j - s_i)``, the
-    bases ``left (I + X + Y + (I - left^H left) / 2)`` and ``right (I + X)`` make the matrix diagonal. Angles whose squares would
-    count are larger than rounding errors, and are not corrected. Values are computed by sums, which round less than the products,
-    over the mean of the squared lengths of both vectors.
+    bases ``left (I + X + Y + (I - left^H left) / 2)`` and ``right (I + X)`` make the matrix diagonal to first order. Where rows or
+    columns are graded, vectors of small values are off by angles whose squares count. Then ``exp(X + Y)`` and ``exp(X)``
+    turn the bases first. Values are computed by sums, which round less than the products, over the mean of the squared lengths of
+    both vectors.
     """
-    across, image = adjoint(left), aten.bmm.default(matrix, right)
-    mixed, gram = aten.bmm.default(across, image), aten.mul.Scalar(aten.bmm.default(across, left), -0.5)
-    values = real_part(aten.sum.dim_IntList(aten.mul.Tensor(conjugate(left), image), [1]))
-    lengths = aten.sum.dim_IntList(_squares(aten.cat.default([left, right], 1)), [1])
-    values = aten.mul.Scalar(aten.div.Tensor(values, lengths), 2)
-    most = torch.finfo(values.dtype).eps ** 0.5 / 8
-    row, column = (lifted(aten.unsqueeze.default(values, dim), mixed) for dim in (1, 2))
-    zero = number_like(mixed, 0.0)
-
-    def small(angles: Tensor) -> Tensor:
-        return aten.where.self(aten.lt.Scalar(aten.abs.default(angles), most), angles, zero)  # type: ignore[no-any-return]
-
-    own = aten.div.Tensor(aten.sub.Tensor(mixed, adjoint(mixed)), aten.add.Tensor(row, column))
-    shared = aten.div.Tensor(aten.sub.Tensor(mixed, aten.mul.Tensor(row, own)), aten.sub.Tensor(row, column))
-    shared = small(shared)
-    turn = aten.add.Tensor(aten.add.Tensor(shared, small(own)), gram)
+    size, most, last = right.size(2), torch.finfo(left.dtype).eps ** 0.5 / 8, math.inf
+    while True:
+        angles, values, gram = _misalignment(left, matrix, right)
+        angles = _below(angles, _WIDEST)
+        largest = aten._local_scalar_dense.default(aten.amax.default(aten.abs.default(angles)))
+        turns = most < largest < last / 8
+        if largest > most and not turns:
+            angles = _below(angles, most)
+        own, shared = cut(angles, 1, 0, size), cut(angles, 1, size, 2 * size)
+        if not turns:
+            break
+        left, right, last = rotated(left, aten.add.Tensor(own, shared)), rotated(right, shared), largest
+    turn = aten.add.Tensor(aten.add.Tensor(shared, own), gram)
     return (
         aten.add.Tensor(aten.bmm.default(left, turn), left, alpha=1.5),
         values,
         aten.add.Tensor(right, aten.bmm.default(right, shared)),
     )
+
+
+def _misalignment(left: Tensor, matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Y and X of `_corrected` in one ``[Q, 2n, n]``, the values ``[Q, n]``, and ``-left^H left / 2``."""
+    across, image = adjoint(left), aten.bmm.default(matrix, right)
+    mixed, gram = aten.bmm.default(across, image), aten.mul.Scalar(aten.bmm.default(across, left), -0.5)
+    values = real_part(aten.sum.dim_IntList(aten.mul.Tensor(conjugate(left), image), [1]))
+    lengths = aten.sum.dim_IntList(_squares(aten.cat.default([left, right], 1)), [1])
+    values = aten.mul.Scalar(aten.div.Tensor(values, lengths), 2)
+    row, column = (lifted(aten.unsqueeze.default(values, dim), mixed) for dim in (1, 2))
+    own = aten.div.Tensor(aten.sub.Tensor(mixed, adjoint(mixed)), aten.add.Tensor(row, column))
+    shared = aten.div.Tensor(aten.sub.Tensor(mixed, aten.mul.Tensor(row, own)), aten.sub.Tensor(row, column))
+    return aten.cat.default([own, shared], 1), values, gram
+
+
+def _below(angles: Tensor, limit: float) -> Tensor:
+    """Return the angles with zeros for those that are NaN or not below `limit`."""
+    return aten.where.self(aten.lt.Scalar(aten.abs.default(angles), limit), angles, number_like(angles, 0.0))  # type: ignore[no-any-return]
 
 
 def _completed(unitary: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.matrices import adjoint, arange, conjugate, eye, lifted, real_part
 from eagerdecomp.eager.promotion import number_like
 
-__all__ = ["diagonalized", "diagonalized_blindly", "logarithm_of"]
+__all__ = ["diagonalized", "diagonalized_blindly", "logarithm_of", "rotated"]
 
 aten = torch.ops.aten
 
@@ -52,6 +52,9 @@ _LAST = (_EVEN - _ODD**2) / 2
 
 #: From this step on, the basis is made orthonormal in each step; before, only after short steps.
 _APART = 7
+
+#: The constant term of the polynomial by which `_orthonormal` approximates an inverse root.
+_START = 1.875
 
 #: After this number of steps, the bound for noise doubles with each step, so that the loop ends.
 _STEPS = 200
@@ -91,6 +94,7 @@ def diagonalized(matrix: Tensor, basis: Tensor | None = None) -> tuple[Tensor, T
     """
     eps = torch.finfo(matrix.dtype).eps
     unit, tie, off = _masks(matrix.size(2), matrix)
+    start = aten.mul.Scalar(unit, _START)
     noise = _noise_of(matrix, False)
     zero = number_like(unit, 0.0)
     work = matrix if basis is None else aten.bmm.default(adjoint(basis), aten.bmm.default(matrix, basis))
@@ -119,7 +123,7 @@ def diagonalized(matrix: Tensor, basis: Tensor | None = None) -> tuple[Tensor, T
         basis = rotation if basis is None else aten.bmm.default(basis, rotation)
         clean = short or step >= _APART
         if clean:
-            basis = _orthonormal(basis, unit)
+            basis = _orthonormal(basis, start)
         image = aten.bmm.default(matrix, basis)
         if settled:
             return basis, _quotients(basis, image, False)
@@ -138,6 +142,7 @@ def diagonalized_blindly(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Te
     """
     size, eps = matrix.size(2), torch.finfo(matrix.dtype).eps
     unit, tie, off = _masks(size, matrix)
+    start = aten.mul.Scalar(unit, _START)
     noise = _noise_of(matrix, gram)
     zero = number_like(unit, 0.0)
     basis, image = aten.expand.default(unit, [matrix.size(0), size, size]), matrix
@@ -158,7 +163,7 @@ def diagonalized_blindly(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Te
         square = aten.bmm.default(turn, turn)
         power = aten.bmm.default(square, square)
         rotation = _exponential(*_shortened(turn, square, power, _row_sums(power)), unit, 0.5)
-        basis = _orthonormal(aten.bmm.default(basis, rotation), unit)
+        basis = _orthonormal(aten.bmm.default(basis, rotation), start)
         image = aten.bmm.default(matrix, basis)
     return basis, image, _quotients(basis, image, gram)
 
@@ -259,6 +264,13 @@ def _rotation(double: Tensor, unit: Tensor, short: bool) -> tuple[Tensor, float]
     return _exponential(double, square, power, unit, part), length
 
 
+def rotated(basis: Tensor, angles: Tensor) -> Tensor:
+    """Return ``basis exp(angles)``, made orthonormal, for skew-Hermitian angles. Those of large norm are shortened."""
+    unit = eye(angles.size(2), angles)
+    rotation, _ = _rotation(aten.mul.Scalar(angles, 2), unit, False)
+    return _orthonormal(aten.bmm.default(basis, rotation), aten.mul.Scalar(unit, _START))
+
+
 def _shortened(double: Tensor, square: Tensor, power: Tensor, bound: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Scale ``2 X``, its square and its fourth power to norms of at most `_LONGEST`, by the row sums of the fourth power."""
     scale = aten.clamp.default(aten.mul.Scalar(aten.pow.Tensor_Scalar(bound, -0.25), 2 * _LONGEST), None, 1.0)
@@ -285,9 +297,12 @@ def _largest(x: Tensor) -> float:
     return aten._local_scalar_dense.default(aten.amax.default(x) if x.numel() > 1 else x)  # type: ignore[no-any-return]
 
 
-def _orthonormal(basis: Tensor, unit: Tensor) -> Tensor:
-    """Take a step of order 3 to the nearest unitary matrix: the remaining error is the cube of the error."""
+def _orthonormal(basis: Tensor, start: Tensor) -> Tensor:
+    """Take a step of order 3 to the nearest unitary matrix: the remaining error is the cube of the error.
+
+    `start` is the identity times `_START`, which a loop computes once.
+    """
     overlap = aten.bmm.default(adjoint(basis), basis)
-    inverse = aten.add.Tensor(aten.mul.Scalar(unit, 1.875), overlap, alpha=-1.25)
+    inverse = aten.add.Tensor(start, overlap, alpha=-1.25)
     inverse = aten.add.Tensor(inverse, aten.bmm.default(overlap, overlap), alpha=0.375)
     return aten.bmm.default(basis, inverse)  # type: ignore[no-any-return]
