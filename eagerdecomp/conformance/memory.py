@@ -104,7 +104,7 @@ def put_back(args: Sequence[Any], kwargs: Mapping[str, Any], ours: Given) -> Non
         whole_memory(bare(mine)).copy_(memory.cpu())
 
 
-def fill(tensor: Tensor, value: int) -> None:
+def fill(tensor: Tensor, value: complex) -> None:
     """Fill a tensor; on a device by a copy, which every device supports."""
     if tensor.device.type == "cpu":
         tensor.fill_(value)
