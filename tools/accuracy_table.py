@@ -22,7 +22,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from accuracy import Worst, worst  # noqa: E402 - the machinery is that of the tests
+from accuracy import LargestErrors, largest_errors  # noqa: E402 - the machinery is that of the tests
 from on_core import kernel_calls  # noqa: E402
 from special_functions import FUNCTIONS, Function  # noqa: E402
 
@@ -74,10 +74,10 @@ def calls(function: Function) -> str:
     return str(found[0]) if found[0] == found[1] else f"{found[0]}, {found[1]}"
 
 
-def row(function: Function, found: Sequence[Worst]) -> str:
+def row(function: Function, found: Sequence[LargestErrors]) -> str:
     """The line of one function."""
     errors = " | ".join(f"{units(one.ours)} | {units(one.eagers)}" for one in found)
-    return f"| `{function.name}` | {errors} | {calls(function)} | {function.source} | {function.sized} |"
+    return f"| `{function.name}` | {errors} | {calls(function)} | {function.source} | {function.error_scale_text} |"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,9 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = Progress(len(chosen), sys.stderr)
     rows, worse = [], []
     for number, function in enumerate(chosen, 1):
-        found = [worst(function, dtype, options.points) for dtype in DTYPES]
+        found = [largest_errors(function, dtype, options.points) for dtype in DTYPES]
         rows.append(row(function, found))
-        worse += [f"{function.name}: {one}" for one in found if not one.holds]
+        worse += [f"{function.name}: {one}" for one in found if not one.acceptable]
         progress.step(number, function.name)
     progress.close()
     page = HEAD.format(points=f"{options.points:,}", number=options.points) + "\n".join(rows) + "\n"

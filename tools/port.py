@@ -30,7 +30,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # that this torch is newer than the tested one is why we are here
     import eagerdecomp as ed
 
-from another_torch import private_names  # noqa: E402 - of tests
+from torch_without_names import private_names  # noqa: E402 - of tests
 
 from eagerdecomp._torch.decomp_tables import core_table  # noqa: E402
 from eagerdecomp._torch.ops import op_names, overload  # noqa: E402

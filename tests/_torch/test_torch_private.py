@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from seen import Seen
+from dispatch_recorders import OpRecorder
 
 from eagerdecomp._torch import ambient, decomp_tables, dispatcher, fake
 from eagerdecomp._torch.decomp_tables import core_entry, core_table, full_table, meta_is_decomposition, reference, without_disabling
@@ -101,7 +101,7 @@ def test_builtin_is_the_c_function_behind_an_overload_and_one_per_overload() -> 
     assert builtin(aten.add.Tensor) is builtin(aten.add.Tensor), "OpOverload._op is rebuilt at each read"
     assert builtin(aten.add.Tensor) is not builtin(aten.add.Scalar)
     assert builtin(aten.add.Tensor)(torch.ones(2), torch.ones(2), alpha=2).tolist() == [3, 3], "OpOverload._op is not callable"
-    with Seen() as seen:
+    with OpRecorder() as seen:
         builtin(aten.add.Tensor)(torch.ones(2), 1)
     assert seen.ops[-1] is aten.add.Tensor, "calling OpOverload._op goes past the modes"
 
@@ -156,7 +156,7 @@ def test_has_kernel_reports_kernels_registered_directly_at_a_key() -> None:
 
 def test_call_at_key_runs_the_composite_kernel_whose_calls_come_back_to_the_mode() -> None:
     x, w = torch.ones(2, 3), torch.ones(4, 3)
-    with Seen() as seen:
+    with OpRecorder() as seen:
         got = call_at_key(aten.linear.default, "CompositeImplicitAutograd")(x, w)
     assert got.tolist() == [[3] * 4] * 2, "OpOverload._op_dk does not run the kernel at the key"
     assert aten.linear.default not in seen.ops

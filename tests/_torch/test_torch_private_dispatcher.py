@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from seen import Seen
+from dispatch_recorders import OpRecorder
 
 from eagerdecomp._torch.dispatcher import (
     accepts_scalars,
@@ -36,7 +36,7 @@ aten = torch.ops.aten
 
 def test_below_autograd_a_composite_reaches_a_mode_whole_and_no_gradient_is_recorded() -> None:
     x, weight = torch.ones(2, 3), torch.ones(4, 3, requires_grad=True)
-    with Seen() as seen, below_autograd():
+    with OpRecorder() as seen, below_autograd():
         out = aten.linear(x, weight)
     assert seen.ops == [aten.linear.default]
     assert not out.requires_grad
@@ -96,7 +96,7 @@ def test_autocast_is_on_where_it_would_cast_and_not_below_where_it_did() -> None
     assert not autocast_is_on()
     with torch.autocast("cpu", torch.bfloat16):
         assert autocast_is_on()
-        with Seen(noted):
+        with OpRecorder(noted):
             torch.mm(matrix, half)
     assert found == [False, False]
     assert not autocast_is_on()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from seen import Seen, depth
+from dispatch_recorders import OpRecorder, mode_depth
 
 from eagerdecomp._torch import decomp_tables, modes, tensors
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
@@ -35,21 +35,21 @@ aten = torch.ops.aten
 
 
 def test_push_mode_and_pop_mode_put_a_mode_on_the_stack_and_take_it_off() -> None:
-    seen = Seen()
+    seen = OpRecorder()
     push_mode(seen)
     try:
-        assert depth() == 1
+        assert mode_depth() == 1
         torch.ones(2)
     finally:
         pop_mode()
-    assert depth() == 0
+    assert mode_depth() == 0
     torch.ones(2)
     assert seen.ops == [aten.ones.default]
 
 
 def test_modes_entered_counts_modes_of_both_kinds() -> None:
     before = modes_entered()
-    with Seen(), torch.overrides.TorchFunctionMode():
+    with OpRecorder(), torch.overrides.TorchFunctionMode():
         assert modes_entered() == (before[0] + 1, before[1] + 1)
     assert modes_entered() == before
 
@@ -59,9 +59,9 @@ def test_leave_modes_leaves_those_that_were_entered_since_modes_entered_was_aske
         pass
 
     before = modes_entered()
-    push_mode(Seen())
+    push_mode(OpRecorder())
     during = modes_entered()
-    push_mode(Seen())
+    push_mode(OpRecorder())
     Function().__enter__()
     leave_modes(during)
     assert modes_entered() == during == (before[0] + 1, before[1])
@@ -70,7 +70,7 @@ def test_leave_modes_leaves_those_that_were_entered_since_modes_entered_was_aske
 
 
 def test_pop_mode_takes_off_the_mode_entered_last() -> None:
-    outer, inner = Seen(), Seen()
+    outer, inner = OpRecorder(), OpRecorder()
     push_mode(outer)
     push_mode(inner)
     pop_mode()
@@ -82,15 +82,15 @@ def test_pop_mode_takes_off_the_mode_entered_last() -> None:
 
 
 def test_dispatchmode_is_off_within_its_own_handler_and_hands_on_to_outer_modes() -> None:
-    with Seen() as outer, Seen() as inner:
+    with OpRecorder() as outer, OpRecorder() as inner:
         torch.ones(2)
     assert (inner.ops, outer.ops) == ([aten.ones.default], [aten.ones.default])
-    assert depth() == 0
+    assert mode_depth() == 0
 
 
 def test_dispatchmode_gets_backward_on_the_calling_thread() -> None:
     x = torch.ones(2, requires_grad=True)
-    with Seen() as seen:
+    with OpRecorder() as seen:
         (x * 3).sum().backward()
     assert aten.mul.Tensor in seen.ops[-3:] or aten.expand.default in seen.ops, "autograd's thread does not see the modes"
 
@@ -101,12 +101,12 @@ def test_dispatchmode_leaves_no_flag_behind_between_threads(monkeypatch: pytest.
     started, left = threading.Event(), threading.Event()
 
     def other() -> None:
-        with Seen():
+        with OpRecorder():
             started.set()
             left.wait(10)
 
     thread = threading.Thread(target=other)
-    with Seen():
+    with OpRecorder():
         thread.start()
         started.wait(10)
     left.set()
@@ -118,8 +118,8 @@ def test_dispatchmode_handlers_are_not_compiled_by_dynamo() -> None:
     import torch._C._dynamo.eval_frame as frames
 
     assert hasattr(frames, "set_code_exec_strategy"), "Dynamo's switch for a code object moved"
-    assert not hasattr(Seen.__torch_dispatch__, "__wrapped__"), "torch wraps the handler again: every op pays for it"
-    assert Seen._should_skip_dynamo() is False
+    assert not hasattr(OpRecorder.__torch_dispatch__, "__wrapped__"), "torch wraps the handler again: every op pays for it"
+    assert OpRecorder._should_skip_dynamo() is False
 
 
 def test_torchdispatchmode_is_handed_each_call_as_users_write_modes() -> None:
@@ -136,9 +136,9 @@ def test_torchdispatchmode_is_handed_each_call_as_users_write_modes() -> None:
 
 
 def test_no_current_modes_takes_every_mode_off_and_puts_it_back() -> None:
-    with Seen() as seen:
+    with OpRecorder() as seen:
         with no_current_modes():
-            assert depth() == 0
+            assert mode_depth() == 0
             torch.ones(2)
         torch.zeros(2)
     assert seen.ops == [aten.zeros.default]
@@ -151,9 +151,9 @@ def test_above_autograd_lets_autograd_act_inside_a_handler_by_itself() -> None:
 
     def act(tensor: torch.Tensor) -> torch.Tensor:
         found.append(aten.exp(x).requires_grad)
-        with modes.above_autograd(), Seen():
+        with modes.above_autograd(), OpRecorder():
             y, ones = torch.mm(x, x), torch.ones(2, 2)
-            found.extend([y.dtype, depth(), torch.is_anomaly_enabled()])
+            found.extend([y.dtype, mode_depth(), torch.is_anomaly_enabled()])
             found.append(torch.autograd.grad(y, x, ones)[0].sum().item())
         return tensor
 
@@ -165,7 +165,7 @@ def test_above_autograd_lets_autograd_act_inside_a_handler_by_itself() -> None:
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         torch.autograd.set_detect_anomaly(True),
         torch.autocast("cpu", torch.bfloat16),
-        Seen(act),
+        OpRecorder(act),
     ):
         torch.neg(given)
         assert torch.is_anomaly_enabled()
@@ -337,10 +337,10 @@ def test_autocast_is_off_within_kernels_below_any_mode(call: Callable[[], torch.
     """docs/reference/limits.md names it: drop that, and this, once torch keeps it on there."""
     with torch.autocast("cpu", torch.bfloat16):
         assert call().dtype is torch.bfloat16
-        with Seen():
+        with OpRecorder():
             assert call().dtype is torch.float32
 
 
 def test_nothing_here_is_left_behind() -> None:
     gc.collect()
-    assert depth() == 0
+    assert mode_depth() == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from seen import Seen
+from dispatch_recorders import OpRecorder
 
 from eagerdecomp._torch import fake as _fake
 from eagerdecomp._torch import modes as torch_modes
@@ -78,7 +78,7 @@ def test_faketensormode_and_faketensor_stand_for_real_tensors_without_running_ke
 
 
 def test_faketensor_results_reach_no_outer_mode() -> None:
-    with Seen() as seen, no_current_modes(), FakeTensorMode():
+    with OpRecorder() as seen, no_current_modes(), FakeTensorMode():
         torch.ones(2) + 1
     assert seen.ops == []
 
@@ -131,7 +131,7 @@ def test_lazy_bit_guards_do_the_same_without_a_generator() -> None:
         with first, second, third:
             return aten.mul.Tensor(args[0], 2)
 
-    with Seen(with_guards):
+    with OpRecorder(with_guards):
         got = aten.mm.default(CONJ, CONJ)
     assert torch.equal(got.resolve_conj(), CONJ.resolve_conj() * 2)
 
@@ -146,10 +146,10 @@ def test_lazy_bits_visible_lets_a_handler_compose_ops_on_a_conj_tensor() -> None
     def without_guard(*args: Any) -> Any:
         return aten.mul.Tensor(args[0], 2)
 
-    with Seen(with_guard):
+    with OpRecorder(with_guard):
         got = aten.mm.default(CONJ, CONJ)
     assert torch.equal(got.resolve_conj(), want), "the guard no longer makes fallbacks act inside a handler"
-    with Seen(without_guard):
+    with OpRecorder(without_guard):
         wrong = aten.mm.default(CONJ, CONJ)
     assert not torch.equal(wrong.resolve_conj(), want), "torch repaired composing in a handler: `lazy_bits_visible` can go"
 
@@ -348,7 +348,7 @@ def test_handling_fakes_runs_rules_as_a_handler_runs_them_on_other_tensors(caplo
     fakes = FakeTensorMode()
     with fakes:
         x = torch.ones(2, 3)
-    with Seen() as around, torch.device("meta"), _fake.handling_fakes(fakes):
+    with OpRecorder() as around, torch.device("meta"), _fake.handling_fakes(fakes):
         made = torch.ones(3) + x[0]
         with pytest.raises(RuntimeError):
             made.unique().tolist()

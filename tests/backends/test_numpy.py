@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from calls_of_kernels import HELD_DTYPES
 from compare import outcome
+from numpy_kernel_calls import CPU_DTYPES
 from sampled import part_of
 from torch import Tensor, nn
 
@@ -194,7 +194,7 @@ def test_a_kernel_of_torch_s_among_them_would_be_seen() -> None:
 # -- memory -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", sorted(HELD_DTYPES, key=str))
+@pytest.mark.parametrize("dtype", sorted(CPU_DTYPES, key=str))
 def test_an_array_is_the_tensor_s_memory(dtype: torch.dtype) -> None:
     tensor = torch.zeros(3, 4, dtype=dtype).t()[1:]
     before = tensor.clone()

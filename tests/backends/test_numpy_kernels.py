@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from calls_of_kernels import CALLS, HELD_DTYPES, ONE, TWO, WITH_NUMBER
 from compare import outcome
+from numpy_kernel_calls import CALLS, CPU_DTYPES, ONE_TENSOR, TENSOR_AND_SCALAR, TWO_TENSORS
 from sampled import part_of
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
@@ -129,7 +129,7 @@ def _holdable(arguments: Any) -> bool:
     leaves = tree_flatten(arguments)[0]
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     return torch.complex32 not in leaves and all(
-        one.device.type == "cpu" and one.layout is torch.strided and one.dtype in HELD_DTYPES for one in tensors
+        one.device.type == "cpu" and one.layout is torch.strided and one.dtype in CPU_DTYPES for one in tensors
     )
 
 
@@ -231,7 +231,7 @@ def calls_of(name: str) -> list[str]:
         return CALLS[name]
     packet, _, overload = name.partition(".")
     tensors = [str(one.type) for one in getattr(getattr(aten, packet), overload or "default")._schema.arguments]
-    return WITH_NUMBER if tensors[1:2] == ["number"] else TWO if tensors[1:2] == ["Tensor"] else ONE
+    return TENSOR_AND_SCALAR if tensors[1:2] == ["number"] else TWO_TENSORS if tensors[1:2] == ["Tensor"] else ONE_TENSOR
 
 
 def values(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> Tensor:

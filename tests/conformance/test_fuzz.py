@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from found_programs import FOUND
+from fuzz_regressions import REGRESSIONS
 
 import eagerdecomp as ed
 from conformance import fuzz
@@ -25,10 +25,10 @@ aten = torch.ops.aten
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", REGRESSIONS)
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_a_program_that_once_differed_is_eagers(name: str, lanes: int) -> None:
-    assert checked(Program(FOUND[name].lines, FOUND[name].ops, lanes)) is None
+    assert checked(Program(REGRESSIONS[name].lines, REGRESSIONS[name].ops, lanes)) is None
 
 
 #: Examples that differ on some processors only: whether LAPACK finds a matrix singular within rounding, and which rows a kernel

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from conformance_reports import absent_verdict, example_report, report_strategy, right_verdict, skipped_verdict, wrong_verdict
 from hypothesis import assume, given
-from made_reports import a_report, absent, reports, right, skipped, wrong
 
 from eagerdecomp.conformance.comparing import Change, compare
 from eagerdecomp.conformance.results import Report, Verdict
@@ -17,36 +17,49 @@ ADD = "aten.add.Tensor"
 @pytest.mark.parametrize(
     ("was", "now", "change"),
     [
-        (right(ADD), wrong(ADD), Change(ADD, "right", "wrong", ("values",), (), "worse")),
-        (wrong(ADD), right(ADD), Change(ADD, "wrong", "right", (), ("values",), "better")),
-        (absent(ADD), right(ADD), Change(ADD, "absent", "right", (), (), "better")),
-        (absent(ADD), wrong(ADD), Change(ADD, "absent", "wrong", ("values",), (), "worse")),
-        (right(ADD), absent(ADD), Change(ADD, "right", "absent", (), (), "worse")),
-        (wrong(ADD), absent(ADD), Change(ADD, "wrong", "absent", (), ("values",), "neither")),
-        (right(ADD), skipped(ADD), Change(ADD, "right", "not exercised", (), (), "worse")),
-        (skipped(ADD), right(ADD), Change(ADD, "not exercised", "right", (), (), "better")),
-        (wrong(ADD, "values", "dtype"), wrong(ADD, "dtype"), Change(ADD, "wrong", "wrong", (), ("values",), "better")),
-        (wrong(ADD, "dtype"), wrong(ADD, "values"), Change(ADD, "wrong", "wrong", ("values",), ("dtype",), "worse")),
+        (right_verdict(ADD), wrong_verdict(ADD), Change(ADD, "right", "wrong", ("values",), (), "worse")),
+        (wrong_verdict(ADD), right_verdict(ADD), Change(ADD, "wrong", "right", (), ("values",), "better")),
+        (absent_verdict(ADD), right_verdict(ADD), Change(ADD, "absent", "right", (), (), "better")),
+        (absent_verdict(ADD), wrong_verdict(ADD), Change(ADD, "absent", "wrong", ("values",), (), "worse")),
+        (right_verdict(ADD), absent_verdict(ADD), Change(ADD, "right", "absent", (), (), "worse")),
+        (wrong_verdict(ADD), absent_verdict(ADD), Change(ADD, "wrong", "absent", (), ("values",), "neither")),
+        (right_verdict(ADD), skipped_verdict(ADD), Change(ADD, "right", "not exercised", (), (), "worse")),
+        (skipped_verdict(ADD), right_verdict(ADD), Change(ADD, "not exercised", "right", (), (), "better")),
+        (
+            wrong_verdict(ADD, "values", "dtype"),
+            wrong_verdict(ADD, "dtype"),
+            Change(ADD, "wrong", "wrong", (), ("values",), "better"),
+        ),
+        (
+            wrong_verdict(ADD, "dtype"),
+            wrong_verdict(ADD, "values"),
+            Change(ADD, "wrong", "wrong", ("values",), ("dtype",), "worse"),
+        ),
     ],
 )
 def test_a_change_is_for_the_better_or_the_worse(was: Verdict, now: Verdict, change: Change) -> None:
-    found = compare(a_report(was, right("aten.mul.Tensor")), a_report(now, right("aten.mul.Tensor", 99)))
+    found = compare(
+        example_report(was, right_verdict("aten.mul.Tensor")), example_report(now, right_verdict("aten.mul.Tensor", 99))
+    )
     assert found.changes == (change,)
     assert found.worse == (change.direction == "worse")
     assert (found.same, found.apart) == (1, ())
 
 
 def test_an_op_that_a_run_does_not_know_is_absent_from_it() -> None:
-    silu = right("aten.silu.default")
-    assert compare(a_report(right(ADD)), a_report(right(ADD), silu)).changes[0].direction == "better"
-    assert compare(a_report(right(ADD), silu), a_report(right(ADD))).worse
-    assert compare(a_report(absent(ADD)), a_report(right("aten.mul.Tensor"))).changes == (
+    silu = right_verdict("aten.silu.default")
+    assert compare(example_report(right_verdict(ADD)), example_report(right_verdict(ADD), silu)).changes[0].direction == "better"
+    assert compare(example_report(right_verdict(ADD), silu), example_report(right_verdict(ADD))).worse
+    assert compare(example_report(absent_verdict(ADD)), example_report(right_verdict("aten.mul.Tensor"))).changes == (
         Change("aten.mul.Tensor", "absent", "right", (), (), "better"),
     )
 
 
 def test_what_a_run_was_not_asked_for_is_not_compared() -> None:
-    every, some = a_report(right(ADD), wrong("aten.mul.Tensor")), replace(a_report(right(ADD)), limited=True)
+    every, some = (
+        example_report(right_verdict(ADD), wrong_verdict("aten.mul.Tensor")),
+        replace(example_report(right_verdict(ADD)), limited=True),
+    )
     for old, new in ((every, some), (some, every)):
         found = compare(old, new)
         assert (found.changes, found.same, found.apart) == ((), 1, ("aten.mul.Tensor",))
@@ -54,7 +67,7 @@ def test_what_a_run_was_not_asked_for_is_not_compared() -> None:
 
 
 def test_what_a_run_that_was_cut_short_did_not_result_in_is_not_compared() -> None:
-    whole, cut = a_report(right(ADD)), replace(a_report(skipped(ADD)), interrupted=True)
+    whole, cut = example_report(right_verdict(ADD)), replace(example_report(skipped_verdict(ADD)), interrupted=True)
     for old, new in ((whole, cut), (cut, whole)):
         found = compare(old, new)
         assert (found.changes, found.same, found.apart) == ((), 0, (ADD,))
@@ -62,8 +75,10 @@ def test_what_a_run_that_was_cut_short_did_not_result_in_is_not_compared() -> No
 
 
 def test_runs_of_another_kind_are_noted() -> None:
-    old = replace(a_report(right(ADD)), profile="quick", torch="2.12.0", backend="yours", left_out=("aten.gone.default",))
-    notes = compare(old, a_report(right(ADD))).notes
+    old = replace(
+        example_report(right_verdict(ADD)), profile="quick", torch="2.12.0", backend="yours", left_out=("aten.gone.default",)
+    )
+    notes = compare(old, example_report(right_verdict(ADD))).notes
     assert any("profile quick, this one of profile standard" in note for note in notes)
     assert any("torch 2.12.0" in note for note in notes)
     assert any("backend 'yours'" in note for note in notes)
@@ -72,8 +87,15 @@ def test_runs_of_another_kind_are_noted() -> None:
 
 
 def test_it_is_reported_worst_first() -> None:
-    old = a_report(right(ADD), wrong("aten.mul.Tensor"), wrong("aten.exp.default"), right("aten.cos.default"))
-    new = a_report(wrong(ADD, "values", "dtype"), right("aten.mul.Tensor"), absent("aten.exp.default"), right("aten.cos.default"))
+    old = example_report(
+        right_verdict(ADD), wrong_verdict("aten.mul.Tensor"), wrong_verdict("aten.exp.default"), right_verdict("aten.cos.default")
+    )
+    new = example_report(
+        wrong_verdict(ADD, "values", "dtype"),
+        right_verdict("aten.mul.Tensor"),
+        absent_verdict("aten.exp.default"),
+        right_verdict("aten.cos.default"),
+    )
     assert str(compare(old, new)).splitlines() == [
         "worse than before: 1",
         "  aten.add.Tensor: right -> wrong (breaks dtype, values)",
@@ -86,7 +108,7 @@ def test_it_is_reported_worst_first() -> None:
 
 
 @pytest.mark.full
-@given(reports())
+@given(report_strategy())
 def test_nothing_differs_from_itself(report: Report) -> None:
     found = compare(report, report)
     assert (found.changes, found.worse) == ((), False)
@@ -94,7 +116,7 @@ def test_nothing_differs_from_itself(report: Report) -> None:
 
 
 @pytest.mark.full
-@given(reports(), reports())
+@given(report_strategy(), report_strategy())
 def test_what_is_worse_one_way_is_not_the_other_way_round(old: Report, new: Report) -> None:
     there, back = compare(old, new), compare(new, old)
     assert (there.same, there.apart) == (back.same, back.apart)
@@ -105,7 +127,7 @@ def test_what_is_worse_one_way_is_not_the_other_way_round(old: Report, new: Repo
 
 
 @pytest.mark.full
-@given(reports(), reports())
+@given(report_strategy(), report_strategy())
 def test_worse_is_a_property_newly_broken_or_a_kernel_no_longer_right(old: Report, new: Report) -> None:
     assume(not old.interrupted and not new.interrupted)
     broken, breaks = ({(failure.op, failure.property) for failure in report.failures} for report in (old, new))

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conformance_reports import absent_verdict, example_report, overload, right_verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from made_reports import a_report, absent, op, right
 
 import eagerdecomp as ed
 from eagerdecomp.conformance.manifest import (
@@ -23,7 +23,7 @@ from eagerdecomp.errors import ConformanceError
 from eagerdecomp.ops.backend import Backend
 
 LACKING = Backend("mine", ed.core_aten() - ["aten.erf.default", "aten.cos.default"] | ["aten.silu.default"])
-REPORT = a_report(absent("aten.erf.default"), absent("aten.cos.default"), right("aten.silu.default"))
+REPORT = example_report(absent_verdict("aten.erf.default"), absent_verdict("aten.cos.default"), right_verdict("aten.silu.default"))
 
 
 def test_a_manifest_holds_one_op_a_line_and_a_reason() -> None:
@@ -67,7 +67,7 @@ def test_it_is_held_to_both_ways() -> None:
 
 
 def test_a_run_of_some_ops_is_held_to_it_like_any_other() -> None:
-    some = replace(a_report(right("aten.silu.default")), limited=True)
+    some = replace(example_report(right_verdict("aten.silu.default")), limited=True)
     assert hold_to_manifest(some, ["aten.erf.default", "aten.cos.default"], LACKING).ok
 
 
@@ -92,7 +92,7 @@ def test_reasons_given_before_are_kept() -> None:
 
 
 def test_a_run_of_some_ops_keeps_the_entries_of_the_others() -> None:
-    some = replace(a_report(right("aten.cos.default"), absent("aten.erf.default")), limited=True)
+    some = replace(example_report(right_verdict("aten.cos.default"), absent_verdict("aten.erf.default")), limited=True)
     text = write_manifest(some, {"aten.cos.default": "no table", "aten.sin.default": "neither"})
     assert parse_manifest(text) == {"aten.erf.default": "not written yet", "aten.sin.default": "neither"}
 
@@ -102,7 +102,7 @@ def test_a_run_of_some_ops_keeps_the_entries_of_the_others() -> None:
 def test_what_is_written_declares_exactly_what_is_absent(names: frozenset[str], before: dict[str, str], backend: str) -> None:
     given_reasons = {**before, **dict.fromkeys(names, backend)}
     lacking = Backend("mine", ed.core_aten() - list(names))
-    report = Report(backend, "quick", 0, tuple(absent(str(op(name))) for name in names))
+    report = Report(backend, "quick", 0, tuple(absent_verdict(str(overload(name))) for name in names))
     declared = parse_manifest(write_manifest(report, given_reasons))
     assert declared.keys() == names
     assert hold_to_manifest(report, declared, lacking).ok

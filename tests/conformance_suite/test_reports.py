@@ -12,8 +12,17 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from conformance_reports import (
+    HOSTILE_TEXT,
+    absent_verdict,
+    example_report,
+    overload,
+    report_strategy,
+    right_verdict,
+    skipped_verdict,
+    wrong_verdict,
+)
 from hypothesis import given
-from made_reports import NASTY, a_report, absent, op, reports, right, skipped, wrong
 
 from eagerdecomp.conformance.comparing import compare
 from eagerdecomp.conformance.reports.junit import report_junit
@@ -24,21 +33,21 @@ from eagerdecomp.conformance.reports.words import one_line, printable, write_scr
 from eagerdecomp.conformance.results import Consequence, NextKernel, Report, Verdict
 
 FOLLOWING = tuple(
-    Consequence(op(name), "f32[3]", op("aten.add.Tensor"))
+    Consequence(overload(name), "f32[3]", overload("aten.add.Tensor"))
     for name in ("aten.mish.default", "aten.silu.default", "aten.silu.default")
 )
-NEXT = (NextKernel(op("aten.erf.default"), 10, 10), NextKernel(op("aten.cos.default"), 9, 8))
-WHOLE = a_report(consequences=FOLLOWING, next_kernels=NEXT)
+NEXT = (NextKernel(overload("aten.erf.default"), 10, 10), NextKernel(overload("aten.cos.default"), 9, 8))
+WHOLE = example_report(consequences=FOLLOWING, next_kernels=NEXT)
 
 
-def nasty(text: str = NASTY) -> Report:
+def nasty(text: str = HOSTILE_TEXT) -> Report:
     """A report in which everything that is free text is this."""
-    failing = wrong("aten.add.Tensor", text, message=text, example=text)
+    failing = wrong_verdict("aten.add.Tensor", text, message=text, example=text)
     failing = replace(failing, failures=tuple(replace(one, expected=text, got=text, reproducer=text) for one in failing.failures))
-    made = a_report(
+    made = example_report(
         failing,
-        skipped("aten.rand.default", text),
-        consequences=(Consequence(op("aten.silu.default"), text, op("aten.add.Tensor"), text),),
+        skipped_verdict("aten.rand.default", text),
+        consequences=(Consequence(overload("aten.silu.default"), text, overload("aten.add.Tensor"), text),),
     )
     return replace(made, backend=text, profile=text, torch=text, stale=(text,), undeclared=(text,))
 
@@ -73,7 +82,10 @@ def test_text_counts_first_and_ends_with_the_verdict() -> None:
     assert [int(re.findall(r" (\d+) ", line)[0]) for line in lines[1:5]] == [2, 2, 1, 2]
     assert lines[5] == "  200 calls of decomposed ops compared, 2 ops wrong by a kernel's fault"
     assert lines[-1] == "not conformant: 2 wrong"
-    assert report_text(a_report(right("aten.add.Tensor"))).splitlines()[-1] == "nothing wrong found in 1 kernel exercised"
+    assert (
+        report_text(example_report(right_verdict("aten.add.Tensor"))).splitlines()[-1]
+        == "nothing wrong found in 1 kernel exercised"
+    )
 
 
 def test_text_says_what_to_write_next() -> None:
@@ -90,8 +102,9 @@ def test_text_names_absent_kernels_only_when_asked() -> None:
 
 
 def test_text_says_why_kernels_were_not_exercised_and_what_of_the_manifest_does_not_hold() -> None:
-    report = a_report(
-        skipped("aten.rand.default", "no calls are drawn for it"), skipped("aten.bernoulli.p", "no calls are drawn for it")
+    report = example_report(
+        skipped_verdict("aten.rand.default", "no calls are drawn for it"),
+        skipped_verdict("aten.bernoulli.p", "no calls are drawn for it"),
     )
     report = replace(report, stale=("aten.add.Tensor",), undeclared=("aten.cos.default",), interrupted=True)
     text = report_text(report)
@@ -102,13 +115,13 @@ def test_text_says_why_kernels_were_not_exercised_and_what_of_the_manifest_does_
 
 
 def test_text_reports_the_comparison() -> None:
-    text = report_text(WHOLE, comparison=compare(a_report(right("aten.add.Tensor")), WHOLE))
+    text = report_text(WHOLE, comparison=compare(example_report(right_verdict("aten.add.Tensor")), WHOLE))
     assert "    aten.add.Tensor: right -> wrong (breaks strides, values)" in text
 
 
 def test_text_reports_many_wrong_kernels_by_name() -> None:
     names = [f"aten.{name}.default" for name in _UNARY]
-    text = report_text(a_report(*map(wrong, names)))
+    text = report_text(example_report(*map(wrong_verdict, names)))
     assert all(name in text for name in names)
     assert text.count("\nwrong: ") == 30
     assert f"also wrong:\n  {sorted(names)[30]} (values)" in text
@@ -150,7 +163,7 @@ def test_text_fits_its_width_and_prints(report: Report, width: int) -> None:
 
 
 @pytest.mark.full
-@given(reports())
+@given(report_strategy())
 def test_every_form_can_report_any_report(report: Report) -> None:
     for reported in (report_text, report_markdown, report_junit, report_page):
         text = reported(report)
@@ -163,7 +176,7 @@ def test_every_form_can_report_any_report(report: Report) -> None:
 
 @pytest.mark.full
 def test_reproducers_are_written_each_to_a_file_that_runs(tmp_path: Path) -> None:
-    report = a_report(wrong("aten.add.Tensor", "values", "out of bounds/.."), wrong("aten.amax.default"))
+    report = example_report(wrong_verdict("aten.add.Tensor", "values", "out of bounds/.."), wrong_verdict("aten.amax.default"))
     written = write_scripts(report, tmp_path / "scripts")
     assert sorted(written) == [
         ("aten.add.Tensor", "out of bounds/.."),
@@ -174,7 +187,7 @@ def test_reproducers_are_written_each_to_a_file_that_runs(tmp_path: Path) -> Non
     path = written["aten.amax.default", "values"]
     assert Path(path).read_text(encoding="utf-8") == report.verdict("aten.amax.default").failures[0].reproducer
     assert subprocess.run([sys.executable, path], check=False).returncode == 1
-    assert write_scripts(a_report(right("aten.add.Tensor")), tmp_path / "none") == {}
+    assert write_scripts(example_report(right_verdict("aten.add.Tensor")), tmp_path / "none") == {}
     assert not (tmp_path / "none").exists()
 
 
@@ -233,7 +246,10 @@ def test_junit_puts_cases_of_a_family_together() -> None:
 
 def test_junit_fails_for_what_is_wrong_beside_kernels() -> None:
     report = replace(
-        a_report(right("aten.add.Tensor")), stale=("aten.add.Tensor",), undeclared=("aten.cos.default",), interrupted=True
+        example_report(right_verdict("aten.add.Tensor")),
+        stale=("aten.add.Tensor",),
+        undeclared=("aten.cos.default",),
+        interrupted=True,
     )
     found = {name: kinds(case) for name, case in cases(report).items()}
     assert found == {
@@ -245,7 +261,7 @@ def test_junit_fails_for_what_is_wrong_beside_kernels() -> None:
 
 
 @pytest.mark.full
-@given(reports())
+@given(report_strategy())
 def test_junit_is_well_formed_counts_itself_and_is_green_where_the_report_is(report: Report) -> None:
     root = ElementTree.fromstring(report_junit(report))
     (suite,) = root
@@ -264,8 +280,8 @@ def test_junit_is_well_formed_counts_itself_and_is_green_where_the_report_is(rep
 
 def test_junit_keeps_what_is_reported_as_it_is() -> None:
     failure = cases(nasty())["aten.add.Tensor"][0]
-    assert (failure.text or "").startswith(f"{printable(NASTY)}: {printable(NASTY)}")
-    assert failure.get("message") == one_line(f"{NASTY}: {NASTY}")
+    assert (failure.text or "").startswith(f"{printable(HOSTILE_TEXT)}: {printable(HOSTILE_TEXT)}")
+    assert failure.get("message") == one_line(f"{HOSTILE_TEXT}: {HOSTILE_TEXT}")
 
 
 # -- Markdown --------------------------------------------------------------------------------------------------------
@@ -309,7 +325,7 @@ def test_markdown_has_a_table_of_counts_and_folds_each_wrong_kernel() -> None:
 
 
 def test_markdown_reports_first_whether_anything_is_worse() -> None:
-    worse = report_markdown(WHOLE, comparison=compare(a_report(right("aten.add.Tensor")), WHOLE))
+    worse = report_markdown(WHOLE, comparison=compare(example_report(right_verdict("aten.add.Tensor")), WHOLE))
     assert worse.index("**Worse than before.**") < worse.index("| kernels |")
     assert "- aten.add.Tensor: right -&#62; wrong (breaks strides, values)" in worse
     assert "Nothing is worse than before." in report_markdown(WHOLE, comparison=compare(WHOLE, WHOLE))
@@ -320,10 +336,10 @@ def test_markdown_takes_no_word_of_a_kernel_for_markup(rendered: Callable[[str],
     found = rendered(report_markdown(nasty(), comparison=compare(WHOLE, nasty())))
     assert found.tags == plain.tags
     assert "a" not in found.tags
-    assert one_line(NASTY) in found.text
+    assert one_line(HOSTILE_TEXT) in found.text
 
 
-@given(report=reports())
+@given(report=report_strategy())
 def test_markdown_of_any_words_has_the_tags_of_its_own(rendered: Callable[[str], Tags], report: Report) -> None:
     quiet: list[Verdict] = [
         replace(verdict, failures=tuple(replace(one, message="w", example="w" if one.example else "") for one in verdict.failures))
@@ -334,18 +350,18 @@ def test_markdown_of_any_words_has_the_tags_of_its_own(rendered: Callable[[str],
 
 
 def test_markdown_leaves_a_script_that_holds_data_to_the_json() -> None:
-    made = wrong("aten.amax.default")
+    made = wrong_verdict("aten.amax.default")
     long = replace(made, failures=(replace(made.failures[0], reproducer="data = '" + "x" * 9000 + "'\n"),))
-    text = report_markdown(a_report(long))
+    text = report_markdown(example_report(long))
     assert "data = " not in text
     assert len(text) < 2000
 
 
 def test_markdown_fits_a_comment() -> None:
-    long = [wrong(f"aten.{name}.default", message="word " * 900, example="value " * 900) for name in _UNARY]
-    text = report_markdown(a_report(*long, *map(absent, ["aten.sin.default"]), next_kernels=NEXT))
+    long = [wrong_verdict(f"aten.{name}.default", message="word " * 900, example="value " * 900) for name in _UNARY]
+    text = report_markdown(example_report(*long, *map(absent_verdict, ["aten.sin.default"]), next_kernels=NEXT))
     assert len(text) < 65_536
     assert "wrong too, and left out here for want of space: " in text
     assert text.count("<details>") == text.count("</details>") > 3
-    brief = a_report(*(wrong(f"aten.{name}.default") for name in _UNARY))
+    brief = example_report(*(wrong_verdict(f"aten.{name}.default") for name in _UNARY))
     assert "for want of room" not in report_markdown(brief)

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 from browser import NARROW, needs_browser, outside_resources, visit
-from made_reports import NASTY, a_report, absent, op, right, skipped, wrong
+from conformance_reports import (
+    HOSTILE_TEXT,
+    absent_verdict,
+    example_report,
+    overload,
+    right_verdict,
+    skipped_verdict,
+    wrong_verdict,
+)
 
 import eagerdecomp as ed
 from eagerdecomp.conformance.comparing import compare
@@ -17,7 +25,7 @@ from eagerdecomp.conformance.reports.page import report_page
 from eagerdecomp.conformance.reports.words import one_line, printable
 from eagerdecomp.conformance.results import Consequence, NextKernel, Report, Verdict
 
-MANY = [str(op) for op in ed.core_aten() if str(op).startswith(("aten.a", "aten.b", "aten.c"))]
+MANY = [str(overload) for overload in ed.core_aten() if str(overload).startswith(("aten.a", "aten.b", "aten.c"))]
 FAMILIES = {name: "first" if name.startswith("aten.a") else "second" for name in MANY if not name.startswith("aten.c")}
 WRONG = ["aten.add.Tensor", "aten.amax.default", "aten.bmm.default", "aten.cos.default"]
 
@@ -25,24 +33,26 @@ WRONG = ["aten.add.Tensor", "aten.amax.default", "aten.bmm.default", "aten.cos.d
 def many() -> Report:
     """Every state, and more kernels than a table shows at first."""
     verdicts = [
-        wrong(name, "values", "memory")
+        wrong_verdict(name, "values", "memory")
         if name in WRONG
-        else absent(name)
+        else absent_verdict(name)
         if number % 7 == 1
-        else skipped(name)
+        else skipped_verdict(name)
         if number % 7 == 2
-        else right(name, 10 + number)
+        else right_verdict(name, 10 + number)
         for number, name in enumerate(MANY)
     ]
-    following = tuple(Consequence(op(name), "f32[2]", op("aten.add.Tensor")) for name in ("aten.mish.default", "aten.silu.default"))
+    following = tuple(
+        Consequence(overload(name), "f32[2]", overload("aten.add.Tensor")) for name in ("aten.mish.default", "aten.silu.default")
+    )
     missing = [verdict.op for verdict in verdicts if verdict.state == "absent"]
-    return a_report(*verdicts, consequences=following, next_kernels=tuple(NextKernel(one, 9, 3) for one in missing))
+    return example_report(*verdicts, consequences=following, next_kernels=tuple(NextKernel(one, 9, 3) for one in missing))
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
-    old = a_report(*(right(str(verdict.op)) for verdict in many().results))
+    old = example_report(*(right_verdict(str(verdict.op)) for verdict in many().results))
     path.write_text(report_page(many(), families=FAMILIES, comparison=compare(old, many())), encoding="utf-8")
     return path
 
@@ -52,7 +62,10 @@ def test_it_loads_nothing_from_elsewhere(page: Path) -> None:
 
 
 def test_it_reports_where_nothing_is_wrong_and_where_nothing_was_run() -> None:
-    fine, nothing = report_page(a_report(right("aten.add.Tensor"))), report_page(a_report(absent("aten.add.Tensor")))
+    fine, nothing = (
+        report_page(example_report(right_verdict("aten.add.Tensor"))),
+        report_page(example_report(absent_verdict("aten.add.Tensor"))),
+    )
     assert "Nothing wrong was found in 1 kernel exercised." in fine
     assert 'id="wrong"' not in fine
     assert "No kernel was exercised." in nothing
@@ -60,7 +73,7 @@ def test_it_reports_where_nothing_is_wrong_and_where_nothing_was_run() -> None:
 
 
 def test_it_says_what_of_the_manifest_does_not_hold_and_that_a_run_was_cut_short() -> None:
-    report = replace(a_report(), stale=("aten.add.Tensor",), undeclared=("aten.cos.default",), interrupted=True)
+    report = replace(example_report(), stale=("aten.add.Tensor",), undeclared=("aten.cos.default",), interrupted=True)
     text = report_page(report)
     assert "The manifest of absences does not hold." in text
     assert "<code>aten.add.Tensor</code>: the backend has this kernel" in text
@@ -77,16 +90,23 @@ def test_it_runs_without_complaint_and_without_a_request(page: Path) -> None:
 
 @needs_browser
 def test_no_word_of_a_kernel_is_taken_for_html(tmp_path: Path) -> None:
-    failing = wrong("aten.add.Tensor", NASTY, message=NASTY, example=NASTY)
-    failures = tuple(replace(one, expected=NASTY, got=NASTY, reproducer="\n" + NASTY) for one in failing.failures)
-    failing = replace(failing, failures=failures, note=NASTY, varied=(NASTY,), checked={NASTY: 1})
-    report = a_report(
-        failing, skipped("aten.rand.default", NASTY), consequences=(Consequence(op("aten.silu.default"), NASTY, failing.op),)
+    failing = wrong_verdict("aten.add.Tensor", HOSTILE_TEXT, message=HOSTILE_TEXT, example=HOSTILE_TEXT)
+    failures = tuple(
+        replace(one, expected=HOSTILE_TEXT, got=HOSTILE_TEXT, reproducer="\n" + HOSTILE_TEXT) for one in failing.failures
     )
-    report = replace(report, backend=NASTY, profile=NASTY, torch=NASTY, stale=(NASTY,), undeclared=(NASTY,))
+    failing = replace(failing, failures=failures, note=HOSTILE_TEXT, varied=(HOSTILE_TEXT,), checked={HOSTILE_TEXT: 1})
+    report = example_report(
+        failing,
+        skipped_verdict("aten.rand.default", HOSTILE_TEXT),
+        consequences=(Consequence(overload("aten.silu.default"), HOSTILE_TEXT, failing.op),),
+    )
+    report = replace(
+        report, backend=HOSTILE_TEXT, profile=HOSTILE_TEXT, torch=HOSTILE_TEXT, stale=(HOSTILE_TEXT,), undeclared=(HOSTILE_TEXT,)
+    )
     path = tmp_path / "nasty.html"
     path.write_text(
-        report_page(report, families={"aten.add.Tensor": NASTY}, comparison=compare(a_report(), report)), encoding="utf-8"
+        report_page(report, families={"aten.add.Tensor": HOSTILE_TEXT}, comparison=compare(example_report(), report)),
+        encoding="utf-8",
     )
     ask = """return {title:document.title,scripts:document.querySelectorAll('script').length,
         stray:document.querySelectorAll('main a:not([href^="#"]),main em,main script').length,
@@ -94,11 +114,11 @@ def test_no_word_of_a_kernel_is_taken_for_html(tmp_path: Path) -> None:
     seen = visit(path, ask)
     assert seen.console == ()
     assert seen.result == {
-        "title": f"Conformance of {one_line(NASTY)}",
+        "title": f"Conformance of {one_line(HOSTILE_TEXT)}",
         "scripts": 2,  # the page's own, and the question
         "stray": 0,
-        "script": "\n" + printable(NASTY),
-        "call": printable(NASTY),
+        "script": "\n" + printable(HOSTILE_TEXT),
+        "call": printable(HOSTILE_TEXT),
     }
 
 
@@ -117,7 +137,7 @@ def test_an_address_opens_its_kernel_and_every_address_leads_somewhere(page: Pat
 @needs_browser
 def test_few_wrong_kernels_are_reported_at_length_at_once(tmp_path: Path) -> None:
     path = tmp_path / "few.html"
-    path.write_text(report_page(a_report()), encoding="utf-8")
+    path.write_text(report_page(example_report()), encoding="utf-8")
     assert visit(path, "return document.querySelectorAll('details.kernel[open]').length").result == 2
 
 

@@ -5,21 +5,33 @@ from __future__ import annotations
 import json
 
 import pytest
+from conformance_reports import (
+    HOSTILE_TEXT,
+    absent_verdict,
+    example_report,
+    overload,
+    report_strategy,
+    right_verdict,
+    skipped_verdict,
+    wrong_verdict,
+)
 from hypothesis import given
-from made_reports import NASTY, a_report, absent, op, reports, right, skipped, wrong
 
 from eagerdecomp.conformance.results import Consequence, Report, State, Verdict
 from eagerdecomp.errors import ConformanceError
 
 
 @pytest.mark.full
-@given(reports())
+@given(report_strategy())
 def test_a_report_is_kept_as_json(report: Report) -> None:
     assert Report.from_json(report.to_json()) == report
 
 
 def test_whatever_a_kernel_says_is_kept() -> None:
-    report = a_report(wrong("aten.add.Tensor", NASTY, message=NASTY, example=NASTY), skipped("aten.rand.default", NASTY))
+    report = example_report(
+        wrong_verdict("aten.add.Tensor", HOSTILE_TEXT, message=HOSTILE_TEXT, example=HOSTILE_TEXT),
+        skipped_verdict("aten.rand.default", HOSTILE_TEXT),
+    )
     assert Report.from_json(report.to_json()) == report
 
 
@@ -32,18 +44,18 @@ def test_what_is_no_report_is_refused(text: str) -> None:
 
 
 def test_a_report_of_another_format_is_refused_as_that() -> None:
-    data = json.loads(a_report().to_json())
+    data = json.loads(example_report().to_json())
     with pytest.raises(ConformanceError, match="format 99, and this version reads format 1"):
         Report.from_json(json.dumps({**data, "format": 99}))
 
 
 def test_a_state_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConformanceError, match="unknown state 'fine'"):
-        Report.from_json(a_report().to_json().replace('"state": "right"', '"state": "fine"'))
+        Report.from_json(example_report().to_json().replace('"state": "right"', '"state": "fine"'))
 
 
 def test_ops_that_this_torch_lacks_are_left_out_and_named() -> None:
-    text = a_report(consequences=(Consequence(op("aten.silu.default"), "", op("aten.amax.default")),)).to_json()
+    text = example_report(consequences=(Consequence(overload("aten.silu.default"), "", overload("aten.amax.default")),)).to_json()
     read = Report.from_json(
         text.replace("aten.amax.default", "aten.amaximum.default").replace("aten.cos.default", "other.cos.default")
     )
@@ -60,15 +72,15 @@ def test_ops_that_this_torch_lacks_are_left_out_and_named() -> None:
 
 
 def test_what_was_found_is_counted_and_looked_up() -> None:
-    report = a_report()
+    report = example_report()
     assert report.counts == {"wrong": 2, "right": 2, "not exercised": 1, "absent": 2}
     assert [(str(failure.op), failure.property) for failure in report.failures] == [
         ("aten.add.Tensor", "values"),
         ("aten.add.Tensor", "strides"),
         ("aten.amax.default", "values"),
     ]
-    assert report.verdict("aten.exp.default") == report.verdict(op("aten.exp.default")) == right("aten.exp.default")
-    assert report.with_state("absent") == (absent("aten.erf.default"), absent("aten.cos.default"))
+    assert report.verdict("aten.exp.default") == report.verdict(overload("aten.exp.default")) == right_verdict("aten.exp.default")
+    assert report.with_state("absent") == (absent_verdict("aten.erf.default"), absent_verdict("aten.cos.default"))
     with pytest.raises(KeyError, match=r"no verdict on aten\.sin"):
         report.verdict("aten.sin.default")
     assert str(report) == "conformance of mine (standard, seed 3): 2 wrong, 2 right, 1 not exercised, 2 absent"
@@ -79,14 +91,14 @@ def test_what_was_found_is_counted_and_looked_up() -> None:
 )
 def test_a_verdict_is_what_was_found(state: State, cases: int, failing: bool) -> None:
     """Never right without a case that was run."""
-    failures = wrong("aten.add.Tensor").failures if failing else ()
+    failures = wrong_verdict("aten.add.Tensor").failures if failing else ()
     with pytest.raises(ValueError, match=f"cannot be {state} with {cases} cases"):
-        Verdict(op("aten.add.Tensor"), state, cases=cases, failures=failures)
+        Verdict(overload("aten.add.Tensor"), state, cases=cases, failures=failures)
 
 
 def test_a_run_is_fine_where_nothing_is_wrong_cut_short_or_at_odds_with_the_manifest() -> None:
-    verdicts = (right("aten.add.Tensor"), absent("aten.cos.default"))
-    assert a_report(*verdicts).ok
-    assert not a_report(*verdicts, wrong("aten.mul.Tensor")).ok
+    verdicts = (right_verdict("aten.add.Tensor"), absent_verdict("aten.cos.default"))
+    assert example_report(*verdicts).ok
+    assert not example_report(*verdicts, wrong_verdict("aten.mul.Tensor")).ok
     for odd in ({"interrupted": True}, {"stale": ("aten.add.Tensor",)}, {"undeclared": ("aten.cos.default",)}):
         assert not Report("mine", "quick", 0, verdicts, **odd).ok

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from broken import reported
 from sampled import part_of
+from spec_trials import first_faults
 
 import eagerdecomp as ed
 from eagerdecomp.backends.reference import BACKEND
@@ -66,7 +66,7 @@ def test_the_same_choices_draw_the_same_call(name: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
 def test_torchs_own_kernel_is_right_in_a_few_calls(name: str) -> None:
-    assert reported(name, cases=12, seed=1) == []
+    assert first_faults(name, cases=12, seed=1) == []
 
 
 @pytest.mark.full

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from broken import reported
+from spec_trials import first_faults
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Coverage, Draw
@@ -65,7 +65,7 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "run"), RIGHT, ids=[run.__name__ for _, run in RIGHT])
 def test_a_kernel_that_returns_what_eager_does_not_is_right(name: str, run: Callable[..., Any]) -> None:
-    assert reported(name, run, 300) == []
+    assert first_faults(name, run, 300) == []
 
 
 def drawn(name: str, count: int) -> Iterator[Call]:

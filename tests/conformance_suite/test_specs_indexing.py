@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from broken import reported
 from sampled import sampled
+from spec_trials import first_faults
 
 from eagerdecomp.conformance.specs import advanced_indexing as parts
 from eagerdecomp.conformance.specs import indexing, reductions
@@ -176,7 +176,7 @@ def test_kernels_that_are_right_in_another_way_pass(name: str, run: Callable[...
         op(*args, **kwargs)
         return run(*args, **kwargs)
 
-    assert reported(name, refusing, 120) == []
+    assert first_faults(name, refusing, 120) == []
 
 
 # -- broken ------------------------------------------------------------------------------------------------------------------
@@ -483,5 +483,5 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), BROKEN, ids=[f"{name}-{run.__name__}" for name, run in BROKEN])
 def test_broken_kernels_are_caught(name: str, run: Callable[..., Any]) -> None:
-    (fault,) = reported(name, run)
+    (fault,) = first_faults(name, run)
     assert not fault.startswith("raises"), "the kernel is broken otherwise than it should be"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from broken import reported
 from sampled import sampled
+from spec_trials import first_faults
 
 from eagerdecomp.conformance.specs import factories, infra, joining
 
@@ -64,7 +64,7 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 
 @pytest.mark.parametrize(("name", "run"), sampled(RIGHT))
 def test_a_kernel_that_is_right_in_another_way_passes(name: str, run: Callable[..., Any]) -> None:
-    assert reported(name, run, 300) == []
+    assert first_faults(name, run, 300) == []
 
 
 # -- broken ------------------------------------------------------------------------------------------------------------------
@@ -314,4 +314,4 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 
 @pytest.mark.parametrize(("name", "run"), BROKEN)
 def test_a_kernel_with_a_fault_is_caught(name: str, run: Callable[..., Any]) -> None:
-    assert reported(name, run)
+    assert first_faults(name, run)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from broken import native, tried, values_only
 from sampled import sampled
+from spec_trials import overload, run_trial, with_eager_errors
 from torch import Tensor
 
 pytestmark = pytest.mark.full
@@ -114,7 +114,7 @@ def _group_norm_backward_in_float64(grad: Tensor, one: Tensor, mean: Tensor, rst
 
 RIGHT: dict[str, tuple[str, Callable[..., Any]]] = {
     "softmax by powers of two and a reciprocal": ("_softmax.default", _softmax_by_reciprocal),
-    "softmax by the logarithm of the sum": ("_softmax.default", values_only("aten._softmax.default", _softmax_by_logarithm)),
+    "softmax by the logarithm of the sum": ("_softmax.default", with_eager_errors("aten._softmax.default", _softmax_by_logarithm)),
     "log_softmax in steps": ("_log_softmax.default", _log_softmax_in_steps),
     "batch norm in two passes": ("_native_batch_norm_legit.no_stats", _batch_norm_in_two_passes),
     "layer norm in two passes": ("native_layer_norm.default", _layer_norm_in_two_passes),
@@ -248,7 +248,7 @@ def _group_norm_of_one(one: Tensor, weight: Any, bias: Any, n: int, c: int, hw: 
 @pytest.mark.parametrize("which", ["weight", "bias"])
 @pytest.mark.parametrize(("op", "kernel"), [("native_layer_norm", _layer_norm_of_one), ("native_group_norm", _group_norm_of_one)])
 def test_kernels_that_broadcast_what_eager_refuses_are_caught(op: str, kernel: Callable[..., Any], which: str) -> None:
-    (found,) = tried(f"aten.{op}.default", functools.partial(kernel, which=which)).found
+    (found,) = run_trial(f"aten.{op}.default", functools.partial(kernel, which=which)).found
     assert found.fault.kind == "errors"
 
 
@@ -256,8 +256,8 @@ def test_kernels_that_broadcast_what_eager_refuses_are_caught(op: str, kernel: C
 def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
     op, kernel = RIGHT[what]
     name = f"aten.{op}"
-    checked = kernel if op == "_softmax.default" else values_only(name, kernel)
-    found = tried(name, checked, cases=250).found
+    checked = kernel if op == "_softmax.default" else with_eager_errors(name, kernel)
+    found = run_trial(name, checked, cases=250).found
     assert not [one for one in found if one.fault.kind != "errors"]
 
 
@@ -265,6 +265,6 @@ def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
 def test_broken_kernels_are_caught(what: str) -> None:
     op, kernel = BROKEN[what]
     name = f"aten.{op}"
-    written = any(argument.alias_info for argument in native(name)._schema.arguments)
-    checked = kernel if written or op == "_softmax.default" else values_only(name, kernel)
-    assert tried(name, checked).found
+    written = any(argument.alias_info for argument in overload(name)._schema.arguments)
+    checked = kernel if written or op == "_softmax.default" else with_eager_errors(name, kernel)
+    assert run_trial(name, checked).found

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from broken import tried, values_only
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from sampled import sampled
+from spec_trials import run_trial, with_eager_errors
 from torch import Tensor
 
 from eagerdecomp.conformance.specs.products import _only_padding
@@ -188,7 +188,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
 def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
     op, kernel = RIGHT[what]
     name = f"aten.{op}.default"
-    assert not tried(name, values_only(name, kernel), cases=120).found
+    assert not run_trial(name, with_eager_errors(name, kernel), cases=120).found
 
 
 @pytest.mark.full
@@ -198,7 +198,7 @@ def test_a_convolution_that_broadcasts_its_bias_is_caught() -> None:
         wide = bias.expand(channels) if bias is not None and bias.shape == (1,) else bias
         return aten.convolution(given, weight, wide, *rest)
 
-    (found,) = tried("aten.convolution.default", kernel).found
+    (found,) = run_trial("aten.convolution.default", kernel).found
     assert found.fault.kind == "errors"
 
 
@@ -207,7 +207,7 @@ def test_a_convolution_that_broadcasts_its_bias_is_caught() -> None:
 def test_broken_kernels_are_caught(what: str) -> None:
     op, kernel = BROKEN[what]
     name = f"aten.{op}.default"
-    assert tried(name, values_only(name, kernel)).found
+    assert run_trial(name, with_eager_errors(name, kernel)).found
 
 
 @given(st.data())

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from broken import reported
 from sampled import sampled
+from spec_trials import first_faults
 from torch import Tensor
 
 from eagerdecomp.conformance.spec import Kernel
@@ -102,7 +102,7 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), sampled(RIGHT, 3))
 def test_another_algorithm_passes(name: str, run: Callable[..., Any]) -> None:
-    assert reported(name, run, 250) == []
+    assert first_faults(name, run, 250) == []
 
 
 # -- broken ------------------------------------------------------------------------------------------------------------------
@@ -283,6 +283,6 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "run"), sampled(BROKEN, 3, each=lambda case: case[0]))
+@pytest.mark.parametrize(("name", "run"), sampled(BROKEN, 3, group=lambda case: case[0]))
 def test_a_kernel_with_a_fault_is_caught(name: str, run: Callable[..., Any]) -> None:
-    assert reported(name, run, 250)
+    assert first_faults(name, run, 250)

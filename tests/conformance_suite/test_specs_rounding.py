@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from broken import reported
 from sampled import sampled
+from spec_trials import first_faults
 from torch import Tensor
 
 pytestmark = pytest.mark.full
@@ -84,7 +84,7 @@ BROKEN: list[tuple[str, str, Callable[..., Any]]] = [
 
 @pytest.mark.parametrize(("op", "run"), [one[1:] for one in BROKEN], ids=[f"{op}: {what}" for what, op, _ in BROKEN])
 def test_what_rounds_otherwise_than_eager_says_is_found(op: str, run: Callable[..., Any]) -> None:
-    assert reported(f"aten.{op}", run)
+    assert first_faults(f"aten.{op}", run)
 
 
 # -- sums and variances made in other ways -----------------------------------------------------------------------------------
@@ -177,4 +177,4 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 @pytest.mark.filterwarnings("ignore:var")
 @pytest.mark.parametrize(("op", "run"), sampled(RIGHT, ids=lambda case: f"{case[0]} {case[1].__name__}"))
 def test_what_is_made_in_another_right_way_is_not_flagged(op: str, run: Callable[..., Any]) -> None:
-    assert not reported(f"aten.{op}", run, seed=1)
+    assert not first_faults(f"aten.{op}", run, seed=1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from broken import native, reported
+from spec_trials import first_faults, overload
 from torch import Tensor
 
 pytestmark = pytest.mark.full
@@ -108,7 +108,7 @@ FAULTS: dict[str, Callable[[Any, int], Kernel]] = {
 @pytest.mark.parametrize("width", [pytest.param(8, marks=pytest.mark.nightly), pytest.param(32, marks=pytest.mark.nightly), 64])
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_tail_is_found(name: str, width: int) -> None:
-    assert reported(name, FAULTS[name](native(name), width), 1500)
+    assert first_faults(name, FAULTS[name](overload(name), width), 1500)
 
 
 def dims_of(named: Sequence[Tensor | None]) -> list[int]:
@@ -140,7 +140,7 @@ APART: dict[str, Callable[[Tensor, Sequence[Tensor | None], list[int]], bool]] =
 @pytest.mark.parametrize("what", APART)
 @pytest.mark.parametrize("name", ["aten.index.Tensor", "aten.index_put.default"])
 def test_indices_apart_are_tried(name: str, what: str) -> None:
-    op = native(name)
+    op = overload(name)
 
     def run(x: Tensor, named: Sequence[Tensor | None], *rest: Any) -> Tensor:
         found: Tensor = op(x, named, *rest)
@@ -149,4 +149,4 @@ def test_indices_apart_are_tried(name: str, what: str) -> None:
             found.view(-1)[-1:] = found.view(-1)[:1].logical_not()
         return found
 
-    assert reported(name, run, 400)
+    assert first_faults(name, run, 400)

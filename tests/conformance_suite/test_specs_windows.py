@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from broken import native, tried, values_only
 from sampled import sampled
+from spec_trials import overload, run_trial, with_eager_errors
 from torch import Tensor
 
 pytestmark = pytest.mark.full
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 def _in_float64(op: str) -> Callable[..., Any]:
     """Eager's kernel in float64, its results brought back: a kernel that rounds once."""
-    run = native(f"aten.{op}")
+    run = overload(f"aten.{op}")
 
     def kernel(*args: Any) -> Any:
         eager = run(*args)
@@ -72,7 +72,7 @@ RIGHT: dict[str, tuple[str, Callable[..., Any]]] = {
 
 def _but(op: str, place: int, change: Callable[[list[Any]], Any]) -> tuple[str, Callable[..., Any]]:
     """A kernel that takes one argument for another value; as it is where that argument is left out."""
-    run = native(f"aten.{op}")
+    run = overload(f"aten.{op}")
 
     def kernel(*args: Any) -> Any:
         given = list(args)
@@ -194,11 +194,11 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
 def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
     op, kernel = RIGHT[what]
     name = f"aten.{op}"
-    assert not tried(name, values_only(name, kernel), cases=150).found
+    assert not run_trial(name, with_eager_errors(name, kernel), cases=150).found
 
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_broken_kernels_are_caught(what: str) -> None:
     op, kernel = BROKEN[what]
     name = f"aten.{op}"
-    assert tried(name, values_only(name, kernel)).found
+    assert run_trial(name, with_eager_errors(name, kernel)).found

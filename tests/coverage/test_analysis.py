@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from on_core import CORE, kernel_calls
-from random_sets import core_less
+from random_op_sets import random_core_subset
 from sampled import SEED
 
 import eagerdecomp as ed
@@ -206,8 +206,8 @@ SETS: dict[str, Any] = {
     "core": ed.core_aten,
     "prims": ed.prims,
     "small": lambda: ed.infra() | list(ed.minimal_opset().ops),
-    "core less a tenth": lambda: core_less(0.1, SEED),
-    "core less a half": lambda: core_less(0.5, SEED),
+    "core less a tenth": lambda: random_core_subset(0.1, SEED),
+    "core less a half": lambda: random_core_subset(0.5, SEED),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from first_calls import call
+from first_calls import observe_call
 from on_core import CORE
 from torch.utils._pytree import tree_map
 
@@ -112,8 +112,8 @@ def test_calls_that_no_operator_of_the_database_makes_are_eagers(made: Any, dtyp
         pytest.skip("has no floats")
     given, named = tree_map(lambda one: retyped(one, dtype), (args, kwargs))
     with torch.no_grad():
-        want = call(op, *copied(op, given, named), None)
-        found = call(op, *copied(op, given, named), MODE)
+        want = observe_call(op, *copied(op, given, named), None)
+        found = observe_call(op, *copied(op, given, named), MODE)
     if want.error is None and name not in OWN_NUMBERS and not (name in OF_EACH_OTHER and dtype is not torch.float32):
         assert difference(op, given, named, want, found, op) is None
     elif want.error is None or (dtype is torch.float32 and isinstance(want.error, NotImplementedError)):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from on_core import CORE
-from random_sets import core_less
+from random_op_sets import random_core_subset
 from sampled import SEED
 
 import eagerdecomp as ed
@@ -98,7 +98,7 @@ def added(refusal: str) -> set[str]:
 def test_the_line_of_a_refusal_closes_all_that_it_names(require: str, share: float, part: int) -> None:
     """For ops and sets that are drawn."""
     chance = random.Random(1000 * SEED + part)
-    ops = core_less(share, SEED + part)
+    ops = random_core_subset(share, SEED + part)
     asked = chance.sample([str(op) for op in aten_ops()], 250)
     before = ed.plan(ops, ops=asked)
     reported = before.unmet(require)

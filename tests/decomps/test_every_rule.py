@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from compare import outcome
-from first_calls import SETS, call, cases, examples
+from first_calls import OP_SETS, examples, observe_call, ops_and_sets
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -28,11 +28,11 @@ NOT_RESIZED = {"aten.binary_cross_entropy.default", "aten.binary_cross_entropy_b
 
 def differs(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], mode: ed.EagerDecompMode) -> Difference | str | None:
     random = facts_of(op).is_random
-    want = call(op, *copied(op, args, kwargs), None)
+    want = observe_call(op, *copied(op, args, kwargs), None)
     if want.error is not None:
         return None  # the text alone makes no call that eager takes, such as one of indices that must fit
     for run in ("recorded", "compiled", "hit"):
-        have = call(op, *copied(op, args, kwargs), mode)
+        have = observe_call(op, *copied(op, args, kwargs), mode)
         if isinstance(have.error, ed.UnsupportedOpError):
             return None  # which ops close is for the scoreboard to say
         found = difference(op, args, kwargs, want, have, op, values=not random)
@@ -125,11 +125,11 @@ def has_gradient(op: OpOverload, example: str) -> bool:
     return kind != "error"
 
 
-@pytest.mark.parametrize(("name", "on"), cases())
+@pytest.mark.parametrize(("name", "on"), ops_and_sets())
 def test_a_rule_computes_what_eager_does(name: str, on: str) -> None:
     op = op_named(name)
     assert op is not None
-    mode = ed.EagerDecompMode(SETS[on])
+    mode = ed.EagerDecompMode(OP_SETS[on])
     assert [(example, found) for example in examples(name) if (found := differs(op, *parse_call(example), mode)) is not None] == []
     example = examples(name)[0]
     if has_gradient(op, example):
@@ -139,7 +139,7 @@ def test_a_rule_computes_what_eager_does(name: str, on: str) -> None:
             assert gradient_differs(op, example, found) == []
 
 
-@pytest.mark.parametrize(("name", "on"), [case for case in cases() if op_named(case[0]) in out_overloads()])
+@pytest.mark.parametrize(("name", "on"), [case for case in ops_and_sets() if op_named(case[0]) in out_overloads()])
 def test_what_it_computes_goes_into_out(name: str, on: str) -> None:
     op = op_named(name)
     assert op is not None
@@ -147,9 +147,9 @@ def test_what_it_computes_goes_into_out(name: str, on: str) -> None:
         example = examples(name)[0]
         kind, found = outcome(lambda: with_outs(op, out_op, example))  # noqa: B023 - called at once
         if kind != "error":
-            assert differs(out_op, *found, ed.EagerDecompMode(SETS[on])) is None
+            assert differs(out_op, *found, ed.EagerDecompMode(OP_SETS[on])) is None
 
 
 def test_most_rules_are_tried() -> None:
-    assert len(cases()) > 700
-    assert sum(op_named(name) in out_overloads() for name, _ in cases()) > 300
+    assert len(ops_and_sets()) > 700
+    assert sum(op_named(name) in out_overloads() for name, _ in ops_and_sets()) > 300

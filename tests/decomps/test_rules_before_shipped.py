@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import check, check_words, on_core
+from on_core import check, check_error_text, on_core
 
 import eagerdecomp as ed
 
@@ -149,14 +149,14 @@ def test_steps_between_complex_ends_of_a_dtype_that_is_not_complex_are_refused(
     run: Callable[..., Any], ends: str, dtype: torch.dtype
 ) -> None:
     for steps in (0, 1, 3):
-        check_words(lambda: run(*ENDS[ends], steps, dtype=dtype))  # noqa: B023 - called at once
+        check_error_text(lambda: run(*ENDS[ends], steps, dtype=dtype))  # noqa: B023 - called at once
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.complex32])
 @pytest.mark.parametrize("ends", [(0, 3), (torch.tensor(0), torch.tensor(3)), (0, torch.tensor(3)), (torch.tensor(0), 3)], ids=str)
 @pytest.mark.parametrize("run", [torch.linspace, torch.logspace], ids=["linspace", "logspace"])
 def test_steps_of_dtypes_without_a_kernel_are_refused(run: Callable[..., Any], ends: tuple[Any, Any], dtype: torch.dtype) -> None:
-    check_words(lambda: run(*ends, 3, dtype=dtype))
+    check_error_text(lambda: run(*ends, 3, dtype=dtype))
     assert on_core(lambda: run(*ends, 1, dtype=dtype)).dtype is dtype
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from opaque import OPAQUE, by_shape
+from opaque import OPAQUE, opaque_rule
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -68,7 +68,7 @@ def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold()
     assert linked.rules[0].verdict == "used"
     assert "not tried (decomposes to the set" in linked.rules[1].verdict
     assert not linked.code
-    recorded = ed.explain(OPAQUE, torch.ones(2, 3), rules=[by_shape])
+    recorded = ed.explain(OPAQUE, torch.ones(2, 3), rules=[opaque_rule])
     assert recorded.verdict == "decomposed once, and cached as a program"
     assert "x.dtype == torch.float32" in recorded.guards
     assert "x.shape == (2, 3)" in recorded.guards
@@ -200,7 +200,7 @@ def test_the_overload_is_the_one_that_the_arguments_choose() -> None:
 
 
 def test_a_mode_names_the_guard_of_the_fact_that_was_new() -> None:
-    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[by_shape]) as mode:
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[opaque_rule]) as mode:
         assert mode.explain(OPAQUE).counts == "not called yet"
         OPAQUE(torch.ones(3))
         OPAQUE(torch.ones(3, dtype=torch.float64))

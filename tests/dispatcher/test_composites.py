@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compare import assert_same
-from kept import CASES, fresh, kept, leaves, step
+from kept_composites import CASES, detached_copies, forward_and_backward, random_leaves, run_with_kept
 from on_core import CORE, gradient, on
 
 import eagerdecomp as ed
@@ -22,27 +22,27 @@ aten = torch.ops.aten
 @pytest.mark.parametrize("name", CASES)
 def test_a_kept_op_arrives_whole_with_eagers_values_and_gradients(name: str) -> None:
     op, fn, shapes = CASES[name]
-    tensors = leaves(*shapes)
-    want = step(fn, fresh(tensors))
-    got = kept(lambda: step(fn, tensors), op)
+    tensors = random_leaves(*shapes)
+    want = forward_and_backward(fn, detached_copies(tensors))
+    got = run_with_kept(lambda: forward_and_backward(fn, tensors), op)
     assert_same(got, want)
-    some = fresh(tensors)
+    some = detached_copies(tensors)
     for tensor in some[1:]:
         tensor.requires_grad_(False)
-    assert_same(kept(lambda: step(fn, some), op), step(fn, fresh(some)))
+    assert_same(run_with_kept(lambda: forward_and_backward(fn, some), op), forward_and_backward(fn, detached_copies(some)))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_a_kept_op_without_a_gradient_is_the_op_alone(name: str) -> None:
     op, fn, shapes = CASES[name]
-    plain = [tensor.detach() for tensor in leaves(*shapes)]
+    plain = [tensor.detach() for tensor in random_leaves(*shapes)]
     torch.manual_seed(5)
     want = fn(*plain)
     for ambient in (torch.no_grad, torch.inference_mode, torch.enable_grad):
         with ambient():
             torch.manual_seed(5)
-            assert_same(kept(lambda: fn(*plain), op), want)
+            assert_same(run_with_kept(lambda: fn(*plain), op), want)
 
 
 SMOOTH = [name for name in CASES if name not in ("max_pool2d", "margin loss", "a list of results", "pad")]
@@ -51,7 +51,7 @@ SMOOTH = [name for name in CASES if name not in ("max_pool2d", "margin loss", "a
 @pytest.mark.parametrize("name", SMOOTH)
 def test_the_gradient_of_a_kept_op_can_be_differentiated_again_where_eagers_can(name: str) -> None:
     op, fn, shapes = CASES[name]
-    doubles = leaves(*shapes, dtype=torch.float64)
+    doubles = random_leaves(*shapes, dtype=torch.float64)
     small = [tensor.detach()[:2].requires_grad_() if name.startswith(("dropout", "alpha")) else tensor for tensor in doubles]
 
     def seeded(*tensors: torch.Tensor) -> Any:
@@ -65,21 +65,21 @@ def test_the_gradient_of_a_kept_op_can_be_differentiated_again_where_eagers_can(
         return torch.autograd.grad(first.square().sum(), tensors, allow_unused=True)
 
     try:
-        want = second(*fresh(small))
+        want = second(*detached_copies(small))
     except RuntimeError as error:
         with pytest.raises(RuntimeError, match=str(error).partition("'")[0][:40]):
-            kept(lambda: second(*fresh(small)), op, times=None)
+            run_with_kept(lambda: second(*detached_copies(small)), op, times=None)
         return
-    assert_same(kept(lambda: second(*fresh(small)), op, times=None), want)
+    assert_same(run_with_kept(lambda: second(*detached_copies(small)), op, times=None), want)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["linear", "linear of four dimensions", "layer_norm", "rms_norm", "einsum"])
 def test_gradcheck_holds_twice(name: str) -> None:
     op, fn, shapes = CASES[name]
-    doubles = tuple(leaves(*shapes, dtype=torch.float64))
-    assert kept(lambda: torch.autograd.gradcheck(fn, doubles), op, times=None)
-    assert kept(lambda: torch.autograd.gradgradcheck(fn, doubles), op, times=None)
+    doubles = tuple(random_leaves(*shapes, dtype=torch.float64))
+    assert run_with_kept(lambda: torch.autograd.gradcheck(fn, doubles), op, times=None)
+    assert run_with_kept(lambda: torch.autograd.gradgradcheck(fn, doubles), op, times=None)
 
 
 # -- which ops ---------------------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def composites(ops: Iterable[Any]) -> list[str]:
 
 
 def test_a_set_that_holds_a_composite_keeps_it() -> None:
-    x, weight = leaves((3, 4), (5, 4))
+    x, weight = random_leaves((3, 4), (5, 4))
     with on(CORE | ["aten.linear"]) as (_, seen):
         F.linear(x, weight).sum().backward()
     assert seen.ops[aten.linear.default] == 1
@@ -108,7 +108,7 @@ def test_core_aten_and_prims_keep_nothing() -> None:
 
 def test_a_composite_of_core_aten_is_kept_where_it_is_named_or_has_a_kernel() -> None:
     x = torch.randn(2, 3, 8, requires_grad=True)
-    kept(lambda: F.avg_pool1d(x, 2).sum().backward(), aten.avg_pool1d)
+    run_with_kept(lambda: F.avg_pool1d(x, 2).sum().backward(), aten.avg_pool1d)
     calls: list[int] = []
 
     def mine(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -125,7 +125,7 @@ def test_an_op_that_eager_leaves_whole_is_in_the_set_by_keep_and_no_more() -> No
     with on(CORE | ["aten.silu", "aten.silu_backward"]) as (mode, seen):
         want = gradient(lambda y: F.silu(y).sum(), x)
     assert seen.ops[aten.silu_backward.default] == 1
-    assert_same(kept(lambda: gradient(lambda y: F.silu(y).sum(), x), aten.silu_backward, aten.silu), want)
+    assert_same(run_with_kept(lambda: gradient(lambda y: F.silu(y).sum(), x), aten.silu_backward, aten.silu), want)
     assert aten.silu_backward.default in mode.backend.ops
     assert ed.EagerDecompMode(CORE, keep=["aten.embedding_dense_backward"]).kept is None
 
@@ -166,23 +166,29 @@ def test_a_backends_kernel_gets_the_call_and_a_packet_is_all_overloads() -> None
         out = x @ weight.t()
         return out if bias is None else out + bias
 
-    tensors = leaves((3, 4), (5, 4), (5,))
+    tensors = random_leaves((3, 4), (5, 4), (5,))
     mode = ed.EagerDecompMode(CORE, keep={aten.linear}, kernels={"aten.linear.default": mine})
     with mode:
-        got = step(F.linear, tensors)
+        got = forward_and_backward(F.linear, tensors)
     assert len(calls) == 1
-    assert_same(got, step(F.linear, fresh(tensors)))
+    assert_same(got, forward_and_backward(F.linear, detached_copies(tensors)))
     assert "aten.linear" in mode.backend.ops
     assert mode.stats()["aten.linear.default"].direct == 1
 
 
 def test_a_predicate_that_turns_a_call_down_leaves_it_to_the_rules() -> None:
     ops = CORE.with_predicate("aten.linear.default", lambda x, *_: x.dim() == 2)
-    flat, deep, weight = leaves((3, 4), (2, 3, 4), (5, 4))
+    flat, deep, weight = random_leaves((3, 4), (2, 3, 4), (5, 4))
     with on(ops) as (_, seen):
-        got = step(F.linear, [flat, weight]), step(F.linear, [deep, weight])
+        got = forward_and_backward(F.linear, [flat, weight]), forward_and_backward(F.linear, [deep, weight])
     assert seen.ops[aten.linear.default] == 1
-    assert_same(got, (step(F.linear, fresh([flat, weight])), step(F.linear, fresh([deep, weight]))))
+    assert_same(
+        got,
+        (
+            forward_and_backward(F.linear, detached_copies([flat, weight])),
+            forward_and_backward(F.linear, detached_copies([deep, weight])),
+        ),
+    )
 
 
 def test_composites_of_composites_are_kept_inside_them() -> None:
@@ -197,7 +203,7 @@ def test_composites_of_composites_are_kept_inside_them() -> None:
 
 
 def test_a_device_of_ones_own_decides_where_ops_are_kept() -> None:
-    x, weight = leaves((3, 4), (5, 4))
+    x, weight = random_leaves((3, 4), (5, 4))
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ed.Backend("other", CORE, device_type="cuda"), keep=[aten.linear]):
         F.linear(x, weight)
     assert seen.ops[aten.linear.default] == 0
@@ -225,6 +231,6 @@ def test_a_plan_of_a_model_counts_the_composites_that_the_mode_would_keep() -> N
 
 
 def test_explain_says_of_a_composite_what_becomes_of_it() -> None:
-    tensors = leaves((3, 4), (5, 4))
+    tensors = random_leaves((3, 4), (5, 4))
     assert "kept whole" in str(ed.explain("aten.linear", *tensors, supported_ops=CORE | ["aten.linear"]))
     assert "except in inference mode" in str(ed.explain("aten.linear", *tensors, supported_ops=CORE))

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compare import assert_same
-from kept import fresh, leaves, step, table
+from kept_composites import detached_copies, dispatch_table, forward_and_backward, random_leaves
 from on_core import CORE
 
 import eagerdecomp as ed
@@ -21,38 +21,38 @@ aten = torch.ops.aten
 
 
 def test_leaving_the_last_mode_leaves_the_dispatcher_as_it_was() -> None:
-    before = table(), table("aten::layer_norm")
+    before = dispatch_table(), dispatch_table("aten::layer_norm")
     first = ed.EagerDecompMode(CORE, keep=[aten.linear])
     second = ed.EagerDecompMode(CORE, keep=[aten.linear, aten.layer_norm])
     with first:
-        inner = table()
+        inner = dispatch_table()
         assert inner != before[0]
         with second, first:
-            assert table("aten::layer_norm") != before[1]
-        assert (table(), table("aten::layer_norm")) == (inner, before[1])
-    assert (table(), table("aten::layer_norm")) == before
+            assert dispatch_table("aten::layer_norm") != before[1]
+        assert (dispatch_table(), dispatch_table("aten::layer_norm")) == (inner, before[1])
+    assert (dispatch_table(), dispatch_table("aten::layer_norm")) == before
     with pytest.raises(ZeroDivisionError), second:
         raise ZeroDivisionError
-    assert (table(), table("aten::layer_norm")) == before
+    assert (dispatch_table(), dispatch_table("aten::layer_norm")) == before
 
 
 def test_a_kernel_of_someone_else_is_left_alone_and_the_error_says_so() -> None:
-    before = table("aten::layer_norm")
+    before = dispatch_table("aten::layer_norm")
     with torch.library._scoped_library("aten", "IMPL") as library:
         library.impl("linear", lambda x, w, b=None: x, "AutogradCPU")
-        theirs = table()
+        theirs = dispatch_table()
         with (
             pytest.raises(ed.OpSetError, match="another library's kernel at AutogradCPU"),
             ed.EagerDecompMode(CORE, keep=[aten.layer_norm, aten.linear]),
         ):
             pass
-        assert (table(), table("aten::layer_norm")) == (theirs, before)
+        assert (dispatch_table(), dispatch_table("aten::layer_norm")) == (theirs, before)
         assert len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()) == 0
 
 
 def test_other_threads_run_as_before_and_threads_share_by_turns() -> None:
-    before = table()
-    x, weight, bias = leaves((3, 4), (5, 4), (5,))
+    before = dispatch_table()
+    x, weight, bias = random_leaves((3, 4), (5, 4), (5,))
     faults: list[Any] = []
 
     def outside() -> None:
@@ -66,11 +66,11 @@ def test_other_threads_run_as_before_and_threads_share_by_turns() -> None:
         thread.start()
         thread.join()
     assert not faults
-    want = step(F.linear, fresh([x, weight, bias]))
+    want = forward_and_backward(F.linear, detached_copies([x, weight, bias]))
 
     def inside(number: int) -> None:
         for _ in range(20):
-            tensors = fresh([x, weight, bias])
+            tensors = detached_copies([x, weight, bias])
             with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE, keep=[aten.linear]):
                 out = F.linear(*tensors)
             if seen.ops[aten.linear.default] != 1:
@@ -86,13 +86,13 @@ def test_other_threads_run_as_before_and_threads_share_by_turns() -> None:
     for one in threads:
         one.join()
     assert not faults
-    assert table() == before
-    assert_same(step(F.linear, fresh([x, weight, bias])), want)
+    assert dispatch_table() == before
+    assert_same(forward_and_backward(F.linear, detached_copies([x, weight, bias])), want)
 
 
 def test_gradients_computed_in_autograds_threads_are_right() -> None:
-    tensors = leaves((3, 4), (5, 4))
-    want = step(F.linear, fresh(tensors))[1]
+    tensors = random_leaves((3, 4), (5, 4))
+    want = forward_and_backward(F.linear, detached_copies(tensors))[1]
     got: list[Any] = []
     with ed.EagerDecompMode(CORE, keep=[aten.linear, aten.layer_norm]):
         out = F.linear(*tensors)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compare import assert_same
-from kept import IMAGE, fresh, kept, leaves, targets
+from kept_composites import IMAGE, aten_targets, detached_copies, random_leaves, run_with_kept
 from on_core import CORE
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 def test_what_eager_lets_a_program_write_before_backward_it_may_write() -> None:
     def run() -> Any:
-        x, weight, bias = leaves((3, 4), (5, 4), (5,))
+        x, weight, bias = random_leaves((3, 4), (5, 4), (5,))
         frozen = weight.detach()
         y = x * 1
         out = F.linear(y, frozen, bias)
@@ -32,11 +32,11 @@ def test_what_eager_lets_a_program_write_before_backward_it_may_write() -> None:
         y.detach().add_(1)  # the gradient of a frozen layer's input reads no input
         return torch.autograd.grad(out.sum(), [x, bias])
 
-    assert_same(kept(run, aten.linear), run())
+    assert_same(run_with_kept(run, aten.linear), run())
 
 
 def test_what_eager_refuses_to_have_been_written_is_refused() -> None:
-    x, weight = leaves((3, 4), (5, 4))
+    x, weight = random_leaves((3, 4), (5, 4))
 
     def run() -> None:
         out = F.linear(x, weight)
@@ -45,7 +45,7 @@ def test_what_eager_refuses_to_have_been_written_is_refused() -> None:
         out.sum().backward()
 
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        kept(run, aten.linear)
+        run_with_kept(run, aten.linear)
 
 
 def test_running_statistics_are_written_once() -> None:
@@ -54,7 +54,7 @@ def test_running_statistics_are_written_once() -> None:
         ours = copy.deepcopy(plain)
         x = torch.randn(IMAGE)
         plain(x).square().sum().backward()
-        kept(lambda: ours(x).square().sum().backward(), aten.batch_norm)  # noqa: B023 - called at once
+        run_with_kept(lambda: ours(x).square().sum().backward(), aten.batch_norm)  # noqa: B023 - called at once
         assert_same(list(ours.buffers()), list(plain.buffers()))
         assert_same([p.grad for p in ours.parameters()], [p.grad for p in plain.parameters()])
 
@@ -69,14 +69,14 @@ def test_an_in_place_op_writes_its_tensor_counts_the_write_and_refuses_a_leaf() 
         assert result is y
         return y, y._version > before, torch.autograd.grad(y.sum(), x)
 
-    assert_same(kept(run, aten.dropout_), run())
+    assert_same(run_with_kept(run, aten.dropout_), run())
     leaf = torch.ones(40, requires_grad=True)
     with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
-        kept(lambda: torch.dropout_(leaf, 0.5, True), aten.dropout_)
+        run_with_kept(lambda: torch.dropout_(leaf, 0.5, True), aten.dropout_)
     assert_same(leaf, torch.ones(40, requires_grad=True))
     with torch.no_grad():
         plain = torch.ones(40)
-        kept(lambda: torch.dropout_(plain, 0.5, True), aten.dropout_)
+        run_with_kept(lambda: torch.dropout_(plain, 0.5, True), aten.dropout_)
         assert plain._version > 0
 
 
@@ -87,7 +87,7 @@ def test_an_in_place_op_on_a_view_reaches_its_base() -> None:
         aten.multiply_.Scalar(y.view(2, 3)[0], 3)
         return y, torch.autograd.grad(y.square().sum(), x)
 
-    assert_same(kept(run, aten.multiply_.Scalar, times=0), run())
+    assert_same(run_with_kept(run, aten.multiply_.Scalar, times=0), run())
 
 
 def test_an_in_place_op_on_what_it_reads_is_refused_in_backward_as_in_eager() -> None:
@@ -97,7 +97,7 @@ def test_an_in_place_op_on_what_it_reads_is_refused_in_backward_as_in_eager() ->
         aten.multiply_.Tensor(y, y)
         return torch.autograd.grad(y.sum(), x)
 
-    for one in (run, lambda: kept(run, aten.multiply_.Tensor, times=0)):
+    for one in (run, lambda: run_with_kept(run, aten.multiply_.Tensor, times=0)):
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             one()
 
@@ -105,9 +105,9 @@ def test_an_in_place_op_on_what_it_reads_is_refused_in_backward_as_in_eager() ->
 def test_a_result_that_is_the_argument_is_that_in_autograd_too() -> None:
     x = torch.ones(4, requires_grad=True)
     y = x * 2
-    out = kept(lambda: F.dropout(y, 0.5, training=False), aten.dropout)
+    out = run_with_kept(lambda: F.dropout(y, 0.5, training=False), aten.dropout)
     assert out is y
-    z = kept(lambda: torch.einsum("ij->ji", y.view(2, 2)), aten.einsum)
+    z = run_with_kept(lambda: torch.einsum("ij->ji", y.view(2, 2)), aten.einsum)
     z.mul_(3)  # a view: writes to y, and y's gradient knows
     assert_same(torch.autograd.grad(y.sum(), x), (torch.full((4,), 6.0),))
 
@@ -115,29 +115,29 @@ def test_a_result_that_is_the_argument_is_that_in_autograd_too() -> None:
 def test_out_is_written_and_refused_as_in_eager() -> None:
     a, b = torch.randn(3, 4), torch.randn(4, 5)
     out = torch.empty(3, 5)
-    assert kept(lambda: torch.matmul(a, b, out=out), aten.matmul.out) is out
+    assert run_with_kept(lambda: torch.matmul(a, b, out=out), aten.matmul.out) is out
     assert_same(out, a @ b)
     with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
-        kept(lambda: torch.matmul(a.requires_grad_(), b, out=out), aten.matmul.out, times=None)
+        run_with_kept(lambda: torch.matmul(a.requires_grad_(), b, out=out), aten.matmul.out, times=None)
 
 
 def test_no_gradient_comes_of_none_and_of_integers() -> None:
-    x, y = leaves((3, 4), (3, 4))
+    x, y = random_leaves((3, 4), (3, 4))
 
     def run() -> Any:
         deviation, mean = torch.std_mean(x, 1)
         return torch.autograd.grad(mean.sum(), x), mean.requires_grad, deviation.requires_grad
 
-    assert_same(kept(run, aten.std_mean.dim), run())
-    assert not kept(lambda: torch.argwhere(x > 0), aten.argwhere).requires_grad
-    equal = kept(lambda: torch.isclose(x, y), aten.isclose)
+    assert_same(run_with_kept(run, aten.std_mean.dim), run())
+    assert not run_with_kept(lambda: torch.argwhere(x > 0), aten.argwhere).requires_grad
+    equal = run_with_kept(lambda: torch.isclose(x, y), aten.isclose)
     assert not equal.requires_grad
     assert_same(equal, torch.isclose(x, y))
 
 
 def test_hooks_retained_graphs_and_accumulation_work() -> None:
     def run() -> Any:
-        x, weight = leaves((3, 4), (5, 4))
+        x, weight = random_leaves((3, 4), (5, 4))
         observed: list[torch.Tensor] = []
         weight.register_hook(lambda g: observed.append(g) or g * 2)
         out = F.layer_norm(F.linear(x, weight), [5])
@@ -147,17 +147,17 @@ def test_hooks_retained_graphs_and_accumulation_work() -> None:
         loss.backward()
         return x.grad, weight.grad, out.grad, observed
 
-    assert_same(kept(run, aten.linear, aten.layer_norm), run())
-    loss = kept(lambda: F.rms_norm(leaves((3, 4))[0], [4]).sum(), aten.rms_norm)
+    assert_same(run_with_kept(run, aten.linear, aten.layer_norm), run())
+    loss = run_with_kept(lambda: F.rms_norm(random_leaves((3, 4))[0], [4]).sum(), aten.rms_norm)
     loss.backward()
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         loss.backward()
 
 
 def test_backward_may_run_after_the_mode_is_left() -> None:
-    tensors = leaves((3, 4), (5, 4))
-    out = kept(lambda: F.layer_norm(F.linear(*tensors), [5]).square().sum(), aten.linear, aten.layer_norm)
-    plain = fresh(tensors)
+    tensors = random_leaves((3, 4), (5, 4))
+    out = run_with_kept(lambda: F.layer_norm(F.linear(*tensors), [5]).square().sum(), aten.linear, aten.layer_norm)
+    plain = detached_copies(tensors)
     want = torch.autograd.grad(F.layer_norm(F.linear(*plain), [5]).square().sum(), plain)
     assert_same(torch.autograd.grad(out, tensors), want)
 
@@ -181,7 +181,7 @@ def test_nothing_keeps_a_graph_alive() -> None:
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpoints_of_kept_ops_have_the_same_gradients_and_masks(reentrant: bool) -> None:
     def run() -> Any:
-        x, weight = leaves((8, 4), (5, 4))
+        x, weight = random_leaves((8, 4), (5, 4))
         torch.manual_seed(0)
 
         def block(y: torch.Tensor) -> torch.Tensor:
@@ -191,7 +191,7 @@ def test_checkpoints_of_kept_ops_have_the_same_gradients_and_masks(reentrant: bo
         out.square().sum().backward()
         return out, x.grad, weight.grad
 
-    assert_same(kept(run, aten.linear, aten.layer_norm, aten.dropout, times=2), run())
+    assert_same(run_with_kept(run, aten.linear, aten.layer_norm, aten.dropout, times=2), run())
 
 
 # -- random numbers ------------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_a_mask_is_drawn_again_and_other_draws_go_on_undisturbed() -> None:
         assert torch.equal(grads[1], second.detach())
         return grads, between, torch.rand(3)
 
-    assert_same(kept(run, aten.dropout, times=2), run())
+    assert_same(run_with_kept(run, aten.dropout, times=2), run())
 
 
 def test_a_kernel_that_draws_other_numbers_than_the_composition_is_found_out_in_backward() -> None:
@@ -240,4 +240,4 @@ def test_a_random_op_that_needs_a_gradient_is_in_parts_while_it_is_traced() -> N
     for graph in graphs:
         out, grad = graph(x)
         assert torch.equal(out.detach(), grad), graph.code
-    assert targets(ed.trace(lambda x: F.dropout(x, 0.5), CORE, keep=[aten.dropout])(x.detach())) == ["aten.dropout.default"]
+    assert aten_targets(ed.trace(lambda x: F.dropout(x, 0.5), CORE, keep=[aten.dropout])(x.detach())) == ["aten.dropout.default"]

@@ -9,7 +9,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compare import assert_same
-from kept import CASES, HEADS, Tensors, fresh, kept, leaves, step, table, targets
+from kept_composites import (
+    CASES,
+    HEADS,
+    Tensors,
+    aten_targets,
+    detached_copies,
+    dispatch_table,
+    forward_and_backward,
+    random_leaves,
+    run_with_kept,
+)
 from on_core import CORE
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
@@ -23,7 +33,7 @@ aten = torch.ops.aten
 
 
 def test_forward_mode_differentiation_is_eagers() -> None:
-    x, tangent, weight = leaves((3, 4), (3, 4), (5, 4))
+    x, tangent, weight = random_leaves((3, 4), (3, 4), (5, 4))
     x, tangent = x.detach(), tangent.detach()
 
     def run(w: torch.Tensor) -> Any:
@@ -35,7 +45,7 @@ def test_forward_mode_differentiation_is_eagers() -> None:
     for one in (weight, weight.detach()):
         want = run(one)
         assert want[1] is not None
-        assert_same(kept(lambda: run(one), aten.linear, aten.layer_norm, times=0), want)  # noqa: B023 - called at once
+        assert_same(run_with_kept(lambda: run(one), aten.linear, aten.layer_norm, times=0), want)  # noqa: B023 - called at once
 
 
 TRANSFORMS: dict[str, Callable[[Callable[..., Any], torch.Tensor], Any]] = {
@@ -58,7 +68,7 @@ def test_transforms_of_functions_are_eagers(name: str) -> None:
 
     x = torch.randn(3, 4)
     want = TRANSFORMS[name](f, x)
-    assert_same(kept(lambda: TRANSFORMS[name](f, x), aten.linear, aten.layer_norm, times=None), want)
+    assert_same(run_with_kept(lambda: TRANSFORMS[name](f, x), aten.linear, aten.layer_norm, times=None), want)
 
 
 def test_a_gradient_of_eager_over_transforms_and_back() -> None:
@@ -69,32 +79,32 @@ def test_a_gradient_of_eager_over_transforms_and_back() -> None:
         out = torch.vmap(lambda row: F.linear(row, weight))(x) + F.linear(x, weight)
         return torch.autograd.grad(out.square().sum(), weight)
 
-    assert_same(kept(run, aten.linear, times=None), run())
+    assert_same(run_with_kept(run, aten.linear, times=None), run())
 
 
 @pytest.mark.parametrize("name", ["linear", "layer_norm", "rms_norm", "einsum", "group_norm", "conv2d"])
 def test_under_autocast_types_and_values_are_eagers(name: str) -> None:
     op, fn, shapes = CASES[name]
-    tensors = leaves(*shapes)
+    tensors = random_leaves(*shapes)
 
     def run(tensors: Tensors) -> Any:
         with torch.autocast("cpu", torch.bfloat16):
-            return step(fn, tensors)
+            return forward_and_backward(fn, tensors)
 
-    plain = fresh(tensors)
-    assert_same(kept(lambda: run(tensors), op, times=None), run(plain))
+    plain = detached_copies(tensors)
+    assert_same(run_with_kept(lambda: run(tensors), op, times=None), run(plain))
     whole = int(has_kernel(op.default if not isinstance(op, torch._ops.OpOverload) else op, "AutocastCPU"))
-    kept(lambda: run(tensors), op, times=whole)
+    run_with_kept(lambda: run(tensors), op, times=whole)
 
 
 def test_attention_under_autocast_has_eagers_types() -> None:
-    tensors = leaves(*(HEADS,) * 3)
+    tensors = random_leaves(*(HEADS,) * 3)
 
     def run() -> Any:
         with torch.autocast("cpu", torch.bfloat16):
-            return step(F.scaled_dot_product_attention, tensors)
+            return forward_and_backward(F.scaled_dot_product_attention, tensors)
 
-    got, want = kept(run, aten.scaled_dot_product_attention), run()
+    got, want = run_with_kept(run, aten.scaled_dot_product_attention), run()
     assert_same(got[0], want[0])
     torch.testing.assert_close(got[1], want[1], rtol=0.2, atol=0.05)  # bfloat16 within
 
@@ -104,23 +114,24 @@ def test_inference_tensors_among_those_with_gradients_fail_as_in_eager() -> None
         x = torch.randn(3, 4)
     weight = torch.randn(5, 4, requires_grad=True)
     with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
-        kept(lambda: F.linear(x, weight), aten.linear, times=None)
+        run_with_kept(lambda: F.linear(x, weight), aten.linear, times=None)
 
 
 def test_subclasses_sparse_and_conjugate_tensors_are_eagers() -> None:
     weight = torch.randn(5, 4, requires_grad=True)
     x = torch.randn(3, 4)
     pair = TwoTensor(x, x + 1)
-    got = kept(lambda: F.linear(pair, weight), aten.linear, times=0)
+    got = run_with_kept(lambda: F.linear(pair, weight), aten.linear, times=0)
     assert_same([got.a, got.b], [F.linear(x, weight), F.linear(x + 1, weight)])
     sparse = torch.eye(4).to_sparse()
     assert_same(
-        kept(lambda: F.linear(sparse, weight), aten.linear, times=None, on_unsupported="fallback"), F.linear(sparse, weight)
+        run_with_kept(lambda: F.linear(sparse, weight), aten.linear, times=None, on_unsupported="fallback"),
+        F.linear(sparse, weight),
     )
     z = torch.randn(3, 4, dtype=torch.complex64)
     w = torch.randn(5, 4, dtype=torch.complex64, requires_grad=True)
-    run = lambda: step(lambda w: F.linear(z.conj(), w), [w])  # noqa: E731
-    assert_same(kept(run, aten.linear), run())
+    run = lambda: forward_and_backward(lambda w: F.linear(z.conj(), w), [w])  # noqa: E731
+    assert_same(run_with_kept(run, aten.linear), run())
 
 
 # -- tracing -------------------------------------------------------------------------------------------------------------------
@@ -150,17 +161,17 @@ def test_make_fx_keeps_them_as_single_nodes(tracing: str, inside: bool) -> None:
 
         return make_fx(entered, tracing_mode=tracing)(*args)
 
-    x, w = leaves((2, 3, 4), (4, 4))
+    x, w = random_leaves((2, 3, 4), (4, 4))
     graph = traced(forward, x.detach(), w.detach())
-    kernels = [name for name in targets(graph) if "sym_" not in name]
+    kernels = [name for name in aten_targets(graph) if "sym_" not in name]
     assert kernels == ["aten.linear.default", "aten.layer_norm.default", "aten.scaled_dot_product_attention.default"]
     assert_same(graph(x.detach(), w.detach()), forward(x.detach(), w.detach()))
     graph = traced(backward, x, w)
-    assert targets(graph).count("aten.linear.default") == 1
-    assert "aten.layer_norm.default" in targets(graph)
-    assert_same(tuple(graph(x, w)), backward(*fresh([x, w])))
+    assert aten_targets(graph).count("aten.linear.default") == 1
+    assert "aten.layer_norm.default" in aten_targets(graph)
+    assert_same(tuple(graph(x, w)), backward(*detached_copies([x, w])))
     left = make_fx(forward)(x.detach(), w.detach())
-    assert "aten.linear.default" not in targets(left)
+    assert "aten.linear.default" not in aten_targets(left)
 
 
 def test_trace_holds_kept_ops_as_single_nodes() -> None:
@@ -168,32 +179,32 @@ def test_trace_holds_kept_ops_as_single_nodes() -> None:
         y = F.gelu(F.linear(x, w))
         return y, torch.autograd.grad(y.sum(), [x, w])
 
-    x, w = leaves((3, 4), (5, 4))
+    x, w = random_leaves((3, 4), (5, 4))
     graph = ed.trace(fn, CORE - ["aten.gelu"], keep=["aten.linear"])(x, w)
-    assert targets(graph)[0] == "aten.linear.default"
-    assert targets(graph).count("aten.linear.default") == 1
-    assert "aten.gelu.default" not in targets(graph)
-    assert "aten.linear.default" not in targets(ed.trace(fn, CORE)(x, w))
-    assert_same(graph(x, w), fn(*fresh([x, w])))
+    assert aten_targets(graph)[0] == "aten.linear.default"
+    assert aten_targets(graph).count("aten.linear.default") == 1
+    assert "aten.gelu.default" not in aten_targets(graph)
+    assert "aten.linear.default" not in aten_targets(ed.trace(fn, CORE)(x, w))
+    assert_same(graph(x, w), fn(*detached_copies([x, w])))
     symbolic = ed.trace(lambda x, w: F.linear(x, w), CORE, keep=["aten.linear"], symbolic={"x": 0})(x.detach(), w.detach())
-    assert targets(symbolic) == ["aten.linear.default"]
+    assert aten_targets(symbolic) == ["aten.linear.default"]
     assert_same(symbolic(torch.ones(7, 4), w.detach()), F.linear(torch.ones(7, 4), w.detach()))
 
 
 @pytest.mark.full
 def test_gradients_of_a_compiled_function_are_eagers() -> None:
     torch._dynamo.reset()
-    tensors = leaves((3, 4), (5, 4), (5,))
+    tensors = random_leaves((3, 4), (5, 4), (5,))
 
     @torch.compile(backend="aot_eager")
     def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return F.layer_norm(F.linear(x, w, b), [5]).square()
 
-    want = step(lambda x, w, b: F.layer_norm(F.linear(x, w, b), [5]).square(), fresh(tensors))
+    want = forward_and_backward(lambda x, w, b: F.layer_norm(F.linear(x, w, b), [5]).square(), detached_copies(tensors))
     try:
         for _ in range(2):
-            assert_same(kept(lambda: step(fn, tensors), aten.linear, aten.layer_norm, times=None), want)
-        assert_same(step(fn, tensors), want)
+            assert_same(run_with_kept(lambda: forward_and_backward(fn, tensors), aten.linear, aten.layer_norm, times=None), want)
+        assert_same(forward_and_backward(fn, tensors), want)
     finally:
         torch._dynamo.reset()
 
@@ -201,39 +212,39 @@ def test_gradients_of_a_compiled_function_are_eagers() -> None:
 @pytest.mark.full
 def test_gradients_are_not_lost_where_a_fall_through_with_a_body_loses_them() -> None:
     """Autograd falls through, a body at the backend's key composes: right in eager, but below a mode nothing is recorded."""
-    tensors = leaves((3, 4), (5, 4))
-    want = step(F.linear, fresh(tensors))
+    tensors = random_leaves((3, 4), (5, 4))
+    want = forward_and_backward(F.linear, detached_copies(tensors))
 
     class Plain(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return func(*args, **(kwargs or {}))
 
     ways: dict[str, Callable[[Tensors], Any]] = {
-        "eager": lambda given: step(F.linear, given),
+        "eager": lambda given: forward_and_backward(F.linear, given),
         "mode": lambda given: under(Plain(), given),
-        "compiled": lambda given: step(torch.compile(F.linear, backend="aot_eager"), given),
+        "compiled": lambda given: forward_and_backward(torch.compile(F.linear, backend="aot_eager"), given),
     }
 
     def under(mode: Any, given: Tensors) -> Any:
         with mode:
-            return step(F.linear, given)
+            return forward_and_backward(F.linear, given)
 
     with torch.library._scoped_library("aten", "IMPL") as library:
         body = lambda x, w, b=None: torch.addmm(b, x, w.t()) if b is not None else torch.mm(x, w.t())  # noqa: E731
         library.impl("linear", torch.library.fallthrough_kernel, "AutogradCPU")
         library.impl("linear", body, "CPU")
-        lost = [name for name, way in ways.items() if not way(fresh(tensors))[1]]
-        fallen = table()
+        lost = [name for name, way in ways.items() if not way(detached_copies(tensors))[1]]
+        fallen = dispatch_table()
         for way in ways.values():  # what only passes on is no one's gradient: ours takes its place for a while
             torch._dynamo.reset()
             with ed.EagerDecompMode(CORE, keep=[aten.linear]):
-                assert_same(way(fresh(tensors)), want)
-        assert table() == fallen
+                assert_same(way(detached_copies(tensors)), want)
+        assert dispatch_table() == fallen
     torch._dynamo.reset()
     assert lost == ["mode", "compiled"]
     keeping = ed.EagerDecompMode(CORE, keep=[aten.linear])
     for way in ways.values():
         with keeping:
-            assert_same(way(fresh(tensors)), want)
-        assert_same(way(fresh(tensors)), want)
+            assert_same(way(detached_copies(tensors)), want)
+        assert_same(way(detached_copies(tensors)), want)
     torch._dynamo.reset()

@@ -9,7 +9,7 @@ from pathlib import Path
 import mpmath as mp
 import pytest
 import torch
-from accuracy import Worst, errors, ulps, worst
+from accuracy import LargestErrors, errors, largest_errors, ulps
 from sampled import sampled
 from special_functions import FUNCTIONS, Function, lgamma
 
@@ -43,7 +43,7 @@ def test_no_function_of_the_page_is_further_off_than_twice_eager(name: str) -> N
 def hold(function: Function, points: int, seed: int) -> None:
     for number, dtype in enumerate(DTYPES):
         ours, eagers = PAGE[function.name][2 * number : 2 * number + 2]
-        found = worst(function, dtype, points, seed)
+        found = largest_errors(function, dtype, points, seed)
         # Other points than those of the page, and another machine's exponential, may be a little worse.
         assert found.ours <= max(1.5 * ours + 0.5, 2 * eagers), found
 
@@ -70,8 +70,8 @@ def test_an_error_is_counted_in_units_of_the_value_or_of_a_size_beside_a_zero() 
 
 
 def test_twice_eagers_error_holds_and_more_does_not() -> None:
-    assert Worst(20.0, (), 10.0, ()).holds
-    assert not Worst(20.1, (), 10.0, ()).holds
+    assert LargestErrors(20.0, (), 10.0, ()).acceptable
+    assert not LargestErrors(20.1, (), 10.0, ()).acceptable
 
 
 @pytest.mark.full

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from first_calls import SETS, call, cases, examples
+from first_calls import OP_SETS, examples, observe_call, ops_and_sets
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -53,7 +53,9 @@ UNASKED = {
 
 def changed_cases() -> list[tuple[str, str]]:
     skipped = ("aten._", "prims.", *BEHIND_CONVOLUTIONS)
-    return [(name, on) for name, on in cases() if not name.startswith(skipped) and "backward" not in name and any(variants(name))]
+    return [
+        (name, on) for name, on in ops_and_sets() if not name.startswith(skipped) and "backward" not in name and any(variants(name))
+    ]
 
 
 def variants(name: str) -> Iterator[tuple[Sequence[Any], dict[str, Any]]]:
@@ -74,9 +76,9 @@ def variants(name: str) -> Iterator[tuple[Sequence[Any], dict[str, Any]]]:
 def test_what_eager_refuses_is_refused_in_its_words(name: str, on: str) -> None:
     op = op_named(name)
     assert op is not None
-    mode = ed.EagerDecompMode(SETS[on])
+    mode = ed.EagerDecompMode(OP_SETS[on])
     for args, kwargs in variants(name):
-        want, have = call(op, *copied(op, args, kwargs), None), call(op, *copied(op, args, kwargs), mode)
+        want, have = observe_call(op, *copied(op, args, kwargs), None), observe_call(op, *copied(op, args, kwargs), mode)
         if isinstance(have.error, ed.UnsupportedOpError) or "Could not run" in str(want.error) or name in UNASKED:
             continue
         if want.error is None:

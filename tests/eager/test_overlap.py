@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import CORE, check, check_words, on_core
-from overlaps import refusal, sharings, writing_ops
+from memory_overlaps import error_of, overlapping_calls, writing_ops
+from on_core import CORE, check, check_error_text, on_core
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
@@ -90,14 +90,14 @@ def _differences(ops: list[OpOverload]) -> list[str]:
     """The calls that one side refuses and the other does not, or in other words."""
     found = []
     for op in ops:
-        for call in sharings(op):
+        for call in overlapping_calls(op):
             if "beta=0" in call.text:
                 continue  # `self` is not read then, nor checked
-            want, run = refusal(call.prepare()), call.prepare()
-            if call.how == "expanded" and not want[0]:
+            want, run = error_of(call.prepare()), call.prepare()
+            if call.kind == "expanded" and not want[0]:
                 continue  # eager writes the same memory several times, in no order: the mode refuses that
             with ed.EagerDecompMode(CORE):
-                got = refusal(run)
+                got = error_of(run)
             if got != want and any("single memory location" in message for _, message in (got, want)):
                 found.append(f"{call}\n    eager: {want}\n    ours:  {got}")
     return found
@@ -158,7 +158,7 @@ ITSELF: dict[str, Callable[[], Any]] = {
 def test_the_written_tensor_as_index_or_source_is_refused_in_eagers_words(call: str, ops: ed.OpSet) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        check_words(ITSELF[call], ops)
+        check_error_text(ITSELF[call], ops)
 
 
 def test_a_gather_into_its_index_is_made_as_in_eager() -> None:
@@ -189,12 +189,12 @@ def test_a_fill_by_an_element_of_the_written_tensor_is_made(fill: Callable[[torc
 
 @pytest.mark.full
 def test_a_fill_of_an_expanded_tensor_by_its_element_is_refused() -> None:
-    check_words(lambda: torch.arange(3.0).expand(2, 3).fill_(torch.ones(())))
+    check_error_text(lambda: torch.arange(3.0).expand(2, 3).fill_(torch.ones(())))
 
 
 @pytest.mark.parametrize("resized", [torch.zeros(1).expand(4), torch.zeros(1).expand(2, 2)])
 def test_an_expanded_out_is_refused_before_it_is_resized(resized: torch.Tensor) -> None:
-    check_words(lambda: torch.add(torch.ones(3), torch.ones(3), out=resized))
+    check_error_text(lambda: torch.add(torch.ones(3), torch.ones(3), out=resized))
     check(lambda x, out: torch.isnan(x, out=out), torch.ones(3), torch.zeros(1, dtype=torch.bool).expand(resized.shape))
 
 
@@ -227,9 +227,9 @@ def test_an_element_of_the_written_tensor_is_written_by_a_mask(write: Callable[[
 @pytest.mark.parametrize("write", [_by_mask_with_rows, _by_shifted_mask])
 def test_other_writes_by_masks_that_share_memory_are_refused(write: Callable[[torch.Tensor], None], ops: ed.OpSet) -> None:
     if write is _by_shifted_mask:
-        check_words(lambda: write(torch.tensor([1, 0, 1, 0], dtype=torch.uint8)), ops)
+        check_error_text(lambda: write(torch.tensor([1, 0, 1, 0], dtype=torch.uint8)), ops)
     else:
-        check_words(lambda: write(torch.arange(12.0).view(3, 4)), ops)
+        check_error_text(lambda: write(torch.arange(12.0).view(3, 4)), ops)
 
 
 def test_every_name_of_the_table_is_an_op() -> None:

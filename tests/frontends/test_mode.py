@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from compare import assert_same
 from on_core import CORE, gradient, on
-from opaque import OPAQUE, by_shape
+from opaque import OPAQUE, opaque_rule
 
 import eagerdecomp as ed
 
@@ -76,7 +76,7 @@ def test_a_predicate_holds_inside_decompositions_too() -> None:
 
 
 def test_stats_distinguish_misses_from_hits() -> None:
-    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[by_shape]) as mode:
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[opaque_rule]) as mode:
         for size in (3, 3, 3, 4):
             OPAQUE(torch.ones(size))
         torch.mul(torch.ones(3), 2)
@@ -115,7 +115,7 @@ def test_a_linked_rule_counts_as_bypassed_where_it_reads_data() -> None:
 @pytest.mark.full
 def test_shapes_that_keep_changing_neither_fill_the_cache_nor_give_wrong_values() -> None:
     cache = ed.ProgramCache(limit_per_op=8)
-    with ed.EagerDecompMode(CORE, cache=cache, rules=[by_shape]) as mode:
+    with ed.EagerDecompMode(CORE, cache=cache, rules=[opaque_rule]) as mode:
         for size in range(1, 200):
             x = torch.arange(float(size))
             torch.testing.assert_close(OPAQUE(x), OPAQUE(x.clone()))
@@ -190,7 +190,7 @@ def test_an_exception_leaves_nothing_behind() -> None:
 
 @pytest.mark.full
 def test_no_tensor_outlives_its_call() -> None:
-    with ed.EagerDecompMode(CORE, rules=[by_shape]):
+    with ed.EagerDecompMode(CORE, rules=[opaque_rule]):
         for _ in range(4):
             x = torch.ones(5)
             y = OPAQUE(x)
@@ -204,7 +204,7 @@ def test_no_tensor_outlives_its_call() -> None:
 @pytest.mark.usefixtures("flag_unset")
 def test_threads_share_a_cache_and_each_gets_eagers_values() -> None:
     cache = ed.ProgramCache(limit_per_op=4)
-    mode = ed.EagerDecompMode(CORE, cache=cache, rules=[by_shape])
+    mode = ed.EagerDecompMode(CORE, cache=cache, rules=[opaque_rule])
     start = threading.Barrier(4)
     cases = [(size, torch.arange(float(size)) - 2) for size in range(3, 11)]
     want = {size: OPAQUE(x) for size, x in cases}
@@ -225,12 +225,12 @@ def test_threads_share_a_cache_and_each_gets_eagers_values() -> None:
 
 def test_equal_sets_share_programs_and_different_kernels_do_not() -> None:
     op_set = CORE - ["aten.digamma"]
-    with ed.EagerDecompMode(op_set, rules=[by_shape]):
+    with ed.EagerDecompMode(op_set, rules=[opaque_rule]):
         OPAQUE(torch.ones(17))
-    with ed.EagerDecompMode(CORE - ["aten.digamma"], rules=[by_shape]) as again:
+    with ed.EagerDecompMode(CORE - ["aten.digamma"], rules=[opaque_rule]) as again:
         OPAQUE(torch.ones(17))
     assert again.stats()[OPAQUE].misses == 0
-    with ed.EagerDecompMode(op_set, kernels={"aten.mul.Tensor": torch.mul}, rules=[by_shape]) as other:
+    with ed.EagerDecompMode(op_set, kernels={"aten.mul.Tensor": torch.mul}, rules=[opaque_rule]) as other:
         OPAQUE(torch.ones(17))
     assert other.stats()[OPAQUE].misses == 1
 
@@ -294,7 +294,7 @@ def test_a_tensor_subclass_decomposes_operators_before_the_mode_does() -> None:
 
 
 def test_the_mode_says_which_fact_made_the_last_call_miss() -> None:
-    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[by_shape]) as mode:
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[opaque_rule]) as mode:
         assert mode.why_missed(OPAQUE) == "not called yet"
         OPAQUE(torch.ones(3))
         assert "first call" in mode.why_missed(OPAQUE)
@@ -305,9 +305,9 @@ def test_the_mode_says_which_fact_made_the_last_call_miss() -> None:
 
 def test_the_mode_says_why_no_call_of_an_op_was_recorded() -> None:
     cache = ed.ProgramCache()
-    with ed.EagerDecompMode(CORE, cache=cache, rules=[by_shape]):
+    with ed.EagerDecompMode(CORE, cache=cache, rules=[opaque_rule]):
         OPAQUE(torch.ones(3))
-    with ed.EagerDecompMode(CORE, cache=cache, rules=[by_shape]) as mode:
+    with ed.EagerDecompMode(CORE, cache=cache, rules=[opaque_rule]) as mode:
         x = F.silu(OPAQUE(torch.ones(3))).exp()
         x.new_ones(2).equal(x)
     none = "no call of it was recorded: "
@@ -470,7 +470,7 @@ def test_the_mode_may_be_entered_inside_a_compiled_function() -> None:
 
 
 def test_misses_of_several_threads_are_all_counted() -> None:
-    mode = ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[by_shape])
+    mode = ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[opaque_rule])
     start = threading.Barrier(4)
 
     def work(size: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from on_core import CORE
-from recordings import FEW, net, recorded, sites_of, train
+from recorded_runs import FEW, run_recorded, sites_of, small_net, train
 
 import eagerdecomp as ed
 from eagerdecomp.insight.profile.record import Line, Record
@@ -39,7 +39,7 @@ def here() -> int:
 
 
 def test_counts_are_those_of_the_mode_and_of_a_recorder_outside_it() -> None:
-    model = net()
+    model = small_net()
     with ed.BackendRecorder() as seen, ed.RecordingMode(FEW, cache=ed.ProgramCache()) as mode:
         train(model)
     record = mode.record()
@@ -57,7 +57,7 @@ def test_counts_are_those_of_the_mode_and_of_a_recorder_outside_it() -> None:
 
 
 def test_every_call_is_one_of_the_outcomes_in_sites_and_in_buckets() -> None:
-    record, stats = recorded(lambda: train(net()), FEW)
+    record, stats = run_recorded(lambda: train(small_net()), FEW)
     for row in (*record.sites, *record.buckets):
         assert sum(getattr(row, name) for name in OUTCOMES) == row.calls
     assert sum(bucket.calls for bucket in record.buckets) == stats.total.calls
@@ -67,14 +67,14 @@ def test_every_call_is_one_of_the_outcomes_in_sites_and_in_buckets() -> None:
 
 
 def test_the_flow_says_which_kernels_an_op_resulted_in() -> None:
-    record, _ = recorded(lambda: F.silu(torch.ones(3)))
+    record, _ = run_recorded(lambda: F.silu(torch.ones(3)))
     kernels = {flow.kernel: flow.calls for flow in record.flows if flow.op == "aten.silu.default"}
     assert kernels == {"aten.sigmoid.default": 1, "aten.mul.Tensor": 1}
 
 
 def test_results_are_those_of_the_mode() -> None:
     torch.manual_seed(0)
-    one, other = net(), net()
+    one, other = small_net(), small_net()
     other.load_state_dict(one.state_dict())
     with ed.EagerDecompMode(FEW):
         torch.manual_seed(1)
@@ -190,7 +190,7 @@ def test_bypassed_calls_report_the_reason() -> None:
     def by_data(x: torch.Tensor) -> torch.Tensor:
         return x * (x.sum().item() + 3)
 
-    record, stats = recorded(lambda: [F.hardswish(torch.ones(3)) for _ in range(4)], rules=[by_data])
+    record, stats = run_recorded(lambda: [F.hardswish(torch.ones(3)) for _ in range(4)], rules=[by_data])
     (row,) = record.bypasses
     (site,) = sites_of(record, "aten.hardswish.default")
     assert (row.op, row.line, row.calls) == (site.op, site.line, 4)
@@ -205,7 +205,7 @@ def test_a_call_without_a_route_is_kept_with_what_opens_it() -> None:
             with pytest.raises(ed.UnsupportedOpError):
                 F.silu(torch.ones(3))
 
-    record, _ = recorded(run, ed.infra() | ["aten.ones", "aten.full"])
+    record, _ = run_recorded(run, ed.infra() | ["aten.ones", "aten.full"])
     (unsupported,) = record.unsupported
     (site,) = sites_of(record, "aten.silu.default")
     assert (site.refused, site.calls) == (2, 2)
@@ -223,7 +223,7 @@ def test_a_call_that_fell_back_is_kept_as_the_error_that_it_would_have_been() ->
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        record, stats = recorded(run, ed.infra() | ["aten.full"], on_unsupported="fallback")
+        record, stats = run_recorded(run, ed.infra() | ["aten.full"], on_unsupported="fallback")
     (unsupported,) = record.unsupported
     assert (unsupported.op, unsupported.native, unsupported.calls) == ("aten.silu.default", True, 3)
     assert unsupported.kernels_to_add[0] == ("aten.silu.default",)
@@ -351,7 +351,7 @@ def test_a_backends_own_kernel_is_one_kernel_whatever_it_calls() -> None:
         time.sleep(0.02)
         return torch.add(x, 0) * y
 
-    record, _ = recorded(lambda: F.silu(torch.ones(3)), ed.Backend("mine", CORE, {"aten.mul.Tensor": slow_mul}))
+    record, _ = run_recorded(lambda: F.silu(torch.ones(3)), ed.Backend("mine", CORE, {"aten.mul.Tensor": slow_mul}))
     flows = {flow.kernel: flow for flow in record.flows if flow.op == "aten.silu.default"}
     assert sorted(flows) == ["aten.mul.Tensor", "aten.sigmoid.default"]
     assert flows["aten.mul.Tensor"].seconds >= 0.02
@@ -366,7 +366,7 @@ def test_a_program_that_the_hook_took_is_a_kernel() -> None:
         for _ in range(40):
             F.gelu(torch.ones(3), approximate="tanh")
 
-    record, _ = recorded(run, ed.Backend("mine", FEW, compile=hook))
+    record, _ = run_recorded(run, ed.Backend("mine", FEW, compile=hook))
     flows = {flow.kernel: flow for flow in record.flows if flow.op == "aten.gelu.default"}
     assert flows["program of aten.gelu.default"].calls > 10
     assert flows["program of aten.gelu.default"].supported

@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 import pytest
-import recordings
+import recorded_runs
 import torch
 import torch.nn.functional as F
-from recordings import FEW, net, recorded, sites_of, train
+from recorded_runs import FEW, run_recorded, sites_of, small_net, train
 
 import eagerdecomp as ed
 from eagerdecomp.insight.profile import counters
@@ -26,7 +26,7 @@ def test_what_the_recorder_takes_is_reported_and_is_no_part_of_a_call(monkeypatc
         return "described"
 
     monkeypatch.setattr(recording, "describe_call", slowly)
-    record, _ = recorded(lambda: F.silu(torch.ones(3)))
+    record, _ = run_recorded(lambda: F.silu(torch.ones(3)))
     assert record.metadata.recorder_seconds > 0.1
     assert all(event.call == "described" for event in record.events)
     assert 0 < sum(site.seconds for site in record.sites) < record.metadata.seconds - 0.1
@@ -43,7 +43,7 @@ def test_what_it_takes_to_count_a_kernel_is_no_part_of_the_call_around_it(monkey
         counts(*args)
 
     monkeypatch.setattr(counters.Tally, "kernel", slowly)
-    record, _ = recorded(lambda: [F.silu(torch.ones(3)) for _ in range(2)])
+    record, _ = run_recorded(lambda: [F.silu(torch.ones(3)) for _ in range(2)])
     (site,) = sites_of(record, "aten.silu.default")
     assert site.kernels == 4
     assert site.seconds < record.metadata.seconds - 0.2
@@ -55,23 +55,23 @@ def test_the_timeline_is_bounded_and_says_what_it_lacks() -> None:
         for _ in range(50):
             F.silu(torch.ones(3))
 
-    record, stats = recorded(run, timeline=30)
+    record, stats = run_recorded(run, timeline=30)
     assert len(record.events) + sum(len(event.kernels) for event in record.events) == 30
     assert record.events_left_out == stats.total.calls - len(record.events) > 0
     assert sum(site.calls for site in record.sites) == stats.total.calls == 100
-    assert recorded(run, timeline=0)[0].events == ()
+    assert run_recorded(run, timeline=0)[0].events == ()
 
 
 def test_misses_are_bounded_and_the_others_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "_MISSES", 2)
-    record, stats = recorded(lambda: [torch.nn.LayerNorm(size)(torch.ones(2, size)) for size in range(2, 9)], FEW)
+    record, stats = run_recorded(lambda: [torch.nn.LayerNorm(size)(torch.ones(2, size)) for size in range(2, 9)], FEW)
     assert len(record.misses) == 2
     assert record.misses_left_out == stats.total.misses - 2 > 0
 
 
 @pytest.mark.full
 def test_a_record_does_not_grow_with_the_run() -> None:
-    model = net()
+    model = small_net()
 
     def size(steps: int) -> int:
         with ed.RecordingMode(FEW, timeline=100) as mode:
@@ -85,7 +85,7 @@ def test_a_record_does_not_grow_with_the_run() -> None:
 
 
 def test_events_are_in_order_and_hold_their_kernels() -> None:
-    record, stats = recorded(lambda: train(net()), FEW)
+    record, stats = run_recorded(lambda: train(small_net()), FEW)
     assert len(record.events) == stats.total.calls
     assert [event.start for event in record.events] == sorted(event.start for event in record.events)
     for before, after in zip(record.events, record.events[1:], strict=False):
@@ -102,7 +102,7 @@ def test_events_are_in_order_and_hold_their_kernels() -> None:
 
 @pytest.mark.full
 def test_the_trace_nests_kernels_in_calls_on_the_track_of_their_thread() -> None:
-    record, stats = recorded(lambda: train(net()), FEW)
+    record, stats = run_recorded(lambda: train(small_net()), FEW)
     trace = json.loads(record.to_perfetto())
     events = trace["traceEvents"]
     assert {event["ph"] for event in events} == {"M", "X", "C"}
@@ -128,7 +128,7 @@ def test_the_trace_nests_kernels_in_calls_on_the_track_of_their_thread() -> None
             assert event["ts"] + event["dur"] <= around["ts"] + around["dur"]
     gradient = next(event for event in calls if event["name"] == "aten.gelu_backward.default")
     assert gradient["args"]["backward"] == "GeluBackward0"
-    assert f"{recordings.__file__}:" in gradient["args"]["line"]
+    assert f"{recorded_runs.__file__}:" in gradient["args"]["line"]
     named = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert named == {1: threading.current_thread().name}
     assert {event["tid"] for event in slices} == set(named)

@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).p
 
 from moments import state  # noqa: E402
 from on_core import CORE  # noqa: E402
-from opaque import OPAQUE, by_shape  # noqa: E402
+from opaque import OPAQUE, opaque_rule  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
 from eagerdecomp.backends.numpy import random as drawing  # noqa: E402
@@ -66,7 +66,7 @@ def forked(run: Callable[[], Any], seconds: float = 60.0) -> str:
 
 
 def make() -> ed.EagerDecompMode:
-    return ed.EagerDecompMode(CORE, rules=[by_shape], cache=ed.ProgramCache(), keep={"aten.linear"})
+    return ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=ed.ProgramCache(), keep={"aten.linear"})
 
 
 def use(mode: ed.EagerDecompMode, size: int) -> None:

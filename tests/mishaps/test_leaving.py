@@ -17,7 +17,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).p
 
 from moments import in_another_thread, state  # noqa: E402
 from on_core import CORE  # noqa: E402
-from opaque import OPAQUE, by_shape  # noqa: E402
+from opaque import OPAQUE, opaque_rule  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
@@ -28,7 +28,7 @@ WEIGHT = torch.eye(3) * 2
 
 
 def mode() -> ed.EagerDecompMode:
-    return ed.EagerDecompMode(CORE, rules=[by_shape], cache=ed.ProgramCache(), keep={"aten.linear"})
+    return ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=ed.ProgramCache(), keep={"aten.linear"})
 
 
 def right() -> None:
@@ -231,7 +231,7 @@ def test_a_mode_entered_in_one_thread_and_left_in_another_is_reported_and_the_fi
 
 
 def test_a_mode_entered_by_threads_that_end_without_leaving_it_is_left_by_the_others() -> None:
-    one = ed.EagerDecompMode(CORE, rules=[by_shape], cache=ed.ProgramCache())
+    one = ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=ed.ProgramCache())
     got: list[Any] = []
 
     def run(leaves: bool) -> Callable[[], None]:

@@ -17,7 +17,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).p
 
 from moments import state  # noqa: E402
 from on_core import CORE  # noqa: E402
-from opaque import OPAQUE, by_shape  # noqa: E402
+from opaque import OPAQUE, opaque_rule  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
 from eagerdecomp.rules import result_checks  # noqa: E402
@@ -253,7 +253,7 @@ def test_an_error_of_a_rule_keeps_nothing_alive() -> None:
 @pytest.mark.parametrize(("shapes", "bound"), [(300, 1), (300, 64), pytest.param(10_000, 64, marks=pytest.mark.nightly)])
 def test_shapes_beyond_the_bound_run_rightly_and_hold_no_more_programs(shapes: int, bound: int) -> None:
     cache = ed.ProgramCache(limit_per_op=bound)
-    with ed.EagerDecompMode(CORE, rules=[by_shape], cache=cache):
+    with ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=cache):
         for turn in range(2):
             for size in range(1, shapes + 1):
                 assert OPAQUE(torch.full((size,), float(size), dtype=torch.float64)).sum().item() == size * size

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
 
 from on_core import CORE  # noqa: E402
-from opaque import OPAQUE, by_shape  # noqa: E402
+from opaque import OPAQUE, opaque_rule  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
 
@@ -64,7 +64,7 @@ def endless(x: torch.Tensor) -> torch.Tensor:
 
 
 def entered(**options: Any) -> Callable[[], None]:
-    mode = ed.EagerDecompMode(CORE, **{"rules": [by_shape], "cache": ed.ProgramCache(), **options})
+    mode = ed.EagerDecompMode(CORE, **{"rules": [opaque_rule], "cache": ed.ProgramCache(), **options})
 
     def run() -> None:
         with mode, suppress(ed.EagerDecompError, ValueError):
@@ -78,12 +78,12 @@ def again(**options: Any) -> Callable[[], None]:
 
 
 def installed() -> None:
-    with ed.install(CORE, "cpu", rules=[by_shape], cache=ed.ProgramCache()):
+    with ed.install(CORE, "cpu", rules=[opaque_rule], cache=ed.ProgramCache()):
         step()
 
 
 def many_shapes() -> Callable[[], None]:
-    mode = ed.EagerDecompMode(CORE, rules=[by_shape], cache=ed.ProgramCache(limit_per_op=8))
+    mode = ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=ed.ProgramCache(limit_per_op=8))
     sizes = iter(range(1, 10**6))
 
     def run() -> None:
@@ -99,8 +99,8 @@ RUNS: dict[str, Callable[[], Callable[[], None]]] = {
     "a mode again": again,
     "the shared cache": lambda: again(cache=None),
     "composites that are kept": lambda: entered(keep={"aten.linear"}),
-    "a wrong rule": lambda: entered(rules=[by_shape, wrong]),
-    "a rule that raises": lambda: entered(rules=[by_shape, raising]),
+    "a wrong rule": lambda: entered(rules=[opaque_rule, wrong]),
+    "a rule that raises": lambda: entered(rules=[opaque_rule, raising]),
     "an endless rule": lambda: entered(rules=[endless]),
     "installed again": lambda: installed,
     "other shapes": many_shapes,
@@ -154,7 +154,7 @@ def test_the_work_to_record_and_compile_a_program_grows_as_the_program_does(hook
 def test_the_work_of_a_call_does_not_grow_with_the_shapes_that_came_before() -> None:
     FakeTensorMode.cache_clear()  # torch caches the results per process, so shapes of earlier tests would cost less
     cache = ed.ProgramCache(limit_per_op=10_000)
-    with ed.EagerDecompMode(CORE, rules=[by_shape], cache=cache):
+    with ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=cache):
         work = [work_of(lambda size=size: OPAQUE(torch.ones(size))) for size in range(1, 300)]  # type: ignore[misc]
         warm = [work_of(lambda size=size: OPAQUE(torch.ones(size))) for size in (2, 150, 299)]  # type: ignore[misc]
     assert max(work[200:]) <= 1.2 * max(work[10:110]), (max(work[200:]), max(work[10:110]))

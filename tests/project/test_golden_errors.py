@@ -62,7 +62,7 @@ def test_every_error_says_what_is_written_down(observed: list[Provoked]) -> None
 
 
 def test_every_provocation_provokes(observed: list[Provoked]) -> None:
-    assert [one.asked for one in observed if one.error is None or isinstance(one.error, (NameError, AttributeError))] == []
+    assert [one.source for one in observed if one.error is None or isinstance(one.error, (NameError, AttributeError))] == []
 
 
 @pytest.mark.full

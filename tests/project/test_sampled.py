@@ -1,4 +1,4 @@
-"""Parts of many cases: the parts are all of them, and what does not run each time is slow."""
+"""`sampled` and `part_of`: the parts together are all cases, and cases outside the default part are nightly."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def test_the_parts_are_all_cases(parts: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(1000, 1004))
-def test_what_is_not_of_the_part_is_slow_and_one_of_each_kind_runs_each_time(part: int) -> None:
+def test_cases_outside_the_part_are_nightly_but_for_the_first_of_each_group(part: int) -> None:
     cases = [(letter, number) for letter in "abc" for number in range(8)]
-    made = sampled(cases, 4, ids=lambda case: f"{case[0]}{case[1]}", each=lambda case: case[0], part=part)
+    made = sampled(cases, 4, ids=lambda case: f"{case[0]}{case[1]}", group=lambda case: case[0], part=part)
     assert [one.values for one in made] == cases
     assert [one.id for one in made][:2] == ["a0", "a1"]
     now = {one.values for one in made if not one.marks}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from opaque import OPAQUE, by_shape
+from opaque import OPAQUE, opaque_rule
 
 import eagerdecomp as ed
 from eagerdecomp.program.key import Guard, key_of
@@ -231,7 +231,7 @@ def test_the_counts_are_those_of_all_ops_and_backends() -> None:
 def test_after_clearing_modes_record_again_and_return_as_before() -> None:
     cache = ProgramCache()
     x = torch.arange(3.0)
-    with ed.EagerDecompMode(ed.core_aten(), cache=cache, rules=[by_shape]) as mode:
+    with ed.EagerDecompMode(ed.core_aten(), cache=cache, rules=[opaque_rule]) as mode:
         want = OPAQUE(x)
         OPAQUE(x)
         cache.clear()

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.fsdp
-from seen import depth
+from dispatch_recorders import mode_depth
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -47,7 +47,7 @@ def test_a_callback_runs_under_the_modes_of_who_gave_it_in_any_thread() -> None:
         seen_there: list[object] = []
 
         def callback(done: torch.futures.Future[Any], seen_there: list[object] = seen_there) -> Tensor:
-            seen_there.extend((threading.current_thread() is threading.main_thread(), depth()))
+            seen_there.extend((threading.current_thread() is threading.main_thread(), mode_depth()))
             return F.softplus(done.value())
 
         with ed.BackendRecorder() as seen, meeting() as mode:
@@ -72,11 +72,11 @@ def test_without_a_mode_a_callback_is_what_it_was_and_none_is_left_on() -> None:
     depths: list[int] = []
     with meeting():
         first: torch.futures.Future[Any] = torch.futures.Future()
-        first.then(lambda done: depths.append(depth()))
+        first.then(lambda done: depths.append(mode_depth()))
 
     def complete() -> None:
         first.set_result(None)
-        depths.append(depth())
+        depths.append(mode_depth())
 
     in_a_thread(complete)
     assert depths == [1, 0]
@@ -94,7 +94,7 @@ def test_an_error_of_a_callback_leaves_no_mode_on_and_is_reported() -> None:
 
     def complete() -> None:
         first.set_result(None)
-        depths.append(depth())
+        depths.append(mode_depth())
 
     in_a_thread(complete)
     assert depths == [0]

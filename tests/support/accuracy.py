@@ -1,4 +1,7 @@
-"""How far a function on Core ATen is from the mathematics, in units of the last place, beside how far eager is."""
+"""Errors of decomposed functions in ulps (units in the last place), compared with eager's errors.
+
+The exact values are computed with `mpmath`.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Worst:
-    """The largest errors that were seen, ours and eager's, and where each was."""
+class LargestErrors:
+    """The largest errors, ours and eager's, and the points where they occurred."""
 
     ours: float
     ours_at: tuple[float, ...]
@@ -25,15 +28,15 @@ class Worst:
     eagers_at: tuple[float, ...]
 
     @property
-    def holds(self) -> bool:
-        """Whether ours is at most twice eager's."""
+    def acceptable(self) -> bool:
+        """Whether our error is at most twice eager's."""
         return self.ours <= 2 * self.eagers
 
 
-def ulps(value: float, exact: Any, dtype: torch.dtype, size: Any = 0) -> float:
-    """The distance in units of the last place of the exact value, or of `size` where that is larger.
+def ulps(value: float, exact: Any, dtype: torch.dtype, scale: Any = 0) -> float:
+    """Return the error in ulps of the exact value, or of `scale` if that is larger.
 
-    Infinite where only one of them is a finite number.
+    The error is infinite if only one of value and exact value is finite.
     """
     info = torch.finfo(dtype)
     if mp.isnan(exact):
@@ -42,7 +45,7 @@ def ulps(value: float, exact: Any, dtype: torch.dtype, size: Any = 0) -> float:
         return 0.0 if value == math.copysign(math.inf, exact) else math.inf
     if not math.isfinite(value):
         return math.inf
-    exponent = mp.floor(mp.log(max(abs(exact), mp.mpf(size), mp.mpf(info.tiny)), 2))
+    exponent = mp.floor(mp.log(max(abs(exact), mp.mpf(scale), mp.mpf(info.tiny)), 2))
     return float(abs(mp.mpf(value) - exact) / (mp.mpf(2) ** exponent * info.eps))
 
 
@@ -51,27 +54,27 @@ def errors(
     reference: Callable[..., Any],
     points: Sequence[tuple[float, ...]],
     dtype: torch.dtype,
-    size: Callable[..., Any] | None = None,
+    scale: Callable[..., Any] | None = None,
 ) -> list[tuple[float, float, tuple[float, ...]]]:
-    """At each point our error and eager's, with the point as the dtype has it."""
+    """Return for each point our error, eager's error, and the point rounded to the dtype."""
     operands = [torch.tensor(column, dtype=torch.float64).to(dtype) for column in zip(*points, strict=True)]
     ours, theirs = on_core(lambda: function(*operands)).tolist(), function(*operands).tolist()
-    places = list(zip(*(operand.tolist() for operand in operands), strict=True))
+    rounded = list(zip(*(operand.tolist() for operand in operands), strict=True))
     with mp.workdps(40):
-        exact = [mp.mpf(reference(*map(mp.mpf, place))) for place in places]
-        sizes = [size(*map(mp.mpf, place)) if size else 0 for place in places]
+        exact = [mp.mpf(reference(*map(mp.mpf, point))) for point in rounded]
+        scales = [scale(*map(mp.mpf, point)) if scale else 0 for point in rounded]
         return [
-            (ulps(our, value, dtype, least), ulps(their, value, dtype, least), place)
-            for our, their, value, least, place in zip(ours, theirs, exact, sizes, places, strict=True)
+            (ulps(our, value, dtype, least), ulps(their, value, dtype, least), point)
+            for our, their, value, least, point in zip(ours, theirs, exact, scales, rounded, strict=True)
         ]
 
 
-def worst(function: Function, dtype: torch.dtype, count: int, seed: int = 0) -> Worst:
-    """The largest errors of a function at so many of its places."""
-    points = function.points(random.Random(seed), count)
-    found = errors(function.call, function.truth, points, dtype, function.size)
+def largest_errors(function: Function, dtype: torch.dtype, count: int, seed: int = 0) -> LargestErrors:
+    """Return the largest errors of a function at ``count`` random points."""
+    points = function.sample(random.Random(seed), count)
+    found = errors(function.call, function.reference, points, dtype, function.error_scale)
     (ours, _, ours_at), (_, eagers, eagers_at) = max(found), max(found, key=lambda item: item[1])
-    return Worst(ours, ours_at, eagers, eagers_at)
+    return LargestErrors(ours, ours_at, eagers, eagers_at)
 
 
 def assert_accurate(
@@ -81,7 +84,7 @@ def assert_accurate(
     dtype: torch.dtype,
     bound: float,
 ) -> None:
-    """Nowhere more than `bound` units off, or twice as far as eager is there."""
+    """Assert that at each point our error is at most `bound` ulps, or at most twice eager's."""
     found = errors(function, reference, points, dtype)
     worse = [item for item in found if not item[0] <= max(bound, 2 * item[1])]
     assert not worse, f"ours, eager's, at: {sorted(worse, reverse=True)[:3]}"

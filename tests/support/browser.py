@@ -1,4 +1,4 @@
-"""A page in headless Chromium: its tree, its console, its looks. Needs no package beside the browser."""
+"""Load a page in headless Chromium: its DOM, console output and screenshot. Needs only the browser, no package."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _Test = TypeVar("_Test", bound=Callable[..., None])
 
 
 def needs_browser(test: _Test) -> _Test:
-    """Mark a test that looks at pages as one of the full tier, and skip it where no browser is."""
-    return pytest.mark.full(pytest.mark.skipif(_BROWSER is None, reason="no Chromium here: apt install chromium")(test))
+    """Mark a test as full tier, and skip it if there is no browser."""
+    return pytest.mark.full(pytest.mark.skipif(_BROWSER is None, reason="Chromium is not installed: apt install chromium")(test))
 
 
-#: Seconds after which a browser is taken to hang, as a headless one does now and then; and how often it is started.
-_PATIENCE, _ATTEMPTS = 120, 3
+#: A headless browser hangs now and then: seconds until it is killed, and the number of attempts.
+_TIMEOUT, _ATTEMPTS = 120, 3
 
-#: The width of a narrow phone; most have 10 to 30 pixels more.
+#: The width of a narrow phone in pixels.
 NARROW = 400
 
-#: No window of the browser is narrower; a page is shown in a frame below that.
-_LEAST_WINDOW = 500
+#: The smallest window width of the browser. Narrower pages are loaded in an iframe.
+_MIN_WINDOW = 500
 
 _FLAGS = (
     "--headless",
-    "--no-sandbox",  # root has none; the pages are ours
+    "--no-sandbox",  # does not work as root; the pages are ours
     "--disable-gpu",
     "--disable-quic",
     "--disable-dev-shm-usage",
@@ -60,38 +60,39 @@ _RESULT = re.compile(r'<script type="application/json" id="browser-result">(.*?)
 
 @dataclass(frozen=True)
 class Visit:
-    """A visited page: its tree as HTML, its console's output, and the result of the visitor's script."""
+    """A loaded page: its DOM as HTML, its console output, and the result of the test's script."""
 
     dom: str
     console: tuple[str, ...]
     result: Any = None
 
 
-def visit(page: Path, ask: str = "", *, fragment: str = "", width: int = 1280, dark: bool = False) -> Visit:
-    """Load a page. ``ask`` is the body of a JavaScript function, run once the page is loaded, that returns what JSON can hold.
+def visit(page: Path, script: str = "", *, fragment: str = "", width: int = 1280, dark: bool = False) -> Visit:
+    """Load a page, then run ``script``: the body of a JavaScript function that returns a JSON value.
 
-    At a width below that of any window, the tree is that of the frame's page.
+    If the width is smaller than the smallest window, the DOM is that of the page around the iframe.
     """
     with tempfile.TemporaryDirectory() as folder:
-        asked = Path(folder, page.name)
-        asked.write_text(
-            page.read_text(encoding="utf-8") + (_ASKING.replace("ASK", ask.replace("</", r"<\/")) if ask else ""), "utf-8"
+        copy = Path(folder, page.name)
+        copy.write_text(
+            page.read_text(encoding="utf-8") + (_RUN_SCRIPT.replace("SCRIPT", script.replace("</", r"<\/")) if script else ""),
+            "utf-8",
         )
-        done = _chromium(folder, asked, fragment, width, 900, dark, "--dump-dom")
+        done = _chromium(folder, copy, fragment, width, 900, dark, "--dump-dom")
     found = _RESULT.search(done.stdout)
     console = tuple(_CONSOLE.findall(done.stderr))
-    assert not ask or found, f"the page gave no result; its console: {console}"
+    assert not script or found, f"the script returned no result; the page's console: {console}"
     return Visit(done.stdout, console, json.loads(found[1]) if found else None)
 
 
 def screenshot(page: Path, picture: Path, *, fragment: str = "", width: int = 1280, height: int = 900, dark: bool = False) -> None:
-    """A picture of the page, for human eyes; no test compares it."""
+    """Write a screenshot of the page, to look at; no test compares it."""
     with tempfile.TemporaryDirectory() as folder:
         _chromium(folder, page.resolve(), fragment, width, height, dark, f"--screenshot={picture.resolve()}")
 
 
 def outside_resources(html: str) -> list[str]:
-    """Return what a page would load from elsewhere: anything but fragments of itself and data in its own text."""
+    """Return the addresses that a page would load, except fragments of itself and ``data:`` addresses."""
     loaded = re.findall(
         r"""<(?:script|img|link|iframe|image|use|source)\b[^>]*?\b(?:src|href)\s*=\s*["']?([^"'\s>]+)""", html, re.IGNORECASE
     )
@@ -99,8 +100,8 @@ def outside_resources(html: str) -> list[str]:
     return [where for where in loaded if not where.startswith(("#", "data:"))]
 
 
-# Neither question nor result may end its own element. A page in a frame says the page around it.
-_ASKING = """<script>addEventListener('load',()=>{const result=(()=>{ASK})();
+# Neither the script nor its result may contain an end tag. A page in an iframe sends the result to the page around it.
+_RUN_SCRIPT = """<script>addEventListener('load',()=>{const result=(()=>{SCRIPT})();
 const node=document.createElement('script');node.type='application/json';node.id='browser-result';
 node.textContent=JSON.stringify(result===undefined?null:result).replace(/</g,'\\\\u003c');
 document.body.append(node);if(parent!==window)parent.postMessage(node.textContent,'*')})</script>"""
@@ -116,7 +117,7 @@ def _chromium(
 ) -> subprocess.CompletedProcess[str]:
     assert _BROWSER is not None
     address = page.as_uri() + (f"#{fragment}" if fragment else "")
-    if width < _LEAST_WINDOW:
+    if width < _MIN_WINDOW:
         frame = Path(folder, "frame.html")
         frame.write_text(_FRAME.replace("ADDRESS", address).replace("WIDTH", str(width)).replace("HEIGHT", str(height)), "utf-8")
         address = frame.as_uri()
@@ -134,22 +135,24 @@ def _chromium(
         if done is not None:
             assert done.returncode == 0, done.stderr
             return done
-    raise AssertionError(f"the browser hung {_ATTEMPTS} times for {_PATIENCE} s: {' '.join(command)}")
+    raise AssertionError(f"the browser hung {_ATTEMPTS} times for {_TIMEOUT} s: {' '.join(command)}")
 
 
 def _run(command: list[str], streams: Path) -> subprocess.CompletedProcess[str] | None:
-    """Run a command and return its result; None where it hung. It writes to files: children of a killed browser may hold a
-    pipe open for ever."""
+    """Run a command and return its result; None if it hung.
+
+    Its output goes to files, because children of a killed browser may keep a pipe open.
+    """
     streams.mkdir()
     with open(streams / "out", "w") as out, open(streams / "err", "w") as err:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
     try:
-        code = process.wait(_PATIENCE)
+        code = process.wait(_TIMEOUT)
     except subprocess.TimeoutExpired:
         return None
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    said = [(streams / name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err")]
-    return subprocess.CompletedProcess(command, code, *said)
+    output = [(streams / name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err")]
+    return subprocess.CompletedProcess(command, code, *output)

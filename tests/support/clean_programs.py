@@ -1,4 +1,4 @@
-"""Small nets of usual parts, trained or evaluated, in which nothing is wrong: what tests of blame and of checks run."""
+"""Small programs that train or evaluate common layers correctly. Tests of `blame` and `verify=` check that nothing is reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 
 def classifier() -> None:
-    """A small net of usual parts, trained for two steps."""
+    """Train a small convolutional classifier for two steps."""
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Conv2d(2, 4, 3),
@@ -33,7 +33,7 @@ def classifier() -> None:
 
 
 def transformer(dtype: torch.dtype = torch.float32, optimizer: Any = torch.optim.SGD, **options: Any) -> None:
-    """Embedding, attention and a feed-forward part with dropout, trained for two steps."""
+    """Train an embedding and one encoder layer with dropout for two steps."""
     torch.manual_seed(0)
     embedding = nn.Embedding(11, 16).to(dtype)
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True, activation="gelu").to(dtype)

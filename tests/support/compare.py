@@ -1,4 +1,4 @@
-"""Asserting that a call is what plain eager does, by `eagerdecomp.eager.compare`."""
+"""Assert that results and errors equal those of plain eager. The comparison is `eagerdecomp.eager.compare`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from eagerdecomp.eager.tolerance import Tolerance, tolerance_of_assert_close
 
 
 def outcome(run: Callable[[], Any]) -> tuple[str, Any]:
-    """Run a call; return its value, or the type of the error it raised."""
+    """Run a call; return ``("value", its result)`` or ``("error", the exception)``."""
     try:
         return ("value", run())
-    except Exception as error:  # the border where an error becomes a result to compare
+    except Exception as error:  # any error is a result to compare
         return ("error", error)
 
 
 def assert_same(got: Any, want: Any, *, strides: bool = True, exact: bool = False) -> None:
-    """Values within the dtype's usual tolerance (NaN equal), and dtype, shape, strides (of dimensions above 1) exactly.
+    """Assert that two results are equal: values within the dtype's tolerance (NaN equals NaN), dtype, shape and strides exactly.
 
-    With `exact` values are equal bit for bit, zeros by sign too.
+    Strides of dimensions of size 1 do not matter. With `exact`, values must be equal bit for bit, including the signs of zeros.
     """
     if isinstance(want, (list, tuple)):
         assert len(got) == len(want)
@@ -45,12 +45,12 @@ def _none(dtype: torch.dtype) -> Tolerance | None:
 
 
 def assert_same_outcome(run: Callable[[], Any], reference: Callable[[], Any], *, strides: bool = True) -> None:
-    """`run` gives what `reference` gives, error for error by type."""
+    """Assert that `run` returns what `reference` returns, or raises an error of the same type."""
     kind, want = outcome(reference)
     got_kind, got = outcome(run)
     if kind == "error":
         assert got_kind == "error", f"eager raised {want!r}; got {got!r}"
         assert isinstance(got, type(want)), f"eager raised {want!r}; got {got!r}"
     else:
-        assert got_kind == "value", f"eager gave a value; got {got!r}"
+        assert got_kind == "value", f"eager raised nothing; got {got!r}"
         assert_same(got, want, strides=strides)

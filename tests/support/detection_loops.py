@@ -1,4 +1,4 @@
-"""The ops of torchvision by loops over boxes, bins and pixels in NumPy and plain torch: an oracle where torchvision is missing."""
+"""torchvision's ops as loops over boxes, bins and pixels, in NumPy and plain torch: the reference if torchvision is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ __all__ = ["boxes", "deform_conv2d", "nms", "ps_roi_pool_backward", "roi_align",
 
 
 def boxes(count: int, images: int, size: tuple[int, int], kind: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Rows ``[image, x1, y1, x2, y2]``: inside the image, outside it, without area, on whole pixels, or reversed."""
+    """Return random boxes as rows ``[image, x1, y1, x2, y2]``.
+
+    ``kind`` is "outside" (partly outside of the image), "no area", "whole" (integer coordinates), "reversed" (x2 < x1, y2 < y1), or
+    any other text for boxes that begin in the image.
+    """
     draw = torch.Generator().manual_seed(seed)
     limits = torch.tensor([size[1], size[0]], dtype=torch.float64)
     low, side = (torch.rand(count, 2, generator=draw, dtype=torch.float64) * limits for _ in range(2))
@@ -30,7 +34,7 @@ def boxes(count: int, images: int, size: tuple[int, int], kind: str, seed: int =
 
 
 def nms(dets: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """The greedy loop, in the dtype of the boxes."""
+    """Greedy non-maximum suppression, in the dtype of the boxes."""
     order = scores.argsort(descending=True, stable=True).tolist()
     rows = dets.numpy()
     areas = (rows[:, 2] - rows[:, 0]) * (rows[:, 3] - rows[:, 1])
@@ -69,7 +73,7 @@ def _channel(c: int, ph: int, pw: int, bins: tuple[int, int], sensitive: bool) -
 def roi_align(
     input: Tensor, rois: Tensor, scale: float, bins: tuple[int, int], ratio: int, aligned: bool, sensitive: bool = False
 ) -> Tensor:
-    """`roi_align`, or `ps_roi_align` (whose boxes are always aligned, and whose mean of no samples is NaN)."""
+    """`roi_align`, or `ps_roi_align` if ``sensitive`` (its boxes are always aligned, and its mean of no samples is NaN)."""
     pixels, offset = input.numpy(), 0.5 if aligned else 0.0
     channels = input.shape[1] // (bins[0] * bins[1] if sensitive else 1)
     out = np.zeros((len(rois), channels, *bins))
@@ -135,7 +139,7 @@ def ps_roi_pool(input: Tensor, rois: Tensor, scale: float, bins: tuple[int, int]
 
 
 def ps_roi_pool_backward(grad: Tensor, rois: Tensor, scale: float, shape: tuple[int, ...]) -> Tensor:
-    """Not the transpose of the forward: it reaches the image's last row and column."""
+    """Gradient of `ps_roi_pool`. It is not the transpose of the forward: it includes the image's last row and column."""
     bins = (grad.shape[2], grad.shape[3])
     out = np.zeros(shape)
     for k, image, ph, pw, y, y_end, x, x_end in _spans(rois, scale, bins, (shape[2], shape[3]), 0):
@@ -158,7 +162,7 @@ def deform_conv2d(
     groups: int,
     offset_groups: int,
 ) -> Tensor:
-    """One output position, offset group and tap at a time, in ops that autograd knows."""
+    """Deformable convolution, one output position, offset group and tap at a time, in differentiable ops."""
     n, c, high, wide = input.shape
     out_channels, _, kh, kw = weight.shape
     oh, ow = offset.shape[2:]

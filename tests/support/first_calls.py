@@ -1,4 +1,4 @@
-"""The first calls recorded of ops that have a rule of ours, and what a call leaves behind."""
+"""The first recorded calls of each op that has a rule of the library, and the results and effects of a call."""
 
 from __future__ import annotations
 
@@ -16,49 +16,54 @@ from eagerdecomp.eager.observe import Observed, observe
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.planner.rule_calls import load_calls
 
-__all__ = ["SETS", "call", "cases", "examples"]
+__all__ = ["OP_SETS", "observe_call", "ops_and_sets", "examples"]
 
-#: The sets that calls are tried on, and where their rules come from.
-SETS = {"core": ed.core_aten(), "prims": ed.prims()}
+#: The sets on which calls are decomposed, and the sources of the rules that decompose to each.
+OP_SETS = {"core": ed.core_aten(), "prims": ed.prims()}
 _SOURCES = {"core": ("own", "schema"), "prims": ("small", "prims")}
 
-#: Ops of which a call read from its text is none that eager makes.
+#: Ops whose call text gives arguments that no program passes. The reason is the value.
 INCONSISTENT = {
-    "aten._convert_indices_from_csr_to_coo.default": "rows that all begin at 0 hold nothing, and eager's memory stays as it was",
-    "aten._ctc_loss.default": "targets of zeros are blanks, whose gradient is not defined",
-    "aten._log_softmax_backward_data.default": "eager's kernel on the CPU passes over `input_dtype`, which CUDA's goes by",
-    "aten._make_dep_token.default": "memory that holds anything",
-    "aten._softmax_backward_data.default": "the same",
-    "aten.glu_backward_jvp.default": "the gradient is what forward's backward computed of the others",
-    "aten.log_sigmoid_backward.default": "the buffer is what forward computed of the input",
-    "aten.mkldnn_rnn_layer_backward.default": "the workspace is what forward computed of the input",
+    "aten._convert_indices_from_csr_to_coo.default": "all rows begin at 0, so there is no element and eager leaves memory unset",
+    "aten._ctc_loss.default": "targets of zeros are blanks, whose gradient is undefined",
+    "aten._log_softmax_backward_data.default": "eager's CPU kernel ignores `input_dtype`; CUDA's kernel uses it",
+    "aten._make_dep_token.default": "the result is uninitialized memory",
+    "aten._softmax_backward_data.default": "eager's CPU kernel ignores `input_dtype`; CUDA's kernel uses it",
+    "aten.glu_backward_jvp.default": "the gradient must be a result of the backward, computed from the other arguments",
+    "aten.log_sigmoid_backward.default": "the buffer must be a result of the forward",
+    "aten.mkldnn_rnn_layer_backward.default": "the workspace must be a result of the forward",
 }
 
 
 @functools.cache
-def cases() -> list[tuple[str, str]]:
-    """The ops that have a recorded call and a rule of ours, or a check of their arguments; each with a set that it is none of: Core
-    ATen, or prims where the op is one of Core ATen."""
+def ops_and_sets() -> list[tuple[str, str]]:
+    """Return the ops that have a recorded call, and a rule of the library or a check of their arguments.
+
+    Each comes with the name of a set that does not contain it: ``core``, or ``prims`` for an op of Core ATen.
+    """
     found = []
     for name, seen in load_calls().items():
         op = op_named(name)
         if op is not None and name not in INCONSISTENT and seen.calls:
-            on = "prims" if op in SETS["core"] else "core"
-            if op not in SETS[on] and (name in CHECKS or any(rule.source in _SOURCES[on] for rule in our_rules(op))):
+            on = "prims" if op in OP_SETS["core"] else "core"
+            if op not in OP_SETS[on] and (name in CHECKS or any(rule.source in _SOURCES[on] for rule in our_rules(op))):
                 found.append((name, on))
     return found
 
 
 def examples(name: str) -> list[str]:
-    """The first call in float32, and the first in bfloat16."""
-    calls = [call.example for call in load_calls()[name].calls]
+    """Return the text of the op's first float32 call and of its first bfloat16 call."""
+    calls = [observe_call.example for observe_call in load_calls()[name].calls]
     kinds = ("f32[", "bf16[")
-    first = [next((call for call in calls if call.startswith((kind, f"[{kind}"))), None) for kind in kinds]
-    return [call for call in first if call is not None] or calls[:1]
+    first = [next((observe_call for observe_call in calls if observe_call.startswith((kind, f"[{kind}"))), None) for kind in kinds]
+    return [observe_call for observe_call in first if observe_call is not None] or calls[:1]
 
 
-def call(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], mode: ed.EagerDecompMode | None) -> Observed:
-    """Run a call from a fixed seed and return its results and effects; under the mode only ops of the set reach the backend."""
+def observe_call(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], mode: ed.EagerDecompMode | None) -> Observed:
+    """Run a call with a fixed seed; return its results and effects.
+
+    Under the mode, check that only ops of the set reach the backend.
+    """
     torch.default_generator.manual_seed(0)
     if mode is None:
         return observe(op, args, kwargs)[1]

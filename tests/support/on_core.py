@@ -1,4 +1,4 @@
-"""Running calls on Core ATen and comparing them with plain eager: what every test of a rule needs."""
+"""Run calls on Core ATen and compare them with plain eager. Tests of rules use this module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CORE = ed.core_aten()
 
 
 def on_core(run: Callable[[], Any], ops: ed.OpSet = CORE, *, cache: ed.ProgramCache | None = None) -> Any:
-    """Return `run()` under the mode; nothing outside the set may have reached the backend."""
+    """Return `run()` under the mode; check that only ops of the set reached the backend."""
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=cache):
         result = run()
     assert not seen.outside(ops), f"reached the backend from outside the set: {seen.outside(ops)}"
@@ -24,7 +24,7 @@ def on_core(run: Callable[[], Any], ops: ed.OpSet = CORE, *, cache: ed.ProgramCa
 
 
 def kernel_calls(run: Callable[[], Any], ops: ed.OpSet = CORE) -> int:
-    """How many kernels `run` calls once it is warm."""
+    """Return the number of kernel calls of `run` once its programs are cached."""
     on_core(run, ops)
     mode = ed.EagerDecompMode(ops)
     with mode:
@@ -38,9 +38,10 @@ def kernel_calls(run: Callable[[], Any], ops: ed.OpSet = CORE) -> int:
 def check(
     run: Callable[..., Any], *args: Any, ops: ed.OpSet = CORE, strides: bool = True, exact: bool = False, **kwargs: Any
 ) -> None:
-    """`run(*args, **kwargs)` is eager's, result and arguments alike, each of three times: recorded, compiled, hit.
+    """Check that three calls of `run(*args, **kwargs)` equal eager: recorded, compiled, and a cache hit.
 
-    Every call gets copies of the arguments; where eager raises, the same type of error must be raised.
+    Results and arguments after the call are compared. Each call gets copies of the arguments. If eager raises, the same type of
+    error must be raised.
     """
     cache = ed.ProgramCache()
     for _ in range(3):
@@ -58,7 +59,7 @@ def check(
 
 
 def _copies(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Copies with strides, offsets and shared storages kept (one memo for all arguments)."""
+    """Copy the arguments; strides, offsets and shared storages stay (one `deepcopy`, thus one memo, for all)."""
     return copy.deepcopy((list(args), kwargs))
 
 
@@ -69,13 +70,13 @@ def _flat(value: Any) -> list[torch.Tensor]:
 
 
 def _aliases(result: Any, args: Any) -> list[tuple[bool, bool]]:
-    """For each result and argument: whether they are one object, and whether they share storage."""
+    """Return for each pair of a result and an argument whether they are the same object, and whether they share storage."""
     return [(r is a, torch._C._is_alias_of(r, a)) for r in _flat(result) for a in _flat(args) if r.layout is a.layout]
 
 
 @contextmanager
 def on(op_set: ed.OpSet, **options: Any) -> Iterator[tuple[ed.EagerDecompMode, ed.BackendRecorder]]:
-    """The mode with a recorder outside it; at the end nothing outside the set may have arrived."""
+    """Enter the mode inside a recorder; at exit, check that only ops of the set reached the backend."""
     with ed.BackendRecorder() as recorder, ed.EagerDecompMode(op_set, **options) as mode:
         yield mode, recorder
     assert not recorder.outside(op_set)
@@ -86,10 +87,10 @@ def gradient(f: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torc
     return torch.autograd.grad(f(leaf), leaf)[0]
 
 
-def check_words(run: Callable[[], Any], ops: ed.OpSet = CORE) -> None:
-    """`run` fails as eager does, with a `RuntimeError`, one of its kinds or an `IndexError`, word for word."""
+def check_error_text(run: Callable[[], Any], ops: ed.OpSet = CORE) -> None:
+    """Check that `run` raises eager's error with eager's message: a `RuntimeError` (or a subclass) or an `IndexError`."""
     _, theirs = outcome(run)
-    assert isinstance(theirs, (RuntimeError, IndexError)), f"eager gave {theirs!r}"
+    assert isinstance(theirs, (RuntimeError, IndexError)), f"eager returned {theirs!r}"
     kind, ours = outcome(lambda: on_core(run, ops))
     assert kind == "error", f"eager raised {theirs!r}; got {ours!r}"
     assert isinstance(ours, type(theirs)), f"eager raised {theirs!r}; got {ours!r}"

@@ -1,4 +1,4 @@
-"""Running calls on sparse tensors on Core ATen and comparing them with eager, where no kernel may get a sparse tensor."""
+"""Run calls on sparse tensors on Core ATen and compare them with eager. No kernel may receive a sparse tensor."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from eagerdecomp.ops.passthrough import is_passthrough_name
 
 CORE = ed.core_aten()
 
-#: Ops of the set that share a tensor's parts, or ask about it.
-SHARING = {"aten.detach.default", "aten.alias.default", "aten.is_same_size.default"}
+#: Ops of the set that may receive a sparse tensor, because they only alias it or read its size.
+ACCEPT_SPARSE = {"aten.detach.default", "aten.alias.default", "aten.is_same_size.default"}
 
 
 class DenseRecorder(ed.BackendRecorder):
-    """Also notes the kernels that got a sparse tensor."""
+    """A backend recorder that also records the kernels that received a sparse tensor."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.given_sparse: list[str] = []
+        self.on_sparse: list[str] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = str(func)
-        if not is_passthrough_name(name) and name not in SHARING:
-            given = [one for one in leaves_of([*args, *(kwargs or {}).values()]) if isinstance(one, Tensor)]
-            self.given_sparse += [name for one in given if one.layout is not torch.strided]
+        if not is_passthrough_name(name) and name not in ACCEPT_SPARSE:
+            tensors = [one for one in leaves_of([*args, *(kwargs or {}).values()]) if isinstance(one, Tensor)]
+            self.on_sparse += [name for one in tensors if one.layout is not torch.strided]
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
-class DoNothing(DispatchMode):
-    """Runs every op natively. Autograd copies a sparse gradient under a mode where it takes it over without one."""
+class NativeMode(DispatchMode):
+    """A mode that runs every op natively. Under any mode, autograd copies sparse gradients that it would reuse otherwise."""
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -47,28 +47,31 @@ class DoNothing(DispatchMode):
 
 
 def on_dense_kernels(run: Callable[[], Any], mode: ed.EagerDecompMode | None = None) -> Any:
-    """Return `run()` under the mode; only dense kernels of Core ATen, and passthrough, may have run."""
+    """Return `run()` under the mode; check that only dense kernels of Core ATen and passthrough ops ran."""
     with DenseRecorder() as seen, mode or ed.EagerDecompMode(CORE):
         result = run()
     assert not seen.outside(CORE)
-    assert not seen.given_sparse, f"kernels got a sparse tensor: {seen.given_sparse}"
+    assert not seen.on_sparse, f"kernels received a sparse tensor: {seen.on_sparse}"
     return result
 
 
 def parts_of(value: Any) -> Any:
-    """A sparse tensor as all that it is made of, so that these are compared; in lists too."""
+    """Return the components of a sparse tensor, to compare them; also of those in lists. Other values are returned as they are."""
     if isinstance(value, Tensor) and value.layout is torch.sparse_coo:
         return [list(value.shape), value.sparse_dim(), value.is_coalesced(), value._indices(), value._values()]
     if isinstance(value, Tensor) and value.layout in (torch.sparse_csr, torch.sparse_csc):
-        rows = value.layout is torch.sparse_csr
-        ends, places = (value.crow_indices(), value.col_indices()) if rows else (value.ccol_indices(), value.row_indices())
-        return [str(value.layout), list(value.shape), ends, places, value.values()]
+        is_csr = value.layout is torch.sparse_csr
+        indices = (value.crow_indices(), value.col_indices()) if is_csr else (value.ccol_indices(), value.row_indices())
+        return [str(value.layout), list(value.shape), *indices, value.values()]
     return [parts_of(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def check_sparse(run: Callable[[], Any], *, times: int = 2) -> None:
-    """`run`, which makes what it writes, is eager's: indices, their order, values, flags; or its error, word for word."""
-    with DoNothing():
+    """Check that `run` equals eager: indices, their order, values and flags, or the error's type and message.
+
+    `run` must create the tensors that it writes.
+    """
+    with NativeMode():
         kind, want = outcome(run)
     mode = ed.EagerDecompMode(CORE)
     for _ in range(times):

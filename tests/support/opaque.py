@@ -1,4 +1,4 @@
-"""An operator that no route leads from: it has kernels, and no decomposition knows it."""
+"""A custom operator without a route: it has kernels, but no rule decomposes it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ OPAQUE = torch.ops.edtests.opaque.default
 
 
 @ed.register_decomposition(OPAQUE)
-def by_shape(x: torch.Tensor) -> torch.Tensor:
-    """A copy, by a rule that is recorded once for each shape and type."""
+def opaque_rule(x: torch.Tensor) -> torch.Tensor:
+    """Decompose the op into a copy. The rule reads shape and dtype, so each of them is a guard."""
     return x * 1 if x.shape and x.dtype.is_floating_point else x.clone()

@@ -1,4 +1,4 @@
-"""A record of a run as a profile keeps it, with every kind of row."""
+"""A hand-written record of a run that has every kind of row."""
 
 from __future__ import annotations
 
@@ -48,4 +48,5 @@ RECORD = Record(
 
 
 def gap(op: str, calls: int, *groups: tuple[str, ...]) -> Unsupported:
+    """Return the row of an op without a route; each group is a set of kernels that would give it one."""
     return Unsupported(op, 0, calls, True, f"{op}(f32[2])", "no route", (op,), groups[0] if groups else (), groups)

@@ -1,4 +1,4 @@
-"""Programs for tests: written by hand, or recorded from a real call as the runtime records it."""
+"""Programs for tests: written by hand, or recorded from a call as the runtime does it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp.ops.schema import arguments_of
+from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.ir import KernelCall, Program, Slot, map_slots, slots_in
 from eagerdecomp.program.key import program_arguments
@@ -19,11 +19,12 @@ from eagerdecomp.tracing.recorder import Recorder, Recording
 
 aten = torch.ops.aten
 
+#: Slots by number.
 S = [Slot(number) for number in range(24)]
 
 
 def call(results: Slot | Sequence[Slot | None] | None, op: OpOverload, *args: Any, **kwargs: Any) -> KernelCall:
-    """A kernel call; a list of results for a kernel that returns several."""
+    """Return a kernel call. Pass a list of results if the kernel returns several."""
     packed = isinstance(results, (list, tuple))
     made = tuple(results) if isinstance(results, (list, tuple)) else (results,)
     return KernelCall(op, args, tuple(kwargs.items()), made, packed)
@@ -41,19 +42,19 @@ def program(
 
 
 def native(op: OpOverload) -> Callable[..., Any]:
-    """The kernel of every op: torch's own."""
+    """Return torch's kernel of the op."""
     return builtin(op)
 
 
 def planner_for(ops: Any, rules: Sequence[Rule] = ()) -> Planner:
-    """The planner that a mode makes."""
+    """Return the planner of a mode on these ops."""
     return ed.EagerDecompMode(ops, rules=rules)._runtime.planner
 
 
 def record(
     op: OpOverload, *args: Any, ops: Any = None, rules: Sequence[Rule] = (), **kwargs: Any
 ) -> tuple[Recording, tuple[Any, ...], Any]:
-    """One call recorded: the recording, the arguments its program takes, and the result."""
+    """Record one call; return the recording, the arguments of its program, and the result."""
     planner = planner_for(ed.core_aten() if ops is None else ops, rules)
     values = program_arguments(op, arguments_of(op, args, kwargs))
     recorder = Recorder(planner.decide, op, values)
@@ -63,16 +64,14 @@ def record(
 
 
 def recorded(op: OpOverload, *args: Any, **kwargs: Any) -> Program:
-    """The program of one call."""
+    """Return the program of one call."""
     recording, _, _ = record(op, *args, **kwargs)
     assert recording.program is not None, recording.why_not
     return recording.program
 
 
 def reads_nothing_dead(program: Program) -> bool:
-    """Whether every call is written for, random, or read by a later call or the result."""
-    from eagerdecomp.ops.schema import facts_of
-
+    """Return whether each call mutates, is random, or has a result that a later call or the program's result reads."""
     needed = set(slots_in(program.result))
     for one in reversed(program.calls):
         facts = facts_of(one.op)

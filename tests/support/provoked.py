@@ -1,6 +1,6 @@
-"""Every error that a user can bring about, brought about: what was asked for, and what it raises or prints.
+"""Provocations: for each error that a user can cause, code or a command line that causes it.
 
-`provoke` runs them all; `python tools/golden_errors.py` prints what they say, which `tests/golden_errors.txt` keeps.
+`provoke` runs all of them. `python tools/golden_errors.py` prints the errors, and `tests/golden_errors.txt` stores them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,15 @@ KERNEL = functools.partial(aten.exp.default)
 
 @dataclass(frozen=True)
 class Provoked:
-    """The result of a provocation."""
+    """The result of a provocation.
 
-    asked: str
+    Attributes:
+        source: the code or the command line.
+        error: the exception, or None.
+        as_text: the error's text without what differs between machines.
+    """
+
+    source: str
     error: BaseException | None
     as_text: str
 
@@ -53,7 +59,7 @@ _ALL: list[tuple[str, Callable[[], Any]]] = []
 
 
 def _text(source: str) -> None:
-    """A provocation that is an expression, or lines; it knows the names of this module."""
+    """Add Python code as a provocation. It may use the public names of this module and of `_LIBRARY`."""
     body = textwrap.dedent(source).strip()
 
     def run() -> None:
@@ -65,7 +71,7 @@ def _text(source: str) -> None:
 
 
 def _command(line: str, **files: str) -> None:
-    """A provocation that is a command line, in a folder that holds these files."""
+    """Add a command line as a provocation. It runs in a folder with these files (``a__py=`` is the file ``a.py``)."""
 
     def run() -> None:
         for name, content in files.items():
@@ -79,12 +85,12 @@ def _command(line: str, **files: str) -> None:
                 code = main.main(line.split())
         finally:
             main._report = progress
-        raise _Reported(f"{err.getvalue().rstrip()}\nexit code {code}") from (errors[-1] if errors else None)
+        raise _CommandOutput(f"{err.getvalue().rstrip()}\nexit code {code}") from (errors[-1] if errors else None)
 
     _ALL.append((f"$ eagerdecomp {line}", run))
 
 
-#: What provocations call by these names.
+#: Internal functions and classes that provocations use.
 _LIBRARY = {
     one.__name__: one
     for one in (
@@ -94,8 +100,8 @@ _LIBRARY = {
 }
 
 
-class _Reported(Exception):
-    """Run a command and return its output."""
+class _CommandOutput(Exception):
+    """Output and exit code of a command."""
 
 
 # -- op sets, backends, modes -----------------------------------------------------------------------------------------------------
@@ -456,21 +462,21 @@ _command("new-backend mine --device float")
 
 
 def provoke(folder: Path) -> Iterator[Provoked]:
-    """Each in turn, in a folder of its own."""
+    """Run each provocation in a new folder, and yield its result."""
     sys_path = list(sys.path)
-    for number, (asked, run) in enumerate(_ALL):
+    for number, (source, run) in enumerate(_ALL):
         place = folder / str(number)
         place.mkdir()
         error: BaseException | None = None
         with _inside(place):
             try:
                 run()
-            except Exception as caught:  # whatever it is, it is what the test compares
+            except Exception as caught:  # any error is a result to compare
                 error = caught
         for module in [one for one in sys.modules if re.fullmatch(r"\w+_module", one)]:
             del sys.modules[module]
         sys.path[:] = sys_path
-        yield Provoked(asked, error, _shown(error, place))
+        yield Provoked(source, error, _without_machine_details(error, place))
 
 
 @contextmanager
@@ -483,27 +489,27 @@ def _inside(place: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def _shown(error: BaseException | None, place: Path) -> str:
-    """Return an error's text, without what differs between machines."""
+def _without_machine_details(error: BaseException | None, place: Path) -> str:
+    """Return the error's text without paths, versions, line numbers and addresses."""
     if error is None:
         return "nothing"
-    said = str(error) if isinstance(error, _Reported) else f"{type(error).__name__}: {error}"
-    said = said.replace(str(place), "FOLDER").replace(str(Path(__file__).parents[1]), "tests")
-    said = said.replace(torch.__version__, "VERSION")
-    said = re.sub(r"((?:provoked|eagerdecomp)\.[\w.<>]+):\d+", r"\1:LINE", said)
-    # Which rules there are for an op is no matter of the message.
-    said = re.sub(r"(routes tried:\n)(?:    - .* by .* rule .*\n)+", r"\1    - …\n", said)
-    said = re.sub(r"(\n    - aten\S+\(.*\)\n)(?: {8}\S.*\n)+", r"\1        …\n", said)
-    said = re.sub(r"(reached by: \S+ -> ).*", r"\1…", said)
-    said = re.sub(r"\n +during +.*", "", said)  # who called the provocation
-    said = re.sub(r"\S*site-packages", "SITE", said)
-    return re.sub(r"0x[0-9a-f]+", "0x…", said)
+    text = str(error) if isinstance(error, _CommandOutput) else f"{type(error).__name__}: {error}"
+    text = text.replace(str(place), "FOLDER").replace(str(Path(__file__).parents[1]), "tests")
+    text = text.replace(torch.__version__, "VERSION")
+    text = re.sub(r"((?:provoked|eagerdecomp)\.[\w.<>]+):\d+", r"\1:LINE", text)
+    # The list of an op's rules may change without a change of the message.
+    text = re.sub(r"(routes tried:\n)(?:    - .* by .* rule .*\n)+", r"\1    - …\n", text)
+    text = re.sub(r"(\n    - aten\S+\(.*\)\n)(?: {8}\S.*\n)+", r"\1        …\n", text)
+    text = re.sub(r"(reached by: \S+ -> ).*", r"\1…", text)
+    text = re.sub(r"\n +during +.*", "", text)  # the caller of the provocation
+    text = re.sub(r"\S*site-packages", "SITE", text)
+    return re.sub(r"0x[0-9a-f]+", "0x…", text)
 
 
 def as_text(observed: list[Provoked]) -> str:
-    """All of it, as the file of them has it."""
+    """Return the content of `tests/golden_errors.txt`."""
     parts = []
     for one in observed:
-        asked = "\n".join(f"> {line}" for line in one.asked.splitlines())
-        parts.append(f"{asked}\n{one.as_text}\n")
+        source = "\n".join(f"> {line}" for line in one.source.splitlines())
+        parts.append(f"{source}\n{one.as_text}\n")
     return "\n".join(parts)

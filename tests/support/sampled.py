@@ -1,4 +1,4 @@
-"""Samples for tests that sweep much: a fixed part each time, and all with `-m ""`."""
+"""Sampling for large parametrized tests: the default tier runs a fixed part of the cases, the nightly tier runs the rest."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 
 __all__ = ["SEED", "part_of", "sampled"]
 
-#: A seed for what is drawn. Fixed, so that a commit which passes one day passes the next.
+#: The seed of random tests. It is fixed so that a commit that passes today also passes tomorrow.
 SEED = 48
 
-#: Chooses the part; any number would do.
+#: Selects the part. The value is arbitrary.
 _PART = 105_706
 
 _Case = TypeVar("_Case")
 
 
 def part_of(cases: Sequence[_Case], parts: int, part: int = _PART) -> Sequence[_Case]:
-    """One case in so many."""
+    """Return every ``parts``-th case; ``part`` selects the first."""
     return cases[part % parts :: parts]
 
 
@@ -28,25 +28,25 @@ def sampled(
     parts: int = 4,
     *,
     ids: Callable[[Any], str] | None = None,
-    each: Callable[[Any], Hashable] | None = None,
+    group: Callable[[Any], Hashable] | None = None,
     part: int = _PART,
 ) -> list[Any]:
-    """All cases, for `pytest.mark.parametrize`; those that are not of the part that runs each time are marked slow.
+    """Return all cases for `pytest.mark.parametrize`, and mark as nightly those that are not in the default part.
 
     Args:
-        cases: tuples are several arguments.
-        parts: one case in so many runs each time.
-        ids: names a case.
-        each: of cases for which it returns the same, the first runs each time.
-        part: which part.
+        cases: the cases; a tuple holds several arguments.
+        parts: one in this many cases is in the default part.
+        ids: returns the test id of a case.
+        group: returns the group of a case; the first case of each group is in the default part too.
+        part: selects the default part.
     """
     seen: set[Hashable] = set()
     found = []
     for number, case in enumerate(cases):
-        first = each is not None and each(case) not in seen
-        if each is not None:
-            seen.add(each(case))
-        now = first or number % parts == part % parts
+        first = group is not None and group(case) not in seen
+        if group is not None:
+            seen.add(group(case))
+        is_default = first or number % parts == part % parts
         values = case if isinstance(case, tuple) else (case,)
-        found.append(pytest.param(*values, id=None if ids is None else ids(case), marks=() if now else pytest.mark.nightly))
+        found.append(pytest.param(*values, id=None if ids is None else ids(case), marks=() if is_default else pytest.mark.nightly))
     return found

@@ -1,4 +1,4 @@
-"""The special functions that the library decomposes, with what they are and where they are tried."""
+"""The special functions that the library decomposes: their exact values, and random points at which tests measure errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import mpmath as mp
 import torch
@@ -14,8 +14,11 @@ from torch import Tensor
 
 special = torch.special
 
-#: A place where a function is tried: its operands.
+#: The operands of one call.
 Point = tuple[float, ...]
+
+#: Returns ``count`` random points: ``sampler(generator, count)``.
+Sampler: TypeAlias = "Callable[[random.Random, int], list[Point]]"
 
 _FITTED = "ratios fitted by `tools/fit_ratios.py`"
 _HANKEL = f"{_FITTED}; beyond 5 under Hankel's expansion (Abramowitz and Stegun 9.2.5)"
@@ -32,34 +35,32 @@ _DEFINITION = "the definition, as eager"
 
 @dataclass(frozen=True)
 class Function:
-    """One function.
+    """One special function.
 
     Attributes:
-        name: of the op, as users call it.
-        call: the function of torch.
-        truth: the same by `mpmath`, of its operands.
-        source: where the approximation is from.
-        points: so many places of a generator.
-        size: beside a zero errors are counted in units of this size, and not of the value; of its operands.
-        sized: what that size is, for readers.
+        name: the op's name.
+        call: torch's function.
+        reference: the exact value by `mpmath`, as a function of the operands.
+        source: the source of the approximation.
+        sample: returns random points.
+        error_scale: near a zero of the function, errors are in ulps of this value, a function of the operands.
+        error_scale_text: a description of `error_scale`.
     """
 
     name: str
     call: Callable[..., Tensor]
-    truth: Callable[..., Any]
+    reference: Callable[..., Any]
     source: str
-    points: Callable[[random.Random, int], list[Point]]
-    size: Callable[..., Any] | None = None
-    sized: str = ""
+    sample: Sampler
+    error_scale: Callable[..., Any] | None = None
+    error_scale_text: str = ""
 
 
-# -- places -------------------------------------------------------------------------------------------------------
+# -- points -------------------------------------------------------------------------------------------------------
 
 
-def line(
-    low: float, high: float, *edges: float, smallest: float = 1e-12, both: bool = False
-) -> Callable[[random.Random, int], list[Point]]:
-    """Half of them evenly spread, drawn within their cell; half by their logarithm up from `smallest`, and the edges given."""
+def interval(low: float, high: float, *edges: float, smallest: float = 1e-12) -> Sampler:
+    """Sample one operand from an interval: half uniformly, half log-uniformly from `smallest` on, and the given edges."""
 
     def draw(generator: random.Random, count: int) -> list[Point]:
         half = count // 2
@@ -72,16 +73,16 @@ def line(
     return draw
 
 
-def unit(low: float, generator: random.Random, count: int) -> list[Point]:
-    """Between `low` and 1, and near its ends."""
+def _to_one(low: float, generator: random.Random, count: int) -> list[Point]:
+    """Sample from (`low`, 1): uniformly, near 0, and near 1 (and -1)."""
     even = [low + (1 - low) * generator.random() for _ in range(count // 2)]
-    near = [10 ** generator.uniform(-30, 0) for _ in range(count // 4)]
-    beside = [1 - 10 ** generator.uniform(-7, 0) for _ in range(count // 4)]
+    near_zero = [10 ** generator.uniform(-30, 0) for _ in range(count // 4)]
+    near_one = [1 - 10 ** generator.uniform(-7, 0) for _ in range(count // 4)]
     signs = (-1, 1) if low < 0 else (1,)
-    return [(generator.choice(signs) * x,) for x in near + beside if x < 1] + [(x,) for x in even]
+    return [(generator.choice(signs) * x,) for x in near_zero + near_one if x < 1] + [(x,) for x in even]
 
 
-def _shares(generator: random.Random, count: int) -> list[Point]:
+def _incomplete_gamma_points(generator: random.Random, count: int) -> list[Point]:
     found: list[Point] = []
     for low, high, spread in ((-6, 0, 3), (0, 1.08, 1), (1.08, 4, 0.02), (1.08, 3, 0.2)):
         for _ in range(count // 5):
@@ -90,7 +91,7 @@ def _shares(generator: random.Random, count: int) -> list[Point]:
     return found + [(generator.uniform(1e-3, 4), generator.uniform(0.9, 4)) for _ in range(count // 5)]
 
 
-def _zetas(generator: random.Random, count: int) -> list[Point]:
+def _zeta_points(generator: random.Random, count: int) -> list[Point]:
     orders = (1.0001, 1.5, 2.0, 3.0, 4.0, 7.0, 20.0, 50.5)
     right = [(generator.choice(orders), 10 ** generator.uniform(-3, 3)) for _ in range(count // 2)]
     return right + [(generator.uniform(1.01, 30), generator.uniform(0.01, 40)) for _ in range(count // 2)]
@@ -100,7 +101,8 @@ def _between_poles(low: int, generator: random.Random, count: int) -> list[Point
     return [(generator.randrange(low, 0) + generator.uniform(0.05, 0.95),) for _ in range(count)]
 
 
-def _and_left(right: Callable[[random.Random, int], list[Point]], low: int) -> Callable[[random.Random, int], list[Point]]:
+def _and_between_poles(right: Sampler, low: int) -> Sampler:
+    """Take a quarter of the points from between the poles at 0, -1, ..., `low`."""
     return lambda generator, count: right(generator, count - count // 4) + _between_poles(low, generator, count // 4)
 
 
@@ -110,7 +112,7 @@ def _span(name: str) -> tuple[float, float]:
     return (0, 20) if "laguerre" in name else (0, 1) if "shifted" in name else (-1, 1)
 
 
-def _orders(low: float, high: float, top: int) -> Callable[[random.Random, int], list[Point]]:
+def _argument_and_degree(low: float, high: float, top: int) -> Sampler:
     return lambda generator, count: [(generator.uniform(low, high), float(generator.randrange(top))) for _ in range(count)]
 
 
@@ -118,7 +120,7 @@ def _pairs(generator: random.Random, count: int) -> list[Point]:
     return [(generator.uniform(-5, 5), 10 ** generator.uniform(-10, 5)) for _ in range(count)]
 
 
-# -- bools -------------------------------------------------------------------------------------------------------
+# -- exact values -------------------------------------------------------------------------------------------------
 
 
 def erfcx(x: Any) -> Any:
@@ -133,18 +135,18 @@ def log_ndtr(x: Any) -> Any:
 
 
 def ndtri(y: Any) -> Any:
-    """From what eager gives, by Newton's method on the logarithm of the smaller tail."""
+    """Improve eager's result by Newton's method on the logarithm of the smaller tail."""
     with mp.workdps(60):
         x = -abs(mp.mpf(float(special.ndtri(torch.tensor(float(y), dtype=torch.float64)))))
         target = min(y, 1 - y)
         for _ in range(6):
-            below = mp.erfc(-x / mp.sqrt(2)) / 2
-            x -= mp.log(below / target) * below * mp.sqrt(2 * mp.pi) * mp.exp(x * x / 2)
+            lower_incomplete_gamma = mp.erfc(-x / mp.sqrt(2)) / 2
+            x -= mp.log(lower_incomplete_gamma / target) * lower_incomplete_gamma * mp.sqrt(2 * mp.pi) * mp.exp(x * x / 2)
         return x if y < 0.5 else -x
 
 
 def erfinv(y: Any) -> Any:
-    """From what eager gives, by Newton's method."""
+    """Improve eager's result by Newton's method."""
     with mp.workdps(60):
         x = mp.mpf(float(torch.erfinv(torch.tensor(float(y), dtype=torch.float64))))
         for _ in range(6):
@@ -157,7 +159,10 @@ def lgamma(x: Any) -> Any:
 
 
 def zeta(s: Any, q: Any) -> Any:
-    """Left of the origin term by term, as far as `mpmath` takes it; with more digits, since it counts those after the point."""
+    """Add the terms with negative `q` one by one, because `mpmath` needs a positive one.
+
+    The precision is raised: `mpmath` counts digits after the decimal point.
+    """
     terms = max(int(mp.ceil(-q)), 0)
     with mp.workdps(60 + int(s * max(mp.log10(abs(q)), 0))):
         return _zeta(s, q, terms)
@@ -171,11 +176,11 @@ def polygamma(n: int, x: Any) -> Any:
     return (-1) ** (n + 1) * mp.factorial(n) * zeta(mp.mpf(n + 1), x)
 
 
-def below(a: Any, x: Any) -> Any:
+def lower_incomplete_gamma(a: Any, x: Any) -> Any:
     return mp.gammainc(a, 0, x, regularized=True)
 
 
-def above(a: Any, x: Any) -> Any:
+def upper_incomplete_gamma(a: Any, x: Any) -> Any:
     return mp.gammainc(a, x, mp.inf, regularized=True)
 
 
@@ -183,7 +188,7 @@ def mvlgamma(x: Any) -> Any:
     return 3 * mp.log(mp.pi) / 2 + sum(mp.loggamma(x - mp.mpf(k) / 2) for k in range(3))
 
 
-def scaled(function: Callable[..., Any], order: int, sign: int) -> Callable[[Any], Any]:
+def exponentially_scaled(function: Callable[..., Any], order: int, sign: int) -> Callable[[Any], Any]:
     return lambda x: function(order, x) * mp.exp(sign * abs(x))
 
 
@@ -215,8 +220,8 @@ _POLYNOMIALS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _moved(of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return the condition number: the factor from a relative change of the argument to that of the value."""
+def _effect_of_rounding(of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the change of the value per relative change of `x`."""
     small = mp.mpf(10) ** -15
     return lambda x, n: abs(of(x * (1 + small), n) - of(x * (1 - small), n)) / (2 * small)
 
@@ -225,7 +230,7 @@ def _sinc(x: Any) -> Any:
     return mp.sinc(mp.pi * x)
 
 
-def _other(function: Callable[..., Any], order: int) -> Callable[[Any], Any]:
+def _other_order(function: Callable[..., Any], order: int) -> Callable[[Any], Any]:
     return lambda x: abs(function(1 - order, x))
 
 
@@ -235,15 +240,15 @@ def _airy_size(x: Any) -> Any:
 
 _ONE = (lambda *_: mp.mpf(1), "1")
 _REFLECTED = (lambda x: max(1, mp.loggamma(1 - x)) if x < 0 else 0, "`lgamma(1 - x)` left of 0")
-_ORDER = "the other order"
-_MOVED = "what `x` in its last place moves"
+_ORDER = "the function of the other order"
+_ROUNDING = "the effect of rounding `x`"
 
-_GAMMA_LINE = _and_left(line(0, 50, 1 + 1e-8, 2 - 1e-8, 1.5, 6.9999, 7.0, 1e5, 1e10, smallest=1e-20), -12)
-_PLAIN = line(0, 60, 2.404825557695773, 5.0, 5.0000001, 7.015586669815619, 100.0, 1e3, smallest=1e-8)
-_PLAIN_BOTH = line(-60, 60, 2.404825557695773, 5.0, 5.0000001, 7.015586669815619, smallest=1e-8)
-_MODIFIED = line(-85, 85, 8.0, 8.0000001, smallest=1e-8)
-_MODIFIED_RIGHT = line(0, 85, 1.0, 1.0000001, smallest=1e-20)
-_NORMAL = line(-9, 9, 0.5, 0.4999999, 0.7, 0.6999999, -1.0, -1.0000001, smallest=1e-20)
+_GAMMA_LINE = _and_between_poles(interval(0, 50, 1 + 1e-8, 2 - 1e-8, 1.5, 6.9999, 7.0, 1e5, 1e10, smallest=1e-20), -12)
+_BESSEL = interval(0, 60, 2.404825557695773, 5.0, 5.0000001, 7.015586669815619, 100.0, 1e3, smallest=1e-8)
+_BESSEL_BOTH_SIGNS = interval(-60, 60, 2.404825557695773, 5.0, 5.0000001, 7.015586669815619, smallest=1e-8)
+_MODIFIED_BESSEL_I = interval(-85, 85, 8.0, 8.0000001, smallest=1e-8)
+_MODIFIED_BESSEL_K = interval(0, 85, 1.0, 1.0000001, smallest=1e-20)
+_NORMAL = interval(-9, 9, 0.5, 0.4999999, 0.7, 0.6999999, -1.0, -1.0000001, smallest=1e-20)
 
 FUNCTIONS: tuple[Function, ...] = (
     Function("lgamma", torch.lgamma, lgamma, _STIRLING, _GAMMA_LINE, *_REFLECTED),
@@ -256,53 +261,65 @@ FUNCTIONS: tuple[Function, ...] = (
             lambda x, n=n: torch.polygamma(n, x),  # type: ignore[misc]
             lambda x, n=n: polygamma(n, x),  # type: ignore[misc]
             _EULER,
-            _and_left(line(0, 50, 1e4, smallest=1e-4), -8),
+            _and_between_poles(interval(0, 50, 1e4, smallest=1e-4), -8),
             lambda x, n=n: abs(x * polygamma(n + 1, x)) if x < 0 else 0,  # type: ignore[misc]
-            f"{_MOVED}, left of 0",
+            f"{_ROUNDING}, left of 0",
         )
         for n in (1, 2, 5)
     ),
-    Function("zeta", special.zeta, zeta, _EULER, _zetas),
-    Function("igamma", torch.igamma, below, _TEMME, _shares),
-    Function("igammac", torch.igammac, above, _TEMME, _shares),
+    Function("zeta", special.zeta, zeta, _EULER, _zeta_points),
+    Function("igamma", torch.igamma, lower_incomplete_gamma, _TEMME, _incomplete_gamma_points),
+    Function("igammac", torch.igammac, upper_incomplete_gamma, _TEMME, _incomplete_gamma_points),
     Function(
-        "mvlgamma(3)", lambda x: torch.mvlgamma(x, 3), mvlgamma, "sums of `lgamma`", line(1.01, 50, 1e4, smallest=1.01), *_ONE
+        "mvlgamma(3)", lambda x: torch.mvlgamma(x, 3), mvlgamma, "sums of `lgamma`", interval(1.01, 50, 1e4, smallest=1.01), *_ONE
     ),
-    Function("erfc", torch.erfc, mp.erfc, _FITTED, line(-9, 9, 0.5, 0.4999999, 20.0, 26.0, smallest=1e-20)),
-    Function("erfcx", special.erfcx, erfcx, _FITTED, line(-9, 50, 0.5, 0.4999999, -20.0, -26.0, 1e3, 1e10, smallest=1e-20)),
+    Function("erfc", torch.erfc, mp.erfc, _FITTED, interval(-9, 9, 0.5, 0.4999999, 20.0, 26.0, smallest=1e-20)),
+    Function("erfcx", special.erfcx, erfcx, _FITTED, interval(-9, 50, 0.5, 0.4999999, -20.0, -26.0, 1e3, 1e10, smallest=1e-20)),
     Function(
-        "erfinv", torch.erfinv, erfinv, f"{_FITTED}, of the argument and of the root of a logarithm", lambda g, n: unit(-1, g, n)
+        "erfinv", torch.erfinv, erfinv, f"{_FITTED}, of the argument and of the root of a logarithm", lambda g, n: _to_one(-1, g, n)
     ),
     Function("ndtr", special.ndtr, mp.ncdf, "`erf` and `erfc`, as eager", _NORMAL),
-    Function("ndtri", special.ndtri, ndtri, _FITTED, lambda g, n: unit(0, g, n), *_ONE),
+    Function("ndtri", special.ndtri, ndtri, _FITTED, lambda g, n: _to_one(0, g, n), *_ONE),
     Function(
         "log_ndtr",
         special.log_ndtr,
         log_ndtr,
         f"that of `erfcx`: {_FITTED}",
-        line(-100, 9, 0.7, 0.6999999, -1.0, -1.0000001, smallest=1e-20),
+        interval(-100, 9, 0.7, 0.6999999, -1.0, -1.0000001, smallest=1e-20),
     ),
-    Function("bessel_j0", special.bessel_j0, lambda x: mp.besselj(0, x), _HANKEL, _PLAIN_BOTH, _other(mp.besselj, 0), _ORDER),
+    Function(
+        "bessel_j0", special.bessel_j0, lambda x: mp.besselj(0, x), _HANKEL, _BESSEL_BOTH_SIGNS, _other_order(mp.besselj, 0), _ORDER
+    ),
     Function(
         "bessel_j1",
         special.bessel_j1,
         lambda x: mp.besselj(1, x),
         _HANKEL,
-        _PLAIN_BOTH,
+        _BESSEL_BOTH_SIGNS,
         lambda x: abs(mp.besselj(0, x)) * min(1, abs(x)),
         _ORDER,
     ),
     Function(
-        "bessel_y0", special.bessel_y0, lambda x: mp.bessely(0, x), _HANKEL, _PLAIN, lambda x: min(1, abs(mp.bessely(1, x))), _ORDER
+        "bessel_y0",
+        special.bessel_y0,
+        lambda x: mp.bessely(0, x),
+        _HANKEL,
+        _BESSEL,
+        lambda x: min(1, abs(mp.bessely(1, x))),
+        _ORDER,
     ),
-    Function("bessel_y1", special.bessel_y1, lambda x: mp.bessely(1, x), _HANKEL, _PLAIN, _other(mp.bessely, 1), _ORDER),
-    Function("i0", torch.i0, lambda x: mp.besseli(0, x), _LARGE_I, _MODIFIED),
-    Function("i0e", special.i0e, scaled(mp.besseli, 0, -1), _LARGE_I, _MODIFIED),
-    Function("i1", special.i1, lambda x: mp.besseli(1, x), _LARGE_I, _MODIFIED),
-    Function("i1e", special.i1e, scaled(mp.besseli, 1, -1), _LARGE_I, _MODIFIED),
+    Function("bessel_y1", special.bessel_y1, lambda x: mp.bessely(1, x), _HANKEL, _BESSEL, _other_order(mp.bessely, 1), _ORDER),
+    Function("i0", torch.i0, lambda x: mp.besseli(0, x), _LARGE_I, _MODIFIED_BESSEL_I),
+    Function("i0e", special.i0e, exponentially_scaled(mp.besseli, 0, -1), _LARGE_I, _MODIFIED_BESSEL_I),
+    Function("i1", special.i1, lambda x: mp.besseli(1, x), _LARGE_I, _MODIFIED_BESSEL_I),
+    Function("i1e", special.i1e, exponentially_scaled(mp.besseli, 1, -1), _LARGE_I, _MODIFIED_BESSEL_I),
     *(
         Function(
-            f"modified_bessel_i{n}", getattr(special, f"modified_bessel_i{n}"), lambda x, n=n: mp.besseli(n, x), _LARGE_I, _MODIFIED
+            f"modified_bessel_i{n}",
+            getattr(special, f"modified_bessel_i{n}"),
+            lambda x, n=n: mp.besseli(n, x),
+            _LARGE_I,
+            _MODIFIED_BESSEL_I,
         )  # type: ignore[misc]
         for n in (0, 1)
     ),
@@ -312,7 +329,7 @@ FUNCTIONS: tuple[Function, ...] = (
             getattr(special, f"modified_bessel_k{n}"),
             lambda x, n=n: mp.besselk(n, x),
             _LARGE_K,
-            _MODIFIED_RIGHT,
+            _MODIFIED_BESSEL_K,
         )  # type: ignore[misc]
         for n in (0, 1)
     ),
@@ -320,9 +337,9 @@ FUNCTIONS: tuple[Function, ...] = (
         Function(
             f"scaled_modified_bessel_k{n}",
             getattr(special, f"scaled_modified_bessel_k{n}"),
-            scaled(mp.besselk, n, 1),
+            exponentially_scaled(mp.besselk, n, 1),
             _LARGE_K,
-            _MODIFIED_RIGHT,
+            _MODIFIED_BESSEL_K,
         )
         for n in (0, 1)
     ),
@@ -331,7 +348,7 @@ FUNCTIONS: tuple[Function, ...] = (
         special.spherical_bessel_j0,
         mp.sinc,
         _DEFINITION,
-        _PLAIN_BOTH,
+        _BESSEL_BOTH_SIGNS,
         lambda x: 1 / max(1, abs(x)),
         "`1 / x`",
     ),
@@ -340,7 +357,7 @@ FUNCTIONS: tuple[Function, ...] = (
         special.airy_ai,
         mp.airyai,
         _AIRY,
-        line(-20, 20, -2.6, 1.5, smallest=1e-8),
+        interval(-20, 20, -2.6, 1.5, smallest=1e-8),
         _airy_size,
         "`hypot(Ai, Bi)` left of 0",
     ),
@@ -348,22 +365,28 @@ FUNCTIONS: tuple[Function, ...] = (
         Function(
             name,
             getattr(special, name),
-            truth,
+            exact,
             _CHEBYSHEV if "chebyshev" in name else _RECURRENCE,
-            _orders(*_span(name), 30),
-            _moved(truth),
-            _MOVED,
+            _argument_and_degree(*_span(name), 30),
+            _effect_of_rounding(exact),
+            _ROUNDING,
         )
-        for name, truth in _POLYNOMIALS.items()
+        for name, exact in _POLYNOMIALS.items()
     ),
-    Function("entr", special.entr, lambda x: -x * mp.log(x), _DEFINITION, line(0, 50, 1.0, smallest=1e-30)),
+    Function("entr", special.entr, lambda x: -x * mp.log(x), _DEFINITION, interval(0, 50, 1.0, smallest=1e-30)),
     Function("xlogy", torch.xlogy, lambda x, y: x * mp.log(y), _DEFINITION, _pairs),
     Function("xlog1py", special.xlog1py, lambda x, y: x * mp.log1p(y), _DEFINITION, _pairs),
     Function(
-        "sinc", torch.sinc, _sinc, _DEFINITION, line(-20, 20, smallest=1e-12), lambda x: 1 / max(1, abs(mp.pi * x)), "`1 / (pi x)`"
+        "sinc",
+        torch.sinc,
+        _sinc,
+        _DEFINITION,
+        interval(-20, 20, smallest=1e-12),
+        lambda x: 1 / max(1, abs(mp.pi * x)),
+        "`1 / (pi x)`",
     ),
-    Function("logit", torch.logit, lambda x: mp.log(x / (1 - x)), _DEFINITION, lambda g, n: unit(0, g, n), *_ONE),
+    Function("logit", torch.logit, lambda x: mp.log(x / (1 - x)), _DEFINITION, lambda g, n: _to_one(0, g, n), *_ONE),
     Function(
-        "expit", special.expit, lambda x: 1 / (1 + mp.exp(-x)), "`sigmoid`, a kernel of the set", line(-80, 30, smallest=1e-12)
+        "expit", special.expit, lambda x: 1 / (1 + mp.exp(-x)), "`sigmoid`, a kernel of the set", interval(-80, 30, smallest=1e-12)
     ),
 )

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from checked import ALL, RECORD, WrongFrom, mode_of, silu, slightly_off
 from clean_programs import CLEAN
 from on_core import CORE
 from sampled import SEED
@@ -22,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
+from verify_modes import EVERY_CALL, RECORD_EVERY_CALL, WrongBetween, inexact_sigmoid, run_silu, verifying_mode
 
 import eagerdecomp as ed
 from conformance.cases import Selection, cases, differentiable, full_name, opinfos
@@ -44,7 +44,7 @@ OWN = ("aten.add.", "aten.mul.", "aten.mm.", "aten.view.", "aten.sigmoid.", "ate
 @pytest.mark.parametrize("name", CLEAN)
 def test_programs_that_are_right_differ_nowhere(name: str) -> None:
     kernels = {str(op): right(op._op) for op in ed.core_aten() if str(op).startswith(OWN)}
-    for mode in (ed.EagerDecompMode(CORE, verify=ALL), mode_of(kernels)):
+    for mode in (ed.EagerDecompMode(CORE, verify=EVERY_CALL), verifying_mode(kernels)):
         with mode:
             CLEAN[name]()
         assert not mode.verified, mode.verified
@@ -59,7 +59,7 @@ def to_hold(dtype: torch.dtype) -> list[Any]:
 
 def held(info: Any, dtype: torch.dtype, samples: int) -> ed.Verified:
     """Return the findings while samples of an OpInfo, and their gradients, run twice."""
-    mode = ed.EagerDecompMode(CORE, verify=RECORD, on_unsupported="fallback")
+    mode = ed.EagerDecompMode(CORE, verify=RECORD_EVERY_CALL, on_unsupported="fallback")
     selection = Selection(samples=samples, dtype=dtype, grad=dtype.is_floating_point or dtype.is_complex)
     for case in cases(info, selection, SEED):
         for _ in range(2):
@@ -104,7 +104,7 @@ def test_no_call_of_torchs_operator_database_differs(dtype: torch.dtype) -> None
     ("spec", "checked"), [(ed.Verify(every=10, first=3), 3 + 3), (ed.Verify(every=10, first=0), 3), (ed.Verify(every=1), 30)]
 )
 def test_the_first_calls_of_a_kind_are_checked_and_then_one_of_so_many(spec: ed.Verify, checked: int) -> None:
-    mode = mode_of({"aten.exp.default": right(aten.exp.default)}, spec)
+    mode = verifying_mode({"aten.exp.default": right(aten.exp.default)}, spec)
     three, four = torch.ones(3), torch.ones(4)
     with mode:
         for _ in range(30):
@@ -116,7 +116,7 @@ def test_the_first_calls_of_a_kind_are_checked_and_then_one_of_so_many(spec: ed.
 
 
 def test_kinds_without_end_are_not_all_checked_again() -> None:
-    mode = mode_of({"aten.exp.default": right(aten.exp.default)}, ed.Verify(every=100, first=1))
+    mode = verifying_mode({"aten.exp.default": right(aten.exp.default)}, ed.Verify(every=100, first=1))
     tensors = [torch.ones(size) for size in range(1, 1065)]
     with mode:
         for one in tensors:
@@ -125,15 +125,15 @@ def test_kinds_without_end_are_not_all_checked_again() -> None:
 
 
 def test_an_op_and_its_kernels_are_counted_apart() -> None:
-    mode = mode_of({"aten.sigmoid.default": right(aten.sigmoid.default)}, ed.Verify(every=10**6, first=2))
+    mode = verifying_mode({"aten.sigmoid.default": right(aten.sigmoid.default)}, ed.Verify(every=10**6, first=2))
     with mode:
         for _ in range(5):
-            silu()
+            run_silu()
     assert mode.verified.checked == {"aten.silu.default": 2, "aten.sigmoid.default": 2}
 
 
 def test_torchs_own_kernels_are_not_checked() -> None:
-    mode, x = ed.EagerDecompMode(CORE, verify=ALL), torch.ones(3)
+    mode, x = ed.EagerDecompMode(CORE, verify=EVERY_CALL), torch.ones(3)
     with mode:
         torch.exp(x)
     assert mode.verified.calls == 0
@@ -142,7 +142,7 @@ def test_torchs_own_kernels_are_not_checked() -> None:
 
 def test_a_kernel_with_a_predicate_is_checked_once_a_call() -> None:
     ops = ed.core_aten().with_predicate("aten.silu.default", lambda x: x.dim() == 1)
-    mode = ed.EagerDecompMode(ed.Backend("some", ops, {"aten.silu.default": right(aten.silu.default)}), verify=ALL)
+    mode = ed.EagerDecompMode(ed.Backend("some", ops, {"aten.silu.default": right(aten.silu.default)}), verify=EVERY_CALL)
     vector, matrix = torch.ones(3), torch.ones(3, 1)
     with mode:
         F.silu(vector)
@@ -155,7 +155,7 @@ def test_a_mode_that_verifies_nothing_has_the_handlers_of_one_without_the_argume
     plain, none = ed.EagerDecompMode(CORE, cache=cache), ed.EagerDecompMode(CORE, cache=cache, verify=None)
     for mode in (plain, none):
         with mode:
-            silu()
+            run_silu()
         run = mode._entries[aten.silu.default._op].run
         assert Path(run.__code__.co_filename).parent.name != "verify"
     assert none.verified == ed.Verified()
@@ -176,7 +176,7 @@ def trained(**options: Any) -> list[Tensor]:
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
     given = torch.Generator().manual_seed(5)
     own = {"aten.mul.Tensor": right(aten.mul.Tensor), "aten.native_dropout.default": right(aten.native_dropout.default)}
-    with mode_of(own, **options):
+    with verifying_mode(own, **options):
         for _ in range(3):
             optimizer.zero_grad()
             noise = torch.empty(5, 4).normal_(generator=given) + torch.randperm(4) + torch.rand(4) + torch.rand(4).bernoulli()
@@ -188,7 +188,7 @@ def trained(**options: Any) -> list[Tensor]:
 
 @pytest.mark.full
 def test_a_run_that_is_checked_ends_as_one_that_is_not() -> None:
-    want, have = trained(verify=None), trained(verify=ALL)
+    want, have = trained(verify=None), trained(verify=EVERY_CALL)
     assert all(torch.equal(one, other) for one, other in zip(want, have, strict=True))
 
 
@@ -196,7 +196,7 @@ def test_versions_gradients_and_aliases_are_those_of_the_run_alone() -> None:
     def facts(verify: Any) -> list[Any]:
         base = torch.zeros(4, 4)
         leaf = torch.ones(4, requires_grad=True)
-        with mode_of({"aten.add.Tensor": right(aten.add.Tensor)}, verify):
+        with verifying_mode({"aten.add.Tensor": right(aten.add.Tensor)}, verify):
             view = base.t()[1]
             view.add_(leaf).mul_(2)
             out = torch.empty(0)
@@ -211,7 +211,7 @@ def test_versions_gradients_and_aliases_are_those_of_the_run_alone() -> None:
         same = [one._is_view() and one._base is base for one in (view, *split)]
         return [base._version, leaf._version, out._version, leaf.grad.tolist(), same, view.grad_fn.name(), base.tolist()]  # type: ignore[union-attr]
 
-    assert facts(ALL) == facts(None)
+    assert facts(EVERY_CALL) == facts(None)
 
 
 @pytest.mark.full
@@ -223,8 +223,8 @@ def test_no_tensor_is_kept_beyond_its_call() -> None:
             y.sum().backward()
         return [weakref.ref(one) for one in (x, y)]
 
-    for kernels in ({}, {"aten.sigmoid.default": slightly_off}):
-        mode = mode_of(kernels, RECORD)
+    for kernels in ({}, {"aten.sigmoid.default": inexact_sigmoid}):
+        mode = verifying_mode(kernels, RECORD_EVERY_CALL)
         seen = run(mode)
         gc.collect()
         assert [one() for one in seen] == [None, None]
@@ -235,14 +235,14 @@ def test_a_difference_that_is_recorded_changes_nothing() -> None:
     def run(verify: Any) -> Any:
         torch.manual_seed(0)
         x = torch.randn(4, requires_grad=True)
-        with mode_of({"aten.sigmoid.default": slightly_off}, verify) as mode:
+        with verifying_mode({"aten.sigmoid.default": inexact_sigmoid}, verify) as mode:
             for _ in range(3):
                 y = F.dropout(F.silu(x), 0.5)
                 y.sum().backward()
         return y.tolist(), x.grad.tolist(), torch.get_rng_state().tolist(), mode  # type: ignore[union-attr]
 
     *want, _ = run(None)
-    *have, mode = run(RECORD)
+    *have, mode = run(RECORD_EVERY_CALL)
     assert have == want
     assert mode.verified.differences >= 3
     assert {one.culprit.op for one in mode.verified.found} == {"aten.sigmoid.default"}
@@ -250,8 +250,8 @@ def test_a_difference_that_is_recorded_changes_nothing() -> None:
 
 
 def test_the_next_call_after_a_difference_is_right() -> None:
-    kernel = WrongFrom(2, 2)
-    with mode_of({"aten.exp.default": kernel}, ALL) as mode:
+    kernel = WrongBetween(2, 2)
+    with verifying_mode({"aten.exp.default": kernel}, EVERY_CALL) as mode:
         torch.exp(torch.ones(3))
         with pytest.raises(ed.DifferenceError):
             torch.exp(torch.ones(3))
@@ -264,7 +264,7 @@ def test_threads_draw_the_numbers_that_they_would_without() -> None:
     started, over = threading.Event(), threading.Event()
 
     def busy() -> None:
-        with mode_of({"aten.exp.default": right(aten.exp.default)}, ALL):
+        with verifying_mode({"aten.exp.default": right(aten.exp.default)}, EVERY_CALL):
             while not over.is_set():
                 F.silu(torch.ones(16)), torch.exp(torch.ones(16))
                 started.set()
@@ -283,7 +283,7 @@ def test_threads_draw_the_numbers_that_they_would_without() -> None:
 
 
 def test_calls_of_many_threads_are_all_counted() -> None:
-    mode, x = mode_of({"aten.exp.default": right(aten.exp.default)}, ALL), torch.ones(3)
+    mode, x = verifying_mode({"aten.exp.default": right(aten.exp.default)}, EVERY_CALL), torch.ones(3)
 
     def work() -> None:
         with mode:
@@ -304,48 +304,48 @@ def test_calls_of_many_threads_are_all_counted() -> None:
 
 @pytest.mark.full
 def test_an_installed_backend_is_checked_too() -> None:
-    backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": slightly_off})
-    with ed.install(backend, "cpu", verify=RECORD) as handle:
-        silu()
+    backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": inexact_sigmoid})
+    with ed.install(backend, "cpu", verify=RECORD_EVERY_CALL) as handle:
+        run_silu()
         torch.sigmoid(torch.randn(3))
     assert {one.culprit.op for one in handle.verified.found} == {"aten.sigmoid.default"}
     assert handle.verified.differences == 2
-    with ed.install(ed.core_aten(), "cpu", verify=ALL) as handle:
+    with ed.install(ed.core_aten(), "cpu", verify=EVERY_CALL) as handle:
         CLEAN["classifier"]()
         CLEAN["autocast"]()
     assert handle.verified.calls > 40
     assert not handle.verified
     with ed.install(ed.core_aten(), "cpu") as handle:
-        silu()
+        run_silu()
     assert handle.verified.calls == 0
 
 
 def test_a_recording_mode_is_checked_and_names_the_kernel_where_it_stands() -> None:
-    backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": slightly_off})
-    with ed.RecordingMode(backend, verify=RECORD) as mode:
-        silu()
+    backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": inexact_sigmoid})
+    with ed.RecordingMode(backend, verify=RECORD_EVERY_CALL) as mode:
+        run_silu()
     (blame,) = mode.verified.found
-    assert "slightly_off" in blame.culprit.name
+    assert "inexact_sigmoid" in blame.culprit.name
     assert "aten.silu.default" in str(mode.record().sites)
 
 
 def test_with_preflight_too() -> None:
-    mode = mode_of({"aten.sigmoid.default": slightly_off}, RECORD, preflight=True)
+    mode = verifying_mode({"aten.sigmoid.default": inexact_sigmoid}, RECORD_EVERY_CALL, preflight=True)
     with mode:
         F.silu(torch.randn(3, requires_grad=True))
     assert mode.verified
     forward_only = ed.core_aten() - ["aten.erf", "aten.exp"]
-    with ed.EagerDecompMode(forward_only, preflight=True, verify=ALL), pytest.raises(ed.UnsupportedGradientError):
+    with ed.EagerDecompMode(forward_only, preflight=True, verify=EVERY_CALL), pytest.raises(ed.UnsupportedGradientError):
         F.gelu(torch.randn(3, requires_grad=True))
 
 
 def test_what_has_no_route_raises_as_ever() -> None:
-    with ed.EagerDecompMode(["aten.add.Tensor"], verify=ALL), pytest.raises(ed.UnsupportedOpError):
+    with ed.EagerDecompMode(["aten.add.Tensor"], verify=EVERY_CALL), pytest.raises(ed.UnsupportedOpError):
         torch.exp(torch.ones(3))
 
 
 def test_errors_that_eager_raises_too_are_the_programs() -> None:
-    with ed.EagerDecompMode(CORE, verify=ALL) as mode, pytest.raises(RuntimeError, match="must match"):
+    with ed.EagerDecompMode(CORE, verify=EVERY_CALL) as mode, pytest.raises(RuntimeError, match="must match"):
         torch.lerp(torch.ones(3), torch.ones(4), 0.5)
     assert not mode.verified
 
@@ -355,14 +355,14 @@ def test_a_kernel_without_memory_raises_as_ever(error: type[Exception]) -> None:
     def full(x: torch.Tensor) -> torch.Tensor:
         raise error("no memory")
 
-    mode = mode_of({"aten.sigmoid.default": full}, RECORD)
+    mode = verifying_mode({"aten.sigmoid.default": full}, RECORD_EVERY_CALL)
     with pytest.raises(error, match="no memory"), mode:
         F.silu(torch.ones(3))
     assert not mode.verified
 
 
 def test_fake_tensors_are_left_alone() -> None:
-    mode = ed.EagerDecompMode(CORE, verify=ALL)
+    mode = ed.EagerDecompMode(CORE, verify=EVERY_CALL)
     with FakeTensorMode(), mode:
         F.silu(torch.empty(3))
     assert not mode.verified
@@ -414,7 +414,7 @@ def _padded_encoder() -> None:
     ],
 )
 def test_tensors_without_values_are_counted_as_not_compared(program: Callable[[], None], reason: str) -> None:
-    mode = ed.EagerDecompMode(CORE, verify=ALL)
+    mode = ed.EagerDecompMode(CORE, verify=EVERY_CALL)
     with mode:
         program()
     assert not mode.verified
@@ -423,13 +423,13 @@ def test_tensors_without_values_are_counted_as_not_compared(program: Callable[[]
 
 def test_a_fake_tensor_mode_leaves_the_errors_of_fake_tensors() -> None:
     real = torch.ones(3)
-    mode = ed.EagerDecompMode(CORE, verify=ALL)
+    mode = ed.EagerDecompMode(CORE, verify=EVERY_CALL)
     with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"), mode, FakeTensorMode():
         F.silu(real)
 
 
 def test_what_metadata_a_meta_tensor_has_is_compared() -> None:
-    mode = mode_of({"aten.exp.default": lambda x: torch.empty_like(x, dtype=torch.float64)}, RECORD)
+    mode = verifying_mode({"aten.exp.default": lambda x: torch.empty_like(x, dtype=torch.float64)}, RECORD_EVERY_CALL)
     with mode:
         torch.exp(torch.ones(3, device="meta"))
     (blame,) = mode.verified.found
@@ -441,7 +441,7 @@ def test_a_nested_result_where_eager_s_is_not_is_a_difference() -> None:
     def nested(x: Tensor) -> Tensor:
         return aten._nested_tensor_from_tensor_list([x, x])
 
-    with mode_of({"aten.exp.default": nested}, RECORD) as mode:
+    with verifying_mode({"aten.exp.default": nested}, RECORD_EVERY_CALL) as mode:
         torch.exp(torch.ones(3))
     (blame,) = mode.verified.found
     assert (blame.difference.kind, blame.difference.got) == ("layout", "nested")
@@ -472,7 +472,7 @@ def _compiled() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("program", [_transforms, _recurrent_and_checkpointed, _compiled])
 def test_modes_around_transforms_checkpoints_and_compiled_regions_differ_nowhere(program: Callable[[], None]) -> None:
-    mode = ed.EagerDecompMode(CORE, verify=ALL)
+    mode = ed.EagerDecompMode(CORE, verify=EVERY_CALL)
     with mode:
         program()
     assert not mode.verified, mode.verified
@@ -482,7 +482,7 @@ def test_modes_around_transforms_checkpoints_and_compiled_regions_differ_nowhere
 def test_a_quantized_tensor_passes_where_the_set_has_its_ops() -> None:
     ops = ed.core_aten() | {"aten.quantize_per_tensor.default", "aten.dequantize.self"}
     x = torch.linspace(-1, 1, 6)
-    with ed.EagerDecompMode(ops, verify=ALL) as mode:
+    with ed.EagerDecompMode(ops, verify=EVERY_CALL) as mode:
         got = F.silu(torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize())
     torch.testing.assert_close(got, F.silu(torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()))
     assert not mode.verified, mode.verified
@@ -495,7 +495,7 @@ def test_a_tolerance_takes_more_for_rounding() -> None:
 
     for tolerance, found in ((1.0, True), (1000.0, False)):
         spec = ed.Verify(every=1, on_difference="record", tolerance=tolerance)
-        with mode_of({"aten.exp.default": slightly}, spec) as mode:
+        with verifying_mode({"aten.exp.default": slightly}, spec) as mode:
             torch.exp(torch.linspace(0.1, 1, 50))
         assert bool(mode.verified) is found
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from checked import WrongFrom, mode_of, silu, slightly_off
 from on_core import CORE
 from torch import Tensor
 from torch.nn import functional as F
+from verify_modes import WrongBetween, inexact_sigmoid, run_silu, verifying_mode
 
 import eagerdecomp as ed
 
@@ -51,12 +51,12 @@ def half() -> None:
 
 
 WRONG: dict[str, tuple[str, Callable[..., Any], Callable[[], Any], str, str]] = {
-    "values": ("aten.sigmoid.default", slightly_off, silu, "aten.sigmoid.default", "values"),
+    "values": ("aten.sigmoid.default", inexact_sigmoid, run_silu, "aten.sigmoid.default", "values"),
     "one shape": ("aten.sum.dim_IntList", wrong_of_one_shape, sums, "aten.sum.dim_IntList", "values"),
     "not written": ("aten.relu_.default", not_written, lambda: torch.tensor([-1.0, 1.0]).relu_(), "aten.relu_.default", "values"),
     "one dtype": ("aten.exp.default", wrong_in_bfloat16, half, "aten.exp.default", "values"),
     "strides": ("aten.relu.default", of_another_stride, lambda: torch.randn(3, 4).relu(), "aten.relu.default", "strides"),
-    "error": ("aten.sigmoid.default", fails, silu, "aten.sigmoid.default", "error"),
+    "error": ("aten.sigmoid.default", fails, run_silu, "aten.sigmoid.default", "error"),
 }
 
 
@@ -77,8 +77,8 @@ def test_a_wrong_kernel_is_named_at_its_first_wrong_call(name: str) -> None:
 
 
 def test_a_kernel_within_an_op_is_reported_with_the_call_that_led_to_it() -> None:
-    with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.sigmoid.default": slightly_off}, "cpu"):
-        silu()
+    with pytest.raises(ed.DifferenceError) as caught, verifying_mode({"aten.sigmoid.default": inexact_sigmoid}, "cpu"):
+        run_silu()
     assert caught.value.blame.culprit.chain == ("aten.silu.default(f32[3, 4])",)
     assert "reached by aten.silu.default(f32[3, 4])" in str(caught.value)
     again = pickle.loads(pickle.dumps(caught.value))
@@ -88,7 +88,7 @@ def test_a_kernel_within_an_op_is_reported_with_the_call_that_led_to_it() -> Non
 def test_a_wrong_kernel_is_found_in_the_backward_pass_and_the_line_of_it_is_reported() -> None:
     x = torch.randn(5, requires_grad=True)
     loss = torch.tanh(x).sum()  # outside: only its gradient reaches the mode
-    with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.mul.Tensor": lambda x, y: x * y * 1.01}, "cpu"):
+    with pytest.raises(ed.DifferenceError) as caught, verifying_mode({"aten.mul.Tensor": lambda x, y: x * y * 1.01}, "cpu"):
         loss.backward()
     assert "TanhBackward0" in caught.value.blame.where[0]
 
@@ -124,16 +124,16 @@ def test_what_a_hook_makes_of_a_program_is_to_blame_where_that_is_wrong() -> Non
 
 @pytest.mark.parametrize("every", [1, 7, 50])
 def test_a_kernel_that_goes_wrong_late_is_found_within_so_many_calls(every: int) -> None:
-    kernel, x = WrongFrom(50, 10**6), torch.ones(3)
-    with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.exp.default": kernel}, ed.Verify(every=every)):
+    kernel, x = WrongBetween(50, 10**6), torch.ones(3)
+    with pytest.raises(ed.DifferenceError) as caught, verifying_mode({"aten.exp.default": kernel}, ed.Verify(every=every)):
         [torch.exp(x) for _ in range(49 + every)]
     assert caught.value.blame.culprit.op == "aten.exp.default"
 
 
 @pytest.mark.parametrize(("every", "found"), [(1, True), (50, True), (7, False)])
 def test_a_kernel_that_is_wrong_once_is_named_though_its_call_cannot_be_made_again(every: int, found: bool) -> None:
-    kernel = WrongFrom(50, 50)
-    mode = mode_of({"aten.exp.default": kernel}, ed.Verify(every=every, on_difference="record"))
+    kernel = WrongBetween(50, 50)
+    mode = verifying_mode({"aten.exp.default": kernel}, ed.Verify(every=every, on_difference="record"))
     with mode:
         for _ in range(80):
             torch.exp(torch.ones(3))
@@ -141,12 +141,12 @@ def test_a_kernel_that_is_wrong_once_is_named_though_its_call_cannot_be_made_aga
     if found:
         (blame,) = mode.verified.found
         assert (blame.culprit.kind, blame.culprit.op) == ("unsteady", "aten.exp.default")
-        assert "WrongFrom" in blame.culprit.name
+        assert "WrongBetween" in blame.culprit.name
 
 
 def test_a_kernel_that_is_wrong_once_is_named_inside_an_op_too() -> None:
-    kernel = WrongFrom(50, 50)  # the fiftieth of softplus' calls is checked, and with it the kernels in it
-    mode = mode_of({"aten.exp.default": kernel}, ed.Verify(every=50, first=0, on_difference="record"))
+    kernel = WrongBetween(50, 50)  # the fiftieth of softplus' calls is checked, and with it the kernels in it
+    mode = verifying_mode({"aten.exp.default": kernel}, ed.Verify(every=50, first=0, on_difference="record"))
     with mode:
         for _ in range(80):
             torch.special.expit(torch.logaddexp(torch.ones(3), torch.ones(3)))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from dispatch_recorders import SizeRecorder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from on_core import check, on_core
-from seen import Sizes
 
 aten = torch.ops.aten
 
@@ -52,9 +52,9 @@ def test_no_intermediate_is_larger_than_both_ends(mode: str, size: tuple[int, ..
     """Where one dimension shrinks and another grows, the first to change is the one that becomes smaller."""
     x = torch.linspace(-1, 1, 64**3 // math.prod(size)).view(1, 1, *(64 // count for count in size))
     check(gradient, x, size=size, mode=mode)
-    with Sizes() as sizes:
+    with SizeRecorder() as sizes:
         on_core(lambda: gradient(x, size=size, mode=mode))
-    assert max(sizes.made) <= 2 * max(x.numel(), math.prod(size))  # of two taps
+    assert max(sizes.sizes) <= 2 * max(x.numel(), math.prod(size))  # of two taps
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])

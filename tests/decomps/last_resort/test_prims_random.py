@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, check_words, on_core
+from on_core import check, check_error_text, on_core
 
 import eagerdecomp as ed
 
@@ -34,4 +34,4 @@ def test_transforms_of_real_and_complex_signals(norm: str) -> None:
 
 def test_a_negative_size_is_refused_in_eagers_words() -> None:
     for dtype in (torch.float32, torch.complex64):
-        check_words(lambda: torch.rand((2, -1), dtype=dtype), ed.prims())  # noqa: B023 - called at once
+        check_error_text(lambda: torch.rand((2, -1), dtype=dtype), ed.prims())  # noqa: B023 - called at once

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import check, check_words, kernel_calls, on_core
+from on_core import check, check_error_text, kernel_calls, on_core
 from torch import Tensor
 
 aten = torch.ops.aten
@@ -195,7 +195,7 @@ WRONG: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_errors_are_eagers_word_for_word(wrong: str) -> None:
-    check_words(WRONG[wrong])
+    check_error_text(WRONG[wrong])
 
 
 @pytest.mark.full

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from compare import outcome
-from on_core import check, check_words, on_core
+from on_core import check, check_error_text, on_core
 from torch import Tensor
 
 linalg = torch.linalg
@@ -144,7 +144,7 @@ def test_out_of_another_dtype_is_refused(dtype: torch.dtype) -> None:
         if dtype is torch.float32:
             check(run, torch.zeros(3, 3))
         else:
-            check_words(lambda: run(torch.zeros(3, 3, dtype=dtype)))  # noqa: B023 - called at once
+            check_error_text(lambda: run(torch.zeros(3, 3, dtype=dtype)))  # noqa: B023 - called at once
 
 
 @pytest.mark.parametrize("shape", [(0,), (7,), (4, 4), (0, 3)])
@@ -166,7 +166,7 @@ def test_ldl_reports_a_last_pivot_that_is_nan() -> None:
     matrix = torch.eye(3)
     matrix[2, 0] = torch.nan
     check(linalg.ldl_factor_ex, matrix)
-    check_words(lambda: linalg.ldl_factor(matrix))
+    check_error_text(lambda: linalg.ldl_factor(matrix))
     check(lambda x: linalg.ldl_factor_ex(x).info, torch.full((1, 1), torch.nan))
 
 
@@ -183,7 +183,7 @@ def test_least_squares_refuse_nan(driver: str | None, dtype: torch.dtype) -> Non
         (torch.cat([unit, wrong]), torch.cat([unit, unit])),
         (torch.cat([unit, wrong], 1), unit),
     ):
-        check_words(lambda: linalg.lstsq(matrix, given, driver=driver))  # noqa: B023 - called at once
+        check_error_text(lambda: linalg.lstsq(matrix, given, driver=driver))  # noqa: B023 - called at once
 
 
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
@@ -218,7 +218,7 @@ def test_batches_of_least_squares(one: tuple[int, ...], other: tuple[int, ...]) 
         check(linalg.lstsq, matrix, given, driver=driver)
         kind, _ = outcome(lambda: linalg.lstsq(matrix, given, driver=driver))  # noqa: B023 - called at once
         if kind == "error":
-            check_words(lambda: linalg.lstsq(matrix, given, driver=driver))  # noqa: B023 - called at once
+            check_error_text(lambda: linalg.lstsq(matrix, given, driver=driver))  # noqa: B023 - called at once
 
 
 @pytest.mark.parametrize("driver", ["gelsd", "gelss"])
@@ -242,12 +242,12 @@ def test_rank_by_a_negative_rcond(driver: str, rcond: float | None) -> None:
 @pytest.mark.parametrize("shape", [(3, 3), (3, 4)])
 def test_pivots_of_no_matrix(first: int, shape: tuple[int, int]) -> None:
     places, matrix = torch.tensor([first, 2, 3], dtype=torch.int32), torch.ones(shape)
-    check_words(lambda: torch.lu_unpack(matrix, places))
-    check_words(lambda: torch.lu_unpack(matrix, places, unpack_data=False))
+    check_error_text(lambda: torch.lu_unpack(matrix, places))
+    check_error_text(lambda: torch.lu_unpack(matrix, places, unpack_data=False))
     check(torch.lu_unpack, matrix, places, unpack_pivots=False)
     if shape == (3, 3):
-        check_words(lambda: linalg.lu_solve(matrix, places, matrix))
-        check_words(lambda: linalg.lu_solve(matrix, places, matrix, left=False))
+        check_error_text(lambda: linalg.lu_solve(matrix, places, matrix))
+        check_error_text(lambda: linalg.lu_solve(matrix, places, matrix, left=False))
         check(linalg.lu_solve, matrix, places, torch.ones(3, 0))
 
 
@@ -270,4 +270,4 @@ def test_pivots_of_no_matrix(first: int, shape: tuple[int, int]) -> None:
     ],
 )
 def test_dtypes_that_are_refused(run: Callable[[Tensor], Any], dtype: torch.dtype, size: int) -> None:
-    check_words(lambda: run(torch.eye(size).to(dtype)))
+    check_error_text(lambda: run(torch.eye(size).to(dtype)))

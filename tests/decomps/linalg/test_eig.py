@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from on_core import check_words, on, on_core
+from on_core import check_error_text, on, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -199,7 +199,7 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_errors_are_eagers_word_for_word(wrong: str) -> None:
-    check_words(WRONG[wrong])
+    check_error_text(WRONG[wrong])
 
 
 @pytest.mark.full

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, check_words, kernel_calls, on_core
+from on_core import check, check_error_text, kernel_calls, on_core
 from torch import Tensor
 
 from eagerdecomp.eager.observe import significant_strides
@@ -124,7 +124,7 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_errors_are_eagers_word_for_word(wrong: str) -> None:
-    check_words(WRONG[wrong])
+    check_error_text(WRONG[wrong])
 
 
 def test_a_vector_is_refused() -> None:

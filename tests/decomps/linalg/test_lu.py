@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import check, check_words, kernel_calls, on_core
+from on_core import check, check_error_text, kernel_calls, on_core
 from torch import Tensor
 
 aten = torch.ops.aten
@@ -245,7 +245,7 @@ def test_of_no_elements_lu_without_pivoting_is_taken(shape: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_errors_are_eagers_word_for_word(wrong: str) -> None:
-    check_words(WRONG[wrong])
+    check_error_text(WRONG[wrong])
 
 
 @pytest.mark.parametrize(

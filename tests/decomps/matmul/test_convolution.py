@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from compare import assert_same, outcome
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from on_core import CORE, check, check_words, kernel_calls, on_core
+from on_core import CORE, check, check_error_text, kernel_calls, on_core
 from torch import Tensor, nn
 
 aten = torch.ops.aten
@@ -271,7 +271,7 @@ def test_products_of_patches_refuse_what_eager_refuses_of_shapes(name: str, tran
     args = (torch.ones(shape), torch.ones(weight), torch.ones(bias), [1, 1], [0, 0], [1, 1], transposed, [0, 0], groups)
     kind, _ = outcome(lambda: aten.convolution(*args))
     if kind == "error":
-        check_words(lambda: aten.convolution(*args), NONE)
+        check_error_text(lambda: aten.convolution(*args), NONE)
     else:
         check(aten.convolution, *args, ops=NONE)
 

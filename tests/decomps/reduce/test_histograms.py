@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, check_words, kernel_calls
+from on_core import check, check_error_text, kernel_calls
 
 histogram = torch.histogram
 edges_of, from_counts = torch.ops.aten._histogramdd_bin_edges, torch.ops.aten._histogramdd_from_bin_cts
@@ -90,4 +90,4 @@ def test_points_without_coordinates_count_nothing(dtype: torch.dtype, density: b
 def test_too_many_and_too_few_edges_are_refused() -> None:
     edges = [torch.tensor(EDGES)] * 2
     for shape in ((3, 0), (3, 1), (3, 3), (3,)):
-        check_words(lambda: from_tensors(torch.zeros(shape), edges))  # noqa: B023 - called at once
+        check_error_text(lambda: from_tensors(torch.zeros(shape), edges))  # noqa: B023 - called at once

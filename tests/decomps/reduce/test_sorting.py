@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import CORE, check, check_words, on_core
+from on_core import CORE, check, check_error_text, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -124,8 +124,8 @@ def test_search_row_by_row_scalars_and_sorters() -> None:
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
 def test_no_search_among_wide_unsigned_integers(dtype: torch.dtype) -> None:
     edges = torch.arange(3).to(dtype)
-    check_words(lambda: torch.searchsorted(edges, edges))
-    check_words(lambda: torch.bucketize(edges, edges))
+    check_error_text(lambda: torch.searchsorted(edges, edges))
+    check_error_text(lambda: torch.bucketize(edges, edges))
     check(torch.searchsorted, edges.long(), edges[:0])
 
 

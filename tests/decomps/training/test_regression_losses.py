@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from dispatch_recorders import SizeRecorder
 from on_core import CORE, check, kernel_calls, on_core
-from seen import Sizes
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -283,9 +283,9 @@ def test_multilabel_margin_in_blocks_of_labels(reduction: str, monkeypatch: pyte
     target = torch.stack([torch.randperm(7) for _ in range(3)])
     target[1, 4:], target[2, 0] = -1, -1
     check(loss_and_gradients, F.multilabel_margin_loss, random(3, 7), target, reduction=reduction)
-    with Sizes() as sizes:
+    with SizeRecorder() as sizes:
         on_core(lambda: loss_and_gradients(F.multilabel_margin_loss, random(3, 7), target, reduction=reduction))
-    assert max(sizes.made) == 3 * 3 * 7
+    assert max(sizes.sizes) == 3 * 3 * 7
 
 
 @pytest.mark.parametrize("native", ["multilabel_margin_loss_forward", "multilabel_margin_loss_backward"])

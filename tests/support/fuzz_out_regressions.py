@@ -1,12 +1,12 @@
-"""The programs with ``out=`` by which the fuzzer found something, kept to be run again."""
+"""Fuzzer programs with ``out=`` that once showed a bug. Tests run them again."""
 
 from __future__ import annotations
 
 from conformance.fuzz_running import Program
 
-__all__ = ["FOUND_OF_OUTS"]
+__all__ = ["OUT_REGRESSIONS"]
 
-FOUND_OF_OUTS: dict[str, Program] = {
+OUT_REGRESSIONS: dict[str, Program] = {
     "out= of another dtype where eager writes its own alone": Program(
         ("t1 = leaf('float32', [3, 4])", "t2 = leaf('float32', [3])", "t3 = aten.argmin.out(t1, 1, out=t2)")
     ),

@@ -33,9 +33,9 @@ def run(script: str, *words: str) -> str:
 
 
 WITHOUT_OPS = """
-import another_torch, torch
+import torch_without_names, torch
 names = set(json.loads(sys.argv[1]))
-another_torch.without_ops(names)
+torch_without_names.hide_ops(names)
 import eagerdecomp as ed
 nn = torch.nn
 model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.Flatten(), nn.Linear(64, 2))
@@ -69,12 +69,12 @@ def test_ops_that_a_torch_lacks_drop_their_rules() -> None:
 
 
 WITHOUT_NAMES = """
-import another_torch
+import torch_without_names
 found = {}
-for module, names in another_torch.private_names().items():
+for module, names in torch_without_names.private_names().items():
     names = sorted(names - set(json.loads(sys.argv[1])))
-    if another_torch.imported_without(names):  # of which it is one
-        found.update({name: words for name in names if (words := another_torch.imported_without([name]))})
+    if torch_without_names.import_error_without(names):  # of which it is one
+        found.update({name: words for name in names if (words := torch_without_names.import_error_without([name]))})
 print(json.dumps(found))
 """
 
@@ -85,9 +85,9 @@ def test_no_private_name_is_needed_by_the_import() -> None:
 
 
 def test_private_names_are_known() -> None:
-    import another_torch
+    import torch_without_names
 
-    names = set().union(*another_torch.private_names().values())
+    names = set().union(*torch_without_names.private_names().values())
     assert len(names) > 60
     assert {"torch._C._push_on_torch_dispatch_stack", "torch._dynamo.backends.common.aot_autograd"} <= names
 

@@ -1,16 +1,16 @@
-"""The programs by which the fuzzer found something, kept to be run again."""
+"""Fuzzer programs that once showed a bug. Tests run them again."""
 
 from __future__ import annotations
 
-from found_outs import FOUND_OF_OUTS
+from fuzz_out_regressions import OUT_REGRESSIONS
 
 from conformance.fuzz_running import Program
 
-__all__ = ["FOUND"]
+__all__ = ["REGRESSIONS"]
 
-#: Programs by which something was found: all lines of one share a cache, as programs of a run do.
-FOUND: dict[str, Program] = {
-    **FOUND_OF_OUTS,
+#: What a program tests -> the program. All lines of a program share one cache, as in a run of the fuzzer.
+REGRESSIONS: dict[str, Program] = {
+    **OUT_REGRESSIONS,
     "a view on prims with the offset of another tensor's": Program(
         (
             "t1 = leaf('float32', [24])",

@@ -1,4 +1,4 @@
-"""Shared code of the tests of kept composites: calls of them, and a run in which one is kept."""
+"""Helpers of the tests of `keep=`: calls of composites, and runs in a mode that keeps them whole."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ aten = torch.ops.aten
 Tensors = list[torch.Tensor]
 
 
-def kept(run: Callable[[], Any], *keep: Any, times: int | None = 1, **options: Any) -> Any:
-    """Return `run()` with these ops kept; check how often the first of them arrived, and that nothing else left the set."""
+def run_with_kept(run: Callable[[], Any], *keep: Any, times: int | None = 1, **options: Any) -> Any:
+    """Return `run()` in a mode that keeps these ops.
+
+    Check that only they and ops of Core ATen reach the backend, and that the first one is called ``times`` times.
+    """
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE, keep=keep, **options) as mode:
         result = run()
     assert not seen.outside(mode.backend.ops), seen.outside(mode.backend.ops)
@@ -27,17 +30,17 @@ def kept(run: Callable[[], Any], *keep: Any, times: int | None = 1, **options: A
     return result
 
 
-def leaves(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensors:
+def random_leaves(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensors:
     generator = torch.Generator().manual_seed(len(shapes))
     return [torch.randn(shape, dtype=dtype, generator=generator).requires_grad_() for shape in shapes]
 
 
-def fresh(tensors: Iterable[torch.Tensor]) -> Tensors:
+def detached_copies(tensors: Iterable[torch.Tensor]) -> Tensors:
     return [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors]
 
 
-def step(fn: Callable[..., Any], tensors: Tensors) -> tuple[Any, Any]:
-    """Results and gradients of one run, random numbers from one seed."""
+def forward_and_backward(fn: Callable[..., Any], tensors: Tensors) -> tuple[Any, Any]:
+    """Return results and gradients of one run with a fixed seed."""
     torch.manual_seed(3)
     result = fn(*tensors)
     results = [one for one in (result if isinstance(result, (list, tuple)) else [result]) if one.requires_grad]
@@ -51,7 +54,7 @@ HEADS = (2, 2, 6, 4)
 MASK = torch.rand(6, 6, generator=torch.Generator().manual_seed(0)) > 0.3
 TARGET = torch.tensor([1, 0, 2])
 
-#: op -> calls of it, each with the shapes of its tensors.
+#: Name of a case -> the composite, a function that calls it, and the shapes of its tensors.
 CASES: dict[str, tuple[Any, Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "linear": (aten.linear, F.linear, ((3, 4), (5, 4), (5,))),
     "linear of one vector": (aten.linear, F.linear, ((4,), (5, 4), (5,))),
@@ -119,9 +122,9 @@ CASES: dict[str, tuple[Any, Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
 }
 
 
-def targets(graph: torch.fx.GraphModule) -> list[str]:
+def aten_targets(graph: torch.fx.GraphModule) -> list[str]:
     return [str(node.target) for node in graph.graph.nodes if node.op == "call_function" and "aten" in str(node.target)]
 
 
-def table(op: str = "aten::linear") -> str:
+def dispatch_table(op: str = "aten::linear") -> str:
     return str(torch._C._dispatch_dump_table(op))

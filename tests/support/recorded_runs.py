@@ -1,4 +1,4 @@
-"""Shared code of the tests of recordings: a small net that is trained, and the record of a run."""
+"""Helpers of the tests of `RecordingMode`: training of a small net, and the record of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eagerdecomp.insight.profile.rows import Site
 FEW = CORE - ["aten.gelu", "aten.gelu_backward", "aten.native_layer_norm"]
 
 
-def net() -> torch.nn.Module:
+def small_net() -> torch.nn.Module:
     return torch.nn.Sequential(
         torch.nn.Linear(6, 5), torch.nn.GELU(approximate="tanh"), torch.nn.LayerNorm(5), torch.nn.Dropout(0.1)
     )
@@ -34,7 +34,7 @@ def sites_of(record: Record, op: str) -> list[Site]:
     return [site for site in record.sites if site.op == op]
 
 
-def recorded(run: Callable[[], object], ops: Any = CORE, **options: Any) -> tuple[Record, ed.Stats]:
+def run_recorded(run: Callable[[], object], ops: Any = CORE, **options: Any) -> tuple[Record, ed.Stats]:
     with ed.RecordingMode(ops, cache=ed.ProgramCache(), **options) as mode:
         run()
     return mode.record(), mode.stats()

@@ -1,4 +1,7 @@
-"""torch made to lack names, as another release would, before the library is imported. A process ends with what it asks for here."""
+"""Remove names from torch before the library is imported, as if another release lacked them.
+
+The changes cannot be undone: use these functions in a process of their own.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,11 @@ import torch
 PRIVATE = Path(__file__).parents[2] / "eagerdecomp" / "_torch"
 
 
-def without_ops(names: set[str]) -> None:
-    """Let the library alone find no ops of these names (``"aten.cholesky.default"``); without its default no packet either."""
+def hide_ops(names: set[str]) -> None:
+    """Hide the ops with these names (``"aten.cholesky.default"``) from the library, not from torch.
+
+    A packet whose default overload is hidden is hidden too.
+    """
     space, packet = type(torch.ops.aten), type(torch.ops.aten.add)
     own_name = space.__getattribute__
 
@@ -39,7 +45,7 @@ def without_ops(names: set[str]) -> None:
 
 
 def private_names() -> dict[str, set[str]]:
-    """Module of `_torch` -> the private names of torch that it reads, dotted."""
+    """Return for each module of `_torch` the dotted private names of torch that it uses."""
     return {path.stem: set(_private_names(ast.parse(path.read_text()))) for path in sorted(PRIVATE.glob("*.py"))}
 
 
@@ -60,13 +66,13 @@ def _private_names(tree: ast.Module) -> Iterator[str]:
 
 
 def _is_private(name: str) -> bool:
-    """Whether a dotted name is one of torch's, and begins with an underscore somewhere."""
+    """Return whether a dotted name is torch's, and a part of it begins with one underscore."""
     parts = name.split(".")
     return parts[0] == "torch" and all(map(str.isidentifier, parts)) and any(one.startswith("_") and one[1] != "_" for one in parts)
 
 
-def delete(name: str) -> bool:
-    """Take a name away from torch; False where it is not there to be taken: its module is imported where it is first used."""
+def delete_name(name: str) -> bool:
+    """Delete a name from torch; return False if there is none yet, because its module is imported at its first use."""
     owner, _, last = name.rpartition(".")
     value: Any = torch
     for part in owner.split(".")[1:]:
@@ -79,15 +85,15 @@ def delete(name: str) -> bool:
     return True
 
 
-def imported_without(names: list[str]) -> str:
-    """Import eagerdecomp in a child process where torch lacks these names; return the error, "" where it works."""
+def import_error_without(names: list[str]) -> str:
+    """Import eagerdecomp in a child process where torch lacks these names; return the error, or "" if there is none."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
         words = ""
         try:
             for name in names:
-                delete(name)
+                delete_name(name)
             import eagerdecomp  # noqa: F401
         except BaseException as error:
             words = f"{type(error).__name__}: {error}"

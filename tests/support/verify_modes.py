@@ -1,4 +1,4 @@
-"""Shared code of the tests of `verify=`: a mode that checks, and kernels that are wrong."""
+"""Helpers of the tests of `verify=`: a verifying mode, and wrong kernels."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from torch.nn import functional as F
 
 import eagerdecomp as ed
 
-ALL = ed.Verify(every=1)
-RECORD = ed.Verify(every=1, on_difference="record")
+EVERY_CALL = ed.Verify(every=1)
+RECORD_EVERY_CALL = ed.Verify(every=1, on_difference="record")
 
 
-def mode_of(kernels: dict[str, Callable[..., Any]], verify: Any = ALL, **options: Any) -> ed.EagerDecompMode:
+def verifying_mode(kernels: dict[str, Callable[..., Any]], verify: Any = EVERY_CALL, **options: Any) -> ed.EagerDecompMode:
+    """Return a mode on Core ATen in which these kernels replace torch's."""
     backend = ed.Backend("wrong", ed.core_aten(), dict(kernels.items()))
     return ed.EagerDecompMode(backend, verify=verify, **options)
 
 
-def slightly_off(x: Tensor) -> Tensor:
+def inexact_sigmoid(x: Tensor) -> Tensor:
     return torch.sigmoid(x) * 1.001
 
 
-class WrongFrom:
-    """A kernel that is wrong from one of its calls on, up to another."""
+class WrongBetween:
+    """A kernel of `exp` that is wrong from its call number ``first`` to its call number ``last``."""
 
     def __init__(self, first: int, last: int) -> None:
         self.calls, self.first, self.last = 0, first, last
@@ -35,5 +36,5 @@ class WrongFrom:
         return torch.exp(x) + (self.first <= self.calls <= self.last)
 
 
-def silu() -> None:
+def run_silu() -> None:
     F.silu(torch.randn(3, 4))

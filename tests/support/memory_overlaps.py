@@ -1,10 +1,10 @@
-"""Calls of in-place and ``out=`` ops whose written tensor shares memory with an argument, or with itself."""
+"""Calls of in-place and ``out=`` ops whose written tensor overlaps an argument, or overlaps itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from compare import outcome
@@ -15,59 +15,62 @@ from eagerdecomp.conformance.generic_spec import examples_of
 from eagerdecomp.ops.call_text import parse_call, tensor_like
 from eagerdecomp.ops.schema import facts_of, functional_variant
 
-__all__ = ["SHARINGS", "Sharing", "refusal", "sharings", "writing_ops"]
+__all__ = ["OVERLAPS", "OverlappingCall", "error_of", "overlapping_calls", "writing_ops"]
+
+#: An argument's position, and the tensor's position in it if the argument is a list.
+Position: TypeAlias = "tuple[int, int | None]"
 
 _ABSENT = object()
 
 
 @dataclass(frozen=True)
-class Sharing:
-    """A call, with one written tensor and perhaps one argument replaced.
+class OverlappingCall:
+    """A call in which the written tensor is replaced by one that overlaps an argument or itself.
 
     Attributes:
-        text: arguments of the op, or of its functional variant where `of_variant`, as text.
-        integers: tensors of floats and bools are made int64, so that an index can be the written tensor.
-        how: a name in `SHARINGS`.
-        written: position of the written tensor, and of the tensor in its list.
-        other: the same of the argument that shares its memory.
+        text: arguments of the op as text, or of its functional variant if `of_variant`.
+        integers: float and bool tensors become int64, so that the written tensor can be an index.
+        kind: a key of `OVERLAPS`.
+        written: position of the written tensor: its argument, and its item if the argument is a list.
+        other: position of the argument that overlaps it; None if the written tensor overlaps itself.
     """
 
     op: OpOverload
     text: str
     of_variant: bool
     integers: bool
-    how: str
-    written: tuple[int, int | None]
-    other: tuple[int, int | None] | None
+    kind: str
+    written: Position
+    other: Position | None
 
     def prepare(self) -> Callable[[], Any]:
-        """Make new tensors, and return the call with them."""
+        """Create new tensors, and return a function that makes the call with them."""
         values = _arguments(self.op, self.text, self.of_variant, self.integers)
-        SHARINGS[self.how](values, self.written, self.other)
+        OVERLAPS[self.kind](values, self.written, self.other)
         return lambda: _call(self.op, values)
 
     def __str__(self) -> str:
-        return f"{self.op}({self.text}) {self.how} {self.written} {self.other}{' int64' if self.integers else ''}"
+        return f"{self.op}({self.text}) {self.kind} {self.written} {self.other}{' int64' if self.integers else ''}"
 
 
 def writing_ops() -> list[OpOverload]:
-    """In-place and ``out=`` overloads of ATen with a functional variant."""
+    """Return the in-place and ``out=`` overloads of ATen that have a functional variant."""
     packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
     ops = (getattr(packet, name) for packet in packets if hasattr(packet, "overloads") for name in packet.overloads())
     return [op for op in ops if facts_of(op).mutated and functional_variant(op) is not None]
 
 
-def sharings(op: OpOverload, calls: int = 2) -> Iterator[Sharing]:
-    """Calls of the op that eager takes when nothing shares memory, with each way to share it."""
+def overlapping_calls(op: OpOverload, calls: int = 2) -> Iterator[OverlappingCall]:
+    """Yield the op's sample calls with each kind of overlap; only calls that eager accepts without an overlap."""
     facts, seen = facts_of(op), set()
     for text, of_variant in _texts(op, calls):
         for integers in (False, True):
-            kind, values = outcome(lambda: _arguments(op, text, of_variant, integers))  # noqa: B023 - called at once
-            if kind == "error" or outcome(lambda: _call(op, values))[0] == "error":  # noqa: B023
+            state, values = outcome(lambda: _arguments(op, text, of_variant, integers))  # noqa: B023 - called at once
+            if state == "error" or outcome(lambda: _call(op, values))[0] == "error":  # noqa: B023
                 continue
             values = _arguments(op, text, of_variant, integers)
-            found = {place: _at(values, place) for place in _places(values)}
-            key = str([(place, tensor.shape, tensor.dtype) for place, tensor in found.items()])
+            found = {position: _at(values, position) for position in _positions(values)}
+            key = str([(position, tensor.shape, tensor.dtype) for position, tensor in found.items()])
             if key in seen:
                 continue
             seen.add(key)
@@ -75,20 +78,20 @@ def sharings(op: OpOverload, calls: int = 2) -> Iterator[Sharing]:
                 if written[0] not in facts.mutated:
                     continue
                 if any(size > 1 for size in target.shape):
-                    yield Sharing(op, text, of_variant, integers, "expanded", written, None)
+                    yield OverlappingCall(op, text, of_variant, integers, "expanded", written, None)
                 if facts.is_out:
-                    yield Sharing(op, text, of_variant, integers, "expanded, of another shape", written, None)
+                    yield OverlappingCall(op, text, of_variant, integers, "expanded, of another shape", written, None)
                 for other, tensor in found.items():
                     if other == written or tensor.dtype is not target.dtype:
                         continue
-                    for how in ("same", "view") if tensor.shape == target.shape else ():
-                        yield Sharing(op, text, of_variant, integers, how, written, other)
+                    for kind in ("same", "view") if tensor.shape == target.shape else ():
+                        yield OverlappingCall(op, text, of_variant, integers, kind, written, other)
                     if target.numel() > 1 and tensor.numel() > 1:
-                        yield Sharing(op, text, of_variant, integers, "partial", written, other)
+                        yield OverlappingCall(op, text, of_variant, integers, "partial", written, other)
 
 
-def refusal(run: Callable[[], Any]) -> tuple[str, str]:
-    """The type and the message of a call's error; empty where there is none."""
+def error_of(run: Callable[[], Any]) -> tuple[str, str]:
+    """Return the type and the message of a call's error; two empty strings if there is none."""
     kind, value = outcome(run)
     return (type(value).__name__, str(value)) if kind == "error" else ("", "")
 
@@ -102,7 +105,7 @@ def _texts(op: OpOverload, calls: int) -> Iterator[tuple[str, bool]]:
 
 
 def _arguments(op: OpOverload, text: str, of_variant: bool, integers: bool) -> list[Any]:
-    """The arguments in the schema's order; those of a functional variant with an `out` like its result."""
+    """Return the arguments in the schema's order. The text of a functional variant has no `out`: create it like the result."""
 
     def make(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> Tensor:
         changed = integers and (dtype.is_floating_point or dtype is torch.bool)
@@ -132,7 +135,7 @@ def _call(op: OpOverload, values: list[Any]) -> Any:
     return op(*args, **{argument.name: value for argument, value in named if argument.kwarg_only})
 
 
-def _places(values: list[Any]) -> Iterator[tuple[int, int | None]]:
+def _positions(values: list[Any]) -> Iterator[Position]:
     for position, value in enumerate(values):
         if isinstance(value, Tensor):
             yield position, None
@@ -140,30 +143,30 @@ def _places(values: list[Any]) -> Iterator[tuple[int, int | None]]:
             yield from ((position, item) for item, one in enumerate(value) if isinstance(one, Tensor))
 
 
-def _at(values: list[Any], place: tuple[int, int | None]) -> Tensor:
-    position, item = place
+def _at(values: list[Any], at: Position) -> Tensor:
+    position, item = at
     return values[position] if item is None else values[position][item]  # type: ignore[no-any-return]
 
 
-def _put(values: list[Any], place: tuple[int, int | None], tensor: Tensor) -> None:
-    position, item = place
+def _put(values: list[Any], at: Position, tensor: Tensor) -> None:
+    position, item = at
     if item is None:
         values[position] = tensor
     else:
         values[position] = [tensor if number == item else one for number, one in enumerate(values[position])]
 
 
-def _same(values: list[Any], written: tuple[int, int | None], other: Any) -> None:
+def _same(values: list[Any], written: Position, other: Any) -> None:
     _put(values, written, _at(values, other))
 
 
-def _view(values: list[Any], written: tuple[int, int | None], other: Any) -> None:
+def _view(values: list[Any], written: Position, other: Any) -> None:
     tensor = _at(values, other)
     _put(values, written, tensor.as_strided(tensor.shape, tensor.stride()))
 
 
-def _partial(values: list[Any], written: tuple[int, int | None], other: Any) -> None:
-    """The argument begins an element behind the written tensor."""
+def _partial(values: list[Any], written: Position, other: Any) -> None:
+    """Let the argument begin one element after the written tensor."""
     target, tensor = _at(values, written), _at(values, other)
     buffer = torch.zeros(max(target.numel(), tensor.numel() + 1), dtype=tensor.dtype)
     shifted = buffer[1 : 1 + tensor.numel()].view(tensor.shape)
@@ -172,22 +175,22 @@ def _partial(values: list[Any], written: tuple[int, int | None], other: Any) -> 
     _put(values, written, buffer[: target.numel()].view(target.shape))
 
 
-def _expanded(values: list[Any], written: tuple[int, int | None], other: Any) -> None:
+def _expanded(values: list[Any], written: Position, other: Any) -> None:
     target = _at(values, written)
     dim = next(dim for dim, size in enumerate(target.shape) if size > 1)
     _put(values, written, target.narrow(dim, 0, 1).clone().expand(target.shape))
 
 
-def _expanded_otherwise(values: list[Any], written: tuple[int, int | None], other: Any) -> None:
+def _expanded_to_another_shape(values: list[Any], written: Position, other: Any) -> None:
     target = _at(values, written)
     _put(values, written, torch.zeros(1, dtype=target.dtype).expand(target.numel() + 2))
 
 
-#: How memory is shared -> a function that makes it so in the arguments.
-SHARINGS: dict[str, Callable[[list[Any], tuple[int, int | None], Any], None]] = {
+#: Kind of overlap -> a function that creates it in the arguments.
+OVERLAPS: dict[str, Callable[[list[Any], Position, Any], None]] = {
     "same": _same,
     "view": _view,
     "partial": _partial,
     "expanded": _expanded,
-    "expanded, of another shape": _expanded_otherwise,
+    "expanded, of another shape": _expanded_to_another_shape,
 }
