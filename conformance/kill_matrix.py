@@ -41,11 +41,11 @@ class Row:
     """The suite's verdict on one kernel.
 
     Attributes:
-        flagged: whether it reported a failure of this op.
-        others: ops that it also reported, although their kernels are eager's.
+        flagged: whether the suite reported a failure of this op.
+        others: ops that the suite also reported, although their kernels are eager's.
         properties: the properties that it reported as broken.
-        example: the call in its report.
-        state: its verdict.
+        example: the call in the report.
+        state: the state of the verdict.
     """
 
     name: str
@@ -62,21 +62,21 @@ class Row:
 
     @property
     def right(self) -> bool:
-        """Whether the suite was right about it."""
+        """Whether the suite reported a broken kernel and nothing else, or nothing for an equivalent one."""
         return self.flagged == (self.kind != EQUIVALENT) and not self.others
 
 
 def rounds(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
-    """Group the kernels into as few lots as possible, with at most one kernel of an op per lot."""
-    lots: list[list[Mutant]] = []
+    """Group the kernels into as few rounds as possible, with at most one kernel of an op per round."""
+    grouped: list[list[Mutant]] = []
     seen: Counter[str] = Counter()
     for mutant in mutants:
-        place = seen[mutant.op]
+        index = seen[mutant.op]
         seen[mutant.op] += 1
-        if place == len(lots):
-            lots.append([])
-        lots[place].append(mutant)
-    return lots
+        if index == len(grouped):
+            grouped.append([])
+        grouped[index].append(mutant)
+    return grouped
 
 
 def judged(lot: Sequence[Mutant], profile: str, seed: int, progress: Callable[[str], None] = lambda name: None) -> list[Row]:
@@ -147,10 +147,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=text, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", choices=tuple(PROFILES), default="standard")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--match", default="", metavar="REGEX", help="only kernels whose name it is found in")
-    parser.add_argument("--kind", default="", metavar="REGEX", help="only faults of these kinds")
-    parser.add_argument("--only", choices=("broken", "equivalents"), help="one of the two catalogues")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only kernels whose name matches")
+    parser.add_argument("--kind", default="", metavar="REGEX", help="only faults whose kind matches")
+    parser.add_argument("--only", choices=("broken", "equivalents"), help="only one of the two groups")
+    parser.add_argument("--json", metavar="FILE", help="write the rows to this file")
     return parser
 
 
@@ -162,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         match, kind = re.compile(options.match), re.compile(options.kind)
     except re.error as error:
-        print(f"no regular expression: {error}", file=sys.stderr)
+        print(f"invalid regular expression: {error}", file=sys.stderr)
         return 2
     catalogue = {"broken": MUTANTS, "equivalents": EQUIVALENTS, None: (*MUTANTS, *EQUIVALENTS)}[options.only]
     chosen = [mutant for mutant in catalogue if match.search(mutant.name) and kind.search(mutant.kind)]

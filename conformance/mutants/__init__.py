@@ -1,4 +1,4 @@
-"""Kernels to judge the suite by: broken ones, each proven to differ from eager, and equivalents, which are right in another way.
+"""Kernels that test the conformance suite: broken ones, which differ from eager, and equivalents, which are right but not eager's.
 
 from conformance.mutants import MUTANTS, EQUIVALENTS
 
@@ -12,12 +12,22 @@ from __future__ import annotations
 from conformance.mutants import arithmetic, indexing, memory, pointwise, products, random, reductions, stateful
 from conformance.mutants.builder import EQUIVALENT, Mutant, Proof
 from conformance.mutants.equivalents import EQUIVALENTS
-from conformance.mutants.proof import differs, shown
-from conformance.mutants.smoke_calls import PLAIN
+from conformance.mutants.proof import differs_from_eager, fault_shows
+from conformance.mutants.smoke_calls import USUAL_CALLS
 
-__all__ = ["FAMILIES", "MUTANTS", "PLAIN", "EQUIVALENT", "EQUIVALENTS", "Mutant", "Proof", "differs", "shown"]
+__all__ = [
+    "FAMILIES",
+    "MUTANTS",
+    "USUAL_CALLS",
+    "EQUIVALENT",
+    "EQUIVALENTS",
+    "Mutant",
+    "Proof",
+    "differs_from_eager",
+    "fault_shows",
+]
 
-#: The broken kernels by family, a file each.
+#: The broken kernels by family. Each family is a module.
 FAMILIES: dict[str, tuple[Mutant, ...]] = {
     "pointwise": pointwise.MUTANTS,
     "arithmetic": arithmetic.MUTANTS,
@@ -29,5 +39,5 @@ FAMILIES: dict[str, tuple[Mutant, ...]] = {
     "stateful": stateful.MUTANTS,
 }
 
-#: Every broken kernel. The suite must find each and name its op.
+#: All broken kernels. The suite must report each, with its op.
 MUTANTS: tuple[Mutant, ...] = tuple(mutant for family in FAMILIES.values() for mutant in family)

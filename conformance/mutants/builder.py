@@ -1,4 +1,8 @@
-"""Broken kernels as values, and what they are made of: a call with its arguments by name, and calls that show a fault."""
+"""Builders of broken kernels: the class `Mutant`, a call with its arguments by name, and short functions that create arguments.
+
+`broken("neg", "0 - x", "special values", lambda c: 0 - c.self, lambda: call(floats(0.0)))` is a kernel of `aten.neg` that returns
+`0 - x`, and a call that shows its fault.
+"""
 
 from __future__ import annotations
 
@@ -15,59 +19,63 @@ from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = [
     "EQUIVALENT",
-    "Bound",
+    "BoundCall",
     "Call",
     "Kernel",
     "Mutant",
     "Proof",
-    "Shows",
-    "bits",
-    "f",
-    "given",
-    "i",
-    "like",
-    "m",
-    "n",
-    "native",
-    "p",
-    "raw",
-    "refuse",
-    "rest",
-    "s",
-    "t",
-    "through",
+    "Trigger",
+    "bools",
+    "floats",
+    "call",
+    "ints",
+    "cast_like",
+    "broken",
+    "normal",
+    "overload",
+    "positive",
+    "read_contiguous",
+    "raise_unsupported",
+    "after_last_block",
+    "broken_stateful",
+    "tensor",
+    "round_through",
     "equivalent",
 ]
 
 Kernel: TypeAlias = Callable[..., Any]
 Call: TypeAlias = "tuple[tuple[Any, ...], dict[str, Any]]"
 
-#: The kind of a kernel that is right in another way than eager's.
+#: The kind of a kernel that is right, although its results may differ from eager's.
 EQUIVALENT = "equivalent"
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Check for a fault that no single call shows: a wrong distribution, a race. True for the broken kernel, False for eager's."""
+    """A check for a fault that no single call shows, such as a wrong distribution or a race.
+
+    Attributes:
+        holds: returns True for the broken kernel, False for eager's.
+    """
 
     holds: Callable[[Kernel], bool]
 
 
-Shows: TypeAlias = "Callable[[], Call | list[Call]] | Proof"
+Trigger: TypeAlias = "Callable[[], Call | list[Call]] | Proof"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A kernel that is right except for one fault; of kind `EQUIVALENT`, one without a fault that differs from eager where it may.
+    """A kernel with one fault; or, if its kind is `EQUIVALENT`, a kernel without a fault that differs from eager where it may.
 
     Attributes:
-        name: the op's and what is wrong with the kernel; no other has it.
+        name: the op and the fault; unique.
         op: the name of the overload.
-        kind: of the fault.
-        make: gives the kernel, each time with a state of its own.
-        why: how such a fault comes about, or why eager promises nothing there.
-        shows: makes the arguments of a call, or of several in a row, on which it is seen; of an equivalent, on which it is not.
-        plain: makes the arguments of a call on which it is not seen; None for the op's usual one.
+        kind: the kind of the fault.
+        make: returns the kernel, each time with new state.
+        why: the cause of such a fault, or the reason why the difference is permitted.
+        trigger: returns the arguments of a call, or of several calls in a row, that show the fault.
+        passing: returns the arguments of a call that does not show it; None for the op's call in `USUAL_CALLS`.
     """
 
     name: str
@@ -75,27 +83,27 @@ class Mutant:
     kind: str
     make: Callable[[], Kernel]
     why: str
-    shows: Shows
-    plain: Callable[[], Call] | None = None
+    trigger: Trigger
+    passing: Callable[[], Call] | None = None
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel, as if never called before."""
+        """The kernel, with new state."""
         return self.make()
 
     @property
     def overload(self) -> OpOverload:
         """The op."""
-        return native(self.op)
+        return overload(self.op)
 
     @property
     def fatal(self) -> bool:
-        """Whether the call that shows it does not come back."""
+        """Whether the call that shows the fault does not return."""
         return self.kind in ("crash", "hang")
 
 
-class Bound:
-    """A call with its arguments by the schema's names, defaults filled in: ``c.self``, ``c.dim``."""
+class BoundCall:
+    """A call whose arguments are attributes with the schema's names, defaults included: ``c.self``, ``c.dim``."""
 
     def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._op = op
@@ -116,22 +124,22 @@ class Bound:
     def __repr__(self) -> str:
         return repr(self._named)
 
-    def but(self, /, **changes: Any) -> Any:
-        """Run eager's kernel with some arguments changed."""
+    def eager(self, /, **changes: Any) -> Any:
+        """Run eager's kernel, with some arguments changed."""
         named = {**self._named, **changes}
         args = [named[argument.name] for argument in self._op._schema.arguments if not argument.kwarg_only]
         return self._op(
             *args, **{argument.name: named[argument.name] for argument in self._op._schema.arguments if argument.kwarg_only}
         )
 
-    def through(self, /, dtype: torch.dtype) -> Any:
-        """Run eager's kernel in another dtype and convert the result to the op's own."""
-        wanted = self.but()
+    def eager_in(self, /, dtype: torch.dtype) -> Any:
+        """Run eager's kernel in another dtype, and convert the result to the dtype that the op returns."""
+        wanted = self.eager()
         inexact = any(
             isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()) for value in self._named.values()
         )
         named = {name: _to(value, dtype, inexact) for name, value in self._named.items()}
-        found = self.but(**named)
+        found = self.eager(**named)
         return (
             found.to(wanted.dtype)
             if isinstance(found, Tensor)
@@ -148,8 +156,8 @@ def _back(value: Any, like: Any) -> Any:
     return value.to(like.dtype) if isinstance(value, Tensor) and isinstance(like, Tensor) else value
 
 
-def native(op: str) -> OpOverload:
-    """The overload of a name."""
+def overload(op: str) -> OpOverload:
+    """Return the overload with this name."""
     return resolve_ops([op])[0]
 
 
@@ -162,96 +170,105 @@ def _overload(op: str) -> str:
     return full if full.count(".") > 1 else f"{full}.default"
 
 
-def _kernel(op: str, run: Callable[[Bound], Any]) -> Kernel:
-    right = native(op)
+def _kernel(op: str, run: Callable[[BoundCall], Any]) -> Kernel:
+    right = overload(op)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        return run(Bound(right, args, kwargs))
+        return run(BoundCall(right, args, kwargs))
 
     return kernel
 
 
-def m(
-    op: str, name: str, kind: str, run: Callable[[Bound], Any], shows: Shows, why: str = "", plain: Callable[[], Call] | None = None
-) -> Mutant:
-    """A broken kernel: `run` is given the call."""
-    full = _overload(op)
-    return Mutant(f"{op}: {name}", full, kind, lambda: _kernel(full, run), why, shows, plain)
-
-
-def s(
+def broken(
     op: str,
     name: str,
     kind: str,
-    begin: Callable[[], Callable[[Bound], Any]],
-    shows: Shows,
+    run: Callable[[BoundCall], Any],
+    trigger: Trigger,
     why: str = "",
-    plain: Callable[[], Call] | None = None,
+    passing: Callable[[], Call] | None = None,
 ) -> Mutant:
-    """A broken kernel that keeps something between calls: `begin` gives one that has none yet."""
+    """Return a broken kernel; `run` computes its results from the call."""
     full = _overload(op)
-    return Mutant(f"{op}: {name}", full, kind, lambda: _kernel(full, begin()), why, shows, plain)
+    return Mutant(f"{op}: {name}", full, kind, lambda: _kernel(full, run), why, trigger, passing)
 
 
-def equivalent(op: str, name: str, run: Callable[[Bound], Any], shows: Shows | None = None, why: str = "") -> Mutant:
-    """A kernel that is right in another way."""
+def broken_stateful(
+    op: str,
+    name: str,
+    kind: str,
+    begin: Callable[[], Callable[[BoundCall], Any]],
+    trigger: Trigger,
+    why: str = "",
+    passing: Callable[[], Call] | None = None,
+) -> Mutant:
+    """Return a broken kernel with state; `begin` returns a `run` with new state."""
     full = _overload(op)
-    return Mutant(f"{op}: {name}", full, EQUIVALENT, lambda: _kernel(full, run), why, shows or list)
+    return Mutant(f"{op}: {name}", full, kind, lambda: _kernel(full, begin()), why, trigger, passing)
+
+
+def equivalent(op: str, name: str, run: Callable[[BoundCall], Any], trigger: Trigger | None = None, why: str = "") -> Mutant:
+    """Return a kernel that is right, but differs from eager."""
+    full = _overload(op)
+    return Mutant(f"{op}: {name}", full, EQUIVALENT, lambda: _kernel(full, run), why, trigger or list)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------------
 
 
-def given(*args: Any, **kwargs: Any) -> Call:
-    """The arguments of a call."""
+def call(*args: Any, **kwargs: Any) -> Call:
+    """Return the arguments of a call."""
     return args, kwargs
 
 
-def n(*size: int, dtype: torch.dtype = torch.float32, scale: float = 1.0, shift: float = 0.0) -> Tensor:
-    """Normal numbers, the same each time."""
+def normal(*size: int, dtype: torch.dtype = torch.float32, scale: float = 1.0, shift: float = 0.0) -> Tensor:
+    """Return a tensor of normal random numbers, the same for each call."""
     draws = torch.Generator().manual_seed(sum(size) + 7)
     return (torch.randn(size, generator=draws, dtype=torch.float64) * scale + shift).to(dtype)
 
 
-def p(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Numbers within (0.1, 0.9)."""
+def positive(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return a tensor of random numbers in (0.1, 0.9), the same for each call."""
     draws = torch.Generator().manual_seed(sum(size) + 5)
     return (torch.rand(size, generator=draws, dtype=torch.float64) * 0.8 + 0.1).to(dtype)
 
 
-def i(*size: int, below: int = 9, dtype: torch.dtype = torch.int64) -> Tensor:
-    """Integers from 0."""
+def ints(*size: int, below: int = 9, dtype: torch.dtype = torch.int64) -> Tensor:
+    """Return a tensor of random integers from 0 to ``below - 1``, the same for each call."""
     return torch.randint(below, size, generator=torch.Generator().manual_seed(sum(size) + 3)).to(dtype)
 
 
-def bits(*size: int) -> Tensor:
-    """True and False by turns, begun with True."""
+def bools(*size: int) -> Tensor:
+    """Return a tensor of True, False, True, ..."""
     count = 1
     for one in size:
         count *= one
     return (torch.arange(count) % 2 == 0).reshape(size)
 
 
-def t(*values: Any, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor of these values, of Python's types or the dtype given."""
+def tensor(*values: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a tensor of these values, by default with the dtype that torch infers."""
     return torch.tensor(values[0] if len(values) == 1 else values, dtype=dtype)
 
 
-def f(*values: float, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A vector of floats."""
+def floats(*values: float, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return a one-dimensional tensor of these floats."""
     return torch.tensor(values, dtype=dtype)
 
 
 # -- what kernels do ---------------------------------------------------------------------------------------------------------
 
 
-def like(found: Tensor, wanted: Tensor) -> Tensor:
-    """Values in the dtype and layout of what is due."""
+def cast_like(found: Tensor, wanted: Tensor) -> Tensor:
+    """Return the values with the dtype and the strides of the wanted tensor."""
     return torch.empty_like(wanted).copy_(found)
 
 
-def raw(tensor: Tensor, offset: int | None = None) -> Tensor:
-    """A tensor's memory read as if it were contiguous, from where it begins or another place; itself where memory ends before."""
+def read_contiguous(tensor: Tensor, offset: int | None = None) -> Tensor:
+    """Read the tensor's memory as if the tensor were contiguous, from its storage offset or another one.
+
+    Return the tensor itself if its storage is too small for that.
+    """
     start = int(tensor.storage_offset()) if offset is None else offset
     size = tensor.element_size()
     if tensor.numel() == 0 or (start + tensor.numel()) * size > tensor.untyped_storage().nbytes():
@@ -260,17 +277,17 @@ def raw(tensor: Tensor, offset: int | None = None) -> Tensor:
     return torch.as_strided(tensor, tensor.shape, steps, start)
 
 
-def through(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Values squeezed through another dtype."""
+def round_through(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Round the values to another dtype and convert them back."""
     return tensor.to(dtype).to(tensor.dtype)
 
 
-def refuse(kind: type[Exception] = NotImplementedError) -> Any:
-    """Raise, as kernels do for calls that they do not take."""
-    raise kind("this kernel takes no such call")
+def raise_unsupported(kind: type[Exception] = NotImplementedError) -> Any:
+    """Raise an error, as a kernel does for arguments that it does not support."""
+    raise kind("this kernel does not support these arguments")
 
 
-def rest(tensor: Tensor, block: int) -> Tensor:
-    """True for the elements, counted in order, behind the last full block of so many."""
+def after_last_block(tensor: Tensor, block: int) -> Tensor:
+    """Return True for the elements after the last full block of ``block`` elements, in row-by-row order."""
     count = tensor.numel()
     return (torch.arange(count) >= count - count % block).reshape(tensor.shape)

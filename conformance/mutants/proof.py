@@ -1,4 +1,4 @@
-"""Proof that a kernel differs from eager, or that it does not: on one call, or on several in a row."""
+"""Check whether a kernel differs from eager on a call, or on several calls in a row."""
 
 from __future__ import annotations
 
@@ -14,81 +14,84 @@ from eagerdecomp.eager.compare import leaf_difference
 from eagerdecomp.eager.observe import Observed, observe, resolved, significant_strides
 from eagerdecomp.eager.tolerance import Tolerance, same_number, tolerance_of
 
-__all__ = ["differs", "shown"]
+__all__ = ["differs_from_eager", "fault_shows"]
 
 _RELATIVE = {torch.float64: 1e-11, torch.float32: 4e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
-#: Ops whose results hold what memory held before, and ops that draw.
-_UNSAID = frozenset({"aten::empty", "aten::empty_strided", "aten::resize_", "aten::rand", "aten::randn", "aten::randperm"})
-#: Ops that compute nothing, so that values are eager's to the bit.
+#: Ops that return uninitialized memory or random numbers: values are not compared.
+_ANY_VALUES = frozenset({"aten::empty", "aten::empty_strided", "aten::resize_", "aten::rand", "aten::randn", "aten::randperm"})
+#: Ops that only move or convert values: values must equal eager's bit for bit.
 _EXACT = frozenset({"aten::_to_copy", "aten::clone", "aten::copy", "aten::copy_", "aten::cat"})
-_DRAWN = frozenset({"aten::native_dropout"})
+#: Ops whose results are random, but not their effects on arguments.
+_RANDOM_RESULTS = frozenset({"aten::native_dropout"})
 
 
-def shown(mutant: Mutant) -> bool:
-    """Whether the mutant is seen to differ from eager on what is to show it.
+def fault_shows(mutant: Mutant) -> bool:
+    """Return whether the mutant differs from eager on its `trigger`.
 
-    Not for one that is `fatal`: its call does not come back.
+    Not for a `fatal` mutant: its call does not return.
     """
-    if isinstance(mutant.shows, Proof):
-        return mutant.shows.holds(mutant.kernel)
-    return differs(mutant, mutant.shows)
+    if isinstance(mutant.trigger, Proof):
+        return mutant.trigger.holds(mutant.kernel)
+    return differs_from_eager(mutant, mutant.trigger)
 
 
-def differs(mutant: Mutant, make: Callable[[], Call | list[Call]]) -> bool:
-    """Whether the kernel leaves anything else behind than eager: on the calls that `make` makes, in a row."""
+def differs_from_eager(mutant: Mutant, make: Callable[[], Call | list[Call]]) -> bool:
+    """Return whether results or effects of the kernel differ from eager's, on one or several calls in a row that `make` returns."""
     op, kernel = mutant.overload, mutant.kernel
     ours, eagers = _calls(make()), _calls(make())
-    kept: list[tuple[Observed, Observed]] = []
+    pairs: list[tuple[Observed, Observed]] = []
     strides = mutant.kind != EQUIVALENT
     for (args, kwargs), (other_args, other_kwargs) in zip(ours, eagers, strict=True):
         _, have = observe(kernel, args, kwargs)
         _, want = observe(op, other_args, other_kwargs)
-        if _apart(op, have, want, strides):
+        if _differ(op, have, want, strides):
             return True
-        kept.append((have, want))
-    if any(_apart(op, have, want, strides) for have, want in kept):  # what later calls did to the results of earlier ones
+        pairs.append((have, want))
+    if any(_differ(op, have, want, strides) for have, want in pairs):  # later calls may change the results of earlier ones
         return True
-    return _joined([have for have, _ in kept]) != _joined([want for _, want in kept])
+    return _shared_memory([have for have, _ in pairs]) != _shared_memory([want for _, want in pairs])
 
 
 def _calls(made: Call | list[Call]) -> list[Call]:
     return made if isinstance(made, list) else [made]
 
 
-def _joined(several: list[Observed]) -> list[tuple[int, int]]:
-    """Which results share memory with each other."""
+def _shared_memory(several: list[Observed]) -> list[tuple[int, int]]:
+    """Return the pairs of results that share memory."""
     leaves = [leaf for one in several for leaf in one.leaves if isinstance(leaf, Tensor) and leaf.numel()]
     owners = [leaf.untyped_storage()._cdata for leaf in leaves]
     return [(first, second) for first, one in enumerate(owners) for second in range(first) if owners[second] == one]
 
 
-def _apart(op: OpOverload, have: Observed, want: Observed, strides: bool) -> bool:
+def _differ(op: OpOverload, have: Observed, want: Observed, strides: bool) -> bool:
     if have.error is not None or want.error is not None:
         return (have.error is None) != (want.error is None)
     if have.nesting != want.nesting or have.same != want.same or have.shares != want.shares:
         return True
     name = op._schema.name
-    values = name not in _UNSAID | _DRAWN
-    if any(_far(one, other, values, strides, name in _EXACT) for one, other in zip(have.leaves, want.leaves, strict=True)):
+    values = name not in _ANY_VALUES | _RANDOM_RESULTS
+    if any(
+        _results_differ(one, other, values, strides, name in _EXACT) for one, other in zip(have.leaves, want.leaves, strict=True)
+    ):
         return True
-    return any(_far_inputs(one, other, name) for one, other in zip(have.inputs, want.inputs, strict=True))
+    return any(_inputs_differ(one, other, name) for one, other in zip(have.inputs, want.inputs, strict=True))
 
 
-def _far_inputs(have: Tensor, want: Tensor, name: str) -> bool:
-    """Whether an argument, or anything around it in its memory, was left otherwise."""
+def _inputs_differ(have: Tensor, want: Tensor, name: str) -> bool:
+    """Return whether an argument after the call, or the rest of its storage, differs."""
     if _facts(have) != _facts(want) or have.storage_offset() != want.storage_offset():
         return True
     one, other = have.untyped_storage(), want.untyped_storage()
     if one.nbytes() != other.nbytes():
         return True
-    if name in _UNSAID:
+    if name in _ANY_VALUES:
         return False
     memory = [torch.empty(0, dtype=torch.uint8).set_(storage) for storage in (one, other)]
-    return not torch.equal(*memory) and _far(_whole(have), _whole(want), True, False)
+    return not torch.equal(*memory) and _results_differ(_storage(have), _storage(want), True, False)
 
 
-def _whole(tensor: Tensor) -> Tensor:
+def _storage(tensor: Tensor) -> Tensor:
     return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
 
 
@@ -96,7 +99,7 @@ def _facts(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.dtype, tensor.shape, significant_strides(tensor), tensor.is_conj(), tensor.is_neg()
 
 
-def _far(have: Any, want: Any, values: bool, strides: bool, exact: bool = False) -> bool:
+def _results_differ(have: Any, want: Any, values: bool, strides: bool, exact: bool = False) -> bool:
     if not isinstance(have, Tensor) or not isinstance(want, Tensor):
         return not same_number(have, want)
     one, other = _facts(have), _facts(want)

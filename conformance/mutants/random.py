@@ -1,4 +1,4 @@
-"""Broken kernels of random ops: the distribution, the seed, what one number has to do with the next."""
+"""Broken kernels of random ops: wrong distributions, seeds and correlations."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.mutants.builder import Bound, Kernel, Mutant, Proof, given, m, n, s
+from conformance.mutants.builder import BoundCall, Kernel, Mutant, Proof, broken, broken_stateful, call, normal
 
 __all__ = ["MUTANTS"]
 
-_MANY = 20000
+_SAMPLE_SIZE = 20000
 
 
 def _distribution(size: list[int], shows: Callable[[Tensor], bool], **kwargs: Any) -> Proof:
-    """Check a sample: true for the broken distribution and not for the right one."""
+    """Return a check of one sample; `shows` returns True for the broken distribution."""
 
     def holds(kernel: Kernel) -> bool:
         torch.manual_seed(5)
@@ -28,7 +28,7 @@ def _distribution(size: list[int], shows: Callable[[Tensor], bool], **kwargs: An
 
 
 def _pair(shows: Callable[[Tensor, Tensor], bool], seeds: tuple[int | None, int | None], size: Any = (64,)) -> Proof:
-    """Check two samples, drawn with the generator seeded before each, or not."""
+    """Return a check of two samples; before each the generator is seeded, unless its seed is None."""
 
     def holds(kernel: Kernel) -> bool:
         found = []
@@ -42,7 +42,7 @@ def _pair(shows: Callable[[Tensor, Tensor], bool], seeds: tuple[int | None, int 
     return Proof(holds)
 
 
-def _dropped(shows: Callable[[Tensor, Tensor, Tensor], bool], p: float = 0.25, train: bool | None = True) -> Proof:
+def _dropout_check(shows: Callable[[Tensor, Tensor, Tensor], bool], p: float = 0.25, train: bool | None = True) -> Proof:
     def holds(kernel: Kernel) -> bool:
         torch.manual_seed(5)
         x = torch.ones(100, 100)
@@ -52,74 +52,74 @@ def _dropped(shows: Callable[[Tensor, Tensor, Tensor], bool], p: float = 0.25, t
     return Proof(holds)
 
 
-def _drop(c: Bound) -> bool:
+def _drops(c: BoundCall) -> bool:
     return bool(c.train is None or c.train) and 0 < c.p < 1
 
 
-def _fixed(seed: int) -> Callable[[Bound], Any]:
-    """Numbers from a generator of its own, begun again each time."""
+def _fixed(seed: int) -> Callable[[BoundCall], Any]:
+    """Draw from a generator that is seeded before each call."""
 
-    def run(c: Bound) -> Any:
+    def run(c: BoundCall) -> Any:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return c.but()
+            return c.eager()
 
     return run
 
 
-def _twice(c: Bound) -> Any:
-    """Repeat the first block of 1,024 numbers in the second."""
-    found = c.but()
+def _repeat_first_block(c: BoundCall) -> Any:
+    """Repeat the first block of 1024 numbers as the second."""
+    found = c.eager()
     if 1024 < found.numel() <= 2048:
         found.view(-1)[1024:] = found.view(-1)[: found.numel() - 1024].clone()
     return found
 
 
-def _own() -> Callable[[Bound], Any]:
-    """Numbers from a generator of its own, which torch's seed does not reach."""
+def _own_generator() -> Callable[[BoundCall], Any]:
+    """Draw from a generator that `torch.manual_seed` does not change."""
     state = torch.Generator().manual_seed(99).get_state()
 
-    def run(c: Bound) -> Any:
+    def run(c: BoundCall) -> Any:
         nonlocal state
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(state)
-            found = c.but()
+            found = c.eager()
             state = torch.get_rng_state()
         return found
 
     return run
 
 
-def _once() -> Callable[[Bound], Any]:
-    """Numbers are drawn once for a size, then kept."""
-    kept: dict[Any, Tensor] = {}
+def _cached_by_size() -> Callable[[BoundCall], Any]:
+    """Draw once for each size and dtype, and cache the numbers."""
+    cached: dict[Any, Tensor] = {}
 
-    def run(c: Bound) -> Any:
-        found = c.but()
-        first: Tensor = kept.setdefault((tuple(c.size), c.dtype), found)
+    def run(c: BoundCall) -> Any:
+        found = c.eager()
+        first: Tensor = cached.setdefault((tuple(c.size), c.dtype), found)
         return first.clone()
 
     return run
 
 
-def _rowwise(c: Bound) -> Any:
-    """All rows alike."""
-    right = c.but()
+def _rowwise(c: BoundCall) -> Any:
+    """Repeat the first row."""
+    right = c.eager()
     return right[:1].expand(right.shape).clone() if right.dim() > 1 and right.numel() else right
 
 
-def _shuffled(c: Bound) -> Any:
-    """A naive shuffle of long permutations: each place is swapped with any, not with one that is left."""
+def _shuffled(c: BoundCall) -> Any:
+    """Shuffle naively: swap each element with any element, not with one of the remaining ones."""
     if c.n < 2 or c.n > 64:
-        return c.but()
-    places = list(range(c.n))
-    for place, other in enumerate(torch.randint(c.n, (c.n,)).tolist()):
-        places[place], places[other] = places[other], places[place]
-    return torch.tensor(places, dtype=c.but().dtype)
+        return c.eager()
+    order = list(range(c.n))
+    for index, other in enumerate(torch.randint(c.n, (c.n,)).tolist()):
+        order[index], order[other] = order[other], order[index]
+    return torch.tensor(order, dtype=c.eager().dtype)
 
 
-def _order(kernel: Kernel) -> bool:
-    """Whether of three elements one order comes up more often than chance allows."""
+def _orders_differ_in_frequency(kernel: Kernel) -> bool:
+    """Return whether one order of three elements is more frequent than chance allows."""
     torch.manual_seed(3)
     counts: dict[tuple[int, ...], int] = {}
     for _ in range(12000):
@@ -133,11 +133,11 @@ def _correlated(x: Tensor) -> bool:
     return abs(float((centred[:-1] * centred[1:]).mean() / centred.square().mean())) > 0.05
 
 
-def _plain_drop() -> Any:
-    return given(n(3, 4), 0.5, False)
+def _no_dropout() -> Any:
+    return call(normal(3, 4), 0.5, False)
 
 
-def _paired(x: Tensor) -> Tensor:
+def _pairs_with_one_radius(x: Tensor) -> Tensor:
     half = x.numel() // 2
     radius = x[:half].abs().clamp(min=1e-3)
     found = x.clone()
@@ -155,100 +155,110 @@ def _with_infinities(x: Tensor) -> Tensor:
     return x.masked_fill(x.abs() < 1e-3, math.inf)
 
 
-def _by_clock() -> Callable[[Bound], Any]:
-    """Draws some numbers first, more with every call."""
+def _advance_by_calls() -> Callable[[BoundCall], Any]:
+    """Draw some extra numbers first; their count depends on the number of calls."""
     calls = itertools.count()
 
-    def run(c: Bound) -> Any:
+    def run(c: BoundCall) -> Any:
         torch.rand(1 + next(calls) % 7)
-        return c.but()
+        return c.eager()
 
     return run
 
 
-def _rescaled(c: Bound, factor: float) -> Any:
-    result, mask = c.but()
-    return (result * factor if _drop(c) else result), mask
+def _rescaled(c: BoundCall, factor: float) -> Any:
+    result, mask = c.eager()
+    return (result * factor if _drops(c) else result), mask
 
 
-def _inverted(c: Bound) -> Any:
-    result, mask = c.but()
-    return result, (~mask if _drop(c) else mask)
+def _inverted(c: BoundCall) -> Any:
+    result, mask = c.eager()
+    return result, (~mask if _drops(c) else mask)
 
 
-def _rows(c: Bound) -> Any:
-    if not _drop(c) or c.input.dim() != 2 or not c.input.numel():
-        return c.but()
+def _rows(c: BoundCall) -> Any:
+    if not _drops(c) or c.input.dim() != 2 or not c.input.numel():
+        return c.eager()
     mask = (torch.rand(c.input.shape[0], 1) >= c.p).expand(c.input.shape).contiguous()
     return torch.empty_like(c.input).copy_(c.input * mask / (1 - c.p)), mask
 
 
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
-    m("rand", "1 is among them", "random", lambda c: (c.but() * 64).ceil() / 64 if c.but().is_floating_point() else c.but(),
-      _distribution([_MANY], lambda x: bool((x == 1).any())), "the range is half open"),
-    m("rand", "a second block like the first", "random", _twice,
+    broken("rand", "1 is possible", "random",
+      lambda c: (c.eager() * 64).ceil() / 64 if c.eager().is_floating_point() else c.eager(),
+      _distribution([_SAMPLE_SIZE], lambda x: bool((x == 1).any())), "the range is half open"),
+    broken("rand", "the second block repeats the first", "random", _repeat_first_block,
       Proof(lambda kernel: torch.equal(*kernel([2048]).view(2, -1))), "the counter stands still"),
-    m("rand", "within (-1, 1)", "random", lambda c: c.but() * 2 - 1, _distribution([_MANY], lambda x: bool((x < 0).any()))),
-    m("rand", "squared", "random", lambda c: c.but().square(), _distribution([_MANY], lambda x: float(x.mean()) < 0.4)),
-    m("rand", "16 bits of it", "random", lambda c: (c.but() * 256).floor() / 256,
-      _distribution([_MANY], lambda x: bool((x * 256 == (x * 256).floor()).all())), "coarse"),
-    m("rand", "the same numbers each time", "random", _fixed(7),
+    broken("rand", "within (-1, 1)", "random", lambda c: c.eager() * 2 - 1,
+      _distribution([_SAMPLE_SIZE], lambda x: bool((x < 0).any()))),
+    broken("rand", "squared", "random", lambda c: c.eager().square(),
+      _distribution([_SAMPLE_SIZE], lambda x: float(x.mean()) < 0.4)),
+    broken("rand", "has only 8 random bits", "random", lambda c: (c.eager() * 256).floor() / 256,
+      _distribution([_SAMPLE_SIZE], lambda x: bool((x * 256 == (x * 256).floor()).all())), "8 bits"),
+    broken("rand", "the same numbers each time", "random", _fixed(7),
       _pair(torch.equal, (None, None)), "the generator is begun again"),
-    s("rand", "seeds do not reach it", "random", _own, _pair(lambda a, b: not torch.equal(a, b), (4, 4))),
-    s("rand", "kept by size", "random", _once, _pair(torch.equal, (None, None)), "a cache that holds results"),
-    m("rand", "rows are alike", "random", _rowwise,
-      _distribution([50, 50], lambda x: bool((x[0] == x[1]).all())), "the counter is the column"),
-    m("rand", "float64 has 24 bits", "random",
-      lambda c: c.but(dtype=torch.float32).double() if c.dtype is torch.float64 else c.but(),
-      _distribution([_MANY], lambda x: bool((x.float().double() == x).all()), dtype=torch.float64)),
-    m("rand", "dtype is ignored", "metadata", lambda c: c.but(dtype=None), lambda: given([3], dtype=torch.float64)),
-    m("randn", "sigma is 1.1", "random", lambda c: c.but() * 1.1, _distribution([_MANY], lambda x: float(x.std()) > 1.05)),
-    m("randn", "its mean is 0.1", "random", lambda c: c.but() + 0.1, _distribution([_MANY], lambda x: float(x.mean()) > 0.05)),
-    m("randn", "a uniform of the same variance", "random",
-      lambda c: (torch.rand_like(c.but()) - 0.5) * math.sqrt(12) if c.but().numel() else c.but(),
-      _distribution([_MANY], lambda x: float(x.abs().max()) < 1.8)),
-    m("randn", "twelve uniforms added", "random", lambda c: (torch.rand(12, *c.size).sum(0) - 6).to(c.but().dtype),
+    broken_stateful("rand", "the seed has no effect", "random", _own_generator, _pair(lambda a, b: not torch.equal(a, b), (4, 4))),
+    broken_stateful("rand", "results are cached by size", "random", _cached_by_size, _pair(torch.equal, (None, None)),
+      "a cache that holds results"),
+    broken("rand", "all rows are equal", "random", _rowwise,
+      _distribution([50, 50], lambda x: bool((x[0] == x[1]).all())), "the counter is the column index"),
+    broken("rand", "float64 has 24 random bits", "random",
+      lambda c: c.eager(dtype=torch.float32).double() if c.dtype is torch.float64 else c.eager(),
+      _distribution([_SAMPLE_SIZE], lambda x: bool((x.float().double() == x).all()), dtype=torch.float64)),
+    broken("rand", "dtype is ignored", "metadata", lambda c: c.eager(dtype=None), lambda: call([3], dtype=torch.float64)),
+    broken("randn", "sigma is 1.1", "random", lambda c: c.eager() * 1.1,
+      _distribution([_SAMPLE_SIZE], lambda x: float(x.std()) > 1.05)),
+    broken("randn", "the mean is 0.1", "random", lambda c: c.eager() + 0.1,
+      _distribution([_SAMPLE_SIZE], lambda x: float(x.mean()) > 0.05)),
+    broken("randn", "a uniform of the same variance", "random",
+      lambda c: (torch.rand_like(c.eager()) - 0.5) * math.sqrt(12) if c.eager().numel() else c.eager(),
+      _distribution([_SAMPLE_SIZE], lambda x: float(x.abs().max()) < 1.8)),
+    broken("randn", "sum of twelve uniforms", "random", lambda c: (torch.rand(12, *c.size).sum(0) - 6).to(c.eager().dtype),
       _distribution([400000], lambda x: float((x.abs() > 3.6).double().mean()) < 2.2e-4), "thin tails"),
-    m("randn", "pairs have one radius", "random",
-      lambda c: c.but() if c.but().dim() != 1 or c.but().numel() < 2 else _paired(c.but()),
-      _distribution([_MANY], lambda x: _correlated(x.abs())), "of Box and Muller one half is used twice"),
-    m("randn", "neighbours are correlated", "random", lambda c: _smoothed(c.but()), _distribution([_MANY], _correlated)),
-    m("randn", "the same numbers each time", "random", _fixed(7), _pair(torch.equal, (None, None))),
-    m("randn", "infinite where the uniform is 0", "random", lambda c: _with_infinities(c.but()),
-      _distribution([_MANY], lambda x: bool(x.isinf().any())), "log(0)"),
-    s("randn", "moves the generator on by its calls", "random", _by_clock, _pair(lambda a, b: not torch.equal(a, b), (4, 4))),
-    m("randperm", "a naive shuffle", "random", _shuffled, Proof(_order), "some orders come up more often", lambda: given(1)),
-    m("randperm", "few stay in place", "random", lambda c: torch.arange(c.n, dtype=c.but().dtype) if c.n < 4 else c.but(),
-      Proof(lambda kernel: all(kernel(3).tolist() == [0, 1, 2] for _ in range(20))), "", lambda: given(1)),
-    m("randperm", "always the identity", "random", lambda c: torch.arange(c.n, dtype=c.but().dtype),
-      _pair(lambda a, b: torch.equal(a, b) and torch.equal(a, torch.arange(64)), (None, None), 64), "", lambda: given(1)),
-    m("randperm", "with replacement", "random", lambda c: torch.randint(max(c.n, 1), (c.n,)).to(c.but().dtype),
-      _pair(lambda a, b: len(set(a.tolist())) < 64, (None, None), 64), "", lambda: given(1)),
-    m("randperm", "the last stays where it is", "random",
-      lambda c: torch.cat([torch.ops.aten.randperm(c.n - 1), torch.tensor([c.n - 1])]).to(c.but().dtype) if c.n > 1
-        else c.but(),
-      _pair(lambda a, b: int(a[-1]) == int(b[-1]) == 63, (None, None), 64), "", lambda: given(1)),
-    m("randperm", "dtype is ignored", "metadata", lambda c: c.but(dtype=torch.int64), lambda: given(5, dtype=torch.int32)),
-    m("native_dropout", "without the scale", "random", lambda c: _rescaled(c, 1 - c.p),
-      _dropped(lambda x, y, mask: float(y.max()) == 1.0), "1 / (1 - p) is forgotten", _plain_drop),
-    m("native_dropout", "p is what is kept", "random", lambda c: c.but(p=1 - c.p) if _drop(c) else c.but(),
-      _dropped(lambda x, y, mask: float(mask.float().mean()) < 0.5), "", _plain_drop),
-    m("native_dropout", "the mask is of another draw", "random", lambda c: (c.but()[0], c.but()[1]),
-      _dropped(lambda x, y, mask: not torch.equal(y != 0, mask))),
-    m("native_dropout", "the mask is inverted", "random", lambda c: _inverted(c),
-      _dropped(lambda x, y, mask: not torch.equal(y != 0, mask)), "", _plain_drop),
-    m("native_dropout", "whole rows", "random", lambda c: _rows(c),
-      _dropped(lambda x, y, mask: bool((mask == mask[:, :1]).all())), "", _plain_drop),
-    m("native_dropout", "in evaluation too", "argument", lambda c: c.but(train=True),
-      _dropped(lambda x, y, mask: bool((y == 0).any()), train=False), "train is ignored", lambda: given(n(3), 0.0, True)),
-    m("native_dropout", "p 1 keeps NaN", "special values",
-      lambda c: c.but() if c.p != 1 else (c.input * 0 * math.inf, c.but()[1]),
-      Proof(lambda kernel: bool(kernel(n(4), 1.0, True)[0].isnan().any())), "0 * inf"),
-    m("native_dropout", "the same mask each time", "random", _fixed(3),
+    broken("randn", "pairs have the same radius", "random",
+      lambda c: c.eager() if c.eager().dim() != 1 or c.eager().numel() < 2 else _pairs_with_one_radius(c.eager()),
+      _distribution([_SAMPLE_SIZE], lambda x: _correlated(x.abs())), "Box-Muller with one radius for both numbers"),
+    broken("randn", "neighbours are correlated", "random", lambda c: _smoothed(c.eager()),
+      _distribution([_SAMPLE_SIZE], _correlated)),
+    broken("randn", "the same numbers each time", "random", _fixed(7), _pair(torch.equal, (None, None))),
+    broken("randn", "some numbers are infinite", "random", lambda c: _with_infinities(c.eager()),
+      _distribution([_SAMPLE_SIZE], lambda x: bool(x.isinf().any())), "log(0)"),
+    broken_stateful("randn", "results depend on the number of calls", "random", _advance_by_calls,
+      _pair(lambda a, b: not torch.equal(a, b), (4, 4))),
+    broken("randperm", "a naive shuffle", "random", _shuffled, Proof(_orders_differ_in_frequency), "some orders come up more often",
+      lambda: call(1)),
+    broken("randperm", "fewer than 4 elements are not permuted", "random",
+      lambda c: torch.arange(c.n, dtype=c.eager().dtype) if c.n < 4 else c.eager(),
+      Proof(lambda kernel: all(kernel(3).tolist() == [0, 1, 2] for _ in range(20))), "", lambda: call(1)),
+    broken("randperm", "always the identity", "random", lambda c: torch.arange(c.n, dtype=c.eager().dtype),
+      _pair(lambda a, b: torch.equal(a, b) and torch.equal(a, torch.arange(64)), (None, None), 64), "", lambda: call(1)),
+    broken("randperm", "with replacement", "random", lambda c: torch.randint(max(c.n, 1), (c.n,)).to(c.eager().dtype),
+      _pair(lambda a, b: len(set(a.tolist())) < 64, (None, None), 64), "", lambda: call(1)),
+    broken("randperm", "the last element stays", "random",
+      lambda c: torch.cat([torch.ops.aten.randperm(c.n - 1), torch.tensor([c.n - 1])]).to(c.eager().dtype) if c.n > 1
+        else c.eager(),
+      _pair(lambda a, b: int(a[-1]) == int(b[-1]) == 63, (None, None), 64), "", lambda: call(1)),
+    broken("randperm", "dtype is ignored", "metadata", lambda c: c.eager(dtype=torch.int64), lambda: call(5, dtype=torch.int32)),
+    broken("native_dropout", "without the scale", "random", lambda c: _rescaled(c, 1 - c.p),
+      _dropout_check(lambda x, y, mask: float(y.max()) == 1.0), "1 / (1 - p) is forgotten", _no_dropout),
+    broken("native_dropout", "keeps with probability p", "random", lambda c: c.eager(p=1 - c.p) if _drops(c) else c.eager(),
+      _dropout_check(lambda x, y, mask: float(mask.float().mean()) < 0.5), "", _no_dropout),
+    broken("native_dropout", "the mask is drawn again", "random", lambda c: (c.eager()[0], c.eager()[1]),
+      _dropout_check(lambda x, y, mask: not torch.equal(y != 0, mask))),
+    broken("native_dropout", "the mask is inverted", "random", lambda c: _inverted(c),
+      _dropout_check(lambda x, y, mask: not torch.equal(y != 0, mask)), "", _no_dropout),
+    broken("native_dropout", "drops whole rows", "random", lambda c: _rows(c),
+      _dropout_check(lambda x, y, mask: bool((mask == mask[:, :1]).all())), "", _no_dropout),
+    broken("native_dropout", "drops in evaluation too", "argument", lambda c: c.eager(train=True),
+      _dropout_check(lambda x, y, mask: bool((y == 0).any()), train=False), "train is ignored", lambda: call(normal(3), 0.0, True)),
+    broken("native_dropout", "p 1 keeps NaN", "special values",
+      lambda c: c.eager() if c.p != 1 else (c.input * 0 * math.inf, c.eager()[1]),
+      Proof(lambda kernel: bool(kernel(normal(4), 1.0, True)[0].isnan().any())), "0 * inf"),
+    broken("native_dropout", "the same mask each time", "random", _fixed(3),
       Proof(lambda kernel: torch.equal(kernel(torch.ones(64), 0.5, True)[1], kernel(torch.ones(64), 0.5, True)[1]))),
-    m("native_dropout", "the mask is of floats", "metadata",
-      lambda c: (c.but()[0], c.but()[1].float()) if c.train is None else c.but(),
-      lambda: given(n(4), 0.5, None)),
+    broken("native_dropout", "the mask has a float dtype", "metadata",
+      lambda c: (c.eager()[0], c.eager()[1].float()) if c.train is None else c.eager(),
+      lambda: call(normal(4), 0.5, None)),
 )
 # fmt: on

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from conformance import kill_matrix
 from conformance.kill_matrix import Row, judged, main, rounds, table
 from conformance.mutants import EQUIVALENTS, MUTANTS
-from conformance.mutants.builder import given, m, n
+from conformance.mutants.builder import broken, call, normal
 
 FOUND = Row("exp: broken", "aten.exp.default", "dtype", True, (), ("values",), "aten.exp(f32[2])", "off", "wrong", 3, 0.1)
 MISSED = replace(FOUND, name="exp: missed", flagged=False, properties=(), state="right")
@@ -44,8 +44,8 @@ def test_found_and_missed_are_counted_by_kind_and_what_is_wrong_is_listed() -> N
 @pytest.mark.full
 def test_a_broken_kernel_is_found_under_its_own_op_and_a_right_one_is_not() -> None:
     lot = [
-        m("neg", "made up", "values", lambda c: c.but() + 1, lambda: given(n(3))),
-        m("abs", "made up", "values", lambda c: c.but(), lambda: given(n(3))),
+        broken("neg", "made up", "values", lambda c: c.eager() + 1, lambda: call(normal(3))),
+        broken("abs", "made up", "values", lambda c: c.eager(), lambda: call(normal(3))),
     ]
     first, second = judged(lot, "quick", 0)
     assert first.flagged

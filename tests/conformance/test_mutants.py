@@ -1,4 +1,4 @@
-"""The broken kernels that the suite is judged by differ from eager where they say; the equivalents differ nowhere."""
+"""The broken kernels of `conformance/mutants` differ from eager on their triggers only; the equivalents do not differ."""
 
 from __future__ import annotations
 
@@ -14,31 +14,41 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from conformance.mutants import EQUIVALENT, EQUIVALENTS, FAMILIES, MUTANTS, PLAIN, Mutant, Proof, differs, shown
-from conformance.mutants.builder import given, m, n, p
+from conformance.mutants import (
+    EQUIVALENT,
+    EQUIVALENTS,
+    FAMILIES,
+    MUTANTS,
+    USUAL_CALLS,
+    Mutant,
+    Proof,
+    differs_from_eager,
+    fault_shows,
+)
+from conformance.mutants.builder import broken, call, normal, positive
 from eagerdecomp import core_aten
 from eagerdecomp.eager.observe import observe
 
 CORE = {str(op) for op in core_aten()}
-ALIVE = [mutant for mutant in MUTANTS if not mutant.fatal]
+NOT_FATAL = [mutant for mutant in MUTANTS if not mutant.fatal]
 
 
-def test_the_catalogues_are_as_large_as_they_are_said_to_be() -> None:
+def test_there_are_enough_kernels() -> None:
     assert len(MUTANTS) >= 160
     assert len({mutant.op for mutant in MUTANTS}) >= 100
     assert len(EQUIVALENTS) >= 60
 
 
-def test_every_kind_of_fault_is_there_on_several_ops() -> None:
+def test_each_kind_of_fault_occurs_on_several_ops() -> None:
     kinds = {kind: {mutant.op for mutant in MUTANTS if mutant.kind == kind} for kind in {mutant.kind for mutant in MUTANTS}}
     assert {kind for kind, ops in kinds.items() if len(ops) < 3} == set()
     assert len(kinds) >= 15
 
 
-def test_names_are_given_once_and_ops_are_core() -> None:
+def test_names_are_unique_and_ops_are_core() -> None:
     named = Counter(mutant.name for mutant in (*MUTANTS, *EQUIVALENTS))
     assert [name for name, times in named.items() if times > 1] == []
-    assert {mutant.op for mutant in (*MUTANTS, *EQUIVALENTS)} | set(PLAIN) <= CORE
+    assert {mutant.op for mutant in (*MUTANTS, *EQUIVALENTS)} | set(USUAL_CALLS) <= CORE
     assert sum(map(len, FAMILIES.values())) == len(MUTANTS)
     assert all(mutant.kind == EQUIVALENT for mutant in EQUIVALENTS)
     assert all(mutant.kind != EQUIVALENT for mutant in MUTANTS)
@@ -51,37 +61,37 @@ def _quiet() -> None:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("mutant", ALIVE, ids=lambda one: one.name)
-def test_a_broken_kernel_differs_from_eager_where_it_says_and_on_a_plain_call_does_not(mutant: Mutant) -> None:
-    plain = mutant.plain or PLAIN[mutant.op]
+@pytest.mark.parametrize("mutant", NOT_FATAL, ids=lambda one: one.name)
+def test_a_broken_kernel_differs_from_eager_on_its_trigger_and_not_on_a_usual_call(mutant: Mutant) -> None:
+    plain = mutant.passing or USUAL_CALLS[mutant.op]
     args, kwargs = plain()
     assert observe(mutant.overload, args, kwargs)[1].error is None
-    assert not differs(mutant, plain)
-    assert shown(mutant)
-    if isinstance(mutant.shows, Proof):
-        assert not mutant.shows.holds(mutant.overload)
+    assert not differs_from_eager(mutant, plain)
+    assert fault_shows(mutant)
+    if isinstance(mutant.trigger, Proof):
+        assert not mutant.trigger.holds(mutant.overload)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mutant", [one for one in MUTANTS if one.fatal], ids=lambda one: one.name)
-def test_a_fatal_kernel_is_right_on_a_plain_call(mutant: Mutant) -> None:
-    assert not differs(mutant, mutant.plain or PLAIN[mutant.op])
+def test_a_fatal_kernel_is_right_on_a_usual_call(mutant: Mutant) -> None:
+    assert not differs_from_eager(mutant, mutant.passing or USUAL_CALLS[mutant.op])
 
 
 def _run(name: str) -> None:
-    faulthandler.disable()  # its last words are no news
+    faulthandler.disable()  # crashes are expected
     mutant = next(one for one in MUTANTS if one.name == name)
     kernel = mutant.kernel
-    assert not isinstance(mutant.shows, Proof)
-    calls = mutant.shows()
+    assert not isinstance(mutant.trigger, Proof)
+    calls = mutant.trigger()
     for args, kwargs in calls if isinstance(calls, list) else [calls]:
         observe(kernel, args, kwargs)
-    print("came back", flush=True)
+    print("returned", flush=True)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("mutant", [one for one in MUTANTS if one.fatal], ids=lambda one: one.name)
-def test_a_fatal_kernel_does_not_come_back_from_the_call_that_shows_it(mutant: Mutant, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_fatal_kernel_does_not_return_from_its_trigger(mutant: Mutant, capfd: pytest.CaptureFixture[str]) -> None:
     work = multiprocessing.get_context("fork").Process(target=_run, args=(mutant.name,))
     work.start()
     work.join(1.0 if mutant.kind == "hang" else 60.0)
@@ -89,22 +99,22 @@ def test_a_fatal_kernel_does_not_come_back_from_the_call_that_shows_it(mutant: M
     if alive:
         work.kill()
         work.join()
-    assert "came back" not in capfd.readouterr().out
+    assert "returned" not in capfd.readouterr().out
     assert alive == (mutant.kind == "hang")
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("equivalent", EQUIVALENTS, ids=lambda one: one.name)
-def test_an_equivalent_agrees_with_eager_on_a_plain_call_and_where_broken_kernels_of_its_op_differ(equivalent: Mutant) -> None:
-    assert not differs(equivalent, PLAIN[equivalent.op])
+def test_an_equivalent_equals_eager_on_a_usual_call_and_on_the_triggers_of_its_op(equivalent: Mutant) -> None:
+    assert not differs_from_eager(equivalent, USUAL_CALLS[equivalent.op])
     for mutant in MUTANTS:
-        # What shows a loss of digits is a call on which eager itself is some digits off.
-        if mutant.op == equivalent.op and not isinstance(mutant.shows, Proof) and mutant.kind != "accuracy":
-            assert not differs(equivalent, mutant.shows), mutant.name
+        # On a trigger that shows inaccuracy, eager itself is inaccurate too.
+        if mutant.op == equivalent.op and not isinstance(mutant.trigger, Proof) and mutant.kind != "accuracy":
+            assert not differs_from_eager(equivalent, mutant.trigger), mutant.name
 
 
 @pytest.mark.parametrize("equivalent", [one for one in EQUIVALENTS if "rand" in one.op], ids=lambda one: one.name)
-def test_a_random_equivalent_follows_the_seed_and_draws_again_each_time(equivalent: Mutant) -> None:
+def test_a_random_equivalent_depends_on_the_seed_and_draws_new_numbers_at_each_call(equivalent: Mutant) -> None:
     kernel, size = equivalent.kernel, 64 if "perm" in equivalent.op else [64]
     torch.manual_seed(3)
     first, second = kernel(size), kernel(size)
@@ -114,17 +124,19 @@ def test_a_random_equivalent_follows_the_seed_and_draws_again_each_time(equivale
 
 
 @pytest.mark.full
-def test_no_check_of_samples_fails_for_an_equivalent() -> None:
+def test_no_equivalent_fails_the_check_of_a_broken_kernel() -> None:
     for equivalent in EQUIVALENTS:
         checked = [
-            one for one in MUTANTS if one.op == equivalent.op and one.kind in ("random", "threads") and isinstance(one.shows, Proof)
+            one
+            for one in MUTANTS
+            if one.op == equivalent.op and one.kind in ("random", "threads") and isinstance(one.trigger, Proof)
         ]
-        assert [one.name for one in checked if isinstance(one.shows, Proof) and one.shows.holds(equivalent.kernel)] == []
+        assert [one.name for one in checked if isinstance(one.trigger, Proof) and one.trigger.holds(equivalent.kernel)] == []
 
 
-def test_stateful_kernels_begin_again_each_time() -> None:
+def test_stateful_kernels_start_with_new_state() -> None:
     counted = next(one for one in MUTANTS if one.name == "neg: every tenth call")
-    x = n(3)
+    x = normal(3)
     for _ in range(3):
         kernel = counted.kernel
         assert all(torch.equal(kernel(x), -x) for _ in range(9))
@@ -134,22 +146,22 @@ def test_stateful_kernels_begin_again_each_time() -> None:
 @pytest.mark.parametrize(
     ("wrong", "seen"),
     [
-        (lambda c: c.but(), False),
-        (lambda c: c.but() * (1 + 1e-5), True),
-        (lambda c: c.but().double(), True),
-        (lambda c: c.but().t().contiguous().t(), True),
+        (lambda c: c.eager(), False),
+        (lambda c: c.eager() * (1 + 1e-5), True),
+        (lambda c: c.eager().double(), True),
+        (lambda c: c.eager().t().contiguous().t(), True),
         (lambda c: c.self.add_(c.other), True),
-        (lambda c: (c.self.add_(1), c.but(self=c.self - 1))[1], True),
-        (lambda c: [c.but()], True),
-        (lambda c: c.but(other=c.self.t()), True),
+        (lambda c: (c.self.add_(1), c.eager(self=c.self - 1))[1], True),
+        (lambda c: [c.eager()], True),
+        (lambda c: c.eager(other=c.self.t()), True),
     ],
 )
-def test_what_is_looked_for_is_seen(wrong: object, seen: bool) -> None:
-    mutant = m("add.Tensor", "made up", "values", wrong, lambda: given(n(3, 4), p(3, 4)))  # type: ignore[arg-type]
-    assert shown(mutant) is seen
+def test_differences_in_values_metadata_and_memory_are_found(wrong: object, seen: bool) -> None:
+    mutant = broken("add.Tensor", "made up", "values", wrong, lambda: call(normal(3, 4), positive(3, 4)))  # type: ignore[arg-type]
+    assert fault_shows(mutant) is seen
 
 
-def test_mutants_read_as_sentences() -> None:
+def test_names_have_an_op_and_a_fault() -> None:
     for mutant in (*MUTANTS, *EQUIVALENTS):
         assert re.fullmatch(r"[\w.]+: .+", mutant.name), mutant.name
         assert mutant.kind == mutant.kind.lower()
