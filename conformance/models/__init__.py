@@ -1,4 +1,4 @@
-"""The model table's entries, a family a file."""
+"""The models of the model table. Each family is a module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conformance.models.entry import Entry, missing_extras
 
 __all__ = ["FAMILIES", "Entry", "entries", "missing_extras"]
 
-#: Module -> what the table calls its family. A module imports nothing but torch until an entry of it is made.
+#: Module -> the title of its family in the table. Modules import other packages than torch only when a model is created.
 FAMILIES = {
     "plain": "Plain torch",
     "generative": "Generative",
@@ -22,7 +22,7 @@ FAMILIES = {
 
 
 def entries() -> list[Entry]:
-    """All entries, in the table's order."""
+    """Return all entries, in the table's order."""
     found: list[Entry] = []
     for module, title in FAMILIES.items():
         family = importlib.import_module(f"conformance.models.{module}")

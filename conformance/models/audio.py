@@ -1,4 +1,4 @@
-"""Audio models: speech with CTC, speech to text, text to speech, separation, codecs."""
+"""Audio models: speech recognition with CTC, speech to text, text to speech, source separation, codecs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ WHISPER: dict[str, Any] = {
     "decoder_start_token_id": 1,
 }
 
-WAVES = (
+TRANSFORMERS = (
     hf_entry("wav2vec2, ctc", "Wav2Vec2Config", "Wav2Vec2ForCTC", _speech, SPEECH),
     hf_entry(
         "wav2vec2, layer norm",
@@ -179,7 +179,7 @@ WAVES = (
 )
 
 
-# -- separation in plain torch ------------------------------------------------------------------------------------
+# -- source separation and recognition in plain torch --------------------------------------------------------------
 
 
 class _Block(nn.Module):
@@ -200,7 +200,7 @@ class _Block(nn.Module):
 
 
 class ConvTasNet(nn.Module):
-    """Luo and Mesgarani's separator: a learned filter bank, masks from dilated convolutions, and the bank's inverse."""
+    """Conv-TasNet (Luo and Mesgarani): a learned filter bank, masks from dilated convolutions, and the inverse filter bank."""
 
     def __init__(self, sources: int = 2, filters: int = 16) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ class ConvTasNet(nn.Module):
 
 
 def _scale_invariant(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Signal-to-distortion ratio, the sources in their better order."""
+    """Return the negative scale-invariant signal-to-distortion ratio, for the better order of the sources."""
     mixture, sources = batch
     guess = model(mixture)
     both = torch.stack([_distortion(guess, sources), _distortion(guess.flip(1), sources)])
@@ -238,7 +238,7 @@ def _separator() -> Subject:
 
 
 class SpectrogramNet(nn.Module):
-    """A recogniser over a short-time Fourier transform, trained with CTC."""
+    """Speech recognizer on a short-time Fourier transform, trained with CTC."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,4 +266,4 @@ def _recogniser() -> Subject:
 
 PLAIN = (Entry("conv-tasnet", _separator), Entry("spectrogram, GRU, CTC", _recogniser))
 
-ENTRIES = (*WAVES, *PLAIN)
+ENTRIES = (*TRANSFORMERS, *PLAIN)

@@ -1,4 +1,4 @@
-"""An entry of the model table: how to make a small model with random weights, and what to do with it."""
+"""An entry of the model table: it creates a small model with random weights, a batch, a forward pass and a loss."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Entry", "Make", "Subject", "loss_of", "missing_extras", "silence", "tensors_of", "train"]
+__all__ = ["Entry", "Make", "Subject", "loss_of", "missing_extras", "disable_dropout", "tensors_of", "train"]
 
 
 @dataclass
 class Subject:
-    """A model with a batch to run it on.
+    """A model, and how to run and train it.
 
     Attributes:
-        model: with its weights drawn and dropout off.
-        batch: what `forward` and `loss` are given.
-        forward: the model's output, for the columns without gradients.
-        loss: a scalar, for the training column.
-        generate: tokens, where the model makes any.
-        optimizer: rebuilt for each run.
-        steps: what the training column does, where it is more than two plain steps.
+        model: the model, with random weights and without dropout.
+        batch: the second argument of `forward` and `loss`.
+        forward: returns the model's output, for the columns without gradients.
+        loss: returns a scalar, for the column "train".
+        generate: returns tokens; None if the model does not generate any.
+        optimizer: creates the optimizer from the parameters.
+        steps: runs the training and returns the tensors to compare; None for two plain steps.
     """
 
     model: nn.Module
@@ -46,11 +46,12 @@ class Entry:
     """A row of the table.
 
     Attributes:
-        name: as the model's authors call it.
-        make: builds it; what it imports beside torch is named in `needs`.
-        needs: packages without which it cannot be built.
-        custom_ops: ops of a package's own, which a backend lists beside Core ATen (docs/tutorial/tour.md, "Op sets").
-        columns: those that make sense for it.
+        name: the model's name.
+        make: creates the model.
+        needs: packages that `make` imports, besides torch.
+        custom_ops: ops of such a package that are added to the op set (docs/tutorial/tour.md, "Op sets").
+        columns: the columns to run.
+        family: the title of the family.
     """
 
     name: str
@@ -62,12 +63,12 @@ class Entry:
 
 
 def missing_extras(entry: Entry) -> list[str]:
-    """The packages that the entry needs and that are not installed."""
+    """Return the packages that the entry needs and that are not installed."""
     return [name for name in entry.needs if importlib.util.find_spec(name) is None]
 
 
 def tensors_of(value: Any) -> list[Tensor]:
-    """The floating-point tensors of a model's output, in order."""
+    """Return the tensors of a model's output, in order."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):
@@ -80,7 +81,7 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 
 def loss_of(result: Any) -> Tensor:
-    """The loss that the result brings, or the mean square of all it holds."""
+    """Return the loss in a model's output; if there is none, the sum of the mean squares of its tensors."""
     if isinstance(result, Tensor):
         return result if result.dim() == 0 else result.square().mean()
     if isinstance(result, dict) and isinstance(result.get("loss"), Tensor):
@@ -89,21 +90,21 @@ def loss_of(result: Any) -> Tensor:
     return torch.stack(squares).sum()
 
 
-def silence(model: nn.Module) -> nn.Module:
-    """The model with all dropout off: what is random cannot be compared number by number."""
+def disable_dropout(model: nn.Module) -> nn.Module:
+    """Set all dropout probabilities of a model to 0, so that its values can be compared; return the model."""
     for module in model.modules():
-        # torchvision's stochastic depth is a dropout by another name.
+        # torchvision's stochastic depth is a form of dropout.
         if isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__ == "StochasticDepth":
             module.p = 0.0
-        for holder in (module, getattr(module, "config", None)):
-            for name, value in list(vars(holder).items()) if holder is not None else []:
+        for owner in (module, getattr(module, "config", None)):
+            for name, value in list(vars(owner).items()) if owner is not None else []:
                 if "drop" in name and isinstance(value, float):
-                    setattr(holder, name, 0.0)
+                    setattr(owner, name, 0.0)
     return model
 
 
 def train(subject: Subject, count: int = 2) -> list[Tensor]:
-    """Plain training steps; returns their losses."""
+    """Run plain training steps; return their losses."""
     optimizer = subject.optimizer(subject.model.parameters())
     losses = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Features of training, each on a small model: optimizers, mixed precision, checkpoints, torch.func, parametrizations, layouts."""
+"""Training features on small models: optimizers, mixed precision, checkpointing, `torch.func`, parametrizations, layouts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def feature(
     batch: Callable[[], Any] = _rows,
     optimizer: Any = None,
 ) -> Entry:
-    """An entry of the training column alone."""
+    """Return an entry that has only the column "train"."""
 
     def make() -> Subject:
         subject = Subject(model(), batch(), lambda model, batch: model(batch[0]), _loss, steps=steps)
@@ -99,7 +99,7 @@ def feature(
 
 # -- optimizers ---------------------------------------------------------------------------------------------------
 
-#: Adam's first step is the sign of the gradient, and of a gradient near zero that is chance; a large eps takes the chance out.
+#: Adam's first step is the sign of the gradient. For a gradient near zero rounding decides the sign, so eps is large.
 _EPS = {"eps": 1e-3}
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -118,7 +118,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 
 
-def _forms() -> list[tuple[str, str, dict[str, Any]]]:
+def _optimizer_forms() -> list[tuple[str, str, dict[str, Any]]]:
     forms = [
         (f"{name}, {form}", name, {"foreach": form == "foreach"}) for name in OPTIMIZERS for form in ("single tensor", "foreach")
     ]
@@ -126,11 +126,11 @@ def _forms() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def _optimizer(name: str, options: dict[str, Any]) -> Entry:
-    made = getattr(torch.optim, name)
+    optimizer = getattr(torch.optim, name)
     settings = {
         key: value for key, value in {**OPTIMIZERS[name], **options}.items() if not (key == "centered" and options.get("fused"))
     }
-    return feature(title(name, options), partial(train, count=3), optimizer=lambda parameters: made(parameters, **settings))
+    return feature(title(name, options), partial(train, count=3), optimizer=lambda parameters: optimizer(parameters, **settings))
 
 
 def title(name: str, options: dict[str, Any]) -> str:
@@ -138,16 +138,16 @@ def title(name: str, options: dict[str, Any]) -> str:
     return f"{name}, {form}"
 
 
-def _second_order(subject: Subject) -> list[Tensor]:
+def _lbfgs(subject: Subject) -> list[Tensor]:
     optimizer = torch.optim.LBFGS(subject.model.parameters(), lr=0.5, max_iter=4, line_search_fn="strong_wolfe")
 
-    def again() -> Tensor:
+    def closure() -> Tensor:
         optimizer.zero_grad()
         loss = subject.loss(subject.model, subject.batch)
         loss.backward()
         return loss
 
-    return [optimizer.step(again).detach() for _ in range(2)]
+    return [optimizer.step(closure).detach() for _ in range(2)]
 
 
 def _sparse(subject: Subject) -> list[Tensor]:
@@ -163,7 +163,7 @@ def _sparse(subject: Subject) -> list[Tensor]:
 
 
 def _sparse_bags(subject: Subject) -> list[Tensor]:
-    """Gradients of bags, twice accumulated, coalesced and clipped, by the optimizers that take sparse ones."""
+    """Accumulate, coalesce and clip sparse gradients of embedding bags, with the optimizers that accept them."""
     losses = []
     for make in (partial(torch.optim.SGD, lr=0.1, momentum=0.9), partial(torch.optim.Adagrad, lr=0.1)):
         optimizer = make(subject.model.parameters())
@@ -211,7 +211,7 @@ def _autocast(subject: Subject, dtype: torch.dtype, count: int = 2) -> list[Tens
 
 
 def _scaled(subject: Subject) -> list[Tensor]:
-    """Gradient scaling: the second step overflows, is skipped, and halves the scale."""
+    """Train with gradient scaling. The second step overflows, so it is skipped and the scale is halved."""
     device = subject.batch[0].device.type
     optimizer, scaler = (
         subject.optimizer(subject.model.parameters()),
@@ -231,7 +231,7 @@ def _scaled(subject: Subject) -> list[Tensor]:
     return [*losses, torch.tensor(scaler.get_scale())]
 
 
-def _typed(dtype: torch.dtype) -> Steps:
+def _in_dtype(dtype: torch.dtype) -> Steps:
     def steps(subject: Subject) -> list[Tensor]:
         subject.model.to(dtype)
         subject.batch = (subject.batch[0].to(dtype), subject.batch[1])
@@ -274,7 +274,7 @@ def _accumulated(subject: Subject) -> list[Tensor]:
     return losses
 
 
-def _saved_elsewhere(subject: Subject) -> list[Tensor]:
+def _packed_saved_tensors(subject: Subject) -> list[Tensor]:
     def pack(saved: Tensor) -> Tensor:
         return saved.to(torch.float64) if saved.dtype is torch.float32 else saved
 
@@ -286,7 +286,7 @@ def _saved_elsewhere(subject: Subject) -> list[Tensor]:
 
 
 def _in_backward(subject: Subject) -> list[Tensor]:
-    """The optimizer runs in a hook as soon as each gradient is complete."""
+    """Run the optimizer of each parameter in a hook, as soon as its gradient is complete."""
     for parameter in subject.model.parameters():
         single = torch.optim.SGD([parameter], lr=0.1)
         parameter.register_post_accumulate_grad_hook(lambda _, single=single: single.step())
@@ -323,8 +323,8 @@ def _per_sample(subject: Subject) -> list[Tensor]:
     return list(each(weights, x[:, None], labels[:, None]).values())
 
 
-def _directional(subject: Subject) -> list[Tensor]:
-    subject.model.eval()  # batch norm in training writes to its buffers, which a transform refuses
+def _jvp(subject: Subject) -> list[Tensor]:
+    subject.model.eval()  # in training, batch norm writes to its buffers, which functional transforms do not permit
     (x, _), weights, _ = _functional(subject)
     result = torch.func.jvp(lambda x: torch.func.functional_call(subject.model, weights, (x,)), (x,), (torch.ones_like(x),))
     return list(result)
@@ -340,7 +340,7 @@ def _jacobians(subject: Subject) -> list[Tensor]:
     return [torch.func.jacrev(run)(x[:2]), torch.func.jacfwd(run)(x[:2]), *pull(torch.ones_like(pulled))]
 
 
-def _curvature(subject: Subject) -> list[Tensor]:
+def _hessian(subject: Subject) -> list[Tensor]:
     (x, _), weights, _ = _functional(subject)
     return [torch.func.hessian(lambda one: torch.func.functional_call(subject.model, weights, (one,)).square().sum())(x[0])]
 
@@ -354,8 +354,8 @@ def _ensemble(subject: Subject) -> list[Tensor]:
     return [loss.detach(), *(one.grad for one in weights.values())]
 
 
-def _curvature_products(subject: Subject) -> list[Tensor]:
-    """Products with the Hessian by differentiating twice, as curvature methods do."""
+def _hessian_vector_products(subject: Subject) -> list[Tensor]:
+    """Compute products with the Hessian by differentiating twice."""
     loss = subject.loss(subject.model, subject.batch)
     parameters = list(subject.model.parameters())
     first = torch.autograd.grad(loss, parameters, create_graph=True)
@@ -365,7 +365,7 @@ def _curvature_products(subject: Subject) -> list[Tensor]:
 # -- weights ------------------------------------------------------------------------------------------------------
 
 
-def _averaged(subject: Subject) -> list[Tensor]:
+def _averaged_weights(subject: Subject) -> list[Tensor]:
     average = AveragedModel(subject.model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
     losses = []
     for _ in range(2):
@@ -374,11 +374,11 @@ def _averaged(subject: Subject) -> list[Tensor]:
     return [*losses, *(one.detach() for one in average.parameters())]
 
 
-def _normed(how: Callable[[nn.Module], nn.Module]) -> Callable[[], nn.Module]:
+def _parametrized(parametrize: Callable[[nn.Module], nn.Module]) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         model = Perceptron()
         for number in (0, 3):
-            how(model.body[number])
+            parametrize(model.body[number])
         return model
 
     return make
@@ -389,7 +389,7 @@ def _old_weight_norm() -> nn.Module:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _normed(torch.nn.utils.weight_norm)()
+        return _parametrized(torch.nn.utils.weight_norm)()
 
 
 def _frozen() -> nn.Module:
@@ -410,8 +410,11 @@ def _channels_last(subject: Subject) -> list[Tensor]:
     return train(subject)
 
 
-def _dropped(subject: Subject) -> list[Tensor]:
-    """Dropout on: the loss is finite, equal under one seed and other under another. Its numbers may be other than eager's."""
+def _with_dropout(subject: Subject) -> list[Tensor]:
+    """Run with dropout, and return bools: equal losses for equal seeds, different losses for different seeds, finite values.
+
+    The values themselves may differ from eager's, so they are not returned.
+    """
     losses = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
@@ -431,8 +434,8 @@ def _bag() -> nn.Module:
 
 
 ENTRIES = (
-    *(_optimizer(name, options) for _, name, options in _forms()),
-    feature("LBFGS", _second_order),
+    *(_optimizer(name, options) for _, name, options in _optimizer_forms()),
+    feature("LBFGS", _lbfgs),
     feature("SparseAdam on sparse gradients", _sparse, partial(_embedding, True), _words),
     feature("SGD and Adagrad on sparse gradients of bags", _sparse_bags, _bag, _words),
     feature("AdamW, learning rate in a tensor, scheduled", _scheduled),
@@ -441,32 +444,32 @@ ENTRIES = (
     feature("autocast bfloat16, attention", partial(_autocast, dtype=torch.bfloat16), Tied, _words),
     feature("autocast float16", partial(_autocast, dtype=torch.float16)),
     feature("gradient scaling", _scaled),
-    feature("all in bfloat16", _typed(torch.bfloat16)),
-    feature("all in float64", _typed(torch.float64)),
+    feature("all in bfloat16", _in_dtype(torch.bfloat16)),
+    feature("all in float64", _in_dtype(torch.float64)),
     feature("checkpoint", partial(_checkpointed, reentrant=False)),
     feature("checkpoint, reentrant", partial(_checkpointed, reentrant=True)),
     feature("checkpoint in segments", _in_segments),
     feature("gradients accumulated and clipped", _accumulated),
-    feature("saved tensors packed", _saved_elsewhere),
+    feature("saved tensors packed", _packed_saved_tensors),
     feature("optimizer in the backward pass", _in_backward),
     feature("func: grad", _func_grad),
     feature("func: vmap of grad", _per_sample),
     feature("func: vmap of grad, attention", _per_sample, Tied, _words),
-    feature("func: jvp", _directional),
-    feature("func: jvp, convolutions", _directional, Convolutional, _pictures),
+    feature("func: jvp", _jvp),
+    feature("func: jvp, convolutions", _jvp, Convolutional, _pictures),
     feature("func: vjp, jacrev, jacfwd", _jacobians),
-    feature("func: hessian", _curvature),
+    feature("func: hessian", _hessian),
     feature("func: an ensemble", _ensemble),
-    feature("hessian-vector products", _curvature_products),
-    feature("hessian-vector products, convolutions", _curvature_products, Convolutional, _pictures),
-    feature("moving average of the weights", _averaged, Convolutional, _pictures),
-    feature("weight norm", None, _normed(parametrizations.weight_norm)),
+    feature("hessian-vector products", _hessian_vector_products),
+    feature("hessian-vector products, convolutions", _hessian_vector_products, Convolutional, _pictures),
+    feature("moving average of the weights", _averaged_weights, Convolutional, _pictures),
+    feature("weight norm", None, _parametrized(parametrizations.weight_norm)),
     feature("weight norm, by hooks", None, _old_weight_norm),
-    feature("spectral norm", None, _normed(parametrizations.spectral_norm)),
-    feature("orthogonal weights", None, _normed(parametrizations.orthogonal)),
+    feature("spectral norm", None, _parametrized(parametrizations.spectral_norm)),
+    feature("orthogonal weights", None, _parametrized(parametrizations.orthogonal)),
     feature("frozen weights", None, _frozen),
     feature("pruned weights", None, _pruned),
     feature("channels last", _channels_last, Convolutional, _pictures),
     feature("tied weights", None, Tied, _words),
-    feature("dropout on", _dropped, partial(Tied, 0.5), _words),
+    feature("dropout on", _with_dropout, partial(Tied, 0.5), _words),
 )

@@ -1,4 +1,4 @@
-"""Generative models, contrastive ones, control, and torch's own transformer, in plain torch."""
+"""Generative and contrastive models, reinforcement learning, and torch's own transformer, in plain torch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["ENTRIES"]
 
 
 class _Residual(nn.Module):
-    def __init__(self, before: int, after: int, time: int) -> None:
+    def __init__(self, inputs: int, outputs: int, time: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.GroupNorm(4, before), nn.GroupNorm(4, after)
-        self.conv1, self.conv2 = nn.Conv2d(before, after, 3, padding=1), nn.Conv2d(after, after, 3, padding=1)
-        self.time, self.skip = nn.Linear(time, 2 * after), nn.Conv2d(before, after, 1) if before != after else nn.Identity()
+        self.norm1, self.norm2 = nn.GroupNorm(4, inputs), nn.GroupNorm(4, outputs)
+        self.conv1, self.conv2 = nn.Conv2d(inputs, outputs, 3, padding=1), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.time, self.skip = nn.Linear(time, 2 * outputs), nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         scale, shift = self.time(F.silu(time))[:, :, None, None].chunk(2, 1)
@@ -48,7 +48,7 @@ class _Attention(nn.Module):
 
 
 class DiffusionUNet(nn.Module):
-    """A U-Net with timestep embedding, group norm and attention at its lowest level."""
+    """U-Net with timestep embedding, group norm, and attention at its lowest level."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -58,8 +58,8 @@ class DiffusionUNet(nn.Module):
         self.attention, self.last = _Attention(width), nn.Conv2d(width, 3, 3, padding=1)
 
     def forward(self, x: Tensor, step: Tensor) -> Tensor:
-        waves = torch.exp(-math.log(1000) * torch.arange(8) / 8) * step[:, None]
-        time = self.time(torch.cat([waves.cos(), waves.sin()], 1))
+        phases = torch.exp(-math.log(1000) * torch.arange(8) / 8) * step[:, None]
+        time = self.time(torch.cat([phases.cos(), phases.sin()], 1))
         high = self.before(self.first(x), time)
         low = self.attention(self.middle(self.down(high), time))
         up = F.interpolate(low, scale_factor=2, mode="nearest")
@@ -68,8 +68,8 @@ class DiffusionUNet(nn.Module):
 
 def _denoise(model: nn.Module, batch: Any) -> Tensor:
     (image, step), noise = batch
-    kept = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 100), 0)[step][:, None, None, None]
-    return F.mse_loss(model(kept.sqrt() * image + (1 - kept).sqrt() * noise, step), noise)
+    signal = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 100), 0)[step][:, None, None, None]
+    return F.mse_loss(model(signal.sqrt() * image + (1 - signal).sqrt() * noise, step), noise)
 
 
 # -- autoencoders -------------------------------------------------------------------------------------------------
@@ -92,12 +92,12 @@ class Autoencoder(nn.Module):
 
 def _elbo(model: nn.Module, batch: Any) -> Tensor:
     decoded, latent = model(*batch[0])
-    rebuilt = F.binary_cross_entropy_with_logits(decoded, batch[0][0].sigmoid(), reduction="sum")
-    return (rebuilt + kl_divergence(latent, Normal(0.0, 1.0)).sum()) / len(decoded)
+    reconstruction = F.binary_cross_entropy_with_logits(decoded, batch[0][0].sigmoid(), reduction="sum")
+    return (reconstruction + kl_divergence(latent, Normal(0.0, 1.0)).sum()) / len(decoded)
 
 
 class VectorQuantiser(nn.Module):
-    """VQ-VAE: the nearest codes, straight through, with the codes' moving averages as buffers."""
+    """VQ-VAE: nearest codes with a straight-through gradient; the codes are buffers, updated by moving averages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,13 +116,13 @@ class VectorQuantiser(nn.Module):
         return self.decoder(through.transpose(1, 2)), latent, quantised
 
 
-def _vq(model: nn.Module, batch: Any) -> Tensor:
+def _quantiser_loss(model: nn.Module, batch: Any) -> Tensor:
     decoded, latent, quantised = model(*batch[0])
     return F.smooth_l1_loss(decoded, batch[0][0]) + 0.25 * F.mse_loss(latent, quantised.detach())
 
 
 class Coupling(nn.Module):
-    """RealNVP's layers with an orthogonal mix between, and the density that they give."""
+    """Normalizing flow (RealNVP): coupling layers with an orthogonal matrix after each, and the log density."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,15 +132,15 @@ class Coupling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         volume = torch.zeros(len(x), dtype=x.dtype)
         for net in self.nets:
-            kept, changed = x.chunk(2, 1)
-            scale, shift = net(kept).chunk(2, 1)
-            x = torch.cat([changed * scale.tanh().exp() + shift, kept], 1) @ self.mix
+            same, changed = x.chunk(2, 1)
+            scale, shift = net(same).chunk(2, 1)
+            x = torch.cat([changed * scale.tanh().exp() + shift, same], 1) @ self.mix
             volume = volume + scale.tanh().sum(1) + torch.linalg.slogdet(self.mix)[1]
         return Independent(Normal(torch.zeros(4), torch.ones(4)), 1).log_prob(x) + volume
 
 
 class NeuralODE(nn.Module):
-    """A Runge-Kutta integral of a learned field."""
+    """Neural ODE: a learned vector field, integrated by the Runge-Kutta method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,8 +160,8 @@ class NeuralODE(nn.Module):
         return self.field(torch.cat([x, x.new_full((len(x), 1), time)], 1))
 
 
-class Energy(nn.Module):
-    """Hamiltonian network: its output is the gradient of a learned energy, so that training differentiates twice."""
+class HamiltonianNetwork(nn.Module):
+    """Hamiltonian network: its output is the gradient of a learned energy, so training computes second derivatives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,10 +175,10 @@ class Energy(nn.Module):
         return torch.cat([force, -momentum], 1)
 
 
-# -- adversaries --------------------------------------------------------------------------------------------------
+# -- adversarial networks -----------------------------------------------------------------------------------------
 
 
-class Adversaries(nn.Module):
+class GAN(nn.Module):
     def __init__(self, spectral: bool) -> None:
         super().__init__()
         self.generator = nn.Sequential(
@@ -196,22 +196,22 @@ class Adversaries(nn.Module):
         return self.critic(self.generator(noise))
 
 
-def _play(subject: Subject, critic_loss: Any) -> list[Tensor]:
-    """Two rounds of critic and generator in turn, as the papers do."""
+def _train_adversarially(subject: Subject, critic_loss: Any) -> list[Tensor]:
+    """Run two training steps of the critic and of the generator, in turn."""
     model: Any = subject.model
     (noise,), images, mixed = subject.batch
-    critics, factories = (torch.optim.RMSprop(one.parameters(), lr=1e-3, eps=1e-3) for one in (model.critic, model.generator))
+    of_critic, of_generator = (torch.optim.RMSprop(one.parameters(), lr=1e-3, eps=1e-3) for one in (model.critic, model.generator))
     losses = []
     for _ in range(2):
-        critics.zero_grad()
+        of_critic.zero_grad()
         loss = critic_loss(model, noise, images, mixed)
         loss.backward()
-        critics.step()
-        factories.zero_grad()
-        made = F.softplus(-model(noise)).mean()
-        made.backward()
-        factories.step()
-        losses += [loss.detach(), made.detach()]
+        of_critic.step()
+        of_generator.zero_grad()
+        generator_loss = F.softplus(-model(noise)).mean()
+        generator_loss.backward()
+        of_generator.step()
+        losses += [loss.detach(), generator_loss.detach()]
     return losses
 
 
@@ -219,29 +219,29 @@ def _hinge(model: Any, noise: Tensor, images: Tensor, mixed: Tensor) -> Tensor:
     return F.relu(1 - model.critic(images)).mean() + F.relu(1 + model.critic(model.generator(noise).detach())).mean()
 
 
-def _penalised(model: Any, noise: Tensor, images: Tensor, mixed: Tensor) -> Tensor:
-    """Wasserstein with gradient penalty: a gradient inside the loss."""
-    made = model.generator(noise).detach()
-    between = torch.lerp(images, made, mixed).requires_grad_()
+def _gradient_penalty(model: Any, noise: Tensor, images: Tensor, mixed: Tensor) -> Tensor:
+    """Return the Wasserstein loss with a gradient penalty, which needs second derivatives."""
+    fake = model.generator(noise).detach()
+    between = torch.lerp(images, fake, mixed).requires_grad_()
     slope = torch.autograd.grad(model.critic(between).sum(), between, create_graph=True)[0]
-    return model.critic(made).mean() - model.critic(images).mean() + 10 * (slope.flatten(1).norm(dim=1) - 1).square().mean()
+    return model.critic(fake).mean() - model.critic(images).mean() + 10 * (slope.flatten(1).norm(dim=1) - 1).square().mean()
 
 
-def _adversary_entry(name: str, spectral: bool, loss: Any) -> Entry:
+def _gan_entry(name: str, spectral: bool, loss: Any) -> Entry:
     def make() -> Subject:
         batch = ((torch.randn(4, 4, 1, 1),), torch.rand(4, 3, 8, 8), torch.rand(4, 1, 1, 1))
         return Subject(
-            Adversaries(spectral), batch, lambda model, batch: model(*batch[0]), steps=lambda subject: _play(subject, loss)
+            GAN(spectral), batch, lambda model, batch: model(*batch[0]), steps=lambda subject: _train_adversarially(subject, loss)
         )
 
     return Entry(name, make)
 
 
-# -- representation and control -----------------------------------------------------------------------------------
+# -- contrastive and reinforcement learning ------------------------------------------------------------------------
 
 
 class TwoTowers(nn.Module):
-    """CLIP's symmetric contrast between two encoders."""
+    """Two encoders with CLIP's symmetric contrastive loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -254,7 +254,7 @@ class TwoTowers(nn.Module):
         return self.temperature.exp() * one @ other.T
 
 
-def _contrast(model: nn.Module, batch: Any) -> Tensor:
+def _contrastive_loss(model: nn.Module, batch: Any) -> Tensor:
     scores = model(*batch[0])
     match = torch.arange(len(scores))
     return (F.cross_entropy(scores, match) + F.cross_entropy(scores.T, match)) / 2
@@ -269,13 +269,13 @@ class Triplets(nn.Module):
         return tuple(self.net(one) for one in three)
 
 
-def _triplet(model: nn.Module, batch: Any) -> Tensor:
-    anchor, same, other = model(*batch[0])
-    cosine = F.cosine_embedding_loss(anchor, other, torch.tensor([-1.0] * len(anchor)), margin=0.1)
+def _triplet_loss(model: nn.Module, batch: Any) -> Tensor:
+    anchor, positive, negative = model(*batch[0])
+    cosine = F.cosine_embedding_loss(anchor, negative, torch.tensor([-1.0] * len(anchor)), margin=0.1)
     return (
-        F.triplet_margin_loss(anchor, same, other)
+        F.triplet_margin_loss(anchor, positive, negative)
         + cosine
-        + F.margin_ranking_loss(anchor[:, 0], same[:, 0], torch.ones(len(anchor)))
+        + F.margin_ranking_loss(anchor[:, 0], positive[:, 0], torch.ones(len(anchor)))
     )
 
 
@@ -289,8 +289,8 @@ class ActorCritic(nn.Module):
         return self.policy(hidden), self.value(hidden).squeeze(-1)
 
 
-def _clipped(model: nn.Module, batch: Any) -> Tensor:
-    """PPO: clipped ratio, value loss and entropy, advantages by discounted sums."""
+def _ppo_loss(model: nn.Module, batch: Any) -> Tensor:
+    """Return PPO's loss: clipped ratio, value loss and entropy; advantages are sums of later rewards."""
     (state,), (action, before, reward) = batch
     logits, value = model(state)
     advantage = torch.flip(torch.cumsum(torch.flip(reward, [0]), 0), [0]) - value.detach()
@@ -302,7 +302,7 @@ def _clipped(model: nn.Module, batch: Any) -> Tensor:
 
 
 class GaussianProcess(nn.Module):
-    """Regression's marginal likelihood: a kernel matrix, its Cholesky factor and its determinant."""
+    """Gaussian process regression: its marginal likelihood needs the Cholesky factor and determinant of a kernel matrix."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -321,7 +321,7 @@ def _likelihood(model: nn.Module, batch: Any) -> Tensor:
 
 
 class Classifier(nn.Module):
-    """torch's encoder, whose evaluation takes a fused path, with padding; nested where torch makes it so."""
+    """`nn.TransformerEncoder` with padding. In evaluation torch uses its fused path and nested tensors."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -332,8 +332,8 @@ class Classifier(nn.Module):
             nn.Linear(16, 3),
         )
 
-    def forward(self, tokens: Tensor, absent: Tensor) -> Tensor:
-        return self.head(self.encoder(self.embed(tokens), src_key_padding_mask=absent)[:, 0])
+    def forward(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
+        return self.head(self.encoder(self.embed(tokens), src_key_padding_mask=padding_mask)[:, 0])
 
 
 class Seq2Seq(nn.Module):
@@ -342,27 +342,29 @@ class Seq2Seq(nn.Module):
         self.embed, self.head = nn.Embedding(20, 16), nn.Linear(16, 20)
         self.body = nn.Transformer(16, 4, 1, 1, 32, dropout=0.0, batch_first=True)
 
-    def forward(self, source: Tensor, target: Tensor, absent: Tensor) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, padding_mask: Tensor) -> Tensor:
         causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
         return self.head(
-            self.body(self.embed(source), self.embed(target), tgt_mask=causal, src_key_padding_mask=absent, tgt_is_causal=True)
+            self.body(
+                self.embed(source), self.embed(target), tgt_mask=causal, src_key_padding_mask=padding_mask, tgt_is_causal=True
+            )
         )
 
 
-def _absent() -> Tensor:
+def _padding_mask() -> Tensor:
     return torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
 
 
-def _classify(model: nn.Module, batch: Any) -> Tensor:
+def _class_loss(model: nn.Module, batch: Any) -> Tensor:
     return F.cross_entropy(model(*batch[0]), batch[1])
 
 
-def _next(model: nn.Module, batch: Any) -> Tensor:
+def _token_loss(model: nn.Module, batch: Any) -> Tensor:
     return F.cross_entropy(model(*batch[0]).flatten(0, 1), batch[1].flatten(), ignore_index=0)
 
 
-def _labelled() -> Any:
-    return (torch.randint(20, (2, 6)), _absent()), torch.tensor([0, 2])
+def _padded_batch() -> Any:
+    return (torch.randint(20, (2, 6)), _padding_mask()), torch.tensor([0, 2])
 
 
 def _first_of(model: nn.Module, batch: Any) -> list[Tensor]:
@@ -377,7 +379,7 @@ ENTRIES = (
         _denoise,
     ),
     plain_entry("variational autoencoder", Autoencoder, lambda: ((torch.randn(4, 12), torch.randn(4, 4)),), _elbo, _first_of),
-    plain_entry("vq-vae", VectorQuantiser, lambda: ((torch.randn(2, 2, 10),),), _vq),
+    plain_entry("vq-vae", VectorQuantiser, lambda: ((torch.randn(2, 2, 10),),), _quantiser_loss),
     plain_entry("normalising flow", Coupling, lambda: ((torch.randn(6, 4),),), lambda model, batch: -model(*batch[0]).mean()),
     plain_entry(
         "neural ODE",
@@ -385,33 +387,35 @@ ENTRIES = (
         lambda: ((torch.randn(4, 2),), torch.randn(4, 2)),
         lambda model, batch: F.l1_loss(model(*batch[0]), batch[1]),
     ),
-    # A gradient inside the forward pass: there is no such thing in inference mode.
+    # Its forward pass computes a gradient, which inference mode does not permit.
     replace(
         plain_entry(
             "hamiltonian network",
-            Energy,
+            HamiltonianNetwork,
             lambda: ((torch.randn(4, 4),), torch.randn(4, 4)),
             lambda model, batch: F.mse_loss(model(*batch[0]), batch[1]),
         ),
         columns=("eval", "train"),
     ),
-    _adversary_entry("dcgan, spectral norm", True, _hinge),
-    _adversary_entry("wgan, gradient penalty", False, _penalised),
-    plain_entry("contrastive towers", TwoTowers, lambda: ((torch.randn(4, 6), torch.randint(20, (4, 3))),), _contrast),
-    plain_entry("triplets", Triplets, lambda: (tuple(torch.randn(4, 6) for _ in range(3)),), _triplet),
+    _gan_entry("dcgan, spectral norm", True, _hinge),
+    _gan_entry("wgan, gradient penalty", False, _gradient_penalty),
+    plain_entry("contrastive towers", TwoTowers, lambda: ((torch.randn(4, 6), torch.randint(20, (4, 3))),), _contrastive_loss),
+    plain_entry("triplets", Triplets, lambda: (tuple(torch.randn(4, 6) for _ in range(3)),), _triplet_loss),
     plain_entry(
         "actor and critic, ppo",
         ActorCritic,
         lambda: ((torch.randn(8, 5),), (torch.randint(3, (8,)), -torch.rand(8), torch.randn(8))),
-        _clipped,
+        _ppo_loss,
     ),
     plain_entry("gaussian process", GaussianProcess, lambda: ((torch.randn(6, 2),), torch.randn(6)), _likelihood),
-    plain_entry("transformer encoder, padded", Classifier, _labelled, _classify),
-    plain_entry("transformer encoder, norm first", lambda: Classifier(norm_first=True, activation="gelu"), _labelled, _classify),
+    plain_entry("transformer encoder, padded", Classifier, _padded_batch, _class_loss),
+    plain_entry(
+        "transformer encoder, norm first", lambda: Classifier(norm_first=True, activation="gelu"), _padded_batch, _class_loss
+    ),
     plain_entry(
         "transformer",
         Seq2Seq,
-        lambda: ((torch.randint(20, (2, 6)), torch.randint(20, (2, 5)), _absent()), torch.randint(20, (2, 5))),
-        _next,
+        lambda: ((torch.randint(20, (2, 6)), torch.randint(20, (2, 5)), _padding_mask()), torch.randint(20, (2, 5))),
+        _token_loss,
     ),
 )

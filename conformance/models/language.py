@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from conformance.models.entry import Entry, Make, Subject, loss_of, silence
+from conformance.models.entry import Entry, Make, Subject, disable_dropout, loss_of
 
 __all__ = ["ENTRIES", "hf_entry", "resolved"]
 
 VOCABULARY, LENGTH = 99, 12
 
-#: The names that most configurations share; a configuration takes those that it knows.
+#: Options of most configurations. A configuration ignores those that it does not use.
 SMALL: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
@@ -46,19 +46,19 @@ def tokens(count: int = 2, length: int = LENGTH) -> torch.Tensor:
 
 
 def padded() -> dict[str, torch.Tensor]:
-    """Token ids whose second row ends in padding."""
+    """Return token ids and an attention mask; the second row ends with padding."""
     ids, mask = tokens(), torch.ones(2, LENGTH, dtype=torch.long)
     mask[1, -3:] = 0
     return {"input_ids": ids * mask, "attention_mask": mask}
 
 
-def _same(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _with_labels(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}
 
 
-#: What each kind of head is given.
+#: Kind of model head -> a function that creates its batch.
 BATCHES = {
-    "tokens": lambda: _same(padded()),
+    "tokens": lambda: _with_labels(padded()),
     "unpadded": lambda: {"input_ids": (ids := tokens()), "labels": ids},
     "classes": lambda: {**padded(), "labels": torch.tensor([0, 1])},
     "span": lambda: {**padded(), "start_positions": torch.tensor([1, 2]), "end_positions": torch.tensor([3, 5])},
@@ -81,25 +81,33 @@ def _generate(model: Any, batch: Any) -> torch.Tensor:
 
 
 def resolved(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with every inner configuration made: the tables hold functions, so that they import nothing."""
+    """Call the functions among the options, which create inner configurations. They are functions to avoid an early import."""
     return {name: value() if callable(value) else value for name, value in options.items()}
 
 
-def _factory(config: str, model: str, kind: Any, options: dict[str, Any], generates: bool) -> Make:
+def _subject_factory(config: str, model: str, kind: Any, options: dict[str, Any], generates: bool) -> Make:
     def make() -> Subject:
         import transformers
 
-        made = getattr(transformers, model)(getattr(transformers, config)(**resolved(options)))
+        network = getattr(transformers, model)(getattr(transformers, config)(**resolved(options)))
         batch = (BATCHES[kind] if isinstance(kind, str) else kind)()
-        return Subject(silence(made), batch, _forward, _loss, _generate if generates else None)
+        return Subject(disable_dropout(network), batch, _forward, _loss, _generate if generates else None)
 
     return make
 
 
 def hf_entry(name: str, config: str, model: str, kind: Any, options: dict[str, Any], *, generates: bool = False) -> Entry:
-    """An entry of a model of `transformers`, from the names of its classes."""
+    """Return an entry for a model of `transformers`.
+
+    Args:
+        config: the name of its configuration class.
+        model: the name of its model class.
+        kind: a key of `BATCHES`, or a function that creates the batch.
+        options: options of the configuration.
+        generates: add the column "generate".
+    """
     columns = ("eval", "inference_mode", "train", *(("generate",) if generates else ()))
-    return Entry(name, _factory(config, model, kind, options, generates), ("transformers",), columns=columns)
+    return Entry(name, _subject_factory(config, model, kind, options, generates), ("transformers",), columns=columns)
 
 
 def _encoder(name: str, config: str, model: str, kind: str = "tokens", **options: Any) -> Entry:
@@ -289,7 +297,7 @@ EXPERTS = (
         v_head_dim=8,
         first_k_dense_replace=1,
     ),
-    # Trained, it draws its experts at random, and the numbers drawn may be other than eager's.
+    # In training it chooses experts at random, and random numbers may differ from eager's.
     replace(
         _decoder("phimoe", "PhimoeConfig", "PhimoeForCausalLM", **KV2, num_local_experts=4),
         columns=("eval", "inference_mode", "generate"),

@@ -1,4 +1,4 @@
-"""Models of `transformers` that see: detection, segmentation, depth, images with text."""
+"""Models of `transformers` for images, images with text, and time series: classification, detection, segmentation, depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models in plain torch, which every test run can make: vision, graphs, point clouds, recommendation, recurrence, control."""
+"""Models in plain torch, which need no other package: vision, graphs, point clouds, recommendation, recurrence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plain_entry(
     loss: Callable[[nn.Module, Any], Tensor],
     forward: Callable[[nn.Module, Any], Any] = lambda model, batch: model(*batch[0]),
 ) -> Entry:
-    """An entry whose batch is (what the model is given, what the loss compares with)."""
+    """Return an entry whose batch is a tuple of the model's inputs and, if the loss needs one, the target."""
     return Entry(name, lambda: Subject(model(), batch(), forward, loss))
 
 
@@ -38,7 +38,7 @@ def _squares(model: nn.Module, batch: Any) -> Tensor:
 
 
 class UNet(nn.Module):
-    """Ronneberger's: down by pooling, up by transposed convolution, joined level by level."""
+    """U-Net (Ronneberger et al.): pooling down, transposed convolution up, skip connections between them."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -68,13 +68,13 @@ class UNet(nn.Module):
 
 def _dice(model: nn.Module, batch: Any) -> Tensor:
     scores, labels = model(*batch[0]), batch[1]
-    chances, wanted = scores.softmax(1), F.one_hot(labels, 4).movedim(-1, 1)
-    overlap = 2 * (chances * wanted).sum((2, 3)) / (chances + wanted).sum((2, 3))
+    probabilities, target = scores.softmax(1), F.one_hot(labels, 4).movedim(-1, 1)
+    overlap = 2 * (probabilities * target).sum((2, 3)) / (probabilities + target).sum((2, 3))
     return F.cross_entropy(scores, labels, label_smoothing=0.1) + (1 - overlap).mean()
 
 
 class SuperResolution(nn.Module):
-    """Sub-pixel convolution, between padding by reflection and bicubic interpolation."""
+    """Super-resolution by sub-pixel convolution, with reflection padding, added to a bicubic interpolation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,16 +88,16 @@ class SuperResolution(nn.Module):
 
 
 class SpatialTransformer(nn.Module):
-    """Jaderberg's: the network chooses an affine crop, which a grid samples."""
+    """Spatial transformer (Jaderberg et al.): the network computes an affine crop, which `grid_sample` reads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.where = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 16), nn.SELU(), nn.Linear(16, 6))
-        self.what = nn.Sequential(nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(27, 4))
+        self.localization = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 16), nn.SELU(), nn.Linear(16, 6))
+        self.classifier = nn.Sequential(nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(27, 4))
 
     def forward(self, x: Tensor) -> Tensor:
-        affine = self.where(x).view(-1, 2, 3) * 0.1 + torch.eye(2, 3)
-        return self.what(F.grid_sample(x, F.affine_grid(affine, list(x.shape), align_corners=False), align_corners=False))
+        affine = self.localization(x).view(-1, 2, 3) * 0.1 + torch.eye(2, 3)
+        return self.classifier(F.grid_sample(x, F.affine_grid(affine, list(x.shape), align_corners=False), align_corners=False))
 
 
 IMAGES = (
@@ -115,11 +115,11 @@ IMAGES = (
 
 
 class GraphConvolution(nn.Module):
-    """Kipf and Welling's, over an edge list, with sums by index_add."""
+    """Graph convolution (Kipf and Welling) over an edge list, with sums by `index_add`."""
 
-    def __init__(self, before: int = 8, hidden: int = 16, after: int = 3) -> None:
+    def __init__(self, inputs: int = 8, hidden: int = 16, outputs: int = 3) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(before, hidden), nn.Linear(hidden, after)
+        self.first, self.second = nn.Linear(inputs, hidden), nn.Linear(hidden, outputs)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         source, target = edges
@@ -133,7 +133,7 @@ class GraphConvolution(nn.Module):
 
 
 class SparseGraphConvolution(GraphConvolution):
-    """The same by products with a sparse adjacency: made of coordinates, its duplicates summed, its rows compressed."""
+    """Graph convolution by products with a sparse adjacency matrix: COO, coalesced, converted to CSR."""
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         size = len(nodes)
@@ -145,45 +145,45 @@ class SparseGraphConvolution(GraphConvolution):
 
 
 class GraphAttention(nn.Module):
-    """Velickovic's, its softmax over each node's edges by scatter_reduce and scatter_add."""
+    """Graph attention (Velickovic et al.): softmax over the edges of each node by `scatter_reduce` and `scatter_add`."""
 
-    def __init__(self, before: int = 8, heads: int = 2, width: int = 4, after: int = 3) -> None:
+    def __init__(self, inputs: int = 8, heads: int = 2, width: int = 4, outputs: int = 3) -> None:
         super().__init__()
         self.heads, self.width = heads, width
-        self.embed = nn.Linear(before, heads * width)
+        self.embed = nn.Linear(inputs, heads * width)
         self.score = nn.Parameter(torch.randn(heads, 2 * width))
-        self.head = nn.Linear(heads * width, after)
+        self.head = nn.Linear(heads * width, outputs)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         source, target = edges
         values = self.embed(nodes).unflatten(1, (self.heads, self.width))
         logits = F.leaky_relu((torch.cat([values[source], values[target]], -1) * self.score).sum(-1), 0.2)
-        where = target[:, None].expand_as(logits)
-        highest = logits.new_full((len(nodes), self.heads), -torch.inf).scatter_reduce(0, where, logits.detach(), "amax")
+        index = target[:, None].expand_as(logits)
+        highest = logits.new_full((len(nodes), self.heads), -torch.inf).scatter_reduce(0, index, logits.detach(), "amax")
         weights = (logits - highest[target]).exp()
-        total = torch.zeros_like(highest).scatter_add(0, where, weights)
+        total = torch.zeros_like(highest).scatter_add(0, index, weights)
         messages = values[source] * (weights / total[target])[..., None]
         gathered = torch.zeros_like(values).index_add_(0, target, messages)
         return self.head(F.elu(gathered.flatten(1)))
 
 
 class PointNet(nn.Module):
-    """Qi's: a network for each point, a maximum over them, and a learned rotation before."""
+    """PointNet (Qi et al.): a learned rotation, a network per point, and the maximum over the points."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.turn = nn.Sequential(nn.Conv1d(3, 16, 1), nn.BatchNorm1d(16), nn.ReLU())
-        self.matrix = nn.Linear(16, 9)
-        self.each = nn.Sequential(nn.Conv1d(3, 32, 1), nn.BatchNorm1d(32), nn.ReLU())
+        self.rotation_features = nn.Sequential(nn.Conv1d(3, 16, 1), nn.BatchNorm1d(16), nn.ReLU())
+        self.rotation = nn.Linear(16, 9)
+        self.point_features = nn.Sequential(nn.Conv1d(3, 32, 1), nn.BatchNorm1d(32), nn.ReLU())
         self.head = nn.Linear(32, 4)
 
     def forward(self, points: Tensor) -> Tensor:
-        turn = self.matrix(self.turn(points).amax(2)).view(-1, 3, 3) + torch.eye(3)
-        return self.head(F.max_pool1d(self.each(turn @ points), points.shape[2]).flatten(1))
+        rotation = self.rotation(self.rotation_features(points).amax(2)).view(-1, 3, 3) + torch.eye(3)
+        return self.head(F.max_pool1d(self.point_features(rotation @ points), points.shape[2]).flatten(1))
 
 
-class PointNeighbours(nn.Module):
-    """An edge convolution over the nearest neighbours, found by distance and topk."""
+class EdgeConvolution(nn.Module):
+    """Edge convolution over the nearest neighbours, which `cdist` and `topk` find."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -196,8 +196,8 @@ class PointNeighbours(nn.Module):
         return self.head(self.edge(torch.cat([centre, neighbours - centre], -1)).amax((1, 2)))
 
 
-class NeuralRadiance(nn.Module):
-    """A radiance field along rays: sines of positions, alpha compositing with a cumulative product."""
+class RadianceField(nn.Module):
+    """Radiance field (NeRF) along rays: positional encoding, and alpha compositing by a cumulative product."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,11 +206,11 @@ class NeuralRadiance(nn.Module):
     def forward(self, origin: Tensor, direction: Tensor) -> Tensor:
         depths = torch.linspace(0.5, 2, 8)
         points = origin[:, None] + depths[:, None] * direction[:, None]
-        waves = points[..., None] * 2 ** torch.arange(4) * math.pi
-        colour, density = self.field(torch.cat([waves.sin(), waves.cos()], -1).flatten(-2)).split([3, 1], -1)
-        opaque = 1 - torch.exp(-F.softplus(density) * 0.2)
-        through = torch.cumprod(torch.cat([torch.ones_like(opaque[:, :1]), 1 - opaque + 1e-10], 1), 1)[:, :-1]
-        return (opaque * through * colour.sigmoid()).sum(1)
+        phases = points[..., None] * 2 ** torch.arange(4) * math.pi
+        colour, density = self.field(torch.cat([phases.sin(), phases.cos()], -1).flatten(-2)).split([3, 1], -1)
+        alpha = 1 - torch.exp(-F.softplus(density) * 0.2)
+        transmittance = torch.cumprod(torch.cat([torch.ones_like(alpha[:, :1]), 1 - alpha + 1e-10], 1), 1)[:, :-1]
+        return (alpha * transmittance * colour.sigmoid()).sum(1)
 
 
 def _graph() -> Any:
@@ -223,11 +223,11 @@ GRAPHS = (
     plain_entry("graph attention", GraphAttention, _graph, _cross_entropy),
     plain_entry("point-net", PointNet, lambda: ((torch.randn(4, 3, 12),), torch.randint(4, (4,))), _cross_entropy),
     plain_entry(
-        "edge convolution on points", PointNeighbours, lambda: ((torch.randn(4, 12, 3),), torch.randint(4, (4,))), _cross_entropy
+        "edge convolution on points", EdgeConvolution, lambda: ((torch.randn(4, 12, 3),), torch.randint(4, (4,))), _cross_entropy
     ),
     plain_entry(
         "radiance field",
-        NeuralRadiance,
+        RadianceField,
         lambda: ((torch.randn(6, 3), F.normalize(torch.randn(6, 3), dim=1)), torch.rand(6, 3)),
         _squares,
     ),
@@ -238,7 +238,7 @@ GRAPHS = (
 
 
 class DeepRecommender(nn.Module):
-    """DLRM: bags of categories, dense features, and the products of each pair."""
+    """DLRM: embedding bags, dense features, and the products of all pairs."""
 
     def __init__(self, mode: str = "sum", sparse: bool = False) -> None:
         super().__init__()
@@ -264,20 +264,23 @@ class FactorisationMachine(nn.Module):
         return self.first(features).sum((1, 2)) + pairs.sum(1) / 2 + self.bias
 
 
-def _clicks(model: nn.Module, batch: Any) -> Tensor:
+def _click_loss(model: nn.Module, batch: Any) -> Tensor:
     return F.binary_cross_entropy_with_logits(model(*batch[0]), batch[1], pos_weight=torch.tensor(2.0))
 
 
-def _bags() -> Any:
+def _bag_batch() -> Any:
     return (torch.randn(4, 4), torch.randint(20, (11,)), torch.tensor([0, 3, 3, 8])), torch.tensor([0.0, 1, 1, 0])
 
 
 RECOMMENDERS = (
-    plain_entry("dlrm", DeepRecommender, _bags, _clicks),
-    plain_entry("dlrm, largest of a bag", lambda: DeepRecommender("max"), _bags, _clicks),
-    plain_entry("dlrm, mean of a bag", lambda: DeepRecommender("mean"), _bags, _clicks),
+    plain_entry("dlrm", DeepRecommender, _bag_batch, _click_loss),
+    plain_entry("dlrm, largest of a bag", lambda: DeepRecommender("max"), _bag_batch, _click_loss),
+    plain_entry("dlrm, mean of a bag", lambda: DeepRecommender("mean"), _bag_batch, _click_loss),
     plain_entry(
-        "factorisation machine", FactorisationMachine, lambda: ((torch.randint(40, (4, 5)),), torch.tensor([0.0, 1, 1, 0])), _clicks
+        "factorisation machine",
+        FactorisationMachine,
+        lambda: ((torch.randint(40, (4, 5)),), torch.tensor([0.0, 1, 1, 0])),
+        _click_loss,
     ),
 )
 
@@ -286,7 +289,7 @@ RECOMMENDERS = (
 
 
 class Translator(nn.Module):
-    """Bahdanau's: a packed bidirectional encoder, a decoder cell, attention between."""
+    """Translator (Bahdanau et al.): a bidirectional encoder of packed sequences, attention, and a decoder cell."""
 
     def __init__(self, kind: str, cell: str) -> None:
         super().__init__()
@@ -295,18 +298,18 @@ class Translator(nn.Module):
         self.cell = getattr(nn, cell)(12 + 16, 16)
         self.score, self.head = nn.Bilinear(16, 16, 1), nn.Linear(32, 20)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, given: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
         packed = nn.utils.rnn.pack_padded_sequence(self.source(tokens), lengths, batch_first=True, enforce_sorted=False)
         memory, _ = nn.utils.rnn.pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=tokens.shape[1])
-        absent = torch.arange(tokens.shape[1]) >= lengths[:, None]
+        is_padding = torch.arange(tokens.shape[1]) >= lengths[:, None]
         hidden = memory.new_zeros(len(tokens), 16)
         state: Any = (hidden, hidden) if isinstance(self.cell, nn.LSTMCell) else hidden
         scores = []
-        for step in self.target(given).unbind(1):
+        for step in self.target(targets).unbind(1):
             weights = (
                 self.score(hidden[:, None].expand_as(memory).contiguous(), memory)
                 .squeeze(2)
-                .masked_fill(absent, -torch.inf)
+                .masked_fill(is_padding, -torch.inf)
                 .softmax(1)
             )
             context = (weights[..., None] * memory).sum(1)

@@ -1,8 +1,8 @@
-"""torchvision beside a torch that its compiled part was not built for.
+"""Make torchvision importable if its compiled extension does not fit the installed torch.
 
-The wheels of a package index are built with CUDA and do not load next to a CPU build of torch; then `import torchvision` fails, and
-with it timm and transformers. The two ops that the import asks for are declared here, and `nms` gets a kernel in plain torch, for
-eager to be compared with: the library decomposes it itself.
+Wheels of torchvision that are built for CUDA do not load with a CPU build of torch. Then `import torchvision` fails, and so do timm
+and transformers. This module declares the two ops that the import needs, and gives `nms` a kernel in plain torch. Only eager uses
+this kernel, because the library decomposes the op.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 __all__ = ["NMS", "prepare_torchvision"]
 
-#: The op that every detection model calls.
+#: The op that all detection models call.
 NMS = "torchvision::nms"
 
 _SCHEMAS = {
@@ -27,7 +27,7 @@ _SCHEMAS = {
 
 @functools.cache
 def prepare_torchvision() -> None:
-    """Make `import torchvision` work, if it is there and its own ops are not. Does nothing the second time."""
+    """Make `import torchvision` work if it is installed and its extension does not load. Later calls do nothing."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
         return
@@ -47,11 +47,11 @@ def prepare_torchvision() -> None:
 
 
 def _nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """The boxes kept, best first: each that overlaps no better one by more than the threshold."""
+    """Return the indices of the boxes that overlap no better box by more than the threshold, best first."""
     low, high = torch.max(boxes[:, None, :2], boxes[:, :2]), torch.min(boxes[:, None, 2:], boxes[:, 2:])
-    shared = (high - low).clamp(min=0).prod(2)
+    intersection = (high - low).clamp(min=0).prod(2)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    overlap = shared / (areas[:, None] + areas - shared)
+    overlap = intersection / (areas[:, None] + areas - intersection)
     kept: list[int] = []
     for one in scores.argsort(descending=True, stable=True).tolist():
         if not kept or overlap[one, kept].max() <= threshold:

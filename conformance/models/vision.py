@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conformance.models.entry import Entry, Subject, loss_of, silence
+from conformance.models.entry import Entry, Subject, disable_dropout, loss_of
 
 __all__ = ["ENTRIES"]
 
@@ -33,25 +33,25 @@ def _first(model: nn.Module, batch: Any) -> Any:
 
 
 def timm_entry(name: str, size: int = 64, **options: Any) -> Entry:
-    """A model of `timm`, by its name there."""
+    """Return an entry for a model of `timm`."""
 
     def make() -> Subject:
         import timm
 
         model = timm.create_model(name, pretrained=False, num_classes=CLASSES, **options)
-        return Subject(silence(model), (_images(size), torch.arange(4)), _first, _classify)
+        return Subject(disable_dropout(model), (_images(size), torch.arange(4)), _first, _classify)
 
     return Entry(name, make, ("timm",))
 
 
 def torchvision_entry(name: str, size: int = 64, **options: Any) -> Entry:
-    """A classifier of `torchvision`, by its name there."""
+    """Return an entry for a classifier of `torchvision`."""
 
     def make() -> Subject:
         import torchvision
 
         model = torchvision.models.get_model(name, weights=None, num_classes=CLASSES, **options)
-        return Subject(silence(model), (_images(size), torch.arange(4)), _first, _classify)
+        return Subject(disable_dropout(model), (_images(size), torch.arange(4)), _first, _classify)
 
     return Entry(f"{name} (torchvision)", make, ("torchvision",))
 
@@ -141,7 +141,7 @@ def _video(name: str) -> Entry:
         import torchvision
 
         model = torchvision.models.get_model(name, weights=None, num_classes=CLASSES)
-        return Subject(silence(model), (torch.randn(2, 3, 4, 32, 32), torch.arange(2)), _first, _classify)
+        return Subject(disable_dropout(model), (torch.randn(2, 3, 4, 32, 32), torch.arange(2)), _first, _classify)
 
     return Entry(f"{name} (torchvision)", make, ("torchvision",))
 
@@ -156,7 +156,7 @@ def _segmentation(name: str, **options: Any) -> Entry:
         import torchvision
 
         model = torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=CLASSES, **options)
-        return Subject(silence(model), (_images(64), torch.randint(CLASSES, (4, 64, 64))), _first, _segment)
+        return Subject(disable_dropout(model), (_images(64), torch.randint(CLASSES, (4, 64, 64))), _first, _segment)
 
     return Entry(f"{name} (torchvision)", make, ("torchvision",))
 
@@ -185,13 +185,13 @@ def _detection(name: str, **options: Any) -> Entry:
         import torchvision
 
         model = torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=CLASSES, **options)
-        return Subject(silence(model), (_images(64, 2), _targets()), _detections, _detect)
+        return Subject(disable_dropout(model), (_images(64, 2), _targets()), _detections, _detect)
 
     return Entry(f"{name} (torchvision)", make, ("torchvision",))
 
 
 class _Regions(nn.Module):
-    """A classifier of given boxes, by one of torchvision's ways to pool them, behind a modulated deformable convolution."""
+    """Classifier of boxes: a modulated deformable convolution, then one of torchvision's ops that pool boxes."""
 
     def __init__(self, pool: str, bins: int, **options: Any) -> None:
         super().__init__()
@@ -200,17 +200,17 @@ class _Regions(nn.Module):
         sensitive = pool.startswith("ps_")
         channels = CLASSES * bins * bins if sensitive else 8
         self.stem = nn.Conv2d(3, 8, 3, stride=4, padding=1)
-        self.places = nn.Conv2d(8, 2 * 2 * 9, 3, padding=1)
-        self.shares = nn.Conv2d(8, 2 * 9, 3, padding=1)
+        self.offsets = nn.Conv2d(8, 2 * 2 * 9, 3, padding=1)
+        self.masks = nn.Conv2d(8, 2 * 9, 3, padding=1)
         self.deformable = torchvision.ops.DeformConv2d(8, channels, 3, padding=1)
         self.head = nn.Identity() if sensitive else nn.Conv2d(channels, CLASSES, 1)
         self.pool = getattr(torchvision.ops, pool)
-        self.how = {"output_size": bins, "spatial_scale": 0.25, **options}
+        self.pool_options = {"output_size": bins, "spatial_scale": 0.25, **options}
 
     def forward(self, images: Tensor, boxes: list[Tensor]) -> Tensor:
         x = self.stem(images).relu()
-        x = self.deformable(x, self.places(x), self.shares(x).sigmoid())
-        return self.head(self.pool(x, boxes, **self.how)).mean((2, 3))
+        x = self.deformable(x, self.offsets(x), self.masks(x).sigmoid())
+        return self.head(self.pool(x, boxes, **self.pool_options)).mean((2, 3))
 
 
 def _region_loss(model: nn.Module, batch: Any) -> Tensor:
@@ -234,7 +234,7 @@ def _raft() -> Subject:
     import torchvision
 
     return Subject(
-        silence(torchvision.models.get_model("raft_small", weights=None)),
+        disable_dropout(torchvision.models.get_model("raft_small", weights=None)),
         (_images(128, 2), _images(128, 2)),
         _flow,
         lambda model, batch: loss_of(_flow(model, batch)),

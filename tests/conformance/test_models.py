@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from conformance import model_judge, model_table
 from conformance.model_judge import Result, judge_entry, judge_entry_compiled, judge_entry_installed, tensor_difference
 from conformance.models import FAMILIES, Entry, entries, missing_extras
-from conformance.models.entry import loss_of, silence, tensors_of
+from conformance.models.entry import disable_dropout, loss_of, tensors_of
 from conformance.models.plain import plain_entry
 from conformance.models.torchvision_ops import _nms
 from conformance.placing import place_of
@@ -373,7 +373,7 @@ def test_dropout_of_every_kind_is_turned_off() -> None:
             super().__init__()
             self.drop_prob, self.inner = 0.5, nn.Dropout(0.5)
 
-    model: Any = silence(Odd())
+    model: Any = disable_dropout(Odd())
     assert model.drop_prob == model.inner.p == 0
 
 
