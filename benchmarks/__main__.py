@@ -39,10 +39,10 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m benchmarks") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--only", metavar="NAMES", help="names of measurements (see below), separated by commas (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a small part of each measurement, in under a minute")
+    parser.add_argument("--only", metavar="NAMES", help="run only these measurements (names below, separated by commas)")
+    parser.add_argument("--quick", action="store_true", help="run a small part of each measurement, in under a minute")
     add_json(parser, "every result")
-    parser.add_argument("--costs", metavar="FILE", help="measure the time of kernels instead, and write FILE for Backend(costs=)")
+    parser.add_argument("--costs", metavar="FILE", help="measure only the time of kernels, and write FILE for Backend(costs=)")
     parser.add_argument(
         "--backend", metavar="MODULE:NAME", help="the Backend whose kernels --costs measures (default: torch's own, for Core ATen)"
     )
@@ -79,13 +79,13 @@ def _run(args: argparse.Namespace, names: Sequence[str]) -> None:
         progress("")
         shown(args)(suite.as_text(sections))
         write_json(json.dumps(suite.as_json(sections, settings), indent=1) + "\n")
-        write_svg(suite.drawn(sections))
+        write_svg(suite.as_svg(sections))
 
 
 def _write_costs(args: argparse.Namespace) -> None:
     backend = as_backend(backend_of("--backend", args.backend) if args.backend else core_aten())
     settings = suite.QUICK if args.quick else suite.FULL
-    with output_file("--costs", args.costs) as write, _report_on_terminal() as progress, suite.apart():
+    with output_file("--costs", args.costs) as write, _report_on_terminal() as progress, suite.isolated():
         table = cost_table(backend, settings, progress)
         progress("")
         write(json.dumps(table, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Boxed: what a call of an installed op costs beside torch's own call of a kernel in Python, which is its floor."""
+"""Measure a call of an installed op against a bare Python kernel in torch's dispatcher, the least that it can cost."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.baselines import Noop
 from benchmarks.figures import Figure, Section, Settings
-from benchmarks.rivals import Noop
-from benchmarks.timing import Contestant, Spread, block, joint, quiet_collector, ratios
+from benchmarks.timing import Contestant, Spread, joint_spread, ratios, time_runs, without_gc
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
@@ -20,7 +20,7 @@ __all__ = ["measure"]
 
 _permute, _mul, _copy, _sum, _sigmoid = torch.permute, torch.mul, torch.Tensor.copy_, torch.sum, torch.sigmoid
 
-#: The dispatcher's name of an op -> a tiny call of it, and its decomposition as the shortest function there is.
+#: The dispatcher's name of an op -> a tiny call of it, and the shortest function that decomposes this call.
 _OPS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[..., Any]]] = {
     "t": (lambda x: x.t(), lambda x: _permute(x, (1, 0))),
     "transpose.int": (lambda x: x.transpose(0, 1), lambda x, first, second: _permute(x, (1, 0))),
@@ -31,8 +31,8 @@ _OPS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[..., Any]]] = {
 
 
 @contextmanager
-def _by_library() -> Iterator[None]:
-    """These functions as kernels of the CPU, by `torch.library`."""
+def _registered_by_library() -> Iterator[None]:
+    """Register the functions of `_OPS` as CPU kernels, with `torch.library`."""
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     try:
         for name, (_, kernel) in _OPS.items():
@@ -43,8 +43,8 @@ def _by_library() -> Iterator[None]:
 
 
 @contextmanager
-def _by_torch_c() -> Iterator[None]:
-    """The same by the call of ``torch._C`` that `torch.library` makes."""
+def _registered_by_torch_c() -> Iterator[None]:
+    """Do the same with the function of ``torch._C`` that `torch.library` calls."""
     library: Any = torch._C._dispatch_library("IMPL", "aten", "", __file__, 1)
     try:
         for name, (_, kernel) in _OPS.items():
@@ -55,43 +55,42 @@ def _by_torch_c() -> Iterator[None]:
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Every op in all forms, round by round."""
+    """Time each op in all forms, in alternating rounds."""
     ops = core_aten()
     forms: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "native": nullcontext,
         "noop": Noop,
         "mode": partial(EagerDecompMode, ops),
-        "library": _by_library,
-        "torch._C": _by_torch_c,
+        "library": _registered_by_library,
+        "torch._C": _registered_by_torch_c,
         "installed": partial(install, ops, "cpu"),
     }
     x = torch.rand(4, 4)
     times: dict[str, dict[str, list[float]]] = {name: {form: [] for form in forms} for name in _OPS}
-    with quiet_collector(), torch.no_grad():
+    with without_gc(), torch.no_grad():
         for number in range(settings.rounds):
             progress(f"boxed: round {number + 1} of {settings.rounds}")
             for form, enter in forms.items():
                 with enter():
                     for name, (call, _) in _OPS.items():
                         contestant = Contestant(partial(call, x))
-                        once = max(block(contestant, 5), 1e-7)
-                        times[name][form].append(block(contestant, max(1, round(settings.seconds / once))))
+                        once = max(time_runs(contestant, 5), 1e-7)
+                        times[name][form].append(time_runs(contestant, max(1, round(settings.seconds / once))))
     figures = []
-    for over, under in (
+    for numerator, denominator in (
         ("library", "native"),
         ("torch._C", "library"),
         ("installed", "library"),
         ("installed", "noop"),
         ("mode", "noop"),
     ):
-        rows = {name: ratios(found[over], found[under]) for name, found in times.items()}
-        figures.append(Figure.of(f"{over} / {under}", joint([*rows.values()]), f"{len(rows)} ops"))
-        figures += [Figure.of(f"{name}: {over} / {under}", Spread.of(row)) for name, row in rows.items()]
+        rows = {name: ratios(found[numerator], found[denominator]) for name, found in times.items()}
+        figures.append(Figure.from_spread(f"{numerator} / {denominator}", joint_spread([*rows.values()]), f"{len(rows)} ops"))
+        figures += [Figure.from_spread(f"{name}: {numerator} / {denominator}", Spread.of(row)) for name, row in rows.items()]
     how = (
-        "A tiny call of each op with Core ATen installed on the CPU; with a bare function as the op's kernel, registered by "
-        "`torch.library` or by `torch._C`; under the mode; under one that only calls on. The bare function does what the "
-        "decomposition does for this very call, unchecked. What a kernel of the CPU calls in turn, such as `fill_` in `sum`, is "
-        "a kernel in Python too where the set is installed."
+        "A tiny call of each op. Installed: Core ATen is installed on the CPU. Library and torch._C: a bare function is the op's "
+        "kernel, registered by `torch.library` or `torch._C`. It decomposes only this call and checks nothing. Noop: a mode that "
+        "only calls the op. In `installed`, ops that a CPU kernel calls (`sum` calls `fill_`) have Python kernels too."
     )
-    rows_of_json = [{"op": name, "times": found} for name, found in times.items()]
-    return Section("boxed", "Boxed calls", how, figures, {}, rows_of_json)
+    json_rows = [{"op": name, "times": found} for name, found in times.items()]
+    return Section("boxed", "Boxed calls", how, figures, {}, json_rows)

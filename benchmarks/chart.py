@@ -1,4 +1,4 @@
-"""The chart: ratios as dots with their quartiles on a logarithmic axis, written as SVG by hand."""
+"""Draw the chart as SVG: a dot for each ratio, and a line between its quartiles, on a logarithmic axis."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from benchmarks.figures import Figure, Section
 __all__ = ["svg"]
 
 _ROW, _LEFT, _WIDTH, _RIGHT = 18, 350, 420, 110
-_SHOWN = 8  # figures of one section
+_SHOWN = 8  # figures per section
 
 
 def svg(sections: Sequence[Section], caption: str) -> str:
-    """The first ratios of every section, one line each; 1 is a line from top to bottom."""
+    """Return the chart: the first ratios of each section, a row each. A vertical line marks the ratio 1."""
     shown = [(section.title, _ratios(section)) for section in sections]
     shown = [(title, figures) for title, figures in shown if figures]
     values = [value for _, figures in shown for figure in figures for value in _values(figure)]

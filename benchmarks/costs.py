@@ -1,4 +1,4 @@
-"""Costs: seconds of each kernel of a backend by the size of its tensors, a table for ``Backend(costs=)``."""
+"""Measure the time of each kernel of a backend, by tensor size: a table for ``Backend(costs=)``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["SIZES", "cost_table"]
 
-#: Numbers of elements of the tensors that kernels are timed with.
+#: Numbers of elements of the tensors.
 SIZES = (256, 4096, 65_536, 1_048_576)
 
-#: What a kernel is called with, by the type of a required argument; tensors are square matrices of floats.
+#: Type of a required argument -> its value, from a square float matrix.
 _ARGUMENTS: dict[str, Callable[[Tensor], Any]] = {
     "Tensor": lambda x: x,
     "List[Tensor]": lambda x: [x, x],
@@ -31,7 +31,7 @@ _ARGUMENTS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-def _places(x: Tensor) -> Tensor:
+def _indices(x: Tensor) -> Tensor:
     return torch.zeros(x.shape, dtype=torch.int64, device=x.device)
 
 
@@ -39,9 +39,9 @@ def _row(x: Tensor) -> Tensor:
     return torch.arange(len(x), device=x.device)
 
 
-#: Where those do not do: dimensions, shapes, integers, bools. Of other ops nothing is tried: some of eager's kernels end the
-#: process where their arguments make no sense.
-_OTHERS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
+#: Op -> its arguments, for ops that need dimensions, shapes, integers or bools. Ops with such arguments that are not listed here
+#: are not called, because some of eager's kernels crash on senseless arguments.
+_OTHER_ARGUMENTS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "aten._log_softmax.default": lambda x: (x, 1, False),
     "aten._softmax.default": lambda x: (x, 1, False),
     "aten.any.dim": lambda x: (x > 1, 1),
@@ -63,44 +63,48 @@ _OTHERS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "aten.bitwise_xor.Tensor": lambda x: (x > 1, x > 0.7),
     "aten.embedding.default": lambda x: (x, _row(x)),
     "aten.expand.default": lambda x: (x[:1], list(x.shape)),
-    "aten.gather.default": lambda x: (x, 0, _places(x)),
+    "aten.gather.default": lambda x: (x, 0, _indices(x)),
     "aten.index.Tensor": lambda x: (x, [_row(x)]),
     "aten.index_select.default": lambda x: (x, 0, _row(x)),
     "aten.permute.default": lambda x: (x, [1, 0]),
     "aten.repeat.default": lambda x: (x, [1, 1]),
-    "aten.scatter.src": lambda x: (x, 0, _places(x), x),
-    "aten.scatter.value": lambda x: (x, 0, _places(x), 0.5),
-    "aten.scatter_add.default": lambda x: (x, 0, _places(x), x),
+    "aten.scatter.src": lambda x: (x, 0, _indices(x), x),
+    "aten.scatter.value": lambda x: (x, 0, _indices(x), 0.5),
+    "aten.scatter_add.default": lambda x: (x, 0, _indices(x), x),
     "aten.view.default": lambda x: (x, [-1]),
     "aten.where.self": lambda x: (x > 1, x, x),
 }
 
 
 def cost_table(backend: Backend, settings: Settings, progress: Callable[[str], None]) -> dict[str, dict[str, float]]:
-    """Return op -> number of elements -> seconds, the median of the rounds.
+    """Return op -> number of elements -> seconds (the median of the rounds).
 
-    Passthrough ops, ops that write, and those that take no matrix of floats are not in it.
+    The table has no passthrough ops, no ops that write, and no ops that reject float matrices.
     """
     found: dict[str, dict[str, float]] = {}
     for op in backend.ops:
         name = str(op)
-        if name not in _OTHERS and (facts_of(op).mutated or is_passthrough_name(name) or not _takes_tensors_alone(op)):
+        if name not in _OTHER_ARGUMENTS and (facts_of(op).mutated or is_passthrough_name(name) or not _needs_only_tensors(op)):
             continue
         progress(f"costs: {name}")
         run = backend.kernels.get(op) or builtin(op)
         for size in SIZES[: 2 if settings.quick else None]:
             x = torch.rand(math.isqrt(size), math.isqrt(size), device=backend.device_type) + 0.5
-            args = _OTHERS[name](x) if name in _OTHERS else tuple(_ARGUMENTS[str(one.type)](x) for one in _required(op))
+            args = (
+                _OTHER_ARGUMENTS[name](x)
+                if name in _OTHER_ARGUMENTS
+                else tuple(_ARGUMENTS[str(one.type)](x) for one in _required(op))
+            )
             try:
                 run(*args)
-            except (RuntimeError, TypeError, ValueError, IndexError):  # no op of such matrices
+            except (RuntimeError, TypeError, ValueError, IndexError):  # it rejects such matrices
                 break
             times = race({name: Contestant(partial(run, *args))}, settings.rounds, settings.seconds)[name]
             found.setdefault(name, {})[str(size)] = Spread.of(times).median
     return found
 
 
-def _takes_tensors_alone(op: OpOverload) -> bool:
+def _needs_only_tensors(op: OpOverload) -> bool:
     required = _required(op)
     return (
         bool(required)

@@ -1,4 +1,4 @@
-"""Figures: what a measurement found, for people and for programs."""
+"""The results of a measurement: figures in a section, as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Figure", "Section", "Settings", "markdown", "section_json"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is measured.
+    """How much to measure.
 
     Attributes:
-        quick: a small part of everything, enough to see that it works.
-        rounds: how often each contestant has its turn.
-        seconds: how long a turn is.
+        quick: measure a small part, enough to see that it works.
+        rounds: number of turns of each contestant.
+        seconds: duration of a turn.
     """
 
     quick: bool
@@ -28,7 +28,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a section's table: a ratio or a count, with its spread where it has one."""
+    """A row of a section's table: a ratio, a time or a count. `low` and `high` are the quartiles, if it was measured repeatedly."""
 
     name: str
     value: float
@@ -37,26 +37,26 @@ class Figure:
     note: str = ""
 
     @classmethod
-    def of(cls, name: str, spread: Spread, note: str = "") -> Figure:
+    def from_spread(cls, name: str, spread: Spread, note: str = "") -> Figure:
         return cls(name, spread.median, spread.low, spread.high, note)
 
     @classmethod
-    def between(cls, name: str, values: Sequence[float]) -> Figure:
-        """The geometric mean of what models gave, between the least and the most."""
+    def over_models(cls, name: str, values: Sequence[float]) -> Figure:
+        """Return the geometric mean of one value per model, with the least and the most as `low` and `high`."""
         return cls(name, geometric_mean(values), min(values), max(values), f"{len(values)} models; least to most")
 
 
 @dataclass(frozen=True)
 class Section:
-    """One measurement's figures.
+    """The results of one measurement.
 
     Attributes:
-        name: as `--only` spells it.
-        title: for people.
-        how: in a sentence or two, what was done.
-        figures: the table.
-        lists: further lines under a heading each, such as the worst ops.
-        rows: every single result, for the JSON file.
+        name: the name for `--only`.
+        title: the heading.
+        how: what was measured and how, in a few sentences.
+        figures: the rows of the table.
+        lists: heading -> entries, printed after the table, such as the worst ops.
+        rows: all single results, for the JSON file.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Section:
 
 
 def markdown(section: Section) -> str:
-    """The section as Markdown: its table, then its lists."""
+    """Return the section as Markdown: the table, then the lists."""
     lines = [f"### {section.title}", "", section.how, "", "| figure | value | quartiles | |", "|---|---|---|---|"]
     lines += [f"| {f.name} | {_number(f.value)} | {_quartiles(f)} | {f.note} |" for f in section.figures]
     for heading, entries in section.lists.items():
@@ -77,7 +77,7 @@ def markdown(section: Section) -> str:
 
 
 def section_json(section: Section) -> dict[str, Any]:
-    """The section as plain values."""
+    """Return the section as values that JSON can hold."""
     return asdict(section)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 __all__ = ["in_fresh_process"]
 
 
-def in_fresh_process(module: str, *words: str) -> Any:
-    """Run ``python -m module words`` and return the line of JSON that it prints last."""
-    command = [sys.executable, "-m", module, *words]
+def in_fresh_process(module: str, *arguments: str) -> Any:
+    """Run ``python -m module arguments`` and return the value of its last line, which is JSON."""
+    command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with exit code {done.returncode}:\n{done.stderr}")

@@ -1,4 +1,4 @@
-"""Measure the compile hook of the library: ops as one C++ kernel, call by call, and native."""
+"""Measure `inductor_hook`: ops as one fused C++ kernel, as separate kernels, and in eager."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.cases import ADAMW
 from benchmarks.figures import Figure, Section, Settings
-from benchmarks.timing import Contestant, Spread, joint, race, ratios
+from benchmarks.timing import Contestant, Spread, joint_spread, race, ratios
 from eagerdecomp._torch.ops import builtin
 from eagerdecomp.backends.inductor_hook import cpp_compiler, inductor_hook
 from eagerdecomp.frontends.mode import EagerDecompMode
@@ -28,7 +28,7 @@ _WITHOUT = (
     *("aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.gelu", "aten.gelu_backward"),
     *("aten._native_batch_norm_legit", "aten.native_batch_norm_backward", "aten._softmax_backward_data"),
 )
-_SIZES = {"large": (1024, 1024), "tiny": (8, 16)}  # rows, and what is in each
+_SIZES = {"large": (1024, 1024), "tiny": (8, 16)}  # rows and columns
 _QUICK = ("gelu", "layer norm")
 
 
@@ -76,9 +76,9 @@ def _calls(rows: int, width: int) -> dict[str, Callable[[], Any]]:
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Time each call fused, call by call, and native; return no figures without a C++ compiler."""
+    """Race each call fused, unfused and in eager. Without a C++ compiler, return no figures."""
     if cpp_compiler() is None:
-        return Section("fused", "Fused", "Left out: no C++ compiler is installed, so that there is nothing to fuse with.", [])
+        return Section("fused", "Fused", "Not measured: no C++ compiler is installed.", [])
     ops = core_aten() - _WITHOUT
     fused = EagerDecompMode(Backend("fused", ops, compile=inductor_hook), cache=ProgramCache())
     unfused = EagerDecompMode(ops)
@@ -93,11 +93,11 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
                     run()
             contestants = {"native": Contestant(run), "fused": Contestant(run, fused), "unfused": Contestant(run, unfused)}
             times = race(contestants, settings.rounds, 4 * settings.seconds)
-            shares = {one: ratios(times[one], times["native"]) for one in ("fused", "unfused")}
-            rows.append({"call": name, "size": size, "times": times, "ratios": shares})
+            to_native = {one: ratios(times[one], times["native"]) for one in ("fused", "unfused")}
+            rows.append({"call": name, "size": size, "times": times, "ratios": to_native})
     how = (
-        "Ops that a set of elementary ops does not hold (Core ATen without those measured): one C++ kernel of a program, by "
-        "`inductor_hook`, and the same program kernel by kernel. Large: a million floats; tiny: 128."
+        "Ops outside the set: Core ATen without the measured ops. Fused: `inductor_hook` compiles an op's program to one C++ "
+        "kernel. Unfused: the same program, one kernel after another. Large: a million floats. Tiny: 128."
     )
     return Section("fused", "Fused", how, _figures(rows), rows=rows)
 
@@ -107,7 +107,7 @@ def _figures(rows: list[dict[str, Any]]) -> list[Figure]:
     for size in dict.fromkeys(row["size"] for row in rows):
         here = [row for row in rows if row["size"] == size]
         for one in ("fused", "unfused"):
-            spread = joint([row["ratios"][one] for row in here])
-            found.append(Figure.of(f"{one} / native, {size}", spread, f"{len(here)} calls"))
-        found += [Figure.of(f"{row['call']}, {size}: fused / native", Spread.of(row["ratios"]["fused"])) for row in here]
+            spread = joint_spread([row["ratios"][one] for row in here])
+            found.append(Figure.from_spread(f"{one} / native, {size}", spread, f"{len(here)} calls"))
+        found += [Figure.from_spread(f"{row['call']}, {size}: fused / native", Spread.of(row["ratios"]["fused"])) for row in here]
     return found

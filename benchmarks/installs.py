@@ -1,4 +1,4 @@
-"""Installs: ops with the set installed on the CPU, against the mode and against plain eager."""
+"""Measure calls of ops with Core ATen installed on the CPU, against the mode and against eager."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.cases import TINY, chosen
+from benchmarks.cases import TINY, selected_cases
 from benchmarks.figures import Figure, Section, Settings
-from benchmarks.timing import Contestant, Spread, block, joint, quiet_collector, ratios
+from benchmarks.timing import Contestant, Spread, joint_spread, ratios, time_runs, without_gc
 from eagerdecomp._torch.ops import builtin
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.frontends.mode import EagerDecompMode
@@ -24,18 +24,18 @@ _WORST = 5
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Every case in its three forms, round by round: to install takes too long to do it for each call."""
+    """Time each op in eager, in the mode and installed. Each round installs once, because an installation takes long."""
     ops, cache = core_aten(), ProgramCache()
     forms: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "native": nullcontext,
         "mode": partial(EagerDecompMode, ops, cache=cache),
         "installed": partial(install, ops, "cpu", cache=cache),
     }
-    runs = {case.name: partial(builtin(case.op), *case.args(TINY), **case.kwargs(TINY)) for case in chosen(settings.quick)}
-    decomposed = {case.name: case.op not in ops for case in chosen(settings.quick)}
+    runs = {case.name: partial(builtin(case.op), *case.args(TINY), **case.kwargs(TINY)) for case in selected_cases(settings.quick)}
+    decomposed = {case.name: case.op not in ops for case in selected_cases(settings.quick)}
     times: dict[str, dict[str, list[float]]] = {name: {form: [] for form in forms} for name in runs}
     names = list(forms)
-    with quiet_collector(), torch.no_grad():
+    with without_gc(), torch.no_grad():
         for number in range(settings.rounds + 1):
             progress(f"install: round {number} of {settings.rounds}")
             first = number % len(names)
@@ -43,38 +43,46 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
                 with forms[form]():
                     for name, run in runs.items():
                         contestant = Contestant(run)
-                        once = max(block(contestant, 3), 1e-7)
-                        seconds = block(contestant, max(1, round(settings.seconds / once)))
-                        if number:  # the first round warms
+                        once = max(time_runs(contestant, 3), 1e-7)
+                        seconds = time_runs(contestant, max(1, round(settings.seconds / once)))
+                        if number:  # round 0 is a warm-up
                             times[name][form].append(seconds)
-    alone = _alone([name for name in runs if not decomposed[name]], runs)
-    held = {name: ratios(found["installed"], found["native"]) for name, found in times.items() if name in alone}
-    calling = {name: ratios(found["installed"], found["native"]) for name, found in times.items() if name in runs}
-    calling = {name: found for name, found in calling.items() if not decomposed[name] and name not in alone}
-    apart = {name: ratios(found["installed"], found["mode"]) for name, found in times.items() if decomposed[name]}
+    alone = _without_inner_calls([name for name in runs if not decomposed[name]], runs)
+    to_native = {name: ratios(found["installed"], found["native"]) for name, found in times.items() if not decomposed[name]}
+    simple = {name: found for name, found in to_native.items() if name in alone}
+    calling = {name: found for name, found in to_native.items() if name not in alone}
+    outside = {name: ratios(found["installed"], found["mode"]) for name, found in times.items() if decomposed[name]}
     figures = []
-    if held:
-        figures.append(Figure.of("installed / native, ops of the set", joint([*held.values()]), f"{len(held)} ops"))
+    if simple:
+        figures.append(
+            Figure.from_spread("installed / native, ops of the set", joint_spread([*simple.values()]), f"{len(simple)} ops")
+        )
     if calling:
         note = f"{len(calling)} ops"
-        figures.append(Figure.of("installed / native, ops of the set whose kernel calls others", joint([*calling.values()]), note))
-    if apart:
-        figures.append(Figure.of("installed / mode, decomposed ops", joint([*apart.values()]), f"{len(apart)} ops"))
+        figures.append(
+            Figure.from_spread(
+                "installed / native, ops of the set whose kernel calls others", joint_spread([*calling.values()]), note
+            )
+        )
+    if outside:
+        figures.append(
+            Figure.from_spread("installed / mode, decomposed ops", joint_spread([*outside.values()]), f"{len(outside)} ops")
+        )
     ranked = sorted(
-        ((Spread.of(found), name) for name, found in {**held, **calling, **apart}.items()), key=lambda one: -one[0].median
+        ((Spread.of(found), name) for name, found in {**simple, **calling, **outside}.items()), key=lambda one: -one[0].median
     )
     worst = [f"{name} {spread}" for spread, name in ranked[:_WORST]]
     how = (
-        "One tiny call of each op: in plain eager, in the mode, and with Core ATen installed on the CPU. An op of the set is "
-        "the same kernel with and without, but what that calls in turn (the CPU's relu calls clamp_min) may be installed; others "
-        "come by a kernel in Python."
+        "One tiny call of each op: in eager, in the mode, and with Core ATen installed on the CPU. An op of the set keeps its "
+        "kernel, but that kernel may call an op outside the set (the CPU's relu calls clamp_min). Each op outside the set has a "
+        "Python kernel."
     )
     rows = [{"op": name, "decomposed": decomposed[name], "times": found} for name, found in times.items()]
     return Section("install", "Install", how, figures, {"Worst": worst}, rows)
 
 
-def _alone(names: Sequence[str], runs: Mapping[str, Callable[[], Any]]) -> set[str]:
-    """The ops whose kernels call nothing that is installed."""
+def _without_inner_calls(names: Sequence[str], runs: Mapping[str, Callable[[], Any]]) -> set[str]:
+    """Return the ops whose native kernels call no op that is installed."""
     found = set()
     with install(core_aten(), "cpu", cache=ProgramCache()) as handle:
         for name in names:

@@ -1,6 +1,6 @@
-"""Dense linear algebra at sizes that people use: kernel calls and time against native eager.
+"""Measure kernel calls and time of dense linear algebra, against eager.
 
-A large matrix, many small ones, and training steps of a Gaussian process.
+The inputs are a large matrix, many small ones, and training steps of a Gaussian process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]
 
-#: Calls on a matrix of any kind.
+#: Calls on a symmetric matrix.
 GENERAL: dict[str, Callable[[Tensor], Any]] = {
     "lu_factor": torch.linalg.lu_factor,
     "qr": torch.linalg.qr,
@@ -35,19 +35,19 @@ GENERAL: dict[str, Callable[[Tensor], Any]] = {
     "svd": torch.linalg.svd,
 }
 
-#: Calls on a positive definite matrix, or on a triangle with a positive diagonal.
+#: Calls on a positive definite matrix. `cholesky_inverse` and `cholesky_solve` read its lower triangle as a factor.
 DEFINITE: dict[str, Callable[[Tensor], Any]] = {
     "cholesky": torch.linalg.cholesky,
     "cholesky_inverse": torch.cholesky_inverse,
     "cholesky_solve": lambda x: torch.cholesky_solve(x[..., :4], x),
 }
 
-#: Calls that are measured of small matrices alone: a large one takes seconds.
-_SMALL_ALONE = ("ldl_factor",)
+#: Calls that are measured only on small matrices: a large one takes seconds.
+_ONLY_SMALL = ("ldl_factor",)
 
 
 class GaussianProcess(nn.Module):
-    """Exact regression as GPyTorch does it: a radial kernel, its scales and the noise as parameters, the marginal likelihood."""
+    """Exact Gaussian process regression, as in GPyTorch: an RBF kernel, trained by the marginal likelihood."""
 
     def __init__(self, by_eigenvalues: bool) -> None:
         super().__init__()
@@ -55,14 +55,14 @@ class GaussianProcess(nn.Module):
         self.length, self.scale, self.noise = (nn.Parameter(torch.tensor(value)) for value in (0.0, 0.5, -2.0))
 
     def covariance(self, x: Tensor) -> Tensor:
-        """The kernel of each pair of points, and the noise of each point."""
+        """Return the kernel matrix of the points, with the noise on its diagonal."""
         x = x / F.softplus(self.length)
         squares = x.square().sum(-1, keepdim=True)
         distances = (squares + squares.mT - 2 * x @ x.mT).clamp_min(0)
         return F.softplus(self.scale) * (-0.5 * distances).exp() + F.softplus(self.noise) * torch.eye(len(x))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """The negative logarithm of the likelihood, up to a constant."""
+        """Return the negative log marginal likelihood, up to a constant."""
         covariance = self.covariance(x)
         if self.by_eigenvalues:
             values, vectors = torch.linalg.eigh(covariance)
@@ -72,7 +72,7 @@ class GaussianProcess(nn.Module):
 
 
 def _training(by_eigenvalues: bool, points: int) -> Callable[[], Any]:
-    """A step of training on points of a noisy wave."""
+    """Return a training step on random points of a noisy sine."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(points, 2, generator=generator)
     y = (6 * x[:, :1]).sin() + 0.1 * torch.randn(points, 1, generator=generator)
@@ -88,29 +88,31 @@ def _training(by_eigenvalues: bool, points: int) -> Callable[[], Any]:
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Race each call against native eager and count its kernels, once it is warm."""
+    """Race each call against eager, and count its kernel calls once it is warm."""
     sizes = ((32, 32), (50, 4, 4)) if settings.quick else ((256, 256), (1000, 4, 4))
     rows: list[dict[str, Any]] = []
     for shape in sizes:
         general, definite = _matrices(shape)
         for name, op in (GENERAL | DEFINITE).items():
-            if len(shape) == 2 and name in _SMALL_ALONE:
+            if len(shape) == 2 and name in _ONLY_SMALL:
                 continue
-            progress(f"linalg: {name} of {_text(shape)}")
-            given = general if name in GENERAL else definite
-            rows.append({"op": name, "size": _text(shape), **_raced(partial(op, given), settings)})
+            progress(f"linalg: {name} of {_size_text(shape)}")
+            matrix = general if name in GENERAL else definite
+            rows.append({"op": name, "size": _size_text(shape), **_measure_one(partial(op, matrix), settings)})
     points = 50 if settings.quick else 200
     for name, by_eigenvalues in (("cholesky", False), ("eigh", True)):
         progress(f"linalg: a Gaussian process by {name}")
         run = _training(by_eigenvalues, points)
-        rows.append({"op": f"training step by {name}, Gaussian process", "size": f"{points} points", **_raced(run, settings)})
-    figures = [Figure.of(f"ours / native, {row['op']} of {row['size']}", Spread.of(row["ratios"])) for row in rows]
+        rows.append({"op": f"training step by {name}, Gaussian process", "size": f"{points} points", **_measure_one(run, settings)})
+    figures = [Figure.from_spread(f"ours / native, {row['op']} of {row['size']}", Spread.of(row["ratios"])) for row in rows]
     figures += [Figure(f"kernel calls, {row['op']} of {row['size']}", row["kernels"]) for row in rows]
-    how = "Float32 on Core ATen, natively and in the mode in turn. Kernel calls: those of a warm call that reach the backend."
+    how = (
+        "float32 on Core ATen, in eager and in the mode in turns. Kernel calls: how many calls reach the backend in one warm call."
+    )
     return Section("linalg", "Linear algebra", how, figures, rows=rows)
 
 
-def _raced(run: Callable[[], Any], settings: Settings) -> dict[str, Any]:
+def _measure_one(run: Callable[[], Any], settings: Settings) -> dict[str, Any]:
     mode = EagerDecompMode(core_aten())
     times = race({"native": Contestant(run), "ours": Contestant(run, mode)}, settings.rounds, settings.seconds)
     with BackendRecorder() as seen, mode:
@@ -119,12 +121,12 @@ def _raced(run: Callable[[], Any], settings: Settings) -> dict[str, Any]:
 
 
 def _matrices(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """A random symmetric matrix, and a positive definite one."""
+    """Return a random symmetric matrix, and a positive definite one."""
     size = shape[-1]
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     return x + x.mT, x @ x.mT + size * torch.eye(size)
 
 
-def _text(shape: tuple[int, ...]) -> str:
+def _size_text(shape: tuple[int, ...]) -> str:
     size = f"{shape[-2]} by {shape[-1]}"
     return size if len(shape) == 2 else f"{shape[0]} of {size}"

@@ -1,4 +1,4 @@
-"""Memory: the most bytes alive at once during a pass, ours against native."""
+"""Measure the peak memory of a pass of each model, in the mode against eager."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from torch import nn
 
 from benchmarks.figures import Figure, Section, Settings
 from benchmarks.fresh import in_fresh_process
-from benchmarks.nets import KINDS, chosen, job, jobs
+from benchmarks.nets import KINDS, job, jobs, selected_nets
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure", "peak_growth"]
 
-_WARM = 4  # passes before: programs are compiled, optimizer state exists
+_WARM = 4  # passes before the measurement: they compile programs and create the optimizer's state
 
 
 def peak_growth(run: Callable[[], Any]) -> int:
-    """The most bytes that torch's allocator held at once during `run`, beyond what it held before.
+    """Return the most bytes that torch's allocator held at once during `run`, less what it held before.
 
-    Taken from the profiler's memory events, which torch's CPU allocator sends: kernels' own scratch is among them.
+    The profiler reports each allocation of torch's CPU allocator. This includes temporary memory of kernels.
     """
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()
@@ -43,26 +43,25 @@ def peak_growth(run: Callable[[], Any]) -> int:
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """One warm pass of every model under the profiler, natively and under the mode; in a process of its own, where the
-    profiler may talk."""
+    """Profile one warm pass of each model, in eager and in the mode, in a new process, because the profiler prints."""
     progress("memory")
     rows = in_fresh_process("benchmarks.memory", "quick" if settings.quick else "full")
     figures = []
     for name, key in (("peak ours / native", "ratio"), ("growth ours / native", "growth_ratio")):
         for kind in KINDS:
             taken = [row[key] for row in rows if row["kind"] == kind]
-            figures.append(Figure.between(f"{name}, {kind}", taken))
+            figures.append(Figure.over_models(f"{name}, {kind}", taken))
     worst = sorted(rows, key=lambda row: -row["ratio"])[:5]
     lists = {"Worst peak": [f"{row['model']} {row['kind']} {row['ratio']:.3g}" for row in worst]}
     how = (
-        "Bytes from the profiler's memory events of torch's allocator during one warm pass. Peak: with weights, buffers and "
-        "optimizer state; growth: what came and went during the pass alone."
+        "Bytes of torch's allocator during one warm pass, from the profiler's memory events. Peak: with weights, buffers and "
+        "optimizer state. Growth: only what the pass allocates."
     )
     return Section("memory", "Memory", how, figures, lists, rows)
 
 
 def _bytes_held(model: nn.Module, kind: str) -> int:
-    """The tensors that live before the pass and after it: weights, AdamW's two moments of each when training, and buffers."""
+    """Return the bytes that exist before and after a pass: weights, buffers, and in training AdamW's two moments of each weight."""
     weights, buffers = (sum(t.untyped_storage().nbytes() for t in held) for held in (model.parameters(), model.buffers()))
     return (3 if kind == "train" else 1) * weights + buffers
 
@@ -70,12 +69,12 @@ def _bytes_held(model: nn.Module, kind: str) -> int:
 def _rows(quick: bool) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     mode = EagerDecompMode(core_aten())
-    for net, kind in jobs(chosen(quick)):
+    for net, kind in jobs(selected_nets(quick)):
         row: dict[str, Any] = {"model": net.name, "kind": kind}
-        ways: dict[str, AbstractContextManager[Any]] = {"native": nullcontext(), "ours": mode}
-        for name, way in ways.items():
+        contexts: dict[str, AbstractContextManager[Any]] = {"native": nullcontext(), "ours": mode}
+        for name, context in contexts.items():
             subject = job(net, kind)
-            with way:
+            with context:
                 for _ in range(_WARM):
                     subject.run()
                 row[f"{name}_growth"] = peak_growth(subject.run)
@@ -86,11 +85,11 @@ def _rows(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def main(words: list[str]) -> None:
-    """Print what every model takes as a line of JSON."""
+def main(arguments: list[str]) -> None:
+    """Print the memory of each model as a line of JSON."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    (how_much,) = words
+    (how_much,) = arguments
     print(json.dumps(_rows(how_much == "quick")))
 
 

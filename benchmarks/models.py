@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from benchmarks.baselines import Noop
 from benchmarks.figures import Figure, Section, Settings
-from benchmarks.nets import KINDS, Net, chosen, job, jobs
-from benchmarks.rivals import Noop
-from benchmarks.timing import Contestant, Spread, joint, race, ratios
+from benchmarks.nets import KINDS, Net, job, jobs, selected_nets
+from benchmarks.timing import Contestant, Spread, joint_spread, race, ratios
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 
@@ -19,16 +19,18 @@ RATIOS = {"ours / noop mode": ("ours", "noop"), "ours / native": ("ours", "nativ
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Race every pass of every model, each contestant with weights of its own."""
+    """Race each kind of pass of each model. Each contestant has its own weights."""
     mode = EagerDecompMode(core_aten())
     rows: list[dict[str, Any]] = []
-    for net, kind in jobs(chosen(settings.quick)):
+    for net, kind in jobs(selected_nets(settings.quick)):
         progress(f"models: {net.name}, {kind}")
         times = race(_contestants(net, kind, mode), settings.rounds, 4 * settings.seconds)
         found = {name: ratios(times[over], times[under]) for name, (over, under) in RATIOS.items()}
         rows.append({"model": net.name, "kind": kind, "times": times, "ratios": found})
     figures = [
-        Figure.of(f"{name}, {kind}", joint([row["ratios"][name] for row in rows if row["kind"] == kind]), _models(rows, kind))
+        Figure.from_spread(
+            f"{name}, {kind}", joint_spread([row["ratios"][name] for row in rows if row["kind"] == kind]), _model_count(rows, kind)
+        )
         for name in RATIOS
         for kind in KINDS
     ]
@@ -39,16 +41,16 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
         for kind in KINDS
     }
     how = (
-        "One pass of a small model: a forward without gradients; a step of forward, backward and AdamW in its foreach form; eight "
-        "tokens written one by one. Geometric means over the models."
+        "One pass of a small model. Infer: a forward without gradients. Train: forward, backward and a step of AdamW with foreach "
+        "ops. Generate: eight tokens, one after another. Values are geometric means over the models."
     )
     return Section("models", "Models", how, figures, each, rows)
 
 
-def _models(rows: list[dict[str, Any]], kind: str) -> str:
+def _model_count(rows: list[dict[str, Any]], kind: str) -> str:
     return f"{sum(row['kind'] == kind for row in rows)} models"
 
 
 def _contestants(net: Net, kind: str, mode: EagerDecompMode) -> dict[str, Contestant]:
-    ways: dict[str, AbstractContextManager[Any]] = {"native": nullcontext(), "noop": Noop(), "ours": mode}
-    return {name: Contestant(job(net, kind).run, way) for name, way in ways.items()}
+    contexts: dict[str, AbstractContextManager[Any]] = {"native": nullcontext(), "noop": Noop(), "ours": mode}
+    return {name: Contestant(job(net, kind).run, context) for name, context in contexts.items()}

@@ -1,4 +1,4 @@
-"""The models that are measured: small, in plain torch, of the usual kinds."""
+"""The models that are measured: small models of the usual kinds, in plain torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Job", "KINDS", "NETS", "Net", "chosen", "job", "jobs"]
+__all__ = ["Job", "KINDS", "NETS", "Net", "selected_nets", "job", "jobs"]
 
 KINDS = ("infer", "train", "generate")
 VOCABULARY = 32
@@ -18,15 +18,16 @@ VOCABULARY = 32
 
 @dataclass(frozen=True)
 class Net:
-    """One model.
+    """A model and what its passes do.
 
     Attributes:
-        make: builds it.
-        batch: what one step is given.
-        forward: the model applied to a batch.
-        loss: of a batch.
-        generate: writes with it, where it can.
-        trainer: what builds a training step, where AdamW on one loss is not the way.
+        name: its name in tables.
+        make: builds the model.
+        batch: builds a batch: the inputs and the targets.
+        forward: applies the model to a batch.
+        loss: returns the loss of a batch.
+        generate: generates tokens; None if the model cannot.
+        trainer: builds the training step; None for AdamW on `loss`.
     """
 
     name: str
@@ -40,14 +41,14 @@ class Net:
 
 @dataclass(frozen=True)
 class Job:
-    """A model with weights of its own, and what one pass does with it."""
+    """A model, and a function that runs one pass of it."""
 
     model: nn.Module
     run: Callable[[], Any]
 
 
 def job(net: Net, kind: str) -> Job:
-    """A fresh model, always from the same seed, and one pass of that kind."""
+    """Return a new model, always from the same seed, with a pass of this kind."""
     torch.manual_seed(0)
     model, batch = net.make(), net.batch()
     if kind == "train":
@@ -63,12 +64,12 @@ def job(net: Net, kind: str) -> Job:
 
 
 def jobs(nets: tuple[Net, ...]) -> list[tuple[Net, str]]:
-    """Each model with each kind of pass that it knows."""
+    """Return each model with each kind of pass that it has."""
     return [(net, kind) for kind in KINDS for net in nets if kind != "generate" or net.generate is not None]
 
 
 def adamw_step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
-    """One training step with AdamW in its foreach form; gradients are gone at its end."""
+    """Return a training step with AdamW (foreach). It ends without gradients."""
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
 
     def step() -> None:
@@ -79,15 +80,15 @@ def adamw_step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], Non
     return step
 
 
-def _given(model: Any, batch: Any) -> Any:
+def _forward(model: Any, batch: Any) -> Any:
     return model(*batch[0])
 
 
-def _classes(model: Any, batch: Any) -> Tensor:
+def _class_loss(model: Any, batch: Any) -> Tensor:
     return F.cross_entropy(model(*batch[0]), batch[1])
 
 
-def _tokens(model: Any, batch: Any) -> Tensor:
+def _token_loss(model: Any, batch: Any) -> Tensor:
     return F.cross_entropy(model(*batch[0])[0].flatten(0, 1), batch[1].flatten())
 
 
@@ -148,12 +149,12 @@ class _UNet(nn.Module):
         return head
 
 
-def _pixels(model: Any, batch: Any) -> Tensor:
+def _pixel_loss(model: Any, batch: Any) -> Tensor:
     return F.cross_entropy(model(*batch[0]), batch[1])
 
 
 class _Autoencoder(nn.Module):
-    """A variational one."""
+    """A variational autoencoder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,36 +166,38 @@ class _Autoencoder(nn.Module):
         return self.decode(mean + torch.randn_like(mean) * (spread / 2).exp()), mean, spread
 
 
-def _evidence(model: Any, batch: Any) -> Tensor:
+def _elbo_loss(model: Any, batch: Any) -> Tensor:
     seen, mean, spread = model(*batch[0])
     divergence = -0.5 * (1 + spread - mean.square() - spread.exp()).sum(1).mean()
     return F.binary_cross_entropy(seen, batch[0][0].flatten(1)).add(divergence)
 
 
-class _Adversaries(nn.Module):
+class _Gan(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.make = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.LeakyReLU(0.2), nn.Linear(64, 768), nn.Tanh())
-        self.judge = nn.Sequential(nn.Flatten(), nn.Linear(768, 64), nn.LeakyReLU(0.2), nn.Dropout(0.3), nn.Linear(64, 1))
+        self.generator = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.LeakyReLU(0.2), nn.Linear(64, 768), nn.Tanh())
+        self.discriminator = nn.Sequential(nn.Flatten(), nn.Linear(768, 64), nn.LeakyReLU(0.2), nn.Dropout(0.3), nn.Linear(64, 1))
 
 
-def _adversarial(model: Any, batch: Any) -> Callable[[], None]:
+def _gan_step(model: Any, batch: Any) -> Callable[[], None]:
     (images,), _ = batch
     noise = torch.randn(len(images), 16)
     real, false = torch.ones(len(images), 1), torch.zeros(len(images), 1)
 
-    def judged() -> Tensor:
-        return F.binary_cross_entropy_with_logits(model.judge(images), real) + F.binary_cross_entropy_with_logits(
-            model.judge(model.make(noise).detach()), false
-        )
+    def discriminator_loss() -> Tensor:
+        loss = F.binary_cross_entropy_with_logits(model.discriminator(images), real)
+        return loss + F.binary_cross_entropy_with_logits(model.discriminator(model.generator(noise).detach()), false)
 
-    teach_judge = adamw_step(model.judge, judged)
-    teach_factory = adamw_step(model.make, lambda: F.binary_cross_entropy_with_logits(model.judge(model.make(noise)), real))
+    def generator_loss() -> Tensor:
+        return F.binary_cross_entropy_with_logits(model.discriminator(model.generator(noise)), real)
+
+    train_discriminator = adamw_step(model.discriminator, discriminator_loss)
+    train_generator = adamw_step(model.generator, generator_loss)
 
     def step() -> None:
-        teach_judge()
-        teach_factory()
-        model.zero_grad()  # the factory's loss has left gradients in the judge
+        train_discriminator()
+        train_generator()
+        model.zero_grad()  # the generator's loss leaves gradients in the discriminator
 
     return step
 
@@ -241,21 +244,21 @@ class _Block(nn.Module):
 class _Gpt(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.places = nn.Embedding(VOCABULARY, 32), nn.Embedding(64, 32)
+        self.embed, self.positions = nn.Embedding(VOCABULARY, 32), nn.Embedding(64, 32)
         self.blocks = nn.ModuleList(_Block() for _ in range(2))
         self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, VOCABULARY, bias=False)
 
     def forward(self, tokens: Tensor, past: Any = (None, None)) -> tuple[Tensor, list[Any]]:
-        begun = 0 if past[0] is None else past[0][0].shape[2]
-        x = self.embed(tokens) + self.places(torch.arange(begun, begun + tokens.shape[1]))
-        held = []
+        start = 0 if past[0] is None else past[0][0].shape[2]
+        x = self.embed(tokens) + self.positions(torch.arange(start, start + tokens.shape[1]))
+        present = []
         for block, before in zip(self.blocks, past, strict=True):
-            x, kept = block(x, before)
-            held.append(kept)
-        return self.head(self.norm(x)), held
+            x, key_and_value = block(x, before)
+            present.append(key_and_value)
+        return self.head(self.norm(x)), present
 
 
-def _greedy(model: Any) -> Tensor:
+def _generate_greedily(model: Any) -> Tensor:
     tokens = torch.arange(8)[None]
     scores, past = model(tokens)
     for _ in range(8):
@@ -275,7 +278,7 @@ class _Lstm(nn.Module):
         return self.head(x), state
 
 
-def _sampled(model: Any) -> list[Tensor]:
+def _generate_by_sampling(model: Any) -> list[Tensor]:
     last, state, written = torch.zeros(1, 1, dtype=torch.long), None, []
     for _ in range(8):
         scores, state = model(last, state)
@@ -285,7 +288,7 @@ def _sampled(model: Any) -> list[Tensor]:
 
 
 class _Translator(nn.Module):
-    """A recurrent encoder, and a decoder cell that looks back on it by attention."""
+    """A GRU encoder, and a GRU cell as decoder, with attention over the encoder's outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -306,11 +309,11 @@ class _Translator(nn.Module):
         return torch.stack(scores, 1), hidden
 
 
-def _translation() -> Any:
+def _translation_batch() -> Any:
     return (torch.randint(VOCABULARY, (4, 10)),), torch.randint(VOCABULARY, (4, 6))
 
 
-def _translated(model: Any) -> Tensor:
+def _translate(model: Any) -> Tensor:
     memory, last = model.encoder(model.embed(torch.arange(10)[None]))
     token, hidden = torch.zeros(1, dtype=torch.long), last[0]
     for _ in range(8):
@@ -322,8 +325,8 @@ def _translated(model: Any) -> Tensor:
 # -- tables and graphs --------------------------------------------------------------------------------------------
 
 
-class _Recommender(nn.Module):
-    """DLRM: bags of categories, dense features, and the products of each pair."""
+class _Dlrm(nn.Module):
+    """DLRM: embedding bags of categories, dense features, and the dot products of all pairs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -341,11 +344,11 @@ class _Recommender(nn.Module):
         return clicked
 
 
-def _clicks() -> Any:
+def _click_batch() -> Any:
     return (torch.randn(4, 4), torch.randint(20, (11,)), torch.tensor([0, 3, 3, 8])), torch.tensor([0.0, 1, 1, 0])
 
 
-class _Graph(nn.Module):
+class _GraphConvolution(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 10)
@@ -357,32 +360,32 @@ class _Graph(nn.Module):
         return spread(self.second(F.dropout(spread(self.first(nodes)).relu(), 0.2, self.training)))
 
 
-def _edges() -> Any:
+def _graph_batch() -> Any:
     return (torch.randn(10, 8), torch.randint(10, (30,)), torch.randint(10, (30,))), torch.randint(10, (10,))
 
 
 NETS: tuple[Net, ...] = (
-    Net("MLP", _mlp, _images, _given, _classes),
-    Net("GPT with a cache", _Gpt, _text, _given, _tokens, _greedy),
-    Net("CNN", _cnn, _images, _given, _classes),
-    Net("ResNet", _resnet, _images, _given, _classes),
-    Net("U-Net", _UNet, lambda: ((torch.rand(2, 3, 16, 16),), torch.randint(10, (2, 16, 16))), _given, _pixels),
-    Net("variational autoencoder", _Autoencoder, _images, _given, _evidence),
-    Net("GAN", _Adversaries, _images, lambda m, b: m.judge(m.make(torch.ones(4, 16))), _classes, trainer=_adversarial),
-    Net("transformer encoder", _Encoder, lambda: (_text()[0], torch.randint(10, (4,))), _given, _classes),
-    Net("LSTM", _Lstm, _text, _given, _tokens, _sampled),
-    Net("GRU with attention", _Translator, _translation, _given, _tokens, _translated),
+    Net("MLP", _mlp, _images, _forward, _class_loss),
+    Net("GPT with a cache", _Gpt, _text, _forward, _token_loss, _generate_greedily),
+    Net("CNN", _cnn, _images, _forward, _class_loss),
+    Net("ResNet", _resnet, _images, _forward, _class_loss),
+    Net("U-Net", _UNet, lambda: ((torch.rand(2, 3, 16, 16),), torch.randint(10, (2, 16, 16))), _forward, _pixel_loss),
+    Net("variational autoencoder", _Autoencoder, _images, _forward, _elbo_loss),
+    Net("GAN", _Gan, _images, lambda m, b: m.discriminator(m.generator(torch.ones(4, 16))), _class_loss, trainer=_gan_step),
+    Net("transformer encoder", _Encoder, lambda: (_text()[0], torch.randint(10, (4,))), _forward, _class_loss),
+    Net("LSTM", _Lstm, _text, _forward, _token_loss, _generate_by_sampling),
+    Net("GRU with attention", _Translator, _translation_batch, _forward, _token_loss, _translate),
     Net(
         "DLRM",
-        _Recommender,
-        _clicks,
-        _given,
+        _Dlrm,
+        _click_batch,
+        _forward,
         lambda model, batch: F.binary_cross_entropy_with_logits(model(*batch[0]), batch[1]),
     ),
-    Net("graph convolution", _Graph, _edges, _given, _classes),
+    Net("graph convolution", _GraphConvolution, _graph_batch, _forward, _class_loss),
 )
 
 
-def chosen(quick: bool) -> tuple[Net, ...]:
-    """The models of a quick run or of a full one."""
+def selected_nets(quick: bool) -> tuple[Net, ...]:
+    """Return the models of a quick run, or all."""
     return NETS[:2] if quick else NETS

@@ -1,6 +1,6 @@
-"""Write the page of docs that compares speed: ``python -m benchmarks.page --device cpu --write docs/numbers/speed``.
+"""Write the docs page that compares speed: ``python -m benchmarks.page --device cpu --write docs/numbers/speed``.
 
-It writes the table as Markdown and the chart as SVG. On a machine without the device it says so and writes nothing.
+The tables are Markdown, and the chart is SVG. On a machine without the device, it says so and writes nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.baselines import Naive, Noop
 from benchmarks.chart import svg
 from benchmarks.figures import Figure, Section
 from benchmarks.nets import adamw_step
-from benchmarks.rivals import Naive, Noop
-from benchmarks.suite import apart
+from benchmarks.suite import isolated
 from benchmarks.timing import Contestant, race, ratios, thread_seconds
 from eagerdecomp.backends.inductor_hook import cpp_compiler
 from eagerdecomp.frontends.installation import install
@@ -43,7 +43,7 @@ _WAYS = {
 
 
 class _Installed(AbstractContextManager[None]):
-    """Core ATen installed for a device while it is entered, warm; programs are kept in between."""
+    """Install Core ATen for a device and run some passes; remove it at exit. The cache stays between entries."""
 
     def __init__(self, device: str, run: Callable[[], Any]) -> None:
         self._device, self._run, self._cache = device, run, ProgramCache()
@@ -79,7 +79,7 @@ def _models() -> dict[str, tuple[nn.Module, Tensor]]:
 
 
 def _pass(kind: str, name: str, device: str, *, compiled: bool) -> Callable[[], Any]:
-    """One pass of a model with weights of its own."""
+    """Return one pass of a model. Each has its own weights."""
     torch.manual_seed(0)
     model, x = _models()[name]
     model, x = model.to(device), x.to(device)
@@ -96,14 +96,14 @@ def _pass(kind: str, name: str, device: str, *, compiled: bool) -> Callable[[], 
 
 
 def _measured(kind: str, name: str, device: str, rounds: int) -> dict[str, list[float]]:
-    """Seconds of a pass in every round, by each way that runs the model."""
-    inside: dict[str, AbstractContextManager[Any]] = {
+    """Return way to run the model -> seconds of a pass in each round."""
+    contexts: dict[str, AbstractContextManager[Any]] = {
         _NATIVE: nullcontext(),
         "a mode that does nothing": Noop(),
         "eagerdecomp, as a mode": EagerDecompMode(core_aten()),
         "torch's table in a mode": Naive(core_aten()),
     }
-    ways = {way: Contestant(_pass(kind, name, device, compiled=False), context) for way, context in inside.items()}
+    ways = {way: Contestant(_pass(kind, name, device, compiled=False), context) for way, context in contexts.items()}
     installed = _pass(kind, name, device, compiled=False)
     ways["eagerdecomp, installed"] = Contestant(installed, _Installed(torch.device(device).type, installed))
     if device != "cpu" or cpp_compiler():
@@ -129,7 +129,7 @@ def _sections(device: str, rounds: int) -> list[Section]:
             found = {way: sorted(ratios(times[way], times[_NATIVE]))[rounds // 2] for way in _WAYS if way in times}
             rows.append({"model": name, "ms": 1e3 * sorted(times[_NATIVE])[rounds // 2], **found})
         ways = [way for way in _WAYS if all(way in row for row in rows)]
-        figures = [Figure.between(f"{way} / native", [row[way] for row in rows]) for way in ways]
+        figures = [Figure.over_models(f"{way} / native", [row[way] for row in rows]) for way in ways]
         sections.append(Section(kind, kind.capitalize(), "", figures, {}, rows))
     return sections
 
@@ -141,9 +141,9 @@ def _page(sections: list[Section], device: str, where: str, picture: str) -> str
         f"Time of one pass as a multiple of native eager PyTorch; less is faster. Measured on {where}, by",
         f"`python -m benchmarks.page --device {device} --write FILE`, which writes this page and its chart. Each row is a way to",
         "run the models. All ways run in turn in one process, for several rounds. A value is the median, over the rounds, of the",
-        "ratio to native in the same round. The models are small, so that the overhead per call shows; other small models are in",
-        "[numbers](numbers.md#what-it-costs). In the chart, a dot is the geometric mean over the models, and a line joins the",
-        "least and the most.",
+        "ratio to native in the same round. These are not the twelve smaller models whose ratios README and",
+        "[numbers](numbers.md#what-it-costs) quote: the smaller a model, the more the overhead per call counts.",
+        "In the chart, a dot is the geometric mean over the models, and a line joins the least and the most.",
         "",
         f"![Chart: time of one pass as a multiple of native]({picture})",
         "",
@@ -158,23 +158,23 @@ def _page(sections: list[Section], device: str, where: str, picture: str) -> str
         lines.append("")
     lines += ["## The ways", ""] + [f"- **{way}**: {what}." for way, what in _WAYS.items()] + [""]
     lines += [
-        "The library brings eager programs to a small set of ops. It does not make CPU or CUDA programs faster: each decomposed op",
-        "takes several kernels. `torch.compile` is faster where a program can be compiled; it has no op set.",
+        "The library runs eager programs on a small set of ops. It does not make CPU or CUDA programs faster: each decomposed",
+        "op takes several kernels. To make a program faster, use `torch.compile`; it has no op set.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    """Measure and write; the exit code."""
+    """Measure, write the page, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where the models run (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=9, help="turns of each way to run a model (default: %(default)s)")
     parser.add_argument("--write", metavar="FILE", help="write FILE.md and FILE.svg (default: print the page)")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         print("no CUDA device here: nothing is measured")
         return 0
-    with apart(), warnings.catch_warnings():
+    with isolated(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sections = _sections(args.device, args.rounds)
     unit = torch.cuda.get_device_name() if args.device == "cuda" else f"one thread of a {platform.machine()} CPU"

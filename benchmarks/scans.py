@@ -1,4 +1,4 @@
-"""Scans: running sums, products, extremes and log-sum-exps of a million numbers, forward and backward: time and memory."""
+"""Measure time and memory of scans (cumsum, cumprod, cummax, logcumsumexp ...) over a million elements, forward and backward."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]
 
-#: Scans of a row.
+#: The scans, as functions of a 1-D tensor.
 SCANS: dict[str, Callable[[Tensor], Tensor]] = {
     "cumsum": lambda x: x.cumsum(0),
     "cumprod": lambda x: x.cumprod(0),
@@ -34,7 +34,7 @@ SCANS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Race each scan against native eager, forward and with its gradient; then peaks, in a process where the profiler may talk."""
+    """Race each scan against eager, forward and with its gradient. Then measure peak memory in a new process, with the profiler."""
     length = 10_000 if settings.quick else 1_000_000
     mode = EagerDecompMode(core_aten())
     rows: list[dict[str, Any]] = []
@@ -45,13 +45,14 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     progress("scans: memory")
     for row, peaks in zip(rows, in_fresh_process("benchmarks.scans", str(length)), strict=True):
         row.update(peaks)
-    figures = [Figure.of(f"ours / native, {row['scan']}, {row['kind']}", Spread.of(row["ratios"])) for row in rows]
+    figures = [Figure.from_spread(f"ours / native, {row['scan']}, {row['kind']}", Spread.of(row["ratios"])) for row in rows]
     figures += [
         Figure(f"peak / input, {row['scan']}, {row['kind']}", row["ours"], note=f"native {row['native']:.2f}") for row in rows
     ]
     how = (
-        f"{length} numbers of float32 near 1 on Core ATen, natively and in the mode in turn; for `vander` a matrix of 4 columns. "
-        "Peak: the most bytes alive at once during the call, results included, by those of the input, which is not among them."
+        f"{length} float32 elements near 1, on Core ATen, alternately in eager and in the mode. `vander` returns a matrix of 4 "
+        "columns. Peak: the most bytes alive at once during the call, with its results and without its input, divided by the "
+        "bytes of the input."
     )
     return Section("scans", "Scans", how, figures, rows=rows)
 
@@ -60,22 +61,22 @@ def _calls(length: int) -> list[tuple[str, str, Callable[[], Any]]]:
     calls: list[tuple[str, str, Callable[[], Any]]] = []
     x = 1 + torch.randn(length, generator=torch.Generator().manual_seed(0)) / 1000
     for name, scan in SCANS.items():
-        given = x[: length // 4].clone() if name == "vander" else x
-        calls.append((name, "forward", partial(scan, given)))
-        calls.append((name, "with its gradient", partial(_gradient, scan, given.clone().requires_grad_())))
+        values = x[: length // 4].clone() if name == "vander" else x
+        calls.append((name, "forward", partial(scan, values)))
+        calls.append((name, "with its gradient", partial(_gradient, scan, values.clone().requires_grad_())))
     return calls
 
 
 def _gradient(scan: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    found = scan(x)
-    return torch.autograd.grad(found, x, torch.ones_like(found))[0]
+    result = scan(x)
+    return torch.autograd.grad(result, x, torch.ones_like(result))[0]
 
 
-def main(words: list[str]) -> None:
-    """Print what every call holds at once, by the bytes of a row of `length` numbers, as a line of JSON."""
+def main(arguments: list[str]) -> None:
+    """Print the peak memory of each call, divided by the bytes of `length` float32 elements, as a line of JSON."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    length = int(words[0])
+    length = int(arguments[0])
     mode = EagerDecompMode(core_aten())
     rows = []
     for _, _, run in _calls(length):

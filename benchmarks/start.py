@@ -1,4 +1,4 @@
-"""Start: what a process pays before its first step: the import, an installation, and the first training step."""
+"""Measure what a process needs before its second step: the import, the installation, and the first training step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JOBS = ("imports", "install", "native", "mode", "installed")
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Start each process afresh; the first of each, which may compile Python's files, does not count."""
+    """Run each job in several new processes. The first does not count, because it may write bytecode files."""
     rows: list[dict[str, Any]] = []
     for number in range(3 if settings.quick else 8):
         for job in _JOBS:
@@ -28,22 +28,22 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
             if number:
                 rows.append(found)
 
-    def of(job: str, name: str, less: float = 0.0) -> Spread:
+    def milliseconds(job: str, name: str, less: float = 0.0) -> Spread:
         return Spread.of([1000 * (row[name] - less) for row in rows if row["job"] == job])
 
-    native = of("native", "first").median / 1000
+    native = milliseconds("native", "first").median / 1000
     how = (
-        "CPU time of fresh processes, Python's files compiled beforehand; beyond what `import torch` takes. A mode and an "
-        "installation import what they need, which their rows include. First step: of a BERT-like encoder with AdamW for single "
-        "tensors, less the median of the native first step."
+        "CPU time in new processes, after `import torch`, with bytecode files present. The rows of a mode and an installation "
+        "include the modules that they import. First step: a training step of a small BERT-like encoder with AdamW "
+        "(foreach=False), less the median of eager's first step."
     )
     figures = [
-        Figure.of("import eagerdecomp, ms", of("imports", "package")),
-        Figure.of("the first mode, imports included, ms", of("imports", "mode")),
-        Figure.of("the first install, imports included, ms", of("install", "first")),
-        Figure.of("install again, ms", of("install", "again")),
-        Figure.of("first training step in the mode, beyond native's, ms", of("mode", "first", native)),
-        Figure.of("first training step, installed, beyond native's, ms", of("installed", "first", native)),
+        Figure.from_spread("import eagerdecomp, ms", milliseconds("imports", "package")),
+        Figure.from_spread("the first mode, imports included, ms", milliseconds("imports", "mode")),
+        Figure.from_spread("the first install, imports included, ms", milliseconds("install", "first")),
+        Figure.from_spread("install again, ms", milliseconds("install", "again")),
+        Figure.from_spread("first training step in the mode, beyond native's, ms", milliseconds("mode", "first", native)),
+        Figure.from_spread("first training step, installed, beyond native's, ms", milliseconds("installed", "first", native)),
     ]
     return Section("start", "Start", how, figures, {}, rows)
 
@@ -52,9 +52,9 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
 
 
 def _seconds(run: Callable[[], Any]) -> float:
-    begun = thread_seconds()
+    start = thread_seconds()
     run()
-    return thread_seconds() - begun
+    return thread_seconds() - start
 
 
 def _imports() -> dict[str, float]:
@@ -84,7 +84,7 @@ def _install() -> dict[str, float]:
 
 
 def _step(way: str) -> dict[str, float]:
-    """The first training steps; what enters the mode, or installs, is no part of them."""
+    """Time the first training steps. Entering the mode, or installing, is not timed."""
     import torch
     from torch import nn
 
@@ -108,7 +108,7 @@ def _step(way: str) -> dict[str, float]:
 
 
 def main(job: str) -> None:
-    """Run a job, and print what it found as a line of JSON."""
+    """Run a job and print its times as a line of JSON."""
     sys.dont_write_bytecode = False
     import torch
 

@@ -1,4 +1,4 @@
-"""The suite: all measurements as a table, run in order, and written as text, JSON and a chart."""
+"""The table of all measurements; run them, and write the results as Markdown, JSON and a chart."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from benchmarks import (
 from benchmarks.chart import svg
 from benchmarks.figures import Section, Settings, markdown, section_json
 
-__all__ = ["FULL", "QUICK", "SECTIONS", "apart", "drawn", "machine", "run", "as_text", "as_json"]
+__all__ = ["FULL", "QUICK", "SECTIONS", "as_json", "as_svg", "as_text", "isolated", "machine", "run"]
 
-#: Name, as `--only` spells it, and what measures.
+#: Name for `--only` -> function that measures.
 SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
     "ops": ops.measure,
     "kernels": kernels.measure,
@@ -61,14 +61,14 @@ QUICK = Settings(quick=True, rounds=3, seconds=0.0005)
 
 
 def run(names: Sequence[str], settings: Settings, progress: Callable[[str], None]) -> list[Section]:
-    """The measurements of these names, in the table's order; `progress` is given what is under way."""
-    with apart():
+    """Run the named measurements, in the table's order. `progress` is called with a text for each step."""
+    with isolated():
         return [measure(settings, progress) for name, measure in SECTIONS.items() if name in names]
 
 
 @contextmanager
-def apart() -> Iterator[None]:
-    """One thread for kernels, a random state of its own, and no warnings of ops that are run on odd arguments."""
+def isolated() -> Iterator[None]:
+    """Run kernels on one thread, with their own seed and without warnings; restore all of it at the end."""
     count = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -81,7 +81,7 @@ def apart() -> Iterator[None]:
 
 
 def machine() -> dict[str, Any]:
-    """Where it ran."""
+    """Return the versions, the processor and the load of this machine."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {
         "torch": torch.__version__,
@@ -92,27 +92,27 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _where() -> str:
+def _machine_text() -> str:
     facts = machine()
     load = "" if facts["load"] is None else f", load {facts['load']}"
     return f"torch {facts['torch']}, Python {facts['python']}, {facts['machine']}, {facts['cores']} cores{load}"
 
 
 def as_text(sections: Sequence[Section]) -> str:
-    """All sections as Markdown."""
+    """Return all sections as Markdown."""
     head = (
-        f"{_where()}; one thread. Times are CPU times of the thread, of contestants that take turns in one process; a ratio is "
-        "taken within a round."
+        f"{_machine_text()}; one thread. Times are CPU times of the thread. The contestants take turns in one process, and each "
+        "ratio is of times of the same round."
     )
     return "\n".join([head, "", *map(markdown, sections)])
 
 
 def as_json(sections: Sequence[Section], settings: Settings) -> dict[str, Any]:
-    """All sections as plain values, every single result among them."""
+    """Return all sections, with all single results, as values that JSON can hold."""
     measured = {"quick": settings.quick, "rounds": settings.rounds, "seconds": settings.seconds}
     return {"machine": machine(), "settings": measured, "sections": [section_json(section) for section in sections]}
 
 
-def drawn(sections: Sequence[Section]) -> str:
-    """The chart of all sections, as SVG."""
-    return svg(sections, _where())
+def as_svg(sections: Sequence[Section]) -> str:
+    """Return the chart of all sections, as SVG."""
+    return svg(sections, _machine_text())

@@ -1,4 +1,4 @@
-"""Threads: several threads, each inside a mode of its own, that share one cache."""
+"""Measure several threads that share one cache, each in its own mode."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from benchmarks.baselines import Noop
 from benchmarks.figures import Figure, Section, Settings
 from benchmarks.fresh import in_fresh_process
-from benchmarks.rivals import Noop
-from benchmarks.timing import Spread, quiet_collector, ratios
+from benchmarks.timing import Spread, ratios, without_gc
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.runtime.cache import ProgramCache
@@ -29,7 +29,7 @@ _PASSES = 100
 
 
 def _work() -> Callable[[], Any]:
-    """A few decomposed ops, forward and backward, on tensors that are no one else's."""
+    """Return a run of a few decomposed ops, forward and backward, on its own tensors."""
     x, weight, bias = (torch.rand(shape, requires_grad=True) for shape in ((16, 32), (32,), (32,)))
     target = torch.rand(16, 32)
 
@@ -42,44 +42,46 @@ def _work() -> Callable[[], Any]:
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Wall time of the same passes, dealt out to one thread or several; in a process of its own, since torch's flag for modes being
-    on is the whole process's, and modes of its own class that several threads enter leave it wrong."""
+    """Measure the wall time of the same passes on one thread and on several.
+
+    It runs in a new process: torch's flag for active modes is global, and modes that several threads enter leave it wrong.
+    """
     progress("threads")
     rows = in_fresh_process("benchmarks.threads", str(settings.rounds), str(_PASSES // (10 if settings.quick else 1)))
     alone = rows[0]["times"]["ours"]
     figures = []
     for row in rows:
         many, times = f"{row['threads']} thread{'s' * (row['threads'] > 1)}", row["times"]
-        figures.append(Figure.of(f"ours / noop mode, {many}", Spread.of(ratios(times["ours"], times["noop"]))))
-        figures.append(Figure.of(f"ours / native, {many}", Spread.of(ratios(times["ours"], times["native"]))))
+        figures.append(Figure.from_spread(f"ours / noop mode, {many}", Spread.of(ratios(times["ours"], times["noop"]))))
+        figures.append(Figure.from_spread(f"ours / native, {many}", Spread.of(ratios(times["ours"], times["native"]))))
         if row["threads"] > 1:
-            figures.append(Figure.of(f"ours, {many} / 1 thread, same work", Spread.of(ratios(times["ours"], alone))))
+            figures.append(Figure.from_spread(f"ours, {many} / 1 thread, same work", Spread.of(ratios(times["ours"], alone))))
         figures.append(Figure(f"programs held with {many}", row["programs"]))
     how = (
-        "Wall time of a fixed number of small forward and backward passes, dealt out to threads that each enter a mode of their "
-        "own with one cache for all. Python runs one thread at a time."
+        "Wall time of a fixed number of small forward and backward passes, divided among threads. Each thread enters its own "
+        "mode, and all share one cache. Python runs one thread at a time."
     )
     return Section("threads", "Threads", how, figures, rows=rows)
 
 
-def _wall_seconds(crew: list[tuple[AbstractContextManager[Any], Callable[[], Any]]], passes: int) -> float:
-    """Seconds until every thread has run its passes; all start together."""
-    together = threading.Barrier(len(crew) + 1)
+def _wall_seconds(members: list[tuple[AbstractContextManager[Any], Callable[[], Any]]], passes: int) -> float:
+    """Return the seconds until all threads have run their passes. All start together."""
+    start_together = threading.Barrier(len(members) + 1)
     failures: list[BaseException] = []
 
     def work(mode: AbstractContextManager[Any], run: Callable[[], Any]) -> None:
         try:
-            together.wait()
+            start_together.wait()
             with mode:
                 for _ in range(passes):
                     run()
         except BaseException as failure:
             failures.append(failure)
 
-    threads = [threading.Thread(target=work, args=member) for member in crew]
+    threads = [threading.Thread(target=work, args=member) for member in members]
     for thread in threads:
         thread.start()
-    together.wait()
+    start_together.wait()
     start = time.perf_counter()
     for thread in threads:
         thread.join()
@@ -97,24 +99,24 @@ def _rows(rounds: int, passes: int) -> list[dict[str, Any]]:
         "ours": lambda: EagerDecompMode(core_aten(), cache=cache),
     }
     rows: list[dict[str, Any]] = []
-    with quiet_collector():
+    with without_gc():
         for count in COUNTS:
             times: dict[str, list[float]] = {name: [] for name in factories}
-            crews = {name: [(make(), _work()) for _ in range(count)] for name, make in factories.items()}
+            teams = {name: [(make(), _work()) for _ in range(count)] for name, make in factories.items()}
             for number in range(rounds + 1):
-                for name, crew in crews.items():
-                    seconds = _wall_seconds(crew, passes // count)
-                    if number:  # the first round warms
+                for name, members in teams.items():
+                    seconds = _wall_seconds(members, passes // count)
+                    if number:  # round 0 is a warm-up
                         times[name].append(seconds)
             rows.append({"threads": count, "times": times, "programs": cache.info().programs})
     return rows
 
 
-def main(words: list[str]) -> None:
-    """Print what every number of threads took as a line of JSON."""
+def main(arguments: list[str]) -> None:
+    """Print the times for each number of threads as a line of JSON."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rounds, passes = map(int, words)
+    rounds, passes = map(int, arguments)
     print(json.dumps(_rows(rounds, passes)))
 
 

@@ -19,10 +19,10 @@ __all__ = [
     "Clock",
     "Contestant",
     "Spread",
-    "block",
+    "time_runs",
     "geometric_mean",
-    "joint",
-    "quiet_collector",
+    "joint_spread",
+    "without_gc",
     "race",
     "ratios",
     "thread_seconds",
@@ -38,10 +38,10 @@ def thread_seconds() -> float:
 
 @dataclass(frozen=True)
 class Contestant:
-    """A function to time: `run`, called over and over inside `inside` (a mode, or nothing)."""
+    """A function to time, and the context (such as a mode) in which it runs."""
 
     run: Callable[[], Any]
-    inside: AbstractContextManager[Any] = field(default_factory=nullcontext)
+    context: AbstractContextManager[Any] = field(default_factory=nullcontext)
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
     return [a / b for a, b in zip(over, under, strict=True)]
 
 
-def joint(rows: Sequence[Sequence[float]]) -> Spread:
-    """The geometric mean over rows within each round, and the spread of it over the rounds."""
-    return Spread.of([geometric_mean(in_round) for in_round in zip(*rows, strict=True)])
+def joint_spread(rows: Sequence[Sequence[float]]) -> Spread:
+    """Return the spread over the rounds of the geometric mean over the rows. A row has a value for each round."""
+    return Spread.of([geometric_mean(one_round) for one_round in zip(*rows, strict=True)])
 
 
 @contextmanager
-def quiet_collector() -> Iterator[None]:
-    """Turn off Python's garbage collector, because a collection would count as the time of one function only."""
+def without_gc() -> Iterator[None]:
+    """Turn off Python's garbage collector: a collection would add to the time of one contestant only."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -92,10 +92,10 @@ def quiet_collector() -> Iterator[None]:
             gc.enable()
 
 
-def block(contestant: Contestant, times: int, clock: Clock = thread_seconds) -> float:
-    """Seconds a run, over so many runs in a row."""
+def time_runs(contestant: Contestant, times: int, clock: Clock = thread_seconds) -> float:
+    """Run a contestant so many times in a row, and return the seconds per run."""
     run = contestant.run
-    with contestant.inside:
+    with contestant.context:
         start = clock()
         for _ in repeat(None, times):
             run()
@@ -105,21 +105,25 @@ def block(contestant: Contestant, times: int, clock: Clock = thread_seconds) -> 
 def race(
     contestants: Mapping[str, Contestant], rounds: int, seconds: float, clock: Clock = thread_seconds, warm: int = 3
 ) -> dict[str, list[float]]:
-    """For each contestant its seconds a run in every round.
+    """Time contestants in turns, and return for each its seconds per run in each round.
 
-    Each is run `warm` times, then once more to learn how often it must run for a block of `seconds`. In every round each has one
-    block, and another one goes first.
+    Args:
+        contestants: name -> contestant.
+        rounds: number of rounds. In each, every contestant has one turn, and another one goes first.
+        seconds: duration of a turn. A run before the rounds shows how many runs that is.
+        clock: returns the current time in seconds.
+        warm: number of runs before anything is timed.
     """
     names = list(contestants)
     times: dict[str, int] = {}
     found: dict[str, list[float]] = {name: [] for name in names}
-    with quiet_collector():
+    with without_gc():
         for name in names:
-            block(contestants[name], warm, clock)
-            once = block(contestants[name], 1, clock)
+            time_runs(contestants[name], warm, clock)
+            once = time_runs(contestants[name], 1, clock)
             times[name] = max(1, round(seconds / once)) if once > 0 else 1
         for number in range(rounds):
             first = number % len(names)
             for name in names[first:] + names[:first]:
-                found[name].append(block(contestants[name], times[name], clock))
+                found[name].append(time_runs(contestants[name], times[name], clock))
     return found

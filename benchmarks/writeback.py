@@ -1,4 +1,4 @@
-"""Writeback: in-place ops on large parameters against the native in-place kernels."""
+"""Measure in-place ops on large tensors, against eager's in-place kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.cases import ADAMW
 from benchmarks.figures import Figure, Section, Settings
-from benchmarks.timing import Contestant, Spread, joint, race, ratios
+from benchmarks.timing import Contestant, Spread, joint_spread, race, ratios
 from eagerdecomp._torch.ops import builtin
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
@@ -19,17 +19,17 @@ from eagerdecomp.ops.opset import core_aten
 __all__ = ["measure"]
 
 aten = torch.ops.aten
-_MANY, _FEW = 1 << 20, 1 << 14
-#: Run on eight times as many floats too, which no cache holds.
-_ON_MORE = ("add_", "addcmul_", "_foreach_mul_", "_foreach_addcmul_", "_fused_adamw_")
+_FULL_SIZE, _QUICK_SIZE = 1 << 20, 1 << 14
+#: Calls that also run on eight times as many floats, which do not fit into the processor's caches.
+_ALSO_LARGER = ("add_", "addcmul_", "_foreach_mul_", "_foreach_addcmul_", "_fused_adamw_")
 
 
 def _calls(count: int) -> dict[str, Callable[[], Any]]:
-    """In-place calls on `count` floats, whose values stay finite however often they run."""
+    """Return in-place calls on `count` floats. The values stay finite however often a call runs."""
     target, zeros, ones, other = torch.rand(count), torch.zeros(count), torch.ones(count), torch.rand(count) + 0.5
     part = count // 8
 
-    def several(make: Callable[[int], Tensor] = torch.zeros) -> list[Tensor]:
+    def tensors(make: Callable[[int], Tensor] = torch.zeros) -> list[Tensor]:
         return [make(part) for _ in range(8)]
 
     mask = torch.rand(count) > 0.5
@@ -45,12 +45,12 @@ def _calls(count: int) -> dict[str, Callable[[], Any]]:
         "sigmoid_": partial(builtin(aten.sigmoid_.default), target),
         "masked_fill_": partial(builtin(aten.masked_fill_.Scalar), target, mask, 0.5),
         "zero_": partial(builtin(aten.zero_.default), target),
-        "_foreach_add_": partial(builtin(aten._foreach_add_.List), several(), several()),
-        "_foreach_mul_": partial(builtin(aten._foreach_mul_.Scalar), several(), 1.0),
-        "_foreach_addcmul_": partial(builtin(aten._foreach_addcmul_.Scalar), several(), several(), several(), 0.5),
+        "_foreach_add_": partial(builtin(aten._foreach_add_.List), tensors(), tensors()),
+        "_foreach_mul_": partial(builtin(aten._foreach_mul_.Scalar), tensors(), 1.0),
+        "_foreach_addcmul_": partial(builtin(aten._foreach_addcmul_.Scalar), tensors(), tensors(), tensors(), 0.5),
         "_fused_adamw_": partial(
             builtin(aten._fused_adamw_.default),
-            *(several(torch.rand) for _ in range(4)),  # a root of zeros takes ten times as long
+            *(tensors(torch.rand) for _ in range(4)),  # not zeros: their square root takes ten times as long
             [],
             [torch.tensor(10.0) for _ in range(8)],
             **ADAMW,
@@ -59,11 +59,11 @@ def _calls(count: int) -> dict[str, Callable[[], Any]]:
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
-    """Race each in-place call under the mode and without."""
-    count = _FEW if settings.quick else _MANY
+    """Race each in-place call in eager and in the mode."""
+    count = _QUICK_SIZE if settings.quick else _FULL_SIZE
     mode = EagerDecompMode(core_aten())
     rows: list[dict[str, Any]] = []
-    for size, names in ((count, None), (8 * count, _ON_MORE)):
+    for size, names in ((count, None), (8 * count, _ALSO_LARGER)):
         for name, run in _calls(size).items():
             if names is not None and name not in names:
                 continue
@@ -73,7 +73,7 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     figures = []
     for title, size in (("ours / native, geometric mean", count), ("the same on eight times as many floats", 8 * count)):
         taken = [row["ratio"] for row in rows if row["floats"] == size]
-        figures.append(Figure.of(title, joint(taken), f"{len(taken)} calls"))
-    figures += [Figure.of(f"{row['call']}, {row['floats']:,} floats", Spread.of(row["ratio"])) for row in rows]
-    how = f"In-place calls on {count:,} floats and more (lists: eight tensors of an eighth), Core ATen, which holds none of them."
+        figures.append(Figure.from_spread(title, joint_spread(taken), f"{len(taken)} calls"))
+    figures += [Figure.from_spread(f"{row['call']}, {row['floats']:,} floats", Spread.of(row["ratio"])) for row in rows]
+    how = f"In-place calls on {count:,} floats and more, on Core ATen, which has none of these ops. A list has eight equal tensors."
     return Section("writeback", "Writeback", how, figures, rows=rows)

@@ -44,7 +44,7 @@ from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.rivals import Noop
+from benchmarks.baselines import Noop
 from conformance.pytorch_files import DeviceNames, cases_of, function_of, import_test_file, install_stand_ins, key_of, select_device
 from conformance.pytorch_reasons import REASONS, Reason, read_reasons, reason_for
 from eagerdecomp import Backend, BackendRecorder, EagerDecompError, EagerDecompMode, OpSet

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import eagerdecomp as ed
+from benchmarks.baselines import Naive
 from benchmarks.cold import _decomposes, _op_figures
-from benchmarks.rivals import Naive
 
 aten = torch.ops.aten
 

@@ -105,7 +105,7 @@ def test_without_a_compiler_the_fused_are_left_out_and_it_says_so(monkeypatch: p
     sections = suite.run(["fused"], FAST, lambda line: None)
     assert "no C++ compiler" in suite.as_text(sections)
     assert not sections[0].rows
-    ElementTree.fromstring(suite.drawn(sections))
+    ElementTree.fromstring(suite.as_svg(sections))
 
 
 def test_cold_reports_first_calls_and_first_passes(printed: dict[str, Any]) -> None:

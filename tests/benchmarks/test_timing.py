@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchmarks.timing import Contestant, Spread, block, geometric_mean, joint, quiet_collector, race, ratios
+from benchmarks.timing import Contestant, Spread, geometric_mean, joint_spread, race, ratios, time_runs, without_gc
 
 
 class FakeTime:
@@ -31,7 +31,7 @@ class FakeTime:
 
 def test_a_block_is_seconds_a_run() -> None:
     time = FakeTime()
-    assert block(time.worker("a", 0.25), 8, time) == 0.25
+    assert time_runs(time.worker("a", 0.25), 8, time) == 0.25
     assert time.log == ["a"] * 8
 
 
@@ -44,14 +44,14 @@ def test_entering_a_mode_is_not_timed() -> None:
         yield
         time.now += 100
 
-    assert block(Contestant(time.worker("a", 1).run, slow_to_enter()), 1, time) == 1
+    assert time_runs(Contestant(time.worker("a", 1).run, slow_to_enter()), 1, time) == 1
 
 
 def test_a_race_gives_every_contestant_its_seconds_a_run_in_every_round() -> None:
     time = FakeTime()
     found = race({"slow": time.worker("slow", 0.5), "fast": time.worker("fast", 0.125)}, rounds=4, seconds=1.0, clock=time)
     assert found == {"slow": [0.5] * 4, "fast": [0.125] * 4}
-    assert joint([ratios(found["slow"], found["fast"])]) == Spread(4.0, 4.0, 4.0)
+    assert joint_spread([ratios(found["slow"], found["fast"])]) == Spread(4.0, 4.0, 4.0)
 
 
 def test_contestants_take_turns_and_each_goes_first_in_its_round() -> None:
@@ -89,16 +89,16 @@ def test_ratios_are_taken_within_a_round() -> None:
 
 
 def test_the_joint_spread_is_over_rounds_of_means_over_rows() -> None:
-    spread = joint([[1.0, 2.0, 3.0], [4.0, 8.0, 12.0]])
+    spread = joint_spread([[1.0, 2.0, 3.0], [4.0, 8.0, 12.0]])
     assert (spread.low, spread.median, spread.high) == pytest.approx((3.0, 4.0, 5.0))
 
 
 @pytest.mark.full
 def test_the_cycle_collector_is_as_it_was_afterwards() -> None:
     assert gc.isenabled()
-    with quiet_collector():
+    with without_gc():
         assert not gc.isenabled()
     assert gc.isenabled()
-    with pytest.raises(ZeroDivisionError), quiet_collector():
+    with pytest.raises(ZeroDivisionError), without_gc():
         1 / 0  # noqa: B018
     assert gc.isenabled()

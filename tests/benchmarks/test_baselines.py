@@ -12,9 +12,9 @@ import torch
 from compare import assert_same
 
 import eagerdecomp as ed
+from benchmarks.baselines import Floor, Naive, Noop, dispatched_arguments, floor
 from benchmarks.cases import CASES, COMMON, SIZES, TINY, Case
 from benchmarks.ops import contestants
-from benchmarks.rivals import Floor, Naive, Noop, arrival, floor
 from eagerdecomp._torch.ops import builtin
 
 CORE = ed.core_aten()
@@ -66,7 +66,7 @@ def test_the_floor_takes_keyword_arguments_under_the_op_s_names(mode: ed.EagerDe
 
 def test_a_call_arrives_without_arguments_that_are_defaults() -> None:
     x = torch.ones(3)
-    args, kwargs = arrival(partial(builtin(torch.ops.aten.add.Tensor), x, x, alpha=1))
+    args, kwargs = dispatched_arguments(partial(builtin(torch.ops.aten.add.Tensor), x, x, alpha=1))
     assert len(args) == 2
     assert kwargs == {}
 

@@ -1,8 +1,8 @@
-"""The modes to measure against: one that only passes calls on, the well-known table in a mode, and the lean floor.
+"""The modes to compare with: a mode that only calls the op, a mode that applies torch's decomposition table, and the floor.
 
-The floor is what a patient person would write by hand for one op: a mode as short as a mode can be, and below it the kernels of
-that op in a straight line. The line is not written by hand but observed: a mode outside ours notes every kernel call that reaches
-the backend, and the notes become a function.
+The floor is the least that a decomposition of one call can cost in a mode: the shortest possible mode, and a function that calls
+the op's kernels one after another, without checks. The function is generated: a recorder outside our mode records the kernel calls
+of one call of the op.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.program.codegen import generate
 from eagerdecomp.program.ir import KernelCall, Program, Slot, check
 
-__all__ = ["Floor", "Naive", "Noop", "Straight", "arrival", "floor", "straight_line"]
+__all__ = ["Floor", "Naive", "Noop", "KernelRecorder", "dispatched_arguments", "floor", "straight_line"]
 
 
 class Noop(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Calls on, written as torch's own examples are."""
+    """Call the op and do nothing else, written as in torch's examples."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -36,10 +36,10 @@ class Noop(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Naive(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The well-known example: what is not in the set is looked up in torch's table and decomposed, again at every call.
+    """Decompose each op outside the set by torch's decomposition table, again at each call: the usual example of a mode.
 
     Args:
-        ops: where it stops. The example as it is mostly found stops nowhere, and ends where the table does, in prims: no ops.
+        ops: the ops that are not decomposed. With no ops (the usual example) the table decomposes down to prims.
     """
 
     def __init__(self, ops: Iterable[OpOverload] = ()) -> None:
@@ -65,36 +65,37 @@ class Naive(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Floor(DispatchMode):
-    """The lean mode: a dictionary keyed by the builtin behind an overload, no checks, no counts."""
+    """The shortest possible mode: it looks up the function of an op's builtin, and calls it."""
 
-    def __init__(self, lines: dict[Callable[..., Any], Callable[..., Any]]) -> None:
+    def __init__(self, functions: dict[Callable[..., Any], Callable[..., Any]]) -> None:
         super().__init__()
-        self._lines = lines
+        self._functions = functions
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        line = self._lines[func._op]
-        return line(*args, **kwargs) if kwargs else line(*args)
+        function = self._functions[func._op]
+        return function(*args, **kwargs) if kwargs else function(*args)
 
-    def line(self, op: OpOverload) -> Callable[..., Any]:
+    def function_of(self, op: OpOverload) -> Callable[..., Any]:
         """Return the function that runs an op."""
-        return self._lines[builtin(op)]
+        return self._functions[builtin(op)]
 
 
-class Straight(DispatchMode):
-    """Notes the kernel calls that come out of what is entered after it, as a `Program` of one op's call.
+class KernelRecorder(DispatchMode):
+    """Record the kernel calls of one call of an op as a `Program`. Enter it before the mode that decomposes.
 
     Args:
-        op: the op that is called.
-        args, kwargs: what it is called with; every value is a parameter, and those that are no tensors are never read.
+        op: the op.
+        args: its positional arguments. Each becomes a parameter of the program; only tensors are read.
+        kwargs: its keyword arguments, likewise.
     """
 
     def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         super().__init__()
         self._op = op
         self._slots: dict[int, Slot] = {}
-        self._kept: list[Any] = []  # an id is of use only while its tensor lives
+        self._kept: list[Any] = []  # tensors whose ids are keys: they must stay alive
         self._made = 0
         self._constants: list[tuple[Slot, Tensor]] = []
         self.calls: list[KernelCall] = []
@@ -112,7 +113,7 @@ class Straight(DispatchMode):
         return result
 
     def program(self, returned: Any) -> Program:
-        """Return the recorded calls as a program that returns `result`."""
+        """Return the recorded calls as a program that returns `returned`."""
         result = self._read(returned)
         return check(Program(self._op, self._parameters, tuple(self._constants), tuple(self.calls), result))
 
@@ -137,7 +138,7 @@ class Straight(DispatchMode):
     def _read(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             found = self._slots.get(id(value))
-            if found is None:  # a tensor that a rule keeps
+            if found is None:  # a constant of a rule
                 found = self._new(value)
                 self._constants.append((found, value))
             return found
@@ -146,8 +147,8 @@ class Straight(DispatchMode):
         return value
 
 
-class _Listener(DispatchMode):
-    """Notes how the last call arrived."""
+class _ArgumentRecorder(DispatchMode):
+    """Store the arguments of the last call."""
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -157,27 +158,26 @@ class _Listener(DispatchMode):
 
 
 def floor(op: OpOverload, run: Callable[[], Any], mode: AbstractContextManager[Any]) -> Floor:
-    """The lean mode with the kernels of a call in a straight line, as our mode calls them once it is warm."""
+    """Return the shortest mode that runs a call of an op with the kernel calls that our mode makes when warm."""
     with mode:
         for _ in range(3):  # recorded, replayed, compiled
             run()
-    args, kwargs = arrival(run)
-    with Straight(op, args, kwargs) as observed, mode:
+    args, kwargs = dispatched_arguments(run)
+    with KernelRecorder(op, args, kwargs) as observed, mode:
         result = run()
     return Floor({builtin(op): straight_line(observed.program(result), tuple(kwargs))})
 
 
-def arrival(run: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with which a call of one op arrives at a mode: without those that equal the schema's defaults."""
-    mode = _Listener()
+def dispatched_arguments(run: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments that a mode gets for a call of one op: torch omits those that equal the schema's defaults."""
+    mode = _ArgumentRecorder()
     with mode:
         run()
     return mode.last
 
 
 def straight_line(program: Program, keywords: Sequence[str]) -> Callable[..., Any]:
-    """The program as a function of the op's own arguments, its kernels called as builtins; the last parameters are those
-    that the op is given by keyword."""
+    """Return the program as a function of the op's arguments that calls builtins. `keywords` become its keyword-only parameters."""
     function = generate(program, builtin)
     assert isinstance(function, FunctionType)
     return FunctionType(_with_keywords(function.__code__, keywords), function.__globals__) if keywords else function
