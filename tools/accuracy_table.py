@@ -1,12 +1,11 @@
-"""Write ``docs/numbers/accuracy.md``: how far special functions on Core ATen are from the mathematics, beside how far eager is.
+"""Write ``docs/numbers/accuracy.md``: the errors of special functions on Core ATen, and eager's, against exact values.
 
     python tools/accuracy_table.py [--match REGEX] [--points N] [--file FILE]
 
-At so many points of each function (2,000 by default) the largest errors in float32 and float64 are found by `mpmath`
-(``pip install mpmath``): some minutes for all. With ``--match`` the table is printed and nothing is written, unless a file is
-named.
+The exact values at N points of each function (default 2,000) come from `mpmath` (``pip install mpmath``). All functions take some
+minutes. ``--match`` prints the rows of some functions and writes nothing, unless ``--file`` is given.
 
-exit codes: 0 success; 1 a function of ours is more than twice as far off as eager's
+exit codes: 0 success; 1 the error of a function is more than twice eager's
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from accuracy import LargestErrors, largest_errors  # noqa: E402 - the machinery is that of the tests
+from accuracy import LargestErrors, largest_errors  # noqa: E402 - a module of tests/support
 from on_core import kernel_calls  # noqa: E402
 from special_functions import FUNCTIONS, Function  # noqa: E402
 
@@ -33,20 +32,19 @@ DTYPES = (torch.float32, torch.float64)
 
 HEAD = """# Accuracy
 
-How far the special functions are from the mathematics on Core ATen, and how far eager's own kernels are: the largest error seen at
-{points} points of each function, in units of the last place (ULP) of the exact value, which `mpmath` computes with 40 digits.
-The points are drawn evenly where the function is of interest, and by their logarithm towards 0 or the ends; with them are the
-places where formulas meet. What is too large for the type must be infinite in the result; ends, poles and what is not finite are
-held to eager by the tests of each family.
+The errors of the special functions on Core ATen, and of eager's kernels: the largest error at {points} points of each
+function, in units of the last place (ULP) of the exact value. `mpmath` computes the exact values with 40 digits. The points are
+spread evenly over the interesting part of the domain, and logarithmically towards 0 and the ends; they include the points where
+formulas meet. If the exact value is too large for the dtype, the result must be infinite. The tests of each family compare ends,
+poles and infinite or NaN inputs with eager.
 
-Right beside a zero that is no round number the exact value is as small as the argument happens to be near it. Where the last
-column names a size, errors are counted in units of the last place of that, if it is larger than the value.
+Near a zero at an irrational number, the exact value can be arbitrarily small. If the last column names a scale that is larger
+than the exact value, the error is in units of the last place of that scale.
 
-Ours is at most twice as far off as eager's: `tests/docs/test_accuracy_page.py` holds this page to that, and a part of the functions
-to this page. Formulas are computed in float64 and rounded once, so that in float32 they are
-right to the last place, but for those that follow eager's own recurrences and definitions. Kernel calls are those of a call in
-float32, and in float64 where they are others. This page is written by
-`python tools/accuracy_table.py --points {number}`.
+The library's error is at most twice eager's: `tests/docs/test_accuracy_page.py` checks this page, and measures some functions
+again. Formulas are computed in float64 and rounded once, so most float32 results are within one unit of the last place. The
+exceptions follow eager's own recurrences and definitions. *Kernel calls* has one number for float32 and, if it differs, one for
+float64. `python tools/accuracy_table.py --points {number}` writes this page.
 
 | function | float32 | eager's | float64 | eager's | kernel calls | source of the approximation | beside zeros by |
 |---|---|---|---|---|---|---|---|
@@ -54,14 +52,14 @@ float32, and in float64 where they are others. This page is written by
 
 
 def units(error: float) -> str:
-    """An error for readers: two digits, rounded up, so that it bounds what was seen."""
+    """Return the text of an error, rounded up, so that it is a bound."""
     if error < 100:
         return f"{-(-error * 100 // 1) / 100:.2f}"
     return f"{error:.1e}"
 
 
 def calls(function: Function) -> str:
-    """Return the number of kernels of a call, by dtype where that differs."""
+    """Return the number of kernel calls: one number, or one per dtype if they differ."""
     found = []
     for dtype in DTYPES:
         points = [(0.3, 3.0), (0.6, 5.0)]
@@ -75,17 +73,19 @@ def calls(function: Function) -> str:
 
 
 def row(function: Function, found: Sequence[LargestErrors]) -> str:
-    """The line of one function."""
+    """Return the row of a function."""
     errors = " | ".join(f"{units(one.ours)} | {units(one.eagers)}" for one in found)
     return f"| `{function.name}` | {errors} | {calls(function)} | {function.source} | {function.error_scale_text} |"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--match", default="", metavar="REGEX", help="only functions whose name it finds")
-    parser.add_argument("--points", type=int, default=2000, metavar="N", help="at so many points (default 2000)")
-    parser.add_argument("--file", type=Path, metavar="FILE", help="write the page there")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only functions whose name matches")
+    parser.add_argument(
+        "--points", type=int, default=2000, metavar="N", help="number of points of each function (default: %(default)s)"
+    )
+    parser.add_argument("--file", type=Path, metavar="FILE", help="write the page to FILE")
     options = parser.parse_args(argv)
     chosen = [function for function in FUNCTIONS if re.search(options.match, function.name)]
     progress = Progress(len(chosen), sys.stderr)
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         file.write_text(page, encoding="utf-8")
     if worse:
-        print("\n".join(["further off than eager:", *worse]), file=sys.stderr)
+        print("\n".join(["more than twice eager's error:", *worse]), file=sys.stderr)
     return int(bool(worse))
 
 

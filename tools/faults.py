@@ -1,12 +1,12 @@
-"""Plant single-line faults in a copy of the library, one at a time, and report which tier of the tests finds each.
+"""Put one-line faults into a copy of the library, one at a time, and report which tier of the tests finds each.
 
     python tools/faults.py                  # 60 faults; about a minute each
-    python tools/faults.py --only 7,12      # by their numbers
-    python tools/faults.py --tier full      # also run the full tier on what the default tier does not find
+    python tools/faults.py --only 7,12      # faults 7 and 12
+    python tools/faults.py --tier full      # also run the full tier on faults that the default tier does not find
 
-A fault is found when a test of behaviour fails: the one that compares the rules' code with recorded data would fail for any change,
-and is left out. The tests of the package that holds it run first, then the whole default tier. The exit code is 1 where the
-default tier misses more than 6 of the 60, or the full tier any.
+A fault is found if a test fails. One test is left out: it compares the rules' code with recorded data, and fails for any change.
+The tests of the changed package run first, then the whole default tier. The exit code is 1 if the default tier misses more than 6
+of the 60 faults, or the full tier misses any.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-#: Fails for any changed rule, right or wrong.
-CODE_HASHES = "tests/planner/test_rule_calls.py::test_no_rule_has_changed_since_it_was_recorded"
+#: The test that fails for any changed rule, right or wrong.
+TEST_OF_HASHES = "tests/planner/test_rule_calls.py::test_no_rule_has_changed_since_it_was_recorded"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A line of a file of the library, by a part of it that stands there once, and what stands there instead."""
+    """A change of a file in `eagerdecomp/`: `text`, which occurs once, is replaced by `instead`."""
 
     file: str
     text: str
@@ -38,7 +38,7 @@ class Fault:
 
 
 FAULTS = (
-    # operators flipped
+    # wrong operators
     Fault("_torch/ops.py", "return found is not None and tag in found[2]", "return found is not None and tag not in found[2]"),
     Fault("planner/closure.py", "return self._closed.keys() >= ops", "return self._closed.keys() <= ops"),
     Fault("planner/planner.py", "0 <= index < len(self._first)", "0 < index < len(self._first)"),
@@ -59,7 +59,7 @@ FAULTS = (
     Fault("decomps/shape/embedding.py", "if self.dim() != 2:", "if self.dim() == 2:"),
     Fault("decomps/image/grid_sample.py", "if taps == 1:", "if taps == 2:"),
     Fault("insight/compare_mode.py", "if one.dtype is other.dtype and one.shape ==", "if one.shape =="),
-    # checks dropped
+    # removed checks
     Fault("eager/checks/arguments.py", "if self.dtype is not tensor.dtype:", "if False:"),
     Fault("eager/checks/shapes.py", "if one.dim() != first.dim():", "if False:"),
     Fault("eager/checks/table.py", "if index.dtype is not torch.int64:", "if False:"),
@@ -105,38 +105,38 @@ FAULTS = (
 
 
 def copy_of_library(folder: Path) -> Path:
-    """Copy the files that git tracks, as they are in the work tree."""
+    """Return the root of a copy: a git worktree of HEAD, without uncommitted changes."""
     copy = folder / "copy"
     subprocess.run(["git", "worktree", "add", "-q", "--detach", str(copy)], cwd=ROOT, check=True)
     return copy
 
 
 def failing_test(copy: Path, tests: str, tier: str) -> str | None:
-    """The first test that fails, or None where all pass. That one takes long is no failure where a folder is named."""
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-x", "-p", "no:cacheprovider", "--deselect", CODE_HASHES, tests]
+    """Run tests and return the first that fails, or None. A slow test fails only if all tests run."""
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-x", "-p", "no:cacheprovider", "--deselect", TEST_OF_HASHES, tests]
     command += ["-m", "full"] if tier == "full" else []
     environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
     run = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-    if run.returncode in (0, 5):  # 5: no test of this tier is there
+    if run.returncode in (0, 5):  # 5: the folder has no test of this tier
         return None
     lines = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return lines[0].removeprefix("FAILED ").partition(" - ")[0] if lines else (run.stdout + run.stderr).strip().splitlines()[-1]
 
 
 def folder_of_tests(copy: Path, file: str) -> str:
-    """The folder of tests that mirrors a file's own."""
+    """Return the folder with the tests of a file."""
     folder = Path(file).parent
     while not (copy / "tests" / folder).is_dir():
         folder = folder.parent
     return f"tests/{folder}".replace("tests/conformance", "tests/conformance_suite")
 
 
-def found_by(copy: Path, fault: Fault, tiers: Sequence[str]) -> tuple[str, str] | None:
-    """The tier that finds a fault, and the test; None where none does."""
+def find(copy: Path, fault: Fault, tiers: Sequence[str]) -> tuple[str, str] | None:
+    """Return the tier that finds a fault, and the test that fails; None if no test fails."""
     file = copy / "eagerdecomp" / fault.file
     source = file.read_text(encoding="utf-8")
     if source.count(fault.text) != 1:
-        raise SystemExit(f"eagerdecomp/{fault.file} should hold {fault.text!r} once: edit FAULTS")
+        raise SystemExit(f"eagerdecomp/{fault.file} must contain {fault.text!r} exactly once. Edit FAULTS in tools/faults.py")
     file.write_text(source.replace(fault.text, fault.instead), encoding="utf-8")
     try:
         near = folder_of_tests(copy, fault.file)
@@ -151,8 +151,10 @@ def found_by(copy: Path, fault: Fault, tiers: Sequence[str]) -> tuple[str, str] 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="numbers of faults, separated by commas")
-    parser.add_argument("--tier", choices=("default", "full"), default="default", help="the last tier that is run")
+    parser.add_argument("--only", metavar="NUMBERS", help="only these faults, separated by commas")
+    parser.add_argument(
+        "--tier", choices=("default", "full"), default="default", help="the last tier to run (default: %(default)s)"
+    )
     options = parser.parse_args(argv)
     numbers = [int(one) for one in options.only.split(",")] if options.only else range(1, len(FAULTS) + 1)
     tiers = ("default", "full")[: 2 if options.tier == "full" else 1]
@@ -164,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise SystemExit(f"{test} fails without any fault")
             for number in numbers:
                 fault, start = FAULTS[number - 1], time.monotonic()
-                found = found_by(copy, fault, tiers)
+                found = find(copy, fault, tiers)
                 if found is not None:
                     counts[found[0]] += 1
                 tier, test = found or ("missed", "")

@@ -1,7 +1,7 @@
-"""Write down what every error says that a user can bring about.
+"""Print the text of every error that a user can cause.
 
-python tools/golden_errors.py            # prints it
-python tools/golden_errors.py --write    # writes tests/golden_errors.txt, to which tests hold the package
+python tools/golden_errors.py            # prints the texts
+python tools/golden_errors.py --write    # writes tests/golden_errors.txt, which tests compare with the package
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PLACE = ROOT / "tests" / "golden_errors.txt"
+FILE = ROOT / "tests" / "golden_errors.txt"
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from provoked import as_text, provoke  # noqa: E402 - of tests, where the provocations stand
+from provoked import as_text, provoke  # noqa: E402 - a module of tests/support
 
 
 def main() -> None:
@@ -25,8 +25,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = as_text(list(provoke(Path(folder))))
     if write:
-        PLACE.write_text(text, encoding="utf-8")
-        print(f"wrote {PLACE.name}")
+        FILE.write_text(text, encoding="utf-8")
+        print(f"wrote {FILE.name}")
     else:
         print(text, end="")
 

@@ -1,8 +1,8 @@
-"""Print how many kernels each op costs on Core ATen, by the calls of torch's operator database, forward and backward.
+"""Print the number of kernel calls of each op on Core ATen, for calls of torch's operator database, forward and backward.
 
     python tools/kernel_calls.py [--match REGEX] [--above N] [--markdown FILE]
 
-An op of more than 64 kernel calls needs its reason in `REASONS`; without one the exit code is 1.
+An op with more than 64 kernel calls needs a reason in `_OPS_BY_REASON`. If one is missing, the exit code is 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from dispatched import Call, copied, dispatched_calls
+from eager_calls import Call, copied, dispatched_calls
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
@@ -25,21 +25,21 @@ from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.program.key import key_or_none
 
 LIMIT = 64
-CALLS = 8  # distinct calls per op that are run
+CALLS = 8  # distinct calls of an op
 
-_LOOPS = "a column depends on all columns before it: one round of calls for each (14 for LU, 5 for Cholesky, 16 for QR)"
-_JACOBI = "rotations of all pairs of columns at once: some 30 calls a step, 8 to 25 steps for most, and when to stop is read"
-_BULGES = "Francis's QR iteration: up to 50 calls a row of the matrix a sweep, some 3 sweeps a row, and whether to stop is read"
-_CTC = "a step of the recurrence depends on the step before: 6 calls for each step in time, and 60 to 90 for the rest"
-_GRID = "clips, reflects, masks and weighs coordinates; no operator of the set samples volumes or has the gradient"
-_EXPONENTIAL = "a polynomial of degree 16 or 20, and as many squarings as the largest norm served needs, since the norm is data"
-_CHUNKS = "torch's own composite: a loss for each chunk of the batch, one after another, to hold few logits at a time"
-_SERIES = "each region of the arguments has a series or a rational fit of its own, and all are computed for every element"
+_LOOPS = "each column depends on all columns before it, so each takes a round of calls (14 for LU, 5 for Cholesky, 16 for QR)"
+_JACOBI = "each step rotates all pairs of columns (some 30 calls); most matrices take 8 to 25 steps; the stop condition is read"
+_BULGES = "Francis's QR iteration: some 3 sweeps per row of the matrix, each of up to 50 calls per row; the stop condition is read"
+_CTC = "each step of the recurrence depends on the one before: 6 calls for each time step, and 60 to 90 other calls"
+_GRID = "clips, reflects, masks and weights coordinates; no op of the set samples volumes or computes the gradient"
+_EXPONENTIAL = "a polynomial of degree 16 or 20, and squarings for the largest supported norm, because the norm is not read"
+_CHUNKS = "torch's own composite: a loss for each chunk of the batch, one after another, to save memory for logits"
+_SERIES = "each region of the domain has its own series or rational approximation, and all are computed for every element"
 
 _AND_GRADIENT = (".default", ".vec", "_backward.default")
 
-#: Why ops take more than `LIMIT` kernel calls: the reason, and the ops it holds for, be it through what they are made of.
-_EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
+#: Why ops take more than `LIMIT` kernel calls: the reason, and the ops that it applies to, also through other ops that they call.
+_OPS_BY_REASON: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         _LOOPS,
         (
@@ -99,7 +99,7 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "recurrence, sine and hyperbolic sine, each for a region of its own, and all are computed for every element",
+        "each region of the domain has its own formula (recurrence, sine, hyperbolic sine), and all are computed for every element",
         tuple(
             f"aten.special_{prefix}chebyshev_polynomial_{kind}.{overload}"
             for prefix in ("", "shifted_")
@@ -108,7 +108,7 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "nine to twelve calls for each order of the recurrence, which is theirs alone: no closed form is known",
+        "nine to twelve calls for each order of the recurrence; no closed form is known",
         tuple(
             f"aten.special_{name}.{overload}"
             for name in ("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p")
@@ -116,37 +116,38 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "each dimension has edges of its own (5 to 16 calls), and a search among them (some 35)",
+        "each dimension has its own bin edges (5 to 16 calls), and a search in them (some 35)",
         (
             *(f"aten._histogramdd_{name}.default" for name in ("bin_edges", "from_bin_cts", "from_bin_tensors")),
             *("aten.histogramdd.default", "aten.histogramdd.TensorList_bins"),
         ),
     ),
     (
-        "Euclid's algorithm: three calls a step, and as many steps as the largest numbers of the type need",
+        "Euclid's algorithm: three calls per step, and as many steps as the largest values of the dtype need",
         ("aten.gcd.default", "aten.lcm.default"),
     ),
     (
-        "the windows of each of two dimensions: some 25 calls on a row of numbers, 10 more for the cubic and Lanczos",
+        "the windows of two dimensions: some 25 calls each, 10 more for cubic and Lanczos",
         tuple(f"aten._upsample_{mode}2d_aa{end}" for mode in ("bilinear", "bicubic", "lanczos") for end in _AND_GRADIENT),
     ),
-    ("the 145 calls of `lgamma`, for all its arguments at once", ("aten.mvlgamma.default",)),
+    ("the 145 calls of `lgamma`, once for all arguments", ("aten.mvlgamma.default",)),
     (
-        "a product that left the range stays 0 or infinite, as in eager: mantissas and exponents are multiplied apart (60 calls)",
+        "a product that leaves the dtype's range stays 0 or infinite, as in eager: mantissas and exponents are handled "
+        "separately (60 calls)",
         ("aten.cumprod.default",),
     ),
     (
-        "rejection: a fixed number of proposals for each element, of which the first accepted counts, and logarithms of factorials",
+        "rejection sampling with a fixed number of proposals for each element, and logarithms of factorials",
         ("aten.binomial.default",),
     ),
 )
 
-REASONS = {op: reason for reason, ops in _EXPLAINED for op in ops}
+REASONS = {op: reason for reason, ops in _OPS_BY_REASON for op in ops}
 
 
 @dataclass
 class Cost:
-    """The kernel calls of one op: of each of its calls that was run, and what kept others from running."""
+    """The kernel calls of one op: one number for each call, and the number of calls without a route."""
 
     kernels: list[int] = field(default_factory=list)
     without_route: int = 0
@@ -157,7 +158,7 @@ class Cost:
 
 
 def measure(calls: Iterable[list[Call]], op_set: ed.OpSet) -> dict[str, Cost]:
-    """The cost of each op that the set lacks and that no schema turns into another."""
+    """Return the cost of each op outside the set, without in-place and ``out=`` forms."""
     costs: dict[str, Cost] = {}
     seen: dict[OpOverload, set[object]] = {}
     with ed.EagerDecompMode(op_set) as mode:
@@ -177,12 +178,12 @@ def measure(calls: Iterable[list[Call]], op_set: ed.OpSet) -> dict[str, Cost]:
         except ed.UnsupportedOpError:
             cost.without_route += 1
         except (RuntimeError, TypeError, ValueError, IndexError):
-            continue  # a call that eager rejects too
+            continue  # eager rejects the call too
     return costs
 
 
 def _kernels(call: Call, mode: ed.EagerDecompMode) -> int:
-    """How many kernels a call runs once it is recorded."""
+    """Return the number of kernel calls of a call once it is recorded."""
     op, args, kwargs = call
     for _ in range(2):
         given, named = copied(args), copied(kwargs)
@@ -191,39 +192,39 @@ def _kernels(call: Call, mode: ed.EagerDecompMode) -> int:
     return int(seen.ops.total())
 
 
-def beside() -> list[Call]:
-    """Calls of samplers and of their gradients, which the database has not."""
+def sampler_calls() -> list[Call]:
+    """Return calls of samplers and their gradients, which the database does not have."""
     aten = torch.ops.aten
-    shape = torch.tensor([[0.5, 1.0, 2.0]])
+    alpha = torch.tensor([[0.5, 1.0, 2.0]])
     return [
-        (aten._standard_gamma.default, (shape,), {}),
-        (aten._standard_gamma_grad.default, (shape, shape), {}),
-        (aten._sample_dirichlet.default, (shape,), {}),
-        (aten._dirichlet_grad.default, (shape / 4, shape, shape + 3), {}),
-        (aten.binomial.default, (shape * 10, shape / 4), {}),
-        (aten.poisson.default, (shape,), {}),
+        (aten._standard_gamma.default, (alpha,), {}),
+        (aten._standard_gamma_grad.default, (alpha, alpha), {}),
+        (aten._sample_dirichlet.default, (alpha,), {}),
+        (aten._dirichlet_grad.default, (alpha / 4, alpha, alpha + 3), {}),
+        (aten.binomial.default, (alpha * 10, alpha / 4), {}),
+        (aten.poisson.default, (alpha,), {}),
     ]
 
 
 def table(costs: dict[str, Cost], above: int) -> str:
-    """The costs as a Markdown table, dearest first."""
-    ran = {op: cost for op, cost in costs.items() if cost.kernels and max(cost.kernels) > above}
-    rows = sorted(ran.items(), key=lambda item: (-max(item[1].kernels), item[0]))
+    """Return the costs as a Markdown table, most calls first."""
+    shown = {op: cost for op, cost in costs.items() if cost.kernels and max(cost.kernels) > above}
+    rows = sorted(shown.items(), key=lambda item: (-max(item[1].kernels), item[0]))
     lines = ["| op | kernel calls | why so many |", "|---|---|---|"]
     return "\n".join(lines + [f"| `{op}` | {cost} | {REASONS.get(op, '')} |" for op, cost in rows])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--match", default="", metavar="REGEX", help="only the samples of operators whose name it finds")
-    parser.add_argument("--above", type=int, default=0, metavar="N", help="only ops of more kernel calls")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, as a page")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only samples of operators whose name matches")
+    parser.add_argument("--above", type=int, default=0, metavar="N", help="only ops with more than N kernel calls")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page with the table to FILE")
     options = parser.parse_args(argv)
     torch.manual_seed(0)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    listed = (call for call in beside() if re.search(options.match, str(call[0])))
+    listed = (call for call in sampler_calls() if re.search(options.match, str(call[0])))
     costs = measure(itertools.chain(dispatched_calls(options.match), [list(listed)]), ed.core_aten())
     text = table(costs, options.above)
     print(text)
@@ -237,11 +238,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 PAGE = f"""# Kernel calls
 
-How many kernels of Core ATen one call of an op makes, for up to {CALLS} distinct calls of each op that torch's operator database
-dispatches, forward and backward, and of a few samplers that it lacks. Ops of Core ATen run as themselves.
-In-place and `out=` forms add one `copy_`. An op of more than 64 kernel calls has a reason.
-The samples are small, so counts that grow with the data (columns, rounds, steps) are low here. This page is written by
-`python tools/kernel_calls.py --markdown docs/numbers/kernel_calls.md`.
+The number of Core ATen kernel calls that one call of an op decomposes into. The table has up to {CALLS} distinct calls of each op
+that the samples of torch's operator database dispatch, forward and backward, and calls of a few samplers that the database
+does not have. Ops of Core ATen are not in the table. In-place and `out=` forms take one more call, a `copy_`. Each op with more
+than 64 kernel calls has a reason. The samples are small, so counts that grow with the data (columns, rounds, steps) are low here.
+`python tools/kernel_calls.py --markdown docs/numbers/kernel_calls.md` writes this page.
 
 """
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harvested import files
+from data_files import rule_files
 
 from eagerdecomp import BackendRecorder, EagerDecompMode, ProgramCache, core_aten
 from eagerdecomp.ops.facts import ROWS
@@ -324,7 +324,7 @@ The source of each, its error and eager's against `mpmath` in float32 and float6
 
 def origin(name: str) -> tuple[str, str]:
     """The file in `decomps` whose rule expresses an op, and what its module says of itself first."""
-    for op, file in files().items():
+    for op, file in rule_files().items():
         if op.split(".")[1] == name:
             about = inspect.getdoc(sys.modules[f"eagerdecomp.decomps.{file.replace('/', '.')}"]) or ""
             return f"`{file}`", about.partition("\n")[0].rstrip(".")

@@ -1,9 +1,9 @@
-"""Report what another torch changes for this library, each change with the file to touch.
+"""Report what another release of torch changes for this library, with the file to edit for each change.
 
-    python tools/port.py                # with the torch to port to
-    python tools/port.py --baseline     # with the tested torch: writes what it has, to which others are held
+    python tools/port.py                # run it with the new torch
+    python tools/port.py --baseline     # run it with the tested torch: writes the facts that other releases are compared with
 
-CONTRIBUTING.md, "Another torch", goes through a port. The exit code is 1 where something is to be done.
+See "Another torch" in CONTRIBUTING.md. The exit code is 1 if there is something to do.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ BASELINE = ROOT / "tools" / "port_baseline.json.gz"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # that this torch is newer than the tested one is why we are here
+    warnings.simplefilter("ignore")  # the warning that this torch is newer than the tested one
     import eagerdecomp as ed
 
-from torch_without_names import private_names  # noqa: E402 - of tests
+from torch_without_names import private_names  # noqa: E402 - a module of tests/support
 
 from eagerdecomp._torch.decomp_tables import core_table  # noqa: E402
 from eagerdecomp._torch.ops import op_names, overload  # noqa: E402
@@ -38,12 +38,12 @@ from eagerdecomp._torch.releases import TESTED, torch_release  # noqa: E402
 from eagerdecomp.decomps import families  # noqa: E402
 from eagerdecomp.rules.rule import dropped_rules  # noqa: E402
 
-#: How many lines of a section are printed, unless all are asked for.
+#: Number of lines printed of a section, without ``--all``.
 SHOWN = 12
 
 
 def facts() -> dict[str, Any]:
-    """The facts of a torch that are compared: schemas, tags of Core ATen, decompositions, and operators of the test database."""
+    """Return the compared facts of this torch: schemas, Core ATen tags, decompositions, and operators of the test database."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     ops = {str(op): op for name in op_names() if name.startswith(("aten::", "prims::")) and (op := overload(name)) is not None}
@@ -57,7 +57,7 @@ def facts() -> dict[str, Any]:
 
 
 def named_in(name: str) -> str:
-    """The modules that name an op, as a rule, a fact or a spec does; "" for none."""
+    """Return the modules that name an op (in a rule, a fact or a spec), or ""."""
     short = name.removeprefix("aten.")
     found = []
     for path in sorted((ROOT / "eagerdecomp").rglob("*.py")):
@@ -68,7 +68,7 @@ def named_in(name: str) -> str:
 
 
 def missing_names() -> Iterator[str]:
-    """Private names of torch that are gone, with the module that finds them."""
+    """Yield the private names that this torch lacks, with the module that uses them."""
     for module, names in private_names().items():
         for name in sorted(names):
             try:
@@ -78,14 +78,14 @@ def missing_names() -> Iterator[str]:
 
 
 def changed_schemas(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    """Ops with another signature, of those that the library names."""
+    """Yield the ops that the library names and whose schema changed."""
     for name in sorted(before.keys() & now.keys()):
         if before[name] != now[name] and (files := named_in(name)):
             yield f"{name}: {files}\n      was {before[name]}\n      is  {now[name]}"
 
 
 def without_route(added: Sequence[str]) -> Iterator[str]:
-    """Ops that this torch adds and that have no rule, of the library or of torch."""
+    """Yield the added ops that have no rule, neither in the library nor in torch."""
     planned = ed.plan(ed.core_aten(), ops=list(added)).ops if added else ()
     for one in planned:
         if one.status == "missing":
@@ -93,7 +93,7 @@ def without_route(added: Sequence[str]) -> Iterator[str]:
 
 
 def changed_messages() -> Iterator[str]:
-    """Errors of the library that read otherwise."""
+    """Yield the lines of the golden errors that differ."""
     from provoked import as_text, provoke
 
     place = ROOT / "tests" / "golden_errors.txt"
@@ -105,12 +105,12 @@ def changed_messages() -> Iterator[str]:
 
 
 def sections(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Return the sections to look at, most urgent first: a title, and a line for each change."""
+    """Yield the sections of the report, most urgent first: a title, and a line for each change."""
     old, new = before["schemas"], now["schemas"]
     added, removed = sorted(new.keys() - old.keys()), sorted(old.keys() - new.keys())
     data = ROOT / "eagerdecomp" / "data" / f"torch-{now['release']}"
     yield "private names that are missing", list(missing_names())
-    families()  # whose import finds out which are
+    families()  # this imports the rules, which finds the dropped ones
     yield "rules whose op is gone: they are dropped", [f"{name}: {named_in(name)}" for name in dropped_rules()]
     yield "ops removed", removed
     yield "schemas changed, of ops that the library names", list(changed_schemas(old, new))
@@ -146,15 +146,15 @@ def sections(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tupl
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--baseline", action="store_true", help="write what this torch has")
-    parser.add_argument("--all", action="store_true", help=f"print every line of a section, not {SHOWN}")
+    parser.add_argument("--baseline", action="store_true", help="write the facts of this torch as the baseline")
+    parser.add_argument("--all", action="store_true", help=f"print all lines of each section, not only {SHOWN}")
     options = parser.parse_args(argv)
     if options.baseline:
         BASELINE.write_bytes(gzip.compress(json.dumps(facts(), indent=0).encode(), mtime=0))
         print(f"wrote {BASELINE.name} of torch {torch_release()}")
         return 0
     before = json.loads(gzip.decompress(BASELINE.read_bytes()))
-    print(f"torch {torch.__version__} beside {before['release']}, the baseline; tested up to {TESTED}")
+    print(f"torch {torch.__version__} compared with {before['release']}, the baseline; tested up to {TESTED}")
     changes = 0
     for title, lines in sections(before, facts()):
         print(f"\n{title}: {len(lines) or 'none'}")

@@ -1,12 +1,12 @@
-"""Prove ``fast_calls.json``: which of torch's own functions reach exactly one overload, and with which kinds of arguments.
+"""Write ``fast_calls.json``: which functions of torch dispatch exactly one overload, and for which kinds of arguments.
 
     python tools/prove_direct.py [--match REGEX] [--output FILE] [--check]
 
-An overload called as such takes the boxed way into torch; ``torch.add`` and ``Tensor.add`` are quicker, but their argument parser
-chooses the overload. Each candidate is called with every combination of samples (`samples`) inside a mode's handler, where programs
-run, beside the overload itself; a mode notes what arrives. A combination of kinds is proven where exactly one op arrives, the same,
-with the same arguments. What is written is, per argument, the kinds that are proven in every combination with those of the others.
-``--check`` compares with the file instead of writing it and exits with 1 where they differ.
+A call of an overload object uses torch's slow boxed calling convention. ``torch.add`` and ``Tensor.add`` are faster, but their
+argument parser chooses the overload. So each candidate function and the overload are called with all combinations of samples
+(`samples`), inside a mode's handler, where programs run. A mode records the dispatched ops. A combination of kinds is proven if
+both dispatch the same single op with the same arguments. The file has boxes: for each argument a set of kinds, such that all
+combinations of them are proven. ``--check`` writes nothing, and exits with 1 if the file would change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harvested import as_text, by_line, options_of
+from data_files import json_by_line, parse_options, report_stale
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -35,10 +35,10 @@ from eagerdecomp.ops.schema import Argument, facts_of
 
 FILE = Path(eagerdecomp.__file__).parent / "data" / f"torch-{torch_release()}" / "fast_calls.json"
 
-#: Combinations tried per function; where there are more, each pair of arguments in all its kinds, and this many drawn.
+#: Most combinations that are tried for a function. If there are more: all kinds of each pair of arguments, and random combinations.
 COMBINATIONS = 2000
 
-#: Boxes of kinds kept per function.
+#: Most boxes of a function.
 BOXES = 3
 
 #: A combination of samples: the kind and the value of each argument.
@@ -48,16 +48,16 @@ _MISSING = object()
 
 
 class _Stop(Exception):
-    """More than one op has arrived."""
+    """A second op was dispatched."""
 
 
 class _Probe(DispatchMode):
-    """Notes what arrives, runs nothing, and returns something of the right type."""
+    """Record the dispatched op, run nothing, and return values of the right types."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[OpOverload, Any]] = []
-        self.result: Any = None  # kept, as a mode may keep what it returns: some factories then return a copy, made by another op
+        self.result: Any = None  # stored, as a mode may store its result: some factories then call another op for a copy
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -66,14 +66,14 @@ class _Probe(DispatchMode):
             self.seen.append((func, None))
             raise _Stop
         self.seen.append(
-            (func, (_plain(tuple(args)), sorted((name, _plain(value)) for name, value in _reported(func, kwargs or {}))))
+            (func, (_plain(tuple(args)), sorted((name, _plain(value)) for name, value in _without_pin_memory(kwargs or {}))))
         )
         self.result = _result(func, args, kwargs or {})
         return self.result
 
 
 class _Inside(DispatchMode):
-    """Runs a function where handlers run: inside a mode's handler, below autograd."""
+    """Run a function inside a mode's handler, below autograd."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         super().__init__()
@@ -86,8 +86,8 @@ class _Inside(DispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def inside(function: Callable[[], Any]) -> Any:
-    """Call a function inside a mode's handler, with every warning an error."""
+def run_in_handler(function: Callable[[], Any]) -> Any:
+    """Call a function inside a mode's handler, with warnings as errors."""
     tensor = torch.ones(1)
     with warnings.catch_warnings(), _Inside(function) as mode:
         warnings.simplefilter("error")
@@ -95,24 +95,24 @@ def inside(function: Callable[[], Any]) -> Any:
     return mode.result
 
 
-def _reported(op: OpOverload, kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _without_pin_memory(kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the keyword arguments without ``pin_memory=False``, which is the default."""
     return ((name, value) for name, value in kwargs.items() if name != "pin_memory" or value)
 
 
 def _plain(value: Any) -> Any:
-    """An argument as a value that compares: tensors and generators by identity, all else by type and text."""
+    """Return an argument as a comparable value: identity for tensors and generators, else class and text."""
     if isinstance(value, Tensor):
         return ("tensor", id(value))
     if isinstance(value, torch.Generator):
-        return ("generator", value._cdata)  # the object is rebuilt on each way
+        return ("generator", value._cdata)  # each call creates another Python object
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return (type(value).__name__, repr(value))
 
 
 def _result(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Something of the types that an op returns: what it is given to write, or anything."""
+    """Return values of the types that an op returns: the arguments that it writes to, or arbitrary ones."""
     arguments = op._schema.arguments
     given = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | dict(kwargs)
 
@@ -137,7 +137,7 @@ def _result(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
 
 @functools.cache
 def _tensors() -> list[Tensor]:
-    """With and without dimensions: torch's parser takes a tensor without any for a number."""
+    """Return sample tensors. Some are 0-dim, which torch's parser also accepts as scalars."""
     some = [torch.ones(2, 3), torch.ones(2, requires_grad=True), torch.ones(2, dtype=torch.int64)]
     some += [torch.tensor(value) for value in (1.5, 2, True, 1j)]
     return [*some, torch.tensor(1.5, requires_grad=True), torch.tensor(1.5, dtype=torch.float16)]
@@ -145,7 +145,7 @@ def _tensors() -> list[Tensor]:
 
 @functools.cache
 def _symbol() -> Any:
-    """A symbolic integer, as sizes are while a program is traced for all shapes."""
+    """Return a symbolic integer, as sizes are while torch.compile traces with dynamic shapes."""
     from torch._dynamo.source import ConstantSource
 
     shapes = ShapeEnv()
@@ -153,12 +153,11 @@ def _symbol() -> Any:
     return shapes.create_symintnode(symbol, hint=7)
 
 
-_NUMBERS: dict[str, list[Any]] = {"b": [True], "i": [3], "f": [2.5], "c": [1j]}
+_SCALARS: dict[str, list[Any]] = {"b": [True], "i": [3], "f": [2.5], "c": [1j]}
 
 
 def samples(argument: Argument) -> dict[str, list[Any]]:
-    """Values of each kind (see `eagerdecomp.ops.fast_calls`) that an argument may be given; none where it is of a type not known
-    here."""
+    """Return kind -> sample values of an argument; empty for an unknown type. `eagerdecomp.ops.fast_calls` lists the kinds."""
     tensors = _tensors()
     lists: dict[str, dict[str, list[Any]]] = {
         "Tensor": {"L": [[tensors[0], tensors[2]], [tensors[3]], (tensors[4], tensors[0])]},
@@ -168,8 +167,8 @@ def samples(argument: Argument) -> dict[str, list[Any]]:
         "bool": {"l": [[True], [True, False], (True, True, False)]},
     }
     plain: dict[str, dict[str, list[Any]]] = {
-        "Tensor": {"t": list(tensors), **_NUMBERS},
-        "number": {**_NUMBERS, "x": [_symbol()]},
+        "Tensor": {"t": list(tensors), **_SCALARS},
+        "number": {**_SCALARS, "x": [_symbol()]},
         "int": {"i": [1, -1], "x": [_symbol()]},
         "float": {"f": [1.5], "i": [2]},
         "bool": {"b": [True, False]},
@@ -183,7 +182,7 @@ def samples(argument: Argument) -> dict[str, list[Any]]:
     kinds = (lists if argument.is_list else plain).get(argument.kind)
     if kinds is None:
         return {}
-    # No number is written to.
+    # A written argument must be a tensor.
     kinds = {"t": kinds["t"]} if argument.mutated and "t" in kinds else dict(kinds)
     if argument.is_list:
         kinds["e"] = [[]]
@@ -197,17 +196,17 @@ def samples(argument: Argument) -> dict[str, list[Any]]:
 
 
 def combinations(arguments: Sequence[Argument], kinds: Sequence[Mapping[str, Sequence[Any]]]) -> Iterator[Combination]:
-    """Samples of all arguments together; an argument that is left out takes the positional ones after it along."""
+    """Yield combinations of samples, one per argument. If a positional argument is omitted, all later ones are omitted too."""
     choices = [[(kind, value) for kind, values in by_kind.items() for value in values] for by_kind in kinds]
     positional = [number for number, argument in enumerate(arguments) if not argument.kwarg_only]
     size = 1
     for choice in choices:
         size *= len(choice)
-    for combination in itertools.product(*choices) if size <= COMBINATIONS else _drawn(choices):
+    for combination in itertools.product(*choices) if size <= COMBINATIONS else _random_combinations(choices):
         given = [combination[number][1] is not _MISSING for number in positional]
         if given == sorted(given, reverse=True):
             yield combination
-        elif size > COMBINATIONS:  # a draw that means nothing: leave out what follows, where that can be
+        elif size > COMBINATIONS:  # omit the later ones too, if they can be omitted
             first = given.index(False)
             cut = list(combination)
             for number in positional[first:]:
@@ -216,42 +215,50 @@ def combinations(arguments: Sequence[Argument], kinds: Sequence[Mapping[str, Seq
                 yield tuple(cut)
 
 
-def _drawn(choices: Sequence[Sequence[tuple[str, Any]]]) -> Iterator[Combination]:
-    """The kinds of each pair of arguments, the others at their first; and draws."""
-    draw = random.Random(0)
+def _random_combinations(choices: Sequence[Sequence[tuple[str, Any]]]) -> Iterator[Combination]:
+    """Yield all kinds of each pair of arguments, with the first sample of the others; then random combinations."""
+    generator = random.Random(0)
     by_kind = [{kind: [one for one in choice if one[0] == kind] for kind, _ in choice} for choice in choices]
     for left, right in itertools.combinations(range(len(choices)), 2):
         for one, other in itertools.product(by_kind[left].values(), by_kind[right].values()):
             combination = [choice[0] for choice in choices]
-            combination[left], combination[right] = draw.choice(one), draw.choice(other)
+            combination[left], combination[right] = generator.choice(one), generator.choice(other)
             yield tuple(combination)
     for _ in range(COMBINATIONS):
-        yield tuple(draw.choice(choice) for choice in choices)
+        yield tuple(generator.choice(choice) for choice in choices)
 
 
 # -- probing ----------------------------------------------------------------------------------------------------------------
 
 
-def _arrives(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[OpOverload, Any] | str:
-    """The one op that arrives and its arguments, its result handed on as it is; ``refused`` where a TypeError comes first; else
-    ``other``."""
+def _dispatched(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[OpOverload, Any] | str:
+    """Call a function and return the op that it dispatches, with its arguments.
+
+    Returns:
+        The op and its arguments, if it is the only op and the function returns the op's result. ``rejected``, if a TypeError is
+        raised before any op. Else ``other``.
+    """
     try:
         with _Probe() as probe:
             result = function(*args, **kwargs)
     except TypeError:
-        return "other" if probe.seen else "refused"
+        return "other" if probe.seen else "rejected"
     except (_Stop, RuntimeError, ValueError, IndexError, NotImplementedError, Warning):
         return "other"
     return probe.seen[0] if len(probe.seen) == 1 and _plain(result) == _plain(probe.result) else "other"
 
 
-def compared(
+def compare_calls(
     op: OpOverload, function: Callable[..., Any], kinds: Sequence[Mapping[str, Sequence[Any]]], named: bool = False
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """For each combination that the overload takes: its kinds, and whether by way of the function the same arrives.
+    """Yield for each combination that the overload accepts: its kinds, and whether the function dispatches the same.
 
-    With `named` every argument but the first is given by name, and a name that the function does not know, for which it is refused
-    at once and always, is no fault: whoever writes such a call sees it fail.
+    Args:
+        op: the overload.
+        function: the candidate function.
+        kinds: kind -> samples, for each argument.
+        named: pass all arguments except the first by name. If the function rejects a name, the combination still counts as right,
+            because such a call always fails.
     """
     arguments = facts_of(op).arguments
     for combination in combinations(arguments, kinds):
@@ -262,18 +269,18 @@ def compared(
                 kwargs[argument.name] = value
             elif value is not _MISSING:
                 args.append(value)
-        wanted = _arrives(builtin(op), args, kwargs)
+        wanted = _dispatched(builtin(op), args, kwargs)
         if not isinstance(wanted, str) and wanted[0] is op:
-            got = _arrives(function, args, kwargs)
-            yield tuple(kind for kind, _ in combination), got == wanted or (named and got == "refused")
+            got = _dispatched(function, args, kwargs)
+            yield tuple(kind for kind, _ in combination), got == wanted or (named and got == "rejected")
 
 
-def _bears_names(op: OpOverload, function: Callable[..., Any], kinds: Sequence[Mapping[str, Sequence[Any]]]) -> bool:
-    return all(same for _, same in compared(op, function, kinds, named=True))
+def _accepts_names(op: OpOverload, function: Callable[..., Any], kinds: Sequence[Mapping[str, Sequence[Any]]]) -> bool:
+    return all(same for _, same in compare_calls(op, function, kinds, named=True))
 
 
 def candidates(op: OpOverload) -> Iterator[str]:
-    """The functions of torch that bear the op's name: methods first, which cost the least."""
+    """Yield the functions of torch with the op's name, methods first, because they are the fastest."""
     name = op._schema.name.partition("::")[2]
     for place in FUNCTION_PLACES:
         if function_at(f"{place}.{name}") is not None:
@@ -281,7 +288,7 @@ def candidates(op: OpOverload) -> Iterator[str]:
 
 
 def prove(op: OpOverload) -> str | list[list[str]]:
-    """The entry of an op: see `eagerdecomp.ops.fast_calls.Table`."""
+    """Return the entry of an op in the file (`eagerdecomp.ops.fast_calls.Table`)."""
     kinds = [samples(argument) for argument in facts_of(op).arguments]
     if not all(kinds):
         return []
@@ -289,9 +296,9 @@ def prove(op: OpOverload) -> str | list[list[str]]:
     for path in candidates(op):
         function = function_at(path)
         assert function is not None
-        outcomes = _outcomes(compared(op, function, kinds))
+        outcomes = _outcomes(compare_calls(op, function, kinds))
         if outcomes and all(outcomes.values()):
-            return path if _bears_names(op, function, kinds) else [[path, ANY]]
+            return path if _accepts_names(op, function, kinds) else [[path, ANY]]
         for box in _boxes(outcomes, kinds):
             if box not in [known for _, *known in boxes]:
                 boxes.append([path, *box])
@@ -299,7 +306,7 @@ def prove(op: OpOverload) -> str | list[list[str]]:
 
 
 def _outcomes(seen: Iterable[tuple[tuple[str, ...], bool]]) -> dict[tuple[str, ...], bool]:
-    """For each combination of kinds whether all its samples went where they should."""
+    """Return combination of kinds -> whether all its samples dispatch the same as the overload."""
     outcomes: dict[tuple[str, ...], bool] = {}
     for kinds, same in seen:
         outcomes[kinds] = same and outcomes.get(kinds, True)
@@ -307,30 +314,33 @@ def _outcomes(seen: Iterable[tuple[tuple[str, ...], bool]]) -> dict[tuple[str, .
 
 
 def _boxes(outcomes: Mapping[tuple[str, ...], bool], kinds: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """Kinds for each argument of which every combination is proven: grown from a proven one, and again from what is left."""
-    left = [combination for combination, same in outcomes.items() if same]
+    """Yield boxes: sets of kinds for each argument, such that all combinations are proven.
+
+    Each box grows from a proven combination. The next box starts from one that is not yet in a box.
+    """
+    remaining = [combination for combination, same in outcomes.items() if same]
     wrong = [combination for combination, same in outcomes.items() if not same]
     for _ in range(BOXES):
-        if not left:
+        if not remaining:
             return
-        box = [{kind} for kind in left[0]]
+        box = [{kind} for kind in remaining[0]]
         for number, by_kind in enumerate(kinds):
             for kind in by_kind:
                 others = [{kind} if place == number else allowed for place, allowed in enumerate(box)]
-                if any(_within(combination, others) for combination in left) and not any(
+                if any(_within(combination, others) for combination in remaining) and not any(
                     _within(combination, others) for combination in wrong
                 ):
                     box[number].add(kind)
         yield ["".join(kind for kind in by_kind if kind in allowed) for by_kind, allowed in zip(kinds, box, strict=True)]
-        left = [combination for combination in left if not _within(combination, box)]
+        remaining = [combination for combination in remaining if not _within(combination, box)]
 
 
 def _within(combination: Sequence[str], box: Sequence[Collection[str]]) -> bool:
     return all(kind in allowed for kind, allowed in zip(combination, box, strict=True))
 
 
-def proven(op: OpOverload, written: str | Sequence[Sequence[str]]) -> Iterator[tuple[str, bool]]:
-    """Probes what is written for an op: each function, and whether all that it is proven for goes where it should."""
+def check_entry(op: OpOverload, written: str | Sequence[Sequence[str]]) -> Iterator[tuple[str, bool]]:
+    """Test an op's entry in the file: yield each function, and whether all its boxes are right."""
     kinds = [samples(argument) for argument in facts_of(op).arguments]
     for path, *allowed in [[written, ANY]] if isinstance(written, str) else written:
         function = function_at(path)
@@ -340,30 +350,30 @@ def proven(op: OpOverload, written: str | Sequence[Sequence[str]]) -> Iterator[t
         box = kinds
         if allowed != [ANY]:
             box = [{kind: values[kind] for kind in chosen} for values, chosen in zip(kinds, allowed, strict=True)]
-        outcomes = _outcomes(compared(op, function, box))
-        yield path, bool(outcomes) and all(outcomes.values()) and (written != path or _bears_names(op, function, kinds))
+        outcomes = _outcomes(compare_calls(op, function, box))
+        yield path, bool(outcomes) and all(outcomes.values()) and (written != path or _accepts_names(op, function, kinds))
 
 
 def all_ops(match: str) -> list[OpOverload]:
-    """Every ATen overload that has a kernel and whose name the expression finds; without ``out=``, which no program calls."""
+    """Return the ATen overloads that have a kernel and whose name matches, without ``out=`` forms, which no program calls."""
     named = (overload(name) for name in op_names() if name.startswith("aten::") and re.search(match, name))
     found = (op for op in named if op is not None and torch._C._dispatch_has_kernel(op.name()))
     return [op for op in found if not facts_of(op).is_out]
 
 
 def main() -> int:
-    options = options_of(__doc__, FILE, "overloads whose name (aten::add.Tensor) this expression finds")
+    options = parse_options(__doc__, FILE, "overloads whose name, such as aten::add.Tensor, matches")
     ops = all_ops(options.match)
-    found = {str(op): written for op, written in inside(lambda: [(op, prove(op)) for op in ops]) if written}
-    kept = json.loads(options.output.read_text(encoding="utf-8"))["functions"] if options.output.exists() else {}
+    found = {str(op): written for op, written in run_in_handler(lambda: [(op, prove(op)) for op in ops]) if written}
+    before = json.loads(options.output.read_text(encoding="utf-8"))["functions"] if options.output.exists() else {}
     if options.check:
-        return as_text([name for name in sorted(map(str, ops)) if kept.get(name) != found.get(name)])
+        return report_stale([name for name in sorted(map(str, ops)) if before.get(name) != found.get(name)])
     if options.match:
         for op in ops:
-            kept.pop(str(op), None)
-        found = kept | found
+            before.pop(str(op), None)
+        found = before | found
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(by_line("functions", {op: found[op] for op in sorted(found)}), encoding="utf-8")
+    options.output.write_text(json_by_line("functions", {op: found[op] for op in sorted(found)}), encoding="utf-8")
     return 0
 
 

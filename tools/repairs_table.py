@@ -1,8 +1,8 @@
-"""Write ``docs/numbers/repairs.md``: what is wrong in the decompositions that torch ships, and how each fault is fixed.
+"""Write ``docs/numbers/repairs.md``: the faults of torch's decompositions, and how each is fixed.
 
     python tools/repairs_table.py [--check]
 
-``--check`` compares with the file instead of writing it, and exits with 1 where they differ.
+``--check`` writes nothing, and exits with 1 if the file would change.
 """
 
 from __future__ import annotations
@@ -22,55 +22,54 @@ FILE = Path(__file__).parent.parent / "docs" / "numbers" / "repairs.md"
 
 HEAD = f"""# Repairs
 
-Where the decompositions that torch {torch.__version__.partition("+")[0]} ships are not the operators they stand for, and how
-eagerdecomp runs such calls as eager does. `tests/rules/test_shipped_faults.py` shows each fault in torch, by a call of the
-shipped entry, and that the call under the mode is eager's; a fault that torch repairs fails that test. This page is written by
-`python tools/repairs_table.py`.
+Decompositions of torch {torch.__version__.partition("+")[0]} that differ from their op, and how the library fixes each.
+For each fault, `tests/rules/test_shipped_faults.py` calls torch's entry, shows the fault, and shows that the call in the mode
+equals eager. If torch fixes a fault, that test fails. `python tools/repairs_table.py` writes this page.
 
-| operator | fault | what the shipped entry does | fixed by |
+| operator | fault | what torch's entry does | fixed by |
 |---|---|---|---|
 """
 
 KINDS = {
     "value": "wrong value",
     "shape": "wrong shape",
-    "type": "wrong type",
+    "type": "wrong dtype or class",
     "strides": "wrong strides",
     "aliasing": "shares storage",
-    "writes": "writes an argument",
+    "writes": "writes to an argument",
     "raises": "raises",
     "accepts": "accepts bad input",
-    "error": "other error",
-    "declines": "declines",
+    "error": "wrong error class",
+    "declines": "returns NotImplemented",
 }
 
 
 def route_around(fault: Fault) -> str:
-    """How the library returns the calls that the entry gets wrong."""
+    """Return how the library fixes a fault."""
     if fault.kind == "writes":
-        return "handing the entry a list of its own"
+        return "passing the entry a copy of the list"
     op = overload(fault.op.replace(".", "::", 1).removesuffix(".default"))
     if op is not None and any(rule.source == "own" for rule in our_rules(op)):
-        return "a rule of our own"
+        return "a rule of the library"
     if fault.unused:
-        return "leaving the entry unused: another route is right"
+        return "another route; the entry is not used"
     if fault.kind == "strides" and fault.op in LAYOUTS:
-        return "laying the result out as eager does"
+        return "restriding the result"
     if fault.kind in ("accepts", "error") and (fault.op in CHECKS or fault.op in REFUSED):
-        return "asking before the entry runs"
-    return "another shipped route, which is right"
+        return "checking the arguments before the entry runs"
+    return "another route of torch"
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the text of the page."""
     rows = [f"| `{f.op}` | {KINDS[f.kind]} | {f.what} | {route_around(f)} |" for f in sorted(FAULTS, key=lambda f: (f.op, f.kind))]
     return HEAD + "\n".join(rows) + "\n"
 
 
 def main() -> int:
-    """Write the page, or say that it is not what would be written."""
+    """Write the page, or with ``--check`` print whether it is fresh."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare with the file and write nothing")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the file would change")
     if parser.parse_args().check:
         fresh = FILE.exists() and FILE.read_text(encoding="utf-8") == page()
         print("fresh" if fresh else f"{FILE} is stale: run python tools/repairs_table.py")

@@ -1,6 +1,6 @@
-"""Add pages to the documentation site that are not in docs/: those in the root of the project, and one per public name.
+"""Add pages to the documentation site that are not in docs/: pages of the repository's root, and pages from docstrings and help.
 
-mkdocs calls the functions named `on_...`; mkdocs.yml names this file.
+mkdocs.yml names this file, and mkdocs calls its functions `on_...`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from eagerdecomp.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 
-#: What README's links begin with, which work on the package index too.
+#: The beginning of README's links. They are absolute because the package index shows README too.
 REPOSITORY = re.compile(
     "https://(?:github.com/eagerdecomp/eagerdecomp/blob|raw.githubusercontent.com/eagerdecomp/eagerdecomp)/main/"
 )
 
-#: Files of the project, and the pages that they are.
+#: File of the repository -> its page on the site.
 PAGES = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",
@@ -48,10 +48,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
-    """A page's links, to where the site has what they lead to; where it has nothing, their words."""
+    """Rewrite the links of a page to pages of the site. Links to files that the site does not have become plain text."""
     here = {shown: source for source, shown in PAGES.items()}.get(page.file.src_uri, f"docs/{page.file.src_uri}")
 
-    def led(match: re.Match[str]) -> str:
+    def rewrite(match: re.Match[str]) -> str:
         words, target = match.groups()
         target, in_repository = REPOSITORY.subn("", target)
         path, _, place = target.partition("#")
@@ -64,11 +64,11 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
         return f"[{words}]({posixpath.relpath(shown, posixpath.dirname(page.file.src_uri) or '.')}{'#' * bool(place)}{place})"
 
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("```") else re.sub(r"\[([^\[\]]+)\]\(([^)\s]+)\)", led, part) for part in parts)
+    return "".join(part if part.startswith("```") else re.sub(r"\[([^\[\]]+)\]\(([^)\s]+)\)", rewrite, part) for part in parts)
 
 
 def _reference() -> str:
-    """Every public name, by its docstring: functions and classes first, then errors."""
+    """Return the page of all public names with their docstrings: functions and classes first, then errors."""
     errors = [name for name in eagerdecomp.__all__ if _is_error(name)]
     named = [name for name in sorted(eagerdecomp.__all__, key=str.lower) if name not in errors]
     as_text = [

@@ -1,7 +1,7 @@
-"""Calls of ops that no operator of torch's test database makes, for `tools/record_rules.py` and the tests of all of ATen.
+"""Calls of ops that torch's operator database does not call, for `tools/record_rules.py` and the tests of all of ATen.
 
-``uncommon_calls.txt`` holds a call a line: floats of it lie within (0, 1), integers are zeros, masks are true. `VALUED` holds those
-that need other values.
+``uncommon_calls.txt`` has one call per line. Its float tensors have values in (0, 1), integer tensors are zeros, and masks are
+true. Calls that need other values are in `CALLS_WITH_VALUES`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import torch
 from eagerdecomp._torch.ops import OpOverload, op_named
 from eagerdecomp.ops.call_text import parse_call
 
-__all__ = ["VALUED", "uncommon_calls"]
+__all__ = ["CALLS_WITH_VALUES", "uncommon_calls"]
 
 FILE = Path(__file__).with_suffix(".txt")
 
 
-def _cumprod_backward(given: torch.Tensor) -> Sequence[Any]:
-    return torch.rand(3, 4), given, 1, given.cumprod(1)
+def _cumprod_backward(x: torch.Tensor) -> Sequence[Any]:
+    return torch.rand(3, 4), x, 1, x.cumprod(1)
 
 
 def _ctc(lengths: Callable[[list[int]], Any]) -> Sequence[Any]:
@@ -31,7 +31,7 @@ def _ctc(lengths: Callable[[list[int]], Any]) -> Sequence[Any]:
     return log_probs, torch.tensor([1, 2, 3, 1], dtype=torch.int32), lengths([6, 5]), lengths([3, 1]), 0, False, True
 
 
-def _sequences_end_to_end() -> Sequence[torch.Tensor]:
+def _packed_sequences() -> Sequence[torch.Tensor]:
     return torch.rand(5, 2, 8), torch.rand(7, 2, 8), torch.rand(7, 2, 8)
 
 
@@ -52,14 +52,14 @@ def _glu_backward_jvp() -> Sequence[Any]:
 
 
 def _scaled_groups() -> Sequence[Any]:
-    """Rows of two groups by a matrix of each, all with their scales."""
+    """Return the arguments of a grouped matmul: rows of two groups, a matrix per group, and the scales."""
     left = torch.rand(6, 16).to(torch.float8_e4m3fn)
     right = torch.rand(2, 8, 16).to(torch.float8_e4m3fn).transpose(1, 2)
     return left, right, torch.rand(6), torch.rand(2, 8), torch.tensor([2, 6], dtype=torch.int32)
 
 
-#: op -> calls whose values matter: functions that return their positional arguments.
-VALUED: Mapping[str, Sequence[Callable[[], Sequence[Any]]]] = {
+#: Op -> functions that return the positional arguments of a call.
+CALLS_WITH_VALUES: Mapping[str, Sequence[Callable[[], Sequence[Any]]]] = {
     "aten._pack_padded_sequence.default": (
         lambda: (torch.rand(4, 3, 2), torch.tensor([4, 2, 1]), False),
         lambda: (torch.rand(3, 4), torch.tensor([4, 3, 3]), True),
@@ -113,7 +113,7 @@ VALUED: Mapping[str, Sequence[Callable[[], Sequence[Any]]]] = {
         for ending in ("", "_")
     },
     "aten._cudnn_attention_forward_no_dropout_inplace.default": (
-        lambda: (torch.rand(5, 2, 8), *_sequences_end_to_end(), torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7]), 3, 4, True),
+        lambda: (torch.rand(5, 2, 8), *_packed_sequences(), torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7]), 3, 4, True),
     ),
     "aten._scaled_addmm.default": (
         lambda: (torch.rand(6, 8), _scaled_groups()[0], _scaled_groups()[1][0], *([torch.rand(1)], [0], [0]) * 2),
@@ -141,7 +141,7 @@ VALUED: Mapping[str, Sequence[Callable[[], Sequence[Any]]]] = {
         lambda: (torch.rand(2, 3, 5, 2), [torch.tensor([0, 2, 4]), torch.tensor([0, 3, 4, 4, 9])], 9),
     ),
     "aten._flash_attention_forward.default": (
-        lambda: (*_sequences_end_to_end(), torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7]), 3, 4, 0.0, True, False),
+        lambda: (*_packed_sequences(), torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7]), 3, 4, 0.0, True, False),
     ),
     "aten._convert_indices_from_coo_to_csr.default": (
         lambda: (torch.tensor([0, 0, 1, 3]), 5),
@@ -162,14 +162,14 @@ VALUED: Mapping[str, Sequence[Callable[[], Sequence[Any]]]] = {
 
 
 def uncommon_calls(match: str = "") -> Iterator[tuple[OpOverload, tuple[Any, ...], dict[str, Any]]]:
-    """The calls of ops whose name the expression finds and that this torch has."""
+    """Yield the calls of ops whose name matches a regular expression, without ops that this torch lacks."""
     for line in FILE.read_text(encoding="utf-8").splitlines():
         name, _, text = line.removesuffix(")").partition("(")
         op = op_named(name)
         if op is not None and re.search(match, name):
             args, kwargs = parse_call(text)
             yield op, tuple(args), kwargs
-    for name, made in VALUED.items():
+    for name, made in CALLS_WITH_VALUES.items():
         op = op_named(name)
         if op is not None and re.search(match, name):
             for make in made:

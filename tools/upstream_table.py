@@ -1,9 +1,9 @@
-"""Write ``docs/numbers/upstream.md``: rules of ours beside the decompositions that torch ships for the same ops, as measured.
+"""Write ``docs/numbers/upstream.md``: compare the library's rules with torch's decompositions of the same ops.
 
     python tools/upstream_table.py [--match REGEX] [--check]
 
-``--match`` prints the rows of the samples of some operators, and writes nothing; ``--check`` compares what is measured
-with the file instead of writing it, and exits with 1 where they differ.
+``--match`` prints the rows for the samples of some operators, and writes nothing. ``--check`` writes nothing, and exits with 1 if
+the file would change.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from dispatched import Call, dispatched_calls
-from harvested import files
+from data_files import rule_files
+from eager_calls import Call, dispatched_calls
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -34,10 +34,10 @@ from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.program.key import key_or_none
 
 FILE = Path(__file__).parent.parent / "docs" / "numbers" / "upstream.md"
-CALLS = 6  # distinct calls per op that are run, as many again in another layout
+CALLS = 6  # distinct calls of an op; each also runs with the opposite stride order
 
-#: A result is another value where it is further from eager's than this, in roundings of its type, and is less exact by float64
-#: where its error is so many times the other's.
+#: A result differs from eager's if the distance is more than `_ROUNDINGS` units of rounding of its dtype, and its error against
+#: float64 is more than `_TIMES` the errors of eager and of the library's rule.
 _ROUNDINGS, _TIMES = 64, 4
 
 HEAD = f"""# Rules that could go upstream
@@ -63,13 +63,13 @@ _SAME = "same"
 
 @functools.cache
 def shipped(op: OpOverload) -> Callable[..., Any] | None:
-    """torch's entry for an op, as it is."""
+    """Return torch's entry for an op, or None."""
     return core_entry(op) or full_table().get(op)
 
 
 @functools.cache
 def eligible() -> frozenset[OpOverload]:
-    """The ops outside Core ATen with a rule of ours and an entry of torch's."""
+    """Return the ops outside Core ATen for which the library has a rule and torch has an entry."""
     ops = ed.core_aten()
     return frozenset(
         op
@@ -79,16 +79,18 @@ def eligible() -> frozenset[OpOverload]:
         and op not in ops
         and torch.Tag.nondeterministic_seeded not in op.tags
         if any(rule.source == "own" for rule in our_rules(op))
-        if not (facts_of(op).is_inplace or facts_of(op).is_out or "empty" in op._schema.name)  # memory as it is has no values
+        if not (
+            facts_of(op).is_inplace or facts_of(op).is_out or "empty" in op._schema.name
+        )  # uninitialized memory cannot be compared
     )
 
 
-class _Open(Exception):
-    """No shipped entry leads an op to Core ATen."""
+class _NotClosed(Exception):
+    """torch's entries do not decompose an op to Core ATen."""
 
 
 class _ByEntries(DispatchMode):
-    """Decompose ops by shipped entries and composite kernels alone, and count what reaches Core ATen."""
+    """Decompose ops with only torch's entries and composites, and count the kernel calls of Core ATen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,26 +105,34 @@ class _ByEntries(DispatchMode):
             return func(*args, **(kwargs or {}))
         entry = shipped(func) or (func.decompose if is_composite(func) else None)
         if entry is None:
-            raise _Open(str(func))
+            raise _NotClosed(str(func))
         with self:
             result = entry(*args, **(kwargs or {}))
         if result is NotImplemented:
-            raise _Open(str(func))
+            raise _NotClosed(str(func))
         return result
 
 
 @dataclass
 class Found:
-    """Counts over an op's calls: verdicts on the shipped entry, and kernels of the calls that both decompose into the set."""
+    """Results over the calls of an op.
+
+    Attributes:
+        calls: number of calls.
+        verdicts: verdict on torch's entry -> number of calls.
+        theirs: kernel calls of torch's entries, over the calls that they decompose to Core ATen.
+        ours: kernel calls of the library, over the same calls.
+    """
 
     calls: int = 0
-    ways: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
     theirs: int = 0
     ours: int = 0
 
     def text(self) -> str:
-        """The verdicts, the worst first."""
-        found = [f"{way}: {count} of {self.calls}" for way, count in sorted(self.ways.items(), key=lambda item: _rank(item[0]))]
+        """Return the verdicts, worst first."""
+        ranked = sorted(self.verdicts.items(), key=lambda item: _rank(item[0]))
+        found = [f"{verdict}: {count} of {self.calls}" for verdict, count in ranked]
         if self.theirs != self.ours:
             found.append("more kernel calls" if self.theirs > self.ours else "fewer kernel calls")
         return "; ".join(found) or _SAME
@@ -131,18 +141,18 @@ class Found:
 _ORDER = ("wrong value", "another type or shape", "raises", "declines", "wrong strides", "does not close", "less exact")
 
 
-def _rank(way: str) -> int:
-    return next(place for place, one in enumerate(_ORDER) if way.startswith(one))
+def _rank(verdict: str) -> int:
+    return next(rank for rank, one in enumerate(_ORDER) if verdict.startswith(one))
 
 
-def _turned(value: Any) -> Any:
+def _with_opposite_strides(value: Any) -> Any:
     """Return a tensor with the opposite stride order."""
     dense = isinstance(value, Tensor) and value.layout is torch.strided and value.dim() > 1
     return value.permute(*reversed(range(value.dim()))).contiguous().permute(*reversed(range(value.dim()))) if dense else value
 
 
 def calls_of(calls: Iterable[list[Call]]) -> Iterator[Call]:
-    """The distinct calls of ops that are looked at, as they were made and with other layouts."""
+    """Yield the distinct calls of eligible ops, each also with the opposite stride order."""
     seen: dict[OpOverload, set[object]] = {}
     for op, args, kwargs in (call for sample in calls for call in sample):
         keys = seen.setdefault(op, set())
@@ -153,14 +163,14 @@ def calls_of(calls: Iterable[list[Call]]) -> Iterator[Call]:
             continue
         keys.add(key)
         yield op, args, kwargs
-        turned = _turned_call((op, args, kwargs))
-        if any(isinstance(leaf, Tensor) and not leaf.is_contiguous() for leaf in tree_leaves(turned[1:])):
-            yield turned
+        restrided = _call_with_opposite_strides((op, args, kwargs))
+        if any(isinstance(leaf, Tensor) and not leaf.is_contiguous() for leaf in tree_leaves(restrided[1:])):
+            yield restrided
 
 
-def _turned_call(call: Call) -> Call:
+def _call_with_opposite_strides(call: Call) -> Call:
     op, args, kwargs = call
-    return op, tree_map(_turned, args), tree_map(_turned, kwargs)
+    return op, tree_map(_with_opposite_strides, args), tree_map(_with_opposite_strides, kwargs)
 
 
 def measure(calls: Iterable[list[Call]]) -> dict[str, Found]:
@@ -168,7 +178,7 @@ def measure(calls: Iterable[list[Call]]) -> dict[str, Found]:
     rows: dict[str, Found] = {}
     mode = ed.EagerDecompMode(ed.core_aten())
     for call in calls_of(calls):
-        want = _made(call[0], call)
+        want = _result_or_error(call[0], call)
         if not isinstance(want, Exception):
             found = rows.setdefault(str(call[0]), Found())
             found.calls += 1
@@ -176,16 +186,16 @@ def measure(calls: Iterable[list[Call]]) -> dict[str, Found]:
     return rows
 
 
-def _made(function: Callable[..., Any], call: Call) -> Any:
+def _result_or_error(function: Callable[..., Any], call: Call) -> Any:
     """Return a function's result, or the exception that it raises."""
     try:
         with torch.no_grad(), lazy_bits_visible():
-            return function(*_kept(call[1]), **_kept(call[2]))
-    except Exception as error:  # the border: that it raises is what is found
+            return function(*_copied(call[1]), **_copied(call[2]))
+    except Exception as error:  # that the call raises is a result here
         return error
 
 
-def _kept(value: Any) -> Any:
+def _copied(value: Any) -> Any:
     """Copy arguments and keep their strides."""
     return tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) and x.layout is torch.strided else x, value)
 
@@ -193,10 +203,10 @@ def _kept(value: Any) -> Any:
 def _compare(call: Call, want: Any, found: Found, mode: ed.EagerDecompMode) -> None:
     entry = shipped(call[0])
     assert entry is not None
-    result = _made(entry, call)
-    way = _way(call, want, result, mode)
-    if way:
-        found.ways[way] += 1
+    result = _result_or_error(entry, call)
+    verdict = _verdict(call, want, result, mode)
+    if verdict:
+        found.verdicts[verdict] += 1
         return
     by_entries = _ByEntries()
 
@@ -204,15 +214,15 @@ def _compare(call: Call, want: Any, found: Found, mode: ed.EagerDecompMode) -> N
         with by_entries:
             return entry(*args, **kwargs)
 
-    if isinstance(_made(closed, call), Exception):
-        found.ways["does not close"] += 1
+    if isinstance(_result_or_error(closed, call), Exception):
+        found.verdicts["does not close"] += 1
         return
     found.theirs += by_entries.kernels
     found.ours += _kernels(call, mode)
 
 
-def _way(call: Call, want: Any, result: Any, mode: ed.EagerDecompMode) -> str:
-    """Say how the shipped entry's result differs from the operator's, or is less exact than ours; "" where it is the operator's."""
+def _verdict(call: Call, want: Any, result: Any, mode: ed.EagerDecompMode) -> str:
+    """Return how the result of torch's entry differs from eager's, or that it is less exact; "" if it is equal."""
     if result is NotImplemented:
         return "declines"
     if isinstance(result, Exception):
@@ -222,8 +232,8 @@ def _way(call: Call, want: Any, result: Any, mode: ed.EagerDecompMode) -> str:
         return "another type or shape"
     pairs = [(one, other) for one, other in zip(wanted, got, strict=True) if isinstance(one, Tensor)]
     if any(_distance(other, one) > _ROUNDINGS for one, other in pairs):
-        exact = _made(call[0], _wide(call))
-        errors = [_error(side, exact) for side in (want, result, _made(_under(mode, call[0]), call))]
+        exact = _result_or_error(call[0], _wide(call))
+        errors = [_error(side, exact) for side in (want, result, _result_or_error(_under(mode, call[0]), call))]
         if errors[1] > _TIMES * max(errors[0], errors[2]):
             return "wrong value" if errors[1] > 1e-3 else "less exact"
     if any(_strides(one) != _strides(other) for one, other in pairs):
@@ -240,9 +250,9 @@ def _under(mode: ed.EagerDecompMode, op: OpOverload) -> Callable[..., Any]:
 
 
 def _kernels(call: Call, mode: ed.EagerDecompMode) -> int:
-    """How many kernels a call runs on Core ATen once it is recorded."""
+    """Return the number of kernel calls on Core ATen once the call is recorded."""
     for _ in range(2):
-        args, kwargs = _kept(call[1]), _kept(call[2])
+        args, kwargs = _copied(call[1]), _copied(call[2])
         with ed.BackendRecorder() as seen, mode, torch.no_grad():
             call[0](*args, **kwargs)
     return int(seen.ops.total())
@@ -257,7 +267,7 @@ def _strides(leaf: Tensor) -> list[int]:
 
 
 def _distance(got: Tensor, want: Tensor) -> float:
-    """The largest difference, in roundings of the largest number."""
+    """Return the largest difference, in units of rounding of the largest value."""
     if not want.numel() or torch.equal(got, want):
         return 0.0
     one, other = (torch.nan_to_num(x.to(torch.complex128 if x.dtype.is_complex else torch.float64), nan=7.0) for x in (got, want))
@@ -274,7 +284,7 @@ def _wide(call: Call) -> Call:
 
 
 def _error(result: Any, exact: Any) -> float:
-    """Return the largest error against float64, over the largest value; none where float64 has no result."""
+    """Return the largest error against float64, relative to the largest value; 0 if one of the calls raised."""
     if isinstance(result, Exception) or isinstance(exact, Exception):
         return 0.0
     pairs = zip(tree_leaves(result), tree_leaves(exact), strict=True)
@@ -282,23 +292,23 @@ def _error(result: Any, exact: Any) -> float:
 
 
 def row(op: str, found: Found) -> str:
-    """A row of the table."""
+    """Return the row of an op."""
     kernels = f"{found.theirs or 'none'} | {found.ours or 'none'}"
-    return f"| `{op.removeprefix('aten.').removesuffix('.default')}` | `{files()[op]}` | {found.text()} | {kernels} |"
+    return f"| `{op.removeprefix('aten.').removesuffix('.default')}` | `{rule_files()[op]}` | {found.text()} | {kernels} |"
 
 
 def page(rows: dict[str, Found]) -> str:
-    """The whole page."""
+    """Return the text of the page."""
     lines = [row(op, rows[op]) for op in sorted(rows)]
     unseen = sorted(str(op).removeprefix("aten.").removesuffix(".default") for op in eligible() if str(op) not in rows)
     return HEAD + "\n".join(lines) + f"\n\nNo sample calls {', '.join(f'`{op}`' for op in unseen)}.\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--match", metavar="REGEX", help="print the rows of operators whose name it finds, and write nothing")
-    parser.add_argument("--check", action="store_true", help="compare with the file and write nothing")
+    parser.add_argument("--match", metavar="REGEX", help="print the rows for operators whose name matches, and write nothing")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the file would change")
     options = parser.parse_args(argv)
     torch.manual_seed(0)
     torch.set_num_threads(1)

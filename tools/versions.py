@@ -1,8 +1,8 @@
-"""Record how the tests fare with the torch of this environment, and write docs/numbers/versions.md of all that is recorded.
+"""Record the test results with the torch of this environment, and write docs/numbers/versions.md from all records.
 
-    python tools/versions.py --record    # the default tier, and the scoreboard with gradients: about ten minutes on two cores
-    python tools/versions.py --again     # only the tests that failed when it was recorded, after a fix
-    python tools/versions.py             # writes the page
+    python tools/versions.py --record    # run the default tier and the scoreboard with gradients: about ten minutes on two cores
+    python tools/versions.py --again     # after a fix: run only the tests that failed
+    python tools/versions.py             # only write the page
 
 `nox -s versions` makes an environment for each torch and records it.
 """
@@ -51,8 +51,11 @@ tools/versions.py` writes this page from the records.
 
 
 def default_tier(tests: Sequence[str] = ()) -> dict[str, Any]:
-    """Run tests, the default tier unless some are named, and return how many pass, the reasons of those that are known to fail, and
-    the names of the others that do."""
+    """Run tests: those that are named, or the default tier.
+
+    Returns:
+        The number of tests that pass, reason -> number of tests that are known to fail, and the names of other failing tests.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-n", "auto", "-p", "no:cacheprovider", f"--junitxml={report}", *tests]
@@ -61,12 +64,12 @@ def default_tier(tests: Sequence[str] = ()) -> dict[str, Any]:
     bad = [one for one in cases if one.find("failure") is not None or one.find("error") is not None]
     marks = [mark for one in cases if (mark := one.find("skipped")) is not None]
     known = Counter(str(mark.get("message")) for mark in marks if mark.get("type") == "pytest.xfail")
-    names = sorted(_node(str(one.get("classname")), str(one.get("name"))) for one in bad)
+    names = sorted(_node_id(str(one.get("classname")), str(one.get("name"))) for one in bad)
     return {"passed": len(cases) - len(bad) - len(marks), "known": dict(known.most_common()), "failed": names}
 
 
-def _node(classname: str, name: str) -> str:
-    """A test as pytest takes it: ``tests.docs.test_pages`` and a name, or that of a class behind its module."""
+def _node_id(classname: str, name: str) -> str:
+    """Return pytest's id of a test of its JUnit report. `classname` is the module, with the class if there is one."""
     parts = classname.split(".")
     lengths = (n for n in range(len(parts), 0, -1) if ROOT.joinpath(*parts[:n]).with_suffix(".py").exists())
     length = next(lengths, len(parts))
@@ -83,7 +86,7 @@ def again(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def scoreboard() -> dict[str, Any]:
-    """How many operators of the database pass, and how the others end."""
+    """Run the scoreboard; return how many operators pass, and the results of the others."""
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.json"
         command = [sys.executable, "conformance/scoreboard.py", "--ops", "core", "--grad", "--json", str(rows)]
@@ -97,21 +100,21 @@ def scoreboard() -> dict[str, Any]:
 
 
 def record(only_failed: bool) -> Path:
-    """Run both, or the tests that failed alone, and save their results beside the page."""
+    """Run the tests and the scoreboard, or only the failed tests, and save the results. Return the path of the record."""
     release = ".".join(torch.__version__.split(".")[:2])
-    place = RECORDS / f"torch-{release}.json"
+    file = RECORDS / f"torch-{release}.json"
     if only_failed:
-        place.write_text(json.dumps(again(json.loads(place.read_text(encoding="utf-8"))), indent=1) + "\n", encoding="utf-8")
-        return place
+        file.write_text(json.dumps(again(json.loads(file.read_text(encoding="utf-8"))), indent=1) + "\n", encoding="utf-8")
+        return file
     found = {"torch": torch.__version__, "python": platform.python_version(), "default": default_tier(), "scoreboard": scoreboard()}
     found["data"] = "its own" if nearest_release(FILE) == release else f"those of {nearest_release(FILE)}"
     RECORDS.mkdir(exist_ok=True)
-    place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return place
+    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return file
 
 
 def page(records: Sequence[Mapping[str, Any]]) -> str:
-    """The page: a table of the releases, and for each what differs."""
+    """Return the page: a table of the releases, and the differences of each."""
     text = HEAD
     for one in records:
         tier, board = one["default"], one["scoreboard"]
@@ -129,15 +132,17 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", action="store_true", help="run the tests and the scoreboard with this torch first")
-    parser.add_argument("--again", action="store_true", help="run the tests that failed when this torch was recorded")
+    parser.add_argument(
+        "--record", action="store_true", help="first run the tests and the scoreboard with this torch, and record the results"
+    )
+    parser.add_argument("--again", action="store_true", help="first run the failed tests of this torch's record again")
     options = parser.parse_args(argv)
     if options.record or options.again:
-        print(f"kept {record(options.again).relative_to(ROOT)}")
-    places = sorted(
-        RECORDS.glob("torch-*.json"), key=lambda place: [int(part) for part in place.stem.removeprefix("torch-").split(".")]
+        print(f"wrote {record(options.again).relative_to(ROOT)}")
+    records = sorted(
+        RECORDS.glob("torch-*.json"), key=lambda file: [int(part) for part in file.stem.removeprefix("torch-").split(".")]
     )
-    PAGE.write_text(page([json.loads(place.read_text(encoding="utf-8")) for place in places]), encoding="utf-8")
+    PAGE.write_text(page([json.loads(file.read_text(encoding="utf-8")) for file in records]), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0
 

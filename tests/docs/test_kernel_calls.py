@@ -24,7 +24,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_every_op_with_a_reason_exists_and_has_one_reason(tool: Any) -> None:
     importlib.import_module("torch.nn.modules.linear_cross_entropy")  # defines its operators when it is first used
-    named = [op for _, ops in tool._EXPLAINED for op in ops]
+    named = [op for _, ops in tool._OPS_BY_REASON for op in ops]
     assert [op for op in named if overload(op.replace(".", "::", 1)) is None] == []
     assert len(named) == len(set(named)) == len(tool.REASONS)
 

@@ -57,7 +57,7 @@ def test_rows_are_of_the_rules_that_there_are(tool: Any) -> None:
     page = tool.FILE.read_text(encoding="utf-8")
     rows, unseen = page.split("No sample calls ")
     named = re.findall(r"^\| `([^`]*)` \| `([^`]*)`", rows, re.M)
-    short = {str(op).removeprefix("aten.").removesuffix(".default"): tool.files()[str(op)] for op in tool.eligible()}
+    short = {str(op).removeprefix("aten.").removesuffix(".default"): tool.rule_files()[str(op)] for op in tool.eligible()}
     assert dict(named) | {op: short.get(op) for op in re.findall("`([^`]*)`", unseen)} == short, STALE
 
 

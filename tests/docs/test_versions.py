@@ -62,5 +62,5 @@ def test_what_failed_is_run_again_and_counted_once(tool: Any, monkeypatch: pytes
     before = {"torch": "9.9.0", "default": {"passed": 3, "known": {"x": 2}, "failed": ["a", "b", "c"]}}
     assert tool.again(before) == {"torch": "9.9.0", "default": {"passed": 4, "known": {"x": 3}, "failed": ["c"]}}
     assert asked == [["a", "b", "c"]]
-    name = tool._node("tests.decomps.test_private_dense_ops.TestRange", "test_refuses[1]")
+    name = tool._node_id("tests.decomps.test_private_dense_ops.TestRange", "test_refuses[1]")
     assert name == "tests/decomps/test_private_dense_ops.py::TestRange::test_refuses[1]"

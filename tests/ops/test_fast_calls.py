@@ -48,8 +48,8 @@ def op_of(name: str) -> OpOverload:
 def wrong(tool: Any, names: Sequence[str]) -> list[tuple[str, str]]:
     """Those of the table's claims that do not hold."""
     table = load_direct()
-    return tool.inside(
-        lambda: [(name, path) for name in names for path, holds in tool.proven(op_of(name), table[name]) if not holds]
+    return tool.run_in_handler(
+        lambda: [(name, path) for name in names for path, holds in tool.check_entry(op_of(name), table[name]) if not holds]
     )
 
 
@@ -85,7 +85,7 @@ FALSE_CLAIMS: dict[str, tuple[OpOverload, Any]] = {
 @pytest.mark.parametrize("name", FALSE_CLAIMS)
 def test_a_claim_that_does_not_hold_is_seen(tool: Any, name: str) -> None:
     op, written = FALSE_CLAIMS[name]
-    assert [holds for _, holds in tool.inside(lambda: list(tool.proven(op, written)))] == [False]
+    assert [holds for _, holds in tool.run_in_handler(lambda: list(tool.check_entry(op, written)))] == [False]
 
 
 @pytest.mark.full

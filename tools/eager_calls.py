@@ -1,4 +1,4 @@
-"""The calls that eager makes: every op dispatched while the samples of torch's operator database run, forward and backward."""
+"""The calls that eager dispatches while the samples of torch's operator database run, forward and backward."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.passthrough import is_passthrough_name
 
-__all__ = ["Call", "Listener", "copied", "dispatched_calls"]
+__all__ = ["Call", "CallRecorder", "copied", "dispatched_calls"]
 
 SAMPLES = 6  # per operator
 
 Call = tuple[OpOverload, tuple[Any, ...], dict[str, Any]]
 
 
-class Listener(DispatchMode):
-    """Hears every op, runs it natively, and keeps the calls."""
+class CallRecorder(DispatchMode):
+    """Record every call and its result, and run it natively."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Listener(DispatchMode):
 
 
 def copied(value: Any) -> Any:
-    """Arguments that later writes leave alone. Storage is shared where it is no tensor's own (a `Storage` argument)."""
+    """Return a copy of arguments, so that later writes do not change it. Sparse tensors and `Storage` arguments are not copied."""
     if isinstance(value, Tensor):
         return value.detach().clone() if value.layout is torch.strided else value
     if isinstance(value, (list, tuple)):
@@ -52,20 +52,22 @@ def copied(value: Any) -> Any:
 
 
 def dispatched_calls(match: str = "") -> Iterator[list[Call]]:
-    """The calls of each sample of the operators whose name the expression finds; in inference mode too, where composites arrive
-    whole."""
+    """Yield the calls of each sample of the operators whose name matches a regular expression.
+
+    Each sample also runs in inference mode, in which composites reach the mode undecomposed.
+    """
     infos = [info for info in op_db if info.dtypes and re.search(match, info.name)]
     for number, info in enumerate(infos):
         if sys.stderr.isatty():
             print(f"\r{number + 1}/{len(infos)} {info.name:60s}", end="", file=sys.stderr, flush=True)
         for run in _runs(info):
             for context in (torch.enable_grad, torch.inference_mode):
-                with context(), Listener() as listener:
+                with context(), CallRecorder() as recorder:
                     try:
                         run()
                     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError):
-                        continue  # samples that need what this build lacks
-                yield listener.calls
+                        continue  # the sample needs a feature that this build of torch lacks
+                yield recorder.calls
 
 
 def _runs(info: Any) -> Iterator[Any]:
