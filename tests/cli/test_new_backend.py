@@ -73,6 +73,7 @@ FAULTS = {
     "device": [
         ("kernels", "a + alpha * b", "a + b", "test_add_scales_its_second_operand"),
         ("kernels", "aten.mul.Tensor: mul,", "aten.mul.Tensor: add,", "test_a_net_trains_to_the_losses_of_the_cpu[mode]"),
+        ("kernels", '"read"), dtype=out.dtype,', '"read"),', "test_a_number_is_rounded_to_the_dtype_of_the_result_alone[add]"),
         (
             "host",
             "for op in ops:",
