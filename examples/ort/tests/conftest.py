@@ -1,4 +1,4 @@
-"""The package is beside this folder. Without ONNX Runtime there is nothing to test."""
+"""The package is beside this folder. Without ONNX Runtime, the tests are skipped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-collect_ignore_glob = [] if importlib.util.find_spec("onnxruntime") and importlib.util.find_spec("onnx") else ["test_*.py"]
+WHY = (
+    ""
+    if all(map(importlib.util.find_spec, ("onnx", "onnxruntime")))
+    else "onnxruntime is not installed: pip install -e examples/ort\n"
+)
+
+
+def pytest_pycollect_makemodule() -> None:
+    if WHY:
+        pytest.skip(WHY)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write(WHY)  # pytest prints reasons only with `-rs`
