@@ -1,19 +1,21 @@
 """``python -m xla.bench``: this device against torchax, on the same JAX, in the same run.
 
-    python -m xla.bench                     # --only opinfos,losses,times  --match REGEX  --samples N  --write BENCH.md
+    python -m xla.bench                     # --only opinfos,losses,times  --match REGEX  --samples N  --write FILE
 
-Each system is a process of its own, since both rename PrivateUse1. The two take turns at everything, so that what else the machine
-does meets both alike. The standard is eager PyTorch on the CPU.
+It needs torchax, and expecttest for torch's OpInfos. Each system is a process of its own, since both rename PrivateUse1. The two
+take turns at everything, so that what else the machine does meets both alike. The standard is eager PyTorch on the CPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import os
 import re
 import select
+import shlex
 import statistics
 import subprocess
 import sys
@@ -33,6 +35,10 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 __all__ = ["main"]
 
 SYSTEMS = ("ours", "torchax")
+#: What the page is made of.
+SECTIONS = ("opinfos", "losses", "times")
+#: What is compared with, and what torch's OpInfos import.
+NEEDED = ("torchax", "expecttest")
 PATIENCE = 300.0
 
 
@@ -621,27 +627,32 @@ cost around the compiled graphs.
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m xla.bench", description="Compare this device with torchax.")
     parser.add_argument("--worker", choices=SYSTEMS, help=argparse.SUPPRESS)
-    parser.add_argument("--only", default="opinfos,losses,times", help="sections, with commas between")
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas between (default: %(default)s)")
     parser.add_argument("--match", default="", help="OpInfos whose name this regular expression finds")
-    parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--samples", type=int, default=2, help="how many samples of each OpInfo (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes of each system ask OpInfos")
     parser.add_argument("--results", type=Path, help="a file of OpInfos' results, which a later run goes on with")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="how often each thing is timed (default: %(default)s)")
     parser.add_argument("--write", type=Path, help="write the page there as well")
     options = parser.parse_args()
     if options.worker:
         work(options.worker)
         return 0
+    chosen = options.only.split(",")
+    if unknown := [one for one in chosen if one not in SECTIONS]:
+        parser.error(f"--only: {', '.join(map(repr, unknown))} is no section; there are {', '.join(SECTIONS)}")
+    if absent := [one for one in NEEDED if importlib.util.find_spec(one) is None]:
+        parser.error(f"not installed: pip install {' '.join(absent)}")
     import jax
 
     workers: dict[str, Worker] = {}
-    if options.only != "opinfos":
+    if chosen != ["opinfos"]:
         workers = {name: Worker(name) for name in SYSTEMS}
-    arguments = " ".join(one for one in sys.argv[1:] if not one.startswith("--write"))
+    command = shlex.join(["python", "-m", "xla.bench", *sys.argv[1:]])
     lines = [
-        f"# Against torchax\n\nWritten by `python -m xla.bench {arguments}`: torch {torch.__version__}, JAX {jax.__version__}.\n",
+        f"# Against torchax\n\nWritten by `{command}`: torch {torch.__version__}, JAX {jax.__version__}.\n",
         COMPARED,
     ]
     sections: dict[str, Callable[[], Iterator[str]]] = {
@@ -650,7 +661,7 @@ def main() -> int:
         "times": lambda: compare_times(workers, options.rounds),
     }
     try:
-        for section in options.only.split(","):
+        for section in chosen:
             for line in sections[section]():
                 lines.append(line)
                 print(line, flush=True)

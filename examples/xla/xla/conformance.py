@@ -24,8 +24,10 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--profile", default="standard", choices=["quick", "standard", "thorough"])
+    parser = argparse.ArgumentParser(prog="python -m xla.conformance", description="Run the conformance suite on the kernels.")
+    parser.add_argument(
+        "--profile", default="standard", choices=["quick", "standard", "thorough"], help="how much to test (default: %(default)s)"
+    )
     parser.add_argument("--family", choices=[*FAMILIES, "others"], help="only the kernels of one table")
     parser.add_argument("--ops", help="only these kernels, with commas between")
     parser.add_argument("--json", type=Path, help="write the report there")
