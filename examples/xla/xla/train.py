@@ -62,19 +62,20 @@ def train(device: str, steps: int, compiled: bool = False, dropout: float = 0.0)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=30)
+    parser = argparse.ArgumentParser(prog="python -m xla.train", description="Train a transformer on the device and on the CPU.")
+    parser.add_argument("--steps", type=int, default=30, help="how many (default: %(default)s)")
     parser.add_argument("--compile", action="store_true", help="each step as one compiled function")
-    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--dropout", type=float, default=0.0, help="probability; above 0 the losses differ (default: %(default)s)")
     options = parser.parse_args()
     xla.install()
+    print(f"{options.steps} steps on the CPU, then on the device. Its first steps compile, so they take longest.", flush=True)
     expected, at_home = train("cpu", options.steps, dropout=options.dropout)
     losses, there = train("jax", options.steps, options.compile, options.dropout)
-    print(f"{'step':>5}{'cpu':>10}{'jax':>10}{'apart':>10}{'cpu ms':>9}{'jax ms':>9}")
+    print(f"{'step':>5}{'cpu':>10}{'jax':>10}{'difference':>12}{'cpu ms':>9}{'jax ms':>9}")
     for number, (one, other) in enumerate(zip(expected, losses, strict=True)):
         if number % max(1, options.steps // 10) == 0 or number == options.steps - 1:
             apart = abs(one - other) / one
-            print(f"{number:5}{one:10.5f}{other:10.5f}{apart:10.1e}{1e3 * at_home[number]:9.1f}{1e3 * there[number]:9.1f}")
+            print(f"{number:5}{one:10.5f}{other:10.5f}{apart:12.1e}{1e3 * at_home[number]:9.1f}{1e3 * there[number]:9.1f}")
     print(f"{len(calls.counts())} kernels ran {sum(calls.counts().values())} times; {calls.compiled()} functions were compiled")
     worst = max(abs(one - other) / one for one, other in zip(expected, losses, strict=True))
     return int(options.dropout == 0 and worst > 1e-2)
