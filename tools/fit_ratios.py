@@ -1,10 +1,10 @@
-"""Find the ratios of polynomials by which special functions are computed, and write them down as data.
+"""Compute rational approximations of special functions, and write their coefficients to `decomps/math/coefficients.py`.
 
     python tools/fit_ratios.py [--check]
 
-Each is the ratio that takes its function's value at the Chebyshev points of the interval, found with 60 digits by `mpmath`
-(``pip install mpmath``): within a small factor of the best ratio of its degrees. `--check` compares instead of writing, and prints
-the largest relative error of each.
+Each approximation interpolates its function at the Chebyshev points of the interval, computed with 60 digits by `mpmath` (``pip
+install mpmath``). Its error is within a small factor of the best approximation of these degrees. `--check` writes nothing, and
+prints the largest relative error of each.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ FILE = Path(__file__).parents[1] / "eagerdecomp" / "decomps" / "math" / "coeffic
 
 @dataclass(frozen=True)
 class Fit:
-    """`of`, from `low` to `high`, as a ratio of polynomials of the degrees `above` and `below`."""
+    """A function on an interval, to be approximated by a ratio of polynomials."""
 
-    of: Callable[[Any], Any]
+    function: Callable[[Any], Any]
     low: float
     high: float
-    above: int
-    below: int
+    numerator_degree: int
+    denominator_degree: int
 
 
 def erfcx(x: Any) -> Any:
@@ -38,14 +38,17 @@ def erfcx(x: Any) -> Any:
 
 
 def _erfcx(t: Any) -> Any:
-    """Over `t`, of ``t = 1 / (1 + x)``, less 3/4: what is rounded is then smaller than what it is added to."""
+    """Return ``erfcx(x) / t - 3/4`` as a function of ``t = 1 / (1 + x)``.
+
+    The approximated part is then smaller than the constant, so its rounding error counts less.
+    """
     if t < mp.mpf("1e-6"):
         return (1 + t + t * t / 2) / mp.sqrt(mp.pi) - mp.mpf(3) / 4
     return erfcx(1 / t - 1) / t - mp.mpf(3) / 4
 
 
 def ndtri(y: Any) -> Any:
-    """Solve by Newton's method on the logarithm, started at the asymptotic value."""
+    """Return the inverse of the normal distribution function, by Newton's method on the logarithm."""
     target = mp.log(y)
     x = -mp.sqrt(-2 * target)
     for _ in range(60):
@@ -57,12 +60,12 @@ def ndtri(y: Any) -> Any:
     return x
 
 
-#: How far from a half the argument is where the tail begins.
+#: Distance of the argument from 1/2 at which the tail begins.
 _NDTRI_MIDDLE = mp.mpf("0.425")
 
 
 def _ndtri_middle(rest: Any) -> Any:
-    """Over `q`, less 2.875, of what its square lacks of that of 0.425, where ``y = 1/2 + q``."""
+    """Return ``-ndtri(1/2 - q) / q - 2.875`` as a function of ``0.425^2 - q^2``."""
     square = _NDTRI_MIDDLE**2 - rest
     if square < mp.mpf("1e-50"):
         return mp.sqrt(2 * mp.pi) - mp.mpf("2.875")
@@ -80,7 +83,7 @@ def erfinv(y: Any) -> Any:
     return -ndtri((1 - y) / 2) / mp.sqrt(2)
 
 
-#: The square of the argument up to which the inverse is near it.
+#: Square of the argument at which the middle interval ends.
 _ERFINV_MIDDLE = mp.mpf("0.5625")
 
 
@@ -97,14 +100,14 @@ def _erfinv_tail(inverse: Any) -> Any:
 
 
 def _erfinv_short(logarithm: Any) -> Any:
-    """Return it over `y`, as a function of ``log(1 - y^2)``."""
+    """Return ``erfinv(y) / y`` as a function of ``log(1 - y^2)``."""
     left = mp.exp(logarithm)
     y = mp.sqrt(-mp.expm1(logarithm))
     return -ndtri(left / (1 + y) / 2) / mp.sqrt(2) / y if y > mp.mpf("1e-25") else mp.sqrt(mp.pi) / 2
 
 
 def _scaled(bessel: Callable[[int, Any], Any], order: int, sign: int) -> Callable[[Any], Any]:
-    """``sqrt(x) e^(sign x)`` times a modified Bessel function, of ``1 / x``."""
+    """Return ``sqrt(x) e^(sign x)`` times a modified Bessel function, as a function of ``1 / x``."""
 
     def of(inverse: Any) -> Any:
         if not inverse:
@@ -115,18 +118,18 @@ def _scaled(bessel: Callable[[int, Any], Any], order: int, sign: int) -> Callabl
     return of
 
 
-def _in_square(of: Callable[[Any], Any], power: int) -> Callable[[Any], Any]:
-    """`of` over a power of its argument, of the square."""
+def _in_square(function: Callable[[Any], Any], power: int) -> Callable[[Any], Any]:
+    """Return ``function(x) / x^power`` as a function of ``x^2``."""
 
     def run(square: Any) -> Any:
         x = mp.sqrt(max(square, mp.mpf("1e-30")))
-        return of(x) / x**power
+        return function(x) / x**power
 
     return run
 
 
 def _k_regular(order: int) -> Callable[[Any], Any]:
-    """Return `K` without its logarithmic part; for order 1 times `x`."""
+    """Return the Bessel function `K` without its logarithmic part, as a function of ``x^2``; for order 1 times `x`."""
 
     def of(x: Any) -> Any:
         if order == 0:
@@ -137,7 +140,10 @@ def _k_regular(order: int) -> Callable[[Any], Any]:
 
 
 def _y_regular(order: int) -> Callable[[Any], Any]:
-    """Return `Y` without its logarithmic part; for order 1 without its pole, and over `x`."""
+    """Return the Bessel function `Y` without its logarithmic part, as a function of ``x^2``.
+
+    For order 1, it is also without its pole and divided by `x`.
+    """
 
     def of(x: Any) -> Any:
         rest = mp.bessely(order, x) - 2 / mp.pi * mp.log(x) * mp.besselj(order, x)
@@ -151,7 +157,10 @@ def zeros_of_j(order: int) -> list[Any]:
 
 
 def _j_small(order: int) -> Callable[[Any], Any]:
-    """Over the factors of its first two zeros, and for order 1 over `x`."""
+    """Return the Bessel function `J` over the factors of its first two zeros, as a function of ``x^2``.
+
+    For order 1, it is also divided by `x`.
+    """
     first, second = zeros_of_j(order)
 
     def of(x: Any) -> Any:
@@ -161,7 +170,7 @@ def _j_small(order: int) -> Callable[[Any], Any]:
 
 
 def _hankel(order: int, quadrature: bool) -> Callable[[Any], Any]:
-    """The two amplitudes of Hankel's expansion, of ``(5 / x)^2``; the second one over ``5 / x``."""
+    """Return an amplitude of Hankel's expansion as a function of ``(5 / x)^2``; the quadrature one over ``5 / x``."""
 
     def of(square: Any) -> Any:
         x = 5 / mp.sqrt(max(square, mp.mpf("1e-24")))
@@ -176,14 +185,14 @@ def _hankel(order: int, quadrature: bool) -> Callable[[Any], Any]:
 
 
 def _airy_right(inverse: Any) -> Any:
-    """``2 sqrt(pi) x^(1/4) e^z Ai(x)``, of ``1 / z`` with ``z = 2/3 x^(3/2)``."""
+    """Return ``2 sqrt(pi) x^(1/4) e^z Ai(x)`` as a function of ``1 / z`` with ``z = 2/3 x^(3/2)``."""
     z = 1 / max(inverse, mp.mpf("1e-12"))
     x = (z * 3 / 2) ** (mp.mpf(2) / 3)
     return 2 * mp.sqrt(mp.pi) * mp.root(x, 4) * mp.exp(z) * mp.airyai(x)
 
 
 def _airy_left(quadrature: bool) -> Callable[[Any], Any]:
-    """The two amplitudes to the left, of ``1 / z^2``; the second one times `z`."""
+    """Return an amplitude of ``Ai(-x)`` as a function of ``1 / z^2``; the quadrature one times `z`."""
 
     def of(square: Any) -> Any:
         z = 1 / mp.sqrt(max(square, mp.mpf("1e-24")))
@@ -198,7 +207,10 @@ def _airy_left(quadrature: bool) -> Callable[[Any], Any]:
 
 
 def _airy_part(second: bool) -> Callable[[Any], Any]:
-    """The two solutions that are 1, and `x`, at the origin, of ``x^3``; the second one over `x`."""
+    """Return a solution of Airy's equation as a function of ``x^3``.
+
+    The first solution is 1 near 0. The second is `x` near 0, and is divided by `x`.
+    """
 
     def of(cube: Any) -> Any:
         parameter = mp.mpf(4 if second else 2) / 3
@@ -208,51 +220,51 @@ def _airy_part(second: bool) -> Callable[[Any], Any]:
 
 
 def _gamma_under_12(a: Any) -> Any:
-    """The factorial over ``(a + 2)^(a + 1/2) e^-a``."""
+    """Return ``gamma(1 + a)`` over ``(a + 2)^(a + 1/2) e^-a``."""
     return mp.gamma(1 + a) * mp.exp(a) / (a + 2) ** (a + mp.mpf(1) / 2)
 
 
 def _log_factorial(a: Any) -> Any:
-    """The factorial's logarithm over `a`."""
+    """Return ``lgamma(1 + a) / a``."""
     return mp.loggamma(1 + a) / a if a else -mp.euler
 
 
-def _lgamma_near(moved: Any) -> Any:
-    """The logarithm over the factors of its zeros, less ``9/16 - (x - 1) / 8``, of ``x - 1/2``."""
-    x = moved + mp.mpf(1) / 2
+def _lgamma_near(shifted: Any) -> Any:
+    """Return ``lgamma(x) / ((x - 1)(x - 2)) - (9/16 - (x - 1) / 8)`` as a function of ``x - 1/2``."""
+    x = shifted + mp.mpf(1) / 2
     if x in (1, 2):
         x += mp.mpf("1e-30")
     return mp.loggamma(x) / ((x - 1) * (x - 2)) - mp.mpf(9) / 16 + (x - 1) / 8
 
 
 def _lgamma_beside_2(u: Any) -> Any:
-    """The logarithm over the factors of its zeros, less ``27/64 - 3 u / 32``, of ``u = x - 2``."""
+    """Return ``lgamma(2 + u) / (u (1 + u)) - (27/64 - 3 u / 32)``."""
     u = u if abs(u) > mp.mpf("1e-25") else mp.mpf("1e-25")
     return mp.loggamma(2 + u) / (u * (1 + u)) - mp.mpf(27) / 64 + 3 * u / 32
 
 
 def _lgamma_tail(square: Any) -> Any:
-    """Return the rest of Stirling's formula with ``1 / (12 x)``, times ``x^3``, as a function of ``1 / x^2``."""
+    """Return the error of Stirling's formula with its term ``1 / (12 x)``, times ``x^3``, as a function of ``1 / x^2``."""
     x = 1 / mp.sqrt(max(square, mp.mpf("1e-16")))
     tail = mp.loggamma(x) - (x - mp.mpf(1) / 2) * mp.log(x) + x - mp.log(2 * mp.pi) / 2
     return (tail * x - mp.mpf(1) / 12) * x * x
 
 
 def _log_sine(square: Any) -> Any:
-    """The logarithm of ``sin(pi y) / (pi y)`` over `s`, the square of `y`, less ``-105/64 - 5 s / 8``."""
+    """Return ``log(sin(pi y) / (pi y)) / s - (-105/64 - 5 s / 8)`` as a function of ``s = y^2``."""
     square = max(square, mp.mpf("1e-24"))
     angle = mp.pi * mp.sqrt(square)
     return mp.log(mp.sin(angle) / angle) / square + mp.mpf(105) / 64 + 5 * square / 8
 
 
 def _log1p_rest(square: Any) -> Any:
-    """``(atanh(r) - r) / r^3``, of the square of `r`."""
+    """Return ``(atanh(r) - r) / r^3`` as a function of ``r^2``."""
     r = mp.sqrt(max(square, mp.mpf("1e-24")))
     return (mp.atanh(r) - r) / r**3
 
 
 def _stirling(inverse: Any) -> Any:
-    """The gamma function over Stirling's formula, of ``1 / a``."""
+    """Return the gamma function over Stirling's formula, as a function of ``1 / a``."""
     a = 1 / max(inverse, mp.mpf("1e-24"))
     return mp.exp(mp.loggamma(a) - (a - mp.mpf(1) / 2) * mp.log(a) + a) / mp.sqrt(2 * mp.pi)
 
@@ -299,9 +311,10 @@ FITS: dict[str, Fit] = {
 
 
 def uniform_series(count: int) -> list[Any]:
-    """The first coefficients of ``eta / (l - 1)`` in powers of `eta`, where ``eta^2 / 2 = l - 1 - log(l)``.
+    """Return the first coefficients of ``eta / (l - 1)`` in powers of `eta`, where ``eta^2 / 2 = l - 1 - log(l)``.
 
-    Differentiated, with ``l = 1 + m``, that is ``eta (1 + m) = m m'``, which gives the powers of `m`; theirs are inverted.
+    With ``l = 1 + m``, the derivative by `eta` is ``eta (1 + m) = m m'``. It gives the power series of ``m``, whose inverse is
+    returned.
     """
     m = [mp.mpf(0), mp.mpf(1)]
     for k in range(2, count + 1):
@@ -312,37 +325,37 @@ def uniform_series(count: int) -> list[Any]:
     return inverted
 
 
-#: Coefficients of series, constant terms first.
+#: Name -> function that returns the coefficients of a series, constant term first.
 SERIES: dict[str, Callable[[], list[Any]]] = {"INCOMPLETE_GAMMA_UNIFORM": lambda: uniform_series(32)}
 
 
 def solved(fit: Fit) -> tuple[list[Any], list[Any]]:
-    """Numerator and denominator, constant terms first, that of the denominator 1."""
-    count = fit.above + fit.below + 1
+    """Return numerator and denominator, constant terms first. The denominator's is 1."""
+    count = fit.numerator_degree + fit.denominator_degree + 1
     middle, half = mp.mpf(fit.low + fit.high) / 2, mp.mpf(fit.high - fit.low) / 2
     nodes = [middle + half * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
     matrix, right = mp.matrix(count, count), mp.matrix(count, 1)
     for i, x in enumerate(nodes):
-        value = fit.of(x)
-        right[i] = 1  # of relative errors: every equation is over the value
-        for k in range(fit.above + 1):
+        value = fit.function(x)
+        right[i] = 1  # each equation is divided by the value, so that relative errors count
+        for k in range(fit.numerator_degree + 1):
             matrix[i, k] = x**k / value
-        for k in range(1, fit.below + 1):
-            matrix[i, fit.above + k] = -(x**k)
+        for k in range(1, fit.denominator_degree + 1):
+            matrix[i, fit.numerator_degree + k] = -(x**k)
     found = list(mp.lu_solve(matrix, right))
-    return found[: fit.above + 1], [mp.mpf(1), *found[fit.above + 1 :]]
+    return found[: fit.numerator_degree + 1], [mp.mpf(1), *found[fit.numerator_degree + 1 :]]
 
 
 def error(fit: Fit, ratio: tuple[Sequence[Any], Sequence[Any]], points: int = 257) -> float:
-    """The largest relative error of the ratio with its coefficients as given, at evenly spaced points."""
-    above, below = (list(reversed(part)) for part in ratio)
+    """Return the largest relative error of a ratio with these coefficients, at evenly spaced points."""
+    numerator, denominator = (list(reversed(part)) for part in ratio)
     width = mp.mpf(fit.high) - fit.low
-    places = [fit.low + width * i / (points - 1) for i in range(1, points)]
-    return max(float(abs(mp.polyval(above, x) / mp.polyval(below, x) / fit.of(x) - 1)) for x in places)
+    points_x = [fit.low + width * i / (points - 1) for i in range(1, points)]
+    return max(float(abs(mp.polyval(numerator, x) / mp.polyval(denominator, x) / fit.function(x) - 1)) for x in points_x)
 
 
 def text() -> str:
-    """The module that holds the coefficients."""
+    """Return the source of the module with the coefficients."""
     lines = [
         '"""Ratios of polynomials that special functions are computed by: coefficients, constant terms first.',
         "",
@@ -366,16 +379,18 @@ def text() -> str:
 
 
 def _filled(words: Iterable[str], indent: int = 4) -> list[str]:
-    """Words as lines of a display, as many in each as fit."""
+    """Return words, separated by commas, as lines of the maximal width."""
     return textwrap.wrap(
         "".join(f"{word}, " for word in words).rstrip(), 128, initial_indent=" " * indent, subsequent_indent=" " * indent
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="print how good each is instead of writing")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; print the largest relative error of each approximation"
+    )
     options = parser.parse_args(argv)
     if not options.check:
         FILE.write_text(text(), encoding="utf-8")

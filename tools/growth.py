@@ -1,21 +1,21 @@
-"""Print how work and memory of each op grow with its sizes on Core ATen, against eager's; fail where ours grow faster.
+"""Print how the work and memory of each op grow with its sizes, on Core ATen and in eager; fail if ours grow faster.
 
     python tools/growth.py [--match REGEX] [--all] [--processes N] [--memory GIB] [--markdown FILE]
 
-Of each operator of torch's database some samples are taken, forward and with their gradients. One size of a sample is stretched to
-three lengths, each four times the one before: one dimension of all tensors, every dimension of one size at once, or an integer
-argument. Eager and the mode run each length. Nothing is timed, so that nothing depends on the machine:
+Some samples of each operator of torch's database run, forward and with gradients. One size of a sample is stretched to three
+lengths, each four times the one before: one dimension of all tensors, all dimensions of one size, or an integer argument. Eager and
+the mode run each length. Nothing is timed, so the results do not depend on the machine:
 
-- Work is the elements that kernels read and write, and the multiplications of those that do more than that (`MULTIPLIED`).
-- Memory is the most bytes alive at once of what kernels returned. Scratch within a kernel is not seen, eager's or ours.
+- Work is the number of elements that kernels read and write, and of multiplications (`MULTIPLICATIONS`).
+- Memory is the most bytes of kernels' results that are alive at once. Temporary memory inside a kernel is not counted.
 
-The exponent of the growth by the length is taken between the two larger lengths. A row fails where ours is above eager's, above
-that of the elements given and returned, and above 1, by more than `SLACK`; or where ours raises an error, takes more memory or time
-than a call may, or ends the process, and eager does not. `ALLOWED` has the rows that may grow faster, each with a reason. Exit code
-1 for a failure.
+The exponent of growth is that between the two larger lengths. A row fails if our exponent is more than `SLACK` above eager's, above
+that of the elements of inputs and results, and above 1. It also fails if ours raises an error, exceeds the limit of memory or time,
+or ends the process, and eager does not. `ALLOWED` has the operators that may grow faster, each with a reason. The exit code is 1
+for a failure.
 
-Each operator is measured in a process of its own, of which the memory is limited. The page is written after each operator, so that
-a run that is ended leaves what it measured; `--match` continues it.
+Each operator is measured in its own process, with limited memory. The page is written after each operator, so an interrupted run
+keeps its results; continue it with `--match`.
 """
 
 from __future__ import annotations
@@ -52,54 +52,54 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from conformance.cases import Selection, cases, differentiable, full_name, opinfos
 from eagerdecomp import EagerDecompMode, Rule, UnsupportedOpError, core_aten
 
-#: Lengths by how many dimensions of one tensor are stretched at once; samples that stretch more are left out.
+#: Number of dimensions of one tensor that are stretched together -> lengths. More dimensions are not measured.
 LENGTHS = {1: (64, 256, 1024, 4096), 2: (16, 64, 256, 1024), 3: (8, 32, 128, 256)}
-FIRST = 3  # lengths that every row is measured at; the last one confirms a failure, since a rule may change its way once
+FIRST = 3  # number of lengths of each row; the next one confirms a failure, because a rule may switch its algorithm once
 SLACK = 0.25
-LEAST_WORK, LEAST_BYTES = 1 << 16, 1 << 18  # growth of less says nothing
-MOST_WORK, MOST_SECONDS = 3e9, 8.0  # a length that would take more, of the processor, is left out
-ENDED_AFTER = 120.0  # seconds after which a call that did not seem to take so much is ended
+LEAST_WORK, LEAST_BYTES = 1 << 16, 1 << 18  # smaller rows cannot fail
+MOST_WORK, MOST_SECONDS = 3e9, 8.0  # a length that would take more work or CPU time is not measured
+KILLED_AFTER = 120.0  # seconds
 SAMPLES = 3
 
 #: A function and its arguments.
 Call: TypeAlias = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 
-#: Who runs a call.
+#: The two ways to run a call.
 EAGER, OURS = "eager", "ours"
 
-#: Why an operator has no row, beside errors.
-NO_ROUTE, NO_SIZE, NOT_MEASURED = "have no route to Core ATen", "have no size to stretch", "not measured"
+#: Reasons why an operator has no row, other than errors.
+NO_ROUTE, NO_SIZE, NOT_MEASURED = "no route to Core ATen", "no size to stretch", "not measured"
 
-#: Errors of calls that do not stretch: a size that an argument names too, a matrix that is no longer square.
-REFUSED = (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, AssertionError, MemoryError, AttributeError)
+#: Errors of stretched samples that are invalid, for example because a matrix is no longer square.
+REJECTED = (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, AssertionError, MemoryError, AttributeError)
 NO_MEMORY = re.compile(
     r"can't allocate memory|not enough memory|bad_alloc|MemoryError|invalid tensor size|Storage size calculation"
 )
 
-#: Operators that may grow faster than eager's, each with a reason.
+#: Operator that may grow faster than in eager -> the reason.
 ALLOWED: dict[str, str] = {
-    "linalg.lu_factor": "stretched samples repeat rows. Ours finds the exact zero pivot of such a singular matrix and reports it; "
+    "linalg.lu_factor": "stretching repeats rows, so the matrix is singular. Ours finds an exact zero pivot and reports it; "
     "eager's last pivot is a rounding error",
 }
 
 
 def _by_features(tensors: Sequence[Tensor]) -> int:
-    """Distances: a sum over the features for each pair."""
+    """Return the multiplications of distances: a sum over the features for each pair."""
     return max(x.numel() for x in tensors) * max((x.shape[-1] for x in tensors if x.dim() > 1), default=0)
 
 
 def _by_columns(tensors: Sequence[Tensor]) -> int:
-    """Factorizations, and what is solved by them: each number meets each column."""
+    """Return the multiplications of factorizations and linear systems: each element with each column."""
     return max((x.numel() * max(x.shape[-2:]) for x in tensors if x.dim() > 1), default=0)
 
 
 def _by_classes(tensors: Sequence[Tensor]) -> int:
-    """Margins of labels: each label of a row meets each class."""
+    """Return the multiplications of margin losses: each label of a row with each class."""
     return max(x.numel() * x.shape[-1] for x in tensors if x.dim())
 
 
-#: Kernels of eager that do more than read and write each element: their multiplications. Products of matrices are counted by torch.
-MULTIPLIED: dict[str, Callable[[Sequence[Tensor]], int]] = {
+#: Regular expression of op names -> the number of multiplications. torch counts those of matrix products.
+MULTIPLICATIONS: dict[str, Callable[[Sequence[Tensor]], int]] = {
     r"_(cdist|pdist|euclidean)_|_trilinear": _by_features,
     r"multilabel_margin_loss": _by_classes,
     r"cholesky|linalg_|_linalg|geqrf|ormqr|orgqr|lu_|lstsq|triangular_solve|_mm|addbmm|matrix_exp": _by_columns,
@@ -108,7 +108,7 @@ MULTIPLIED: dict[str, Callable[[Sequence[Tensor]], int]] = {
 
 @dataclass
 class Seen:
-    """Counts of the kernels of a call: the elements that they touched, how often they were called, and the most bytes alive."""
+    """Counts over the kernel calls of a call: work, number of calls, and the most bytes alive."""
 
     work: int = 0
     calls: int = 0
@@ -116,7 +116,7 @@ class Seen:
 
 
 class Kernels(TorchDispatchMode):
-    """Watch the kernels that are called within."""
+    """Count the kernel calls in this context."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class Kernels(TorchDispatchMode):
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """The tensors of a tree that have plain memory."""
+    """Return the strided tensors of a pytree."""
     return [x for x in tree_leaves(value) if isinstance(x, Tensor) and x.layout is torch.strided and not x.is_nested]
 
 
@@ -151,34 +151,39 @@ def _multiplied(func: Any, args: Any, kwargs: Any, result: Any, tensors: Sequenc
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=result)) // 2
     name = str(packet).split(".")[-1]
-    return next((many(tensors) for pattern, many in MULTIPLIED.items() if re.search(pattern, name)), 0)
+    return next((many(tensors) for pattern, many in MULTIPLICATIONS.items() if re.search(pattern, name)), 0)
 
 
-# -- calls that grow ------------------------------------------------------------------------------------------------------
+# -- stretched calls ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Parts of the arguments that grow: dimensions of a size, all or those at one position from the end, or integers."""
+    """A way to stretch a call: dimensions of one size grow, or an integer argument.
+
+    Attributes:
+        size: the size of the dimensions, or the value of the integer.
+        position: the position of the dimension, counted from the end; None for all dimensions of this size.
+        integer: the position of the integer among the flat arguments; None if dimensions grow.
+        with_integers: integer arguments equal to `size` grow with the dimensions.
+    """
 
     size: int
     position: int | None = None
     integer: int | None = None
-    """Which of the flat arguments."""
     with_integers: bool = False
-    """Whether integers of that size grow with the dimensions."""
 
     def __str__(self) -> str:
         if self.integer is not None:
             return f"an argument of {self.size}"
         return f"all of {self.size}" if self.position is None else f"{self.size} at {self.position}"
 
-    def many(self, value: Any) -> int:
-        """How many dimensions of one tensor grow."""
+    def grown_dims(self, value: Any) -> int:
+        """Return the largest number of dimensions of one tensor that grow."""
         return max([1, *(len(self._grown(x)) for x in _tensors(value))])
 
     def applied(self, value: Any, length: int) -> Any:
-        """The arguments at a length."""
+        """Return the arguments stretched to a length."""
         leaves, spec = tree_flatten(value)
         grown = [self._longer(x, number, length) for number, x in enumerate(leaves)]
         return tree_unflatten(grown, spec)
@@ -204,7 +209,7 @@ class Stretch:
 
 
 def stretches(value: Any) -> Iterator[tuple[str, Stretch]]:
-    """The ways in which a call can grow, each with a key that other samples of the operator share."""
+    """Yield the ways in which a call can grow, each with a key. Other samples with the same key are not measured."""
     tensors = _tensors(value)
     if not all(x.numel() for x in tensors):
         return
@@ -224,7 +229,7 @@ def stretches(value: Any) -> Iterator[tuple[str, Stretch]]:
 
 
 def with_gradient(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a call, and the gradient of all that it returns."""
+    """Run a call, and the backward of its results."""
     found = [x for x in _tensors(function(*args, **kwargs)) if x.requires_grad]
     inputs = [x for x in _tensors((args, kwargs)) if x.requires_grad]
     return torch.autograd.grad(found, inputs, [torch.ones_like(x) for x in found], allow_unused=True) if found else None
@@ -235,7 +240,19 @@ def with_gradient(function: Callable[..., Any], *args: Any, **kwargs: Any) -> An
 
 @dataclass(frozen=True)
 class Row:
-    """The growth of one op along one size: exponents of work and of peak memory, eager's and ours."""
+    """The growth of an op along one size.
+
+    Attributes:
+        op: the operator.
+        along: what grows.
+        eager_work: exponent of eager's work.
+        our_work: exponent of our work.
+        eager_bytes: exponent of eager's peak memory.
+        our_bytes: exponent of our peak memory.
+        calls: our kernel calls at the last length.
+        excess: how far our exponent of work or memory is above the allowed one.
+        failed: "work", "memory", both, or "".
+    """
 
     op: str
     along: str
@@ -245,7 +262,6 @@ class Row:
     our_bytes: float
     calls: int
     excess: float
-    """How far ours is above what is allowed, of work or of memory."""
     failed: str
 
     def __str__(self) -> str:
@@ -260,13 +276,13 @@ HEAD = (
 
 
 def exponent(smaller: float, larger: float, times: float) -> float:
-    """The exponent of a growth between two lengths of which one is so many times the other."""
+    """Return the exponent of growth between two lengths with this ratio."""
     return math.log(larger / smaller, times) if smaller > 0 and larger > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class _Length:
-    """Observations of a call at one length, by eager and in the mode."""
+    """Measurements of a call at one length, in eager and in the mode."""
 
     length: int
     elements: int
@@ -277,7 +293,7 @@ class _Length:
 
 @dataclass(frozen=True)
 class NoRow:
-    """One size along which an operator has no row: who raised an error or was ended, and by what."""
+    """The reason why an operator has no row along one size: eager or ours (`who`) raised an error or was killed."""
 
     op: str
     along: str
@@ -296,11 +312,15 @@ def row_of(
     rules: Sequence[Rule] = (),
     begin: Callable[[str], object] = str,
 ) -> Row | NoRow:
-    """Measure the call that `call_of` makes of each length.
+    """Measure a call at each length.
 
     Args:
-        rules: tried before the library's.
-        begin: called before eager's calls and before ours, with `EAGER` or `OURS`.
+        name: the operator.
+        along: what grows.
+        lengths: the lengths.
+        call_of: returns the call of a length.
+        rules: rules that are tried before the library's.
+        begin: called with `EAGER` or `OURS` before that way runs.
     """
     mode = EagerDecompMode(core_aten(), rules=rules)
     found: list[_Length] = []
@@ -319,14 +339,14 @@ def row_of(
             break
         if number + 1 < len(lengths) and _costly(
             *found[-2:], lengths[number + 1]
-        ):  # a rule that changes its way once grows too fast once
+        ):  # a rule that switches its algorithm seems to grow fast once
             return row if _row_between(name, along, found[0], found[-1]).failed else replace(row, failed="")
     assert row is not None
     return row
 
 
 class _Raised(Exception):
-    """An error of a call: of eager's or of ours."""
+    """An error of a call, in eager or in ours."""
 
     def __init__(self, who: str, error: BaseException) -> None:
         super().__init__(who, error)
@@ -338,16 +358,16 @@ class _Raised(Exception):
 def _measured(length: int, call: Call, mode: EagerDecompMode, begin: Callable[[str], object]) -> _Length:
     function, args, kwargs = call
     start = time.process_time()
-    ways: dict[str, AbstractContextManager[Any]] = {EAGER: nullcontext(), OURS: mode}
+    contexts: dict[str, AbstractContextManager[Any]] = {EAGER: nullcontext(), OURS: mode}
     seen = []
-    for who, inside in ways.items():
+    for who, context in contexts.items():
         begin(who)
         try:
-            with inside:
-                function(*args, **kwargs)  # the first one is recorded
-            with Kernels() as kernels, inside:
+            with context:
+                function(*args, **kwargs)  # recorded
+            with Kernels() as kernels, context:
                 result = function(*args, **kwargs)
-        except (*REFUSED, UnsupportedOpError) as error:
+        except (*REJECTED, UnsupportedOpError) as error:
             raise _Raised(who, error) from error
         seen.append(kernels.seen)
     eager, ours = seen
@@ -356,7 +376,7 @@ def _measured(length: int, call: Call, mode: EagerDecompMode, begin: Callable[[s
 
 
 def _costly(smaller: _Length, larger: _Length, length: int) -> bool:
-    """Whether this length would take too much."""
+    """Return whether the call at this length would take too much work or time."""
     times = larger.length / smaller.length
     further = length / larger.length
     work = max(
@@ -391,21 +411,21 @@ def _row_between(name: str, along: str, smaller: _Length, larger: _Length) -> Ro
 
 
 def attempts(info: Any) -> Iterator[tuple[Any, bool, str, Stretch]]:
-    """List the sizes along which the first samples of an operator may grow: sample, with its gradient or not, key, stretch."""
+    """Yield what the first samples of an operator can grow along: sample, whether with gradient, key, stretch."""
     for grad in (False, True):
         selection = Selection(samples=0, grad=grad)
         if grad and not differentiable(info, selection):
             continue
-        whole = (case for case in cases(info, selection, 0) if any(stretches(case.arguments)))
-        for case in itertools.islice(whole, SAMPLES):
+        stretchable = (case for case in cases(info, selection, 0) if any(stretches(case.arguments)))
+        for case in itertools.islice(stretchable, SAMPLES):
             for key, stretch in stretches(case.arguments):
                 yield case, grad, key, stretch
 
 
-def measured_apart(info: Any, gibibytes: float) -> list[Row | NoRow]:
-    """Measure an operator in a process of its own: some kernels of eager read past the end where sizes do not fit.
+def measure_in_process(info: Any, gibibytes: float) -> list[Row | NoRow]:
+    """Measure an operator in its own process, because some of eager's kernels read out of bounds if sizes do not fit.
 
-    A process that is ended is followed by another, which begins behind the size at which it was ended.
+    If the process dies, another one continues after the size at which it died.
     """
     name = full_name(info)
     found: list[Row | NoRow] = []
@@ -419,7 +439,7 @@ def measured_apart(info: Any, gibibytes: float) -> list[Row | NoRow]:
         theirs.close()
         number, along, who, in_time = -1, "", EAGER, True
         try:
-            while in_time := ours.poll(ENDED_AFTER):
+            while in_time := ours.poll(KILLED_AFTER):
                 match ours.recv():
                     case (int() as number, str() as along):
                         who = EAGER
@@ -438,7 +458,7 @@ def measured_apart(info: Any, gibibytes: float) -> list[Row | NoRow]:
         if not process.exitcode:
             return found
         if process.exitcode < 0:
-            why = f"ended by {signal.Signals(-process.exitcode).name}" if in_time else f"more than {ENDED_AFTER:.0f} seconds"
+            why = f"ended by {signal.Signals(-process.exitcode).name}" if in_time else f"more than {KILLED_AFTER:.0f} seconds"
         else:
             why = "ended by an error"
         print(f"{name}, {along}: {who}: {why}", file=sys.stderr)
@@ -449,7 +469,7 @@ def measured_apart(info: Any, gibibytes: float) -> list[Row | NoRow]:
 
 
 def _send(info: Any, first: int, done: set[str], gibibytes: float, theirs: Any) -> None:
-    """Send the rows of an operator from an attempt on, with what is measured at the moment."""
+    """Send the rows of an operator, beginning with attempt `first`, and before each what is measured next."""
     status = 1
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
@@ -457,7 +477,7 @@ def _send(info: Any, first: int, done: set[str], gibibytes: float, theirs: Any) 
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         for number, (case, grad, key, stretch) in enumerate(attempts(info)):
             key = f"{key}, {grad}"
-            lengths = LENGTHS.get(stretch.many(case.arguments))
+            lengths = LENGTHS.get(stretch.grown_dims(case.arguments))
             if number < first or key in done or lengths is None:
                 continue
             along = f"{stretch}{', gradient' if grad else ''}"
@@ -470,7 +490,7 @@ def _send(info: Any, first: int, done: set[str], gibibytes: float, theirs: Any) 
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(status)  # nothing of this process is to be tidied up by a copy of it
+        os._exit(status)  # without cleanup of the parent's state, which this fork copied
 
 
 def _row(
@@ -481,7 +501,7 @@ def _row(
     def call_of(length: int) -> Call:
         try:
             args, kwargs = stretch.applied(case.arguments, length)
-        except REFUSED as error:
+        except REJECTED as error:
             raise _Raised(EAGER, error) from error
         return function, args, kwargs
 
@@ -489,7 +509,7 @@ def _row(
 
 
 def shown(found: Sequence[Row | NoRow]) -> list[Row | NoRow]:
-    """Choose what to show of an operator: all that fails, or the row that grows most, or else why there is none."""
+    """Return the rows to show for an operator: those that fail, or the row with the largest excess, or the reason for no row."""
     failed = dict.fromkeys(row for row in found if fails(row))
     rows = sorted((x for x in found if isinstance(x, Row)), key=lambda row: -row.excess)
     return list(failed) or rows[:1] or list(found[:1])
@@ -497,11 +517,26 @@ def shown(found: Sequence[Row | NoRow]) -> list[Row | NoRow]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--match", metavar="REGEX", default="", help="only operators whose name it finds")
-    parser.add_argument("--all", action="store_true", help="print each size of an operator, not the one that grows most")
-    parser.add_argument("--processes", metavar="N", type=int, default=1, help="operators measured at a time (default %(default)s)")
-    parser.add_argument("--memory", metavar="GIB", type=float, default=4.0, help="most memory of an operator (default %(default)s)")
-    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the page, or replace the rows of the operators in it")
+    parser.add_argument("--match", metavar="REGEX", default="", help="only operators whose name matches")
+    parser.add_argument(
+        "--all", action="store_true", help="print all rows of an operator, not only the one with the largest excess"
+    )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=int,
+        default=1,
+        help="number of operators that are measured in parallel (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--memory", metavar="GIB", type=float, default=4.0, help="memory limit of an operator (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--markdown",
+        metavar="FILE",
+        type=Path,
+        help="write the page to FILE; with --match, replace only the rows of those operators",
+    )
     options = parser.parse_args(argv)
     if options.processes < 1 or not options.memory > 0:
         parser.error("--processes must be at least 1, and --memory above 0")
@@ -512,14 +547,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (re.error, OSError) as error:
         parser.error(str(error))
     if not infos:
-        parser.error(f"--match {options.match}: no operator of the database has such a name")
+        parser.error(f"--match {options.match}: no operator of the database has a name that matches")
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     print("\n".join(HEAD))
     before = options.markdown.read_text(encoding="utf-8") if options.match and options.markdown else ""
     found: dict[str, list[Row | NoRow]] = {}
     with ThreadPoolExecutor(options.processes) as pool:
-        measured = pool.map(lambda info: measured_apart(info, options.memory), infos)
+        measured = pool.map(lambda info: measure_in_process(info, options.memory), infos)
         for info, rows in zip(infos, measured, strict=True):
             found[full_name(info)] = shown(rows)
             for row in rows if options.all else found[full_name(info)]:
@@ -528,17 +563,17 @@ def main(argv: Sequence[str] | None = None) -> int:
                 options.markdown.write_text(page(found, before), encoding="utf-8")
     failed = [name for name, rows in found.items() if any(fails(row) for row in rows) and name not in ALLOWED]
     if failed:
-        print("grow faster than eager's:", *failed, file=sys.stderr)
+        print("grow faster than in eager, or fail:", *failed, file=sys.stderr)
     return bool(failed)
 
 
 def fails(row: Row | NoRow) -> bool:
-    """Whether ours is worse than eager."""
+    """Return whether a row fails."""
     return bool(row.failed) if isinstance(row, Row) else row.who == OURS and row.why != NO_ROUTE
 
 
 def page(found: Mapping[str, Sequence[Row | NoRow]], before: str) -> str:
-    """Return the page, with what an earlier one has of operators that are not among the found ones."""
+    """Return the text of the page. Rows of operators that are not in `found` come from the old page, `before`."""
     rows: dict[str, list[str]] = {}
     without: dict[str, str] = {}
     for line in before.splitlines():
@@ -565,32 +600,32 @@ def page(found: Mapping[str, Sequence[Row | NoRow]], before: str) -> str:
     parts = [
         head,
         *("| operators | why there is no row | |", "|---|---|---|", *listed, ""),
-        *(("These may grow faster than eager's:", "", "| op | why |", "|---|---|", *allowed, "") if allowed else ()),
+        *(("These may grow faster than in eager:", "", "| op | why |", "|---|---|", *allowed, "") if allowed else ()),
         *(*HEAD, *(line for name in names for line in rows.get(name, ()))),
     ]
     return "\n".join(parts) + "\n"
 
 
 def _why_none(measured: Sequence[Row | NoRow]) -> str:
-    """Say why an operator has no row."""
+    """Return why an operator has no row."""
     for one in measured:
         if isinstance(one, NoRow):
-            return one.why if one.why == NO_ROUTE else f"where one is stretched, eager {one.why}"
+            return one.why if one.why == NO_ROUTE else f"for stretched samples eager {one.why}"
     return NO_SIZE
 
 
 PAGE = """# Growth with sizes
 
-How the work and the peak memory of each operator grow with its sizes on Core ATen, against eager's: the exponents by the length, so
-that 1 is in proportion to it, and 2 to its square. Work is the elements that kernels read and write, and the multiplications of
-products and factorizations; nothing is timed, so that another machine finds the same. What grows is one dimension of the samples,
-every dimension of one size (`all of 5`), or an integer argument, to three lengths, each four times the one before. The exponent is
-taken between the last two.
+How the work and the peak memory of each operator grow with its sizes, on Core ATen (*ours*) and in eager. The numbers are
+exponents: 1 means proportional to the length, 2 means to its square. Work is the number of elements that kernels read and
+write, and of multiplications in products and factorizations. Nothing is timed, so the numbers do not depend on the machine.
+What grows is one dimension of a sample (`20 at -1`: the last dimension, of size 20), all dimensions of one size (`all of 5`),
+or an integer argument. It grows to three lengths, each four times the one before. The exponent is that between the last two.
 
-Of each operator the row is shown in which ours is furthest above eager's, forward or with its gradient. A row whose last column is
-not empty grows faster than eager's, by an exponent more than 0.25 above it, above that of what is given and returned, and above 1;
-or ours raises an error where eager does not. Kernel calls are ours at the last length. This page is written by the command below;
-with `--match REGEX` it replaces the rows of the operators that it finds.
+The table has one row per operator: the one in which ours exceeds eager's most, forward or with gradient. The last column is not
+empty if ours grows faster: its exponent is more than 0.25 above eager's, above that of the inputs and results, and above 1. It
+is also not empty if ours raises an error and eager does not. Kernel calls are ours at the last length. The command below writes
+this page; with `--match REGEX` it replaces the rows of operators whose name matches.
 
 ```sh
 python tools/growth.py --markdown docs/numbers/growth.md

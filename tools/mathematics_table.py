@@ -1,8 +1,8 @@
-"""Write ``docs/numbers/mathematics.md``: linear algebra, Fourier transforms, sorting and counting on Core ATen, an op a line.
+"""Write ``docs/numbers/mathematics.md``: linear algebra, Fourier transforms, sorting and counting on Core ATen, one op per row.
 
     python tools/mathematics_table.py [--check]
 
-``--check`` compares all but the numbers with the file instead of writing it, and exits with 1 where they differ.
+``--check`` writes nothing, and exits with 1 if the file differs in more than its numbers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from data_files import rule_files
 from eagerdecomp import BackendRecorder, EagerDecompMode, ProgramCache, core_aten
 from eagerdecomp.ops.facts import ROWS
 
-#: Of the matrices, and of the rows, that errors are measured by.
+#: Sizes of the matrices and of the rows with which errors are measured.
 SIZE, WIDTH = 12, 64
 
-#: Calls that read data are counted to the hundred from here on.
+#: From this number on, kernel calls of ops that read data are rounded to hundreds.
 MANY = 500
 
 FILE = Path(__file__).parent.parent / "docs" / "numbers" / "mathematics.md"
@@ -34,28 +34,28 @@ aten = torch.ops.aten
 
 
 class Data:
-    """Arguments of the calls: small round numbers to count kernels by, random ones to measure errors by.
+    """Arguments of the calls.
 
     Args:
-        dtype: of the floats; those of both types are the same numbers.
-        random: rows of normal numbers, more of them, and a matrix of a mild condition.
+        dtype: dtype of the floats. The values are the same in each dtype.
+        random: larger normally distributed values, to measure errors, instead of small integers, to count kernel calls.
     """
 
     def __init__(self, dtype: torch.dtype = torch.float32, *, random: bool = False) -> None:
         self.dtype, self.complex = dtype, torch.complex64 if dtype is torch.float32 else torch.complex128
-        draws = torch.Generator().manual_seed(0)
-        drawn = torch.randn(SIZE, SIZE, generator=draws)
-        self.R = drawn if random else torch.tensor([[4.0, 1, 3, 0], [2, 5, 0, 1], [0, 7, 3, 1], [2, 1, 8, 6]])
+        generator = torch.Generator().manual_seed(0)
+        normal = torch.randn(SIZE, SIZE, generator=generator)
+        self.R = normal if random else torch.tensor([[4.0, 1, 3, 0], [2, 5, 0, 1], [0, 7, 3, 1], [2, 1, 8, 6]])
         definite = torch.tensor([[4.0, 1, 0.5, 0], [1, 5, 0, 1], [0.5, 0, 3, 1], [0, 1, 1, 6]])
-        self.M = drawn @ drawn.T + torch.eye(SIZE) if random else definite
-        self.M = (self.M + self.M.T) / 2  # symmetric to the last place
-        self.B = torch.randn(SIZE, 2, generator=draws) if random else torch.ones(4, 2)
-        self.X = torch.randn(2, WIDTH, generator=draws) if random else torch.tensor([[3.0, 1, 2, 2], [0, 1, 1, 5]])
-        self.I = torch.randint(2, (2, WIDTH), generator=draws) if random else torch.tensor([[0, 1, 1, 0], [1, 1, 0, 0]])
+        self.M = normal @ normal.T + torch.eye(SIZE) if random else definite
+        self.M = (self.M + self.M.T) / 2  # exactly symmetric
+        self.B = torch.randn(SIZE, 2, generator=generator) if random else torch.ones(4, 2)
+        self.X = torch.randn(2, WIDTH, generator=generator) if random else torch.tensor([[3.0, 1, 2, 2], [0, 1, 1, 5]])
+        self.I = torch.randint(2, (2, WIDTH), generator=generator) if random else torch.tensor([[0, 1, 1, 0], [1, 1, 0, 0]])
         self.EDGES = torch.tensor([0.0, 1, 2, 5])
         self.R8, self.ONE = self.R[:4, :4].to(torch.float8_e4m3fn), torch.tensor(1.0)
         self.LENGTHS = torch.tensor([1, 0, 1])
-        # What others make of a matrix is made once, in float32.
+        # Factors and distances are computed once, in float32.
         self.LU, self.PIVOTS = torch.linalg.lu_factor(self.R)
         self.LD, self.LD_PIVOTS, _ = torch.linalg.ldl_factor_ex(self.M)
         self.QR, self.TAU = torch.geqrf(self.R)
@@ -69,7 +69,7 @@ class Data:
         return torch.ones(shape, dtype=self.dtype)
 
 
-#: Each op that the decompositions torch ships do not bring to Core ATen, by family, with a call of it.
+#: Family -> op that torch's decompositions do not decompose to Core ATen -> a call of it.
 OPS: dict[str, dict[str, Callable[[Data], Any]]] = {
     "Linear algebra": {
         "_linalg_svd": lambda d: aten._linalg_svd(d.R),
@@ -160,35 +160,35 @@ OPS: dict[str, dict[str, Callable[[Data], Any]]] = {
     },
 }
 
-#: What a result is right by where it is one of several: what is to be the first is the second, in float64.
+#: For ops with several right results: a function of the result that returns two tensors, which should be equal.
 RESIDUALS: dict[str, Callable[[Data, Any], tuple[torch.Tensor, torch.Tensor]]] = {
     "_linalg_svd": lambda d, found: (found[0] * found[1] @ found[2], d.R),
     "_linalg_eigh": lambda d, found: (found[1] * found[0] @ found[1].mH, d.M),
     "linalg_eig": lambda d, found: (d.R.to(d.complex) @ found[1], found[1] * found[0]),
-    "_linalg_eigvals": lambda d, found: (_in_order(found), _in_order(torch.linalg.eigvals(d.R))),
+    "_linalg_eigvals": lambda d, found: (_sorted_eigenvalues(found), _sorted_eigenvalues(torch.linalg.eigvals(d.R))),
 }
 
-#: What is of its type: eager's own result is what is right.
-OF_ITS_TYPE = ("hash_tensor", "_scaled_mm", "_scaled_mm_v2")
+#: Ops whose result depends on the dtype: they are compared with eager's result in the same dtype.
+DTYPE_DEPENDENT = ("hash_tensor", "_scaled_mm", "_scaled_mm_v2")
 
-_NUMBER_OF_STEPS = "how many steps of the iteration it takes depends on the matrix, and no bound of them is small"
-_SIZE = "the size of its result is a count of the data"
-_RANGE = "the range of the bins is that of the data where none is given, or is refused where it is not finite"
-_PIVOTS = "it raises where a pivot is out of range, as eager does; a set without scalar reads uses a rule that does not check"
+_NUMBER_OF_STEPS = "the number of iterations depends on the matrix, and has no small bound"
+_SIZE = "the size of the result depends on the values"
+_RANGE = "without a range, the bins cover the range of the values; a range that is not finite raises"
+_PIVOTS = "it raises if a pivot is out of range, as eager does; sets without `_local_scalar_dense` use a rule that does not check"
 
-#: What is impossible without reading data, each with the reason; the page is not written where a rule of another op reads some.
+#: Op of the tables that must read data -> the reason. If the rule of another op of the tables reads data, the command fails.
 READERS = {
     "_linalg_svd": _NUMBER_OF_STEPS,
     "_linalg_eigh": _NUMBER_OF_STEPS,
     "linalg_lstsq": _NUMBER_OF_STEPS,
     "linalg_eig": _NUMBER_OF_STEPS,
     "_linalg_eigvals": _NUMBER_OF_STEPS,
-    "cholesky": "it raises where the matrix is not definite; `linalg_cholesky_ex` returns a tensor that says so, and reads none",
-    "cholesky_inverse": "it raises where an entry of the factor's diagonal is 0",
+    "cholesky": "it raises if the matrix is not positive definite; `linalg_cholesky_ex` returns a flag instead, and reads nothing",
+    "cholesky_inverse": "it raises if the factor's diagonal contains 0",
     "linalg_lu_solve": _PIVOTS,
     "lu_unpack": _PIVOTS,
-    "equal": "its result is a number of Python's",
-    "segment_reduce": "it raises where lengths are negative or do not sum to the size; `unsafe` calls and offsets need no read",
+    "equal": "its result is a Python bool",
+    "segment_reduce": "it raises if lengths are negative or have a wrong sum; calls with `unsafe=True` or with offsets read nothing",
     "histogram": _RANGE,
     "_histogramdd_from_bin_cts": _RANGE,
     "_histogramdd_bin_edges": _RANGE,
@@ -203,23 +203,27 @@ READERS = {
     "unique_dim_consecutive": _SIZE,
 }
 
-_REFUSED = "eager refuses what is none by its numbers"
+_REFUSED = "eager rejects invalid values"
 
-#: What reads data in the families that the page has no lines of, and in calls other than the page's: packets, when, and why.
+#: Other reads of data: ops, in which calls, and the reason.
 ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("linalg_lstsq",), "by `gelsd` or `gelss`, of more rows than columns", "residuals are given where all are of full rank alone"),
-    (("linalg_lstsq",), "by `gels`", "it raises where a matrix is not of full rank"),
+    (
+        ("linalg_lstsq",),
+        '`driver="gelsd"` or `"gelss"`, with more rows than columns',
+        "residuals are returned only if all matrices have full rank",
+    ),
+    (("linalg_lstsq",), '`driver="gels"`', "it raises if a matrix does not have full rank"),
     (
         tuple(
             f"special_{name}_polynomial_{kind}"
             for name, kind in (("hermite", "h"), ("hermite", "he"), ("laguerre", "l"), ("legendre", "p"))
         ),
         "with orders in a tensor",
-        "the recurrence has as many steps as the largest of them",
+        "the number of steps of the recurrence is the largest order",
     ),
     (("bernoulli", "bernoulli_", "multinomial"), "with probabilities in a tensor", _REFUSED),
     (("normal", "poisson"), "with deviations or rates in a tensor", _REFUSED),
-    (("randint_like",), "with a bound in a tensor", "the bound is a number"),
+    (("randint_like",), "with a bound in a tensor", "the bound must be a Python scalar"),
     (
         ("_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_spdiags", "_sparse_sum", "_sparse_sparse_matmul", "hspmm", "sspaddmm"),
         "",
@@ -230,104 +234,108 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "",
         "the groups of elements that share their other indices are data",
     ),
-    (("rrelu_with_noise", "rrelu_with_noise_"), "with bounds the wrong way round", "eager refuses them where it draws alone"),
-    (("_ctc_loss", "_ctc_loss_backward"), "with lengths in tensors", "the sizes of what it computes with are these lengths"),
-    (("_pack_padded_sequence",), "", "the size of its result is a sum of the lengths"),
-    (("_pad_packed_sequence",), "in inference mode", "the size of its result is the largest batch"),
-    (("masked_fill", "masked_fill_"), "with a value of another type in a tensor", "eager refuses what the type does not hold"),
-    (("searchsorted",), "with a sorter", "eager refuses places out of range"),
-    (("_foreach_addcdiv", "_foreach_addcmul"), "with scalars in a tensor", "they are numbers of the rule's, and of eager's"),
+    (("rrelu_with_noise", "rrelu_with_noise_"), "with `lower` above `upper`", "eager rejects them only if it samples"),
+    (("_ctc_loss", "_ctc_loss_backward"), "with lengths in tensors", "its intermediate tensors have these lengths as sizes"),
+    (("_pack_padded_sequence",), "", "the size of the result is the sum of the lengths"),
+    (("_pad_packed_sequence",), "in inference mode", "the size of the result is the largest batch size"),
+    (
+        ("masked_fill", "masked_fill_"),
+        "with a value of another dtype in a tensor",
+        "eager rejects a value that the dtype cannot represent",
+    ),
+    (("searchsorted",), "with a sorter", "eager rejects indices out of range"),
+    (("_foreach_addcdiv", "_foreach_addcmul"), "with scalars in a tensor", "eager and the rule use them as Python scalars"),
     (
         ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"),
-        "with steps and rates in tensors of the CPU",
-        "eager's own kernel reads them; what is on a device is computed there instead",
+        "with steps and learning rates in CPU tensors",
+        "eager's kernel reads them too; on a device they are computed there",
     ),
     (
         ("_fused_moving_avg_obs_fq_helper", "_fused_moving_avg_obs_fq_helper_functional"),
-        "of other types than float32",
-        "eager refuses them where the observer is on alone",
+        "of dtypes other than float32",
+        "eager rejects them only if the observer is on",
     ),
     (
         ("_nested_tensor_from_mask", "_nested_tensor_from_mask_left_aligned"),
-        "where the mask is checked",
+        "with `mask_check=True`",
         "the result is whether the mask has gaps",
     ),
-    (("to_padded_tensor",), "without a size, of an encoder's ragged rows", "the size of its result is the longest row's"),
-    (("_assert_async", "_functional_assert_async"), "", "it raises where the number is zero"),
-    (("nonzero_static",), "", "by `nonzero`, a kernel of the set, whose result is as long as the data say"),
+    (("to_padded_tensor",), "without `output_size`, of a jagged batch", "the size of the result is that of the longest row"),
+    (("_assert_async", "_functional_assert_async"), "", "it raises if the value is zero"),
+    (("nonzero_static",), "", "it calls `nonzero` of the set, whose result's size depends on the values"),
 )
 
-#: Said by the operator's tags of all its calls, though none of these reads.
-SIZED_BY_RESULTS = ("linalg_lstsq",)
+#: Ops with torch's tag of a data-dependent output shape although the size of their result never depends on values.
+TAGGED_WRONGLY = ("linalg_lstsq",)
 
-_NO_LAYOUT = "a layout of its own, made and read by a library: no op of Core ATen takes or gives one"
+_NO_LAYOUT = "a layout that no op of Core ATen accepts or returns"
 
-#: What stays outside or is not eager's, each with the reason.
-IMPOSSIBLE = {
+#: What differs from eager or cannot be decomposed -> the reason.
+DIFFERENCES = {
     **{
-        f"{facts['makes_layout']} tensors, as of {', '.join(f'`{name}`' for name in names.split())}": _NO_LAYOUT
+        f"{facts['makes_layout']} tensors, for example of {', '.join(f'`{name}`' for name in names.split())}": _NO_LAYOUT
         for facts, names in ROWS
         if "makes_layout" in facts
     },
-    "which of equal values `kthvalue`, `median` and `nanmedian` point at, and `mode` in rows of more than 16": (
-        "eager's depends on the steps of its selection or sort in place, each of which depends on the data; the values are eager's"
+    "the index that `kthvalue`, `median` and `nanmedian` return for equal values, and `mode` in rows of more than 16": (
+        "eager's index depends on the steps of its in-place selection or sort; the values equal eager's"
     ),
     "`mode` of rows of more than 16, and the slices of `unique_dim`, of values with NaN": (
-        "eager sorts by a comparison that is no order where there is NaN"
+        "eager sorts with a comparison that is not an order if there are NaNs"
     ),
     "`linalg_matrix_rank` with `out=`": (
-        'torch leaves `out=` unwritten under any dispatch mode; with `keep=["aten.linalg_matrix_rank"]` it is written as in eager'
+        'torch does not write to `out=` in any dispatch mode; with `keep=["aten.linalg_matrix_rank"]` it is written as in eager'
     ),
     "errors of `_linalg_svd` and `_linalg_eigh` for values that are not finite": (
-        "LAPACK's iteration may fail there, and eager then raises; ours return NaN, for the matrices of a batch that are not finite"
+        "eager raises if LAPACK's iteration fails; the library returns NaN for the matrices of the batch that are not finite"
     ),
-    "types and words of errors for indices out of range in `index_reduce`, `put` and `take`": (
-        "those of the kernel that finds them, as of `scatter_reduce` or `index`"
+    "the class and text of errors for indices out of range in `index_reduce`, `put` and `take`": (
+        "the error comes from the kernel that finds the index, such as `scatter_reduce` or `index`"
     ),
-    "`info` and pivots of matrices that are singular but for rounding, as with two equal columns": (
-        "whether the last pivot is 0 or the rest of a rounding is by the order of LAPACK's sums"
+    "`info` and pivots of matrices that are singular except for rounding, for example with two equal columns": (
+        "the order of LAPACK's sums decides whether the last pivot is 0 or a rounding error"
     ),
-    "the order of the eigenvalues of `linalg_eig`; signs and phases of vectors, there, of `_linalg_eigh` and of `_linalg_svd`": (
-        "follow from LAPACK's rounding; eager's differ between its own builds"
+    "the order of `linalg_eig`'s eigenvalues; signs and phases of vectors of `linalg_eig`, `_linalg_eigh` and `_linalg_svd`": (
+        "they follow from LAPACK's rounding, and differ between builds of torch"
     ),
-    "`_scaled_mm` and `_scaled_mm_v2` where the processor has a unit for 8-bit products": (
-        "eager hands them to oneDNN there, which rounds otherwise, makes NaN of what is over the range of `float8_e4m3fn` and "
-        "refuses other types; ours are ATen's own kernel, which runs elsewhere"
+    "`_scaled_mm` and `_scaled_mm_v2` on a processor with 8-bit matrix instructions": (
+        "eager calls oneDNN there, which rounds differently, returns NaN for values beyond the range of `float8_e4m3fn` and "
+        "rejects other dtypes; the library computes the result of ATen's own kernel, which runs on other processors"
     ),
 }
 
 HEAD = f"""# The mathematics
 
-What the decompositions that torch ships do not bring to Core ATen, of linear algebra, Fourier transforms, sorting, selection,
-search, counting and the rest: each op by a rule of our own, where it is written, by which method, how far off it and eager's own
-kernel are, how many kernels a small call runs (four rows, or two by four, once it is warm), and whether it reads data: a number,
-so that the cache is bypassed and the rule runs again at each call, or no more than makes the size of its result.
+These ops cannot be decomposed to Core ATen by torch's decompositions. The library has a rule for each. The tables have the
+rule's module and method, its error and that of eager's kernel, and the number of kernel calls of a warm call on a small input
+(four rows, or two rows of four). *Reads data* is "yes" if the rule reads a value: then the cache is bypassed, and the rule runs
+again at each call. It is "for its size" if only the size of the result depends on values.
 
-Errors are those of float32 beside the same op of the same numbers in float64 by eager, on random matrices of {SIZE} rows or two
-rows of {WIDTH} numbers: the largest of any entry, by the largest entry of the result, in units of float32's rounding (1.2e-7), one
-digit, rounded up; "exact" where none is off. Where a result is one of several, as vectors of either sign, the error is that of the
-residual: of what the factors multiply to, or of `A V - V L`. They differ a little by the processor's kernels.
-`tests/decomps/linalg/test_lapack_criteria.py` holds ours to the criteria of LAPACK's own tests, in four types and on matrices
-that are singular, of bad condition, near underflow and near overflow; the tests of each family hold values, ties and NaN to
-eager's. This page is written by `python tools/mathematics_table.py`.
+Errors compare a float32 call with eager's float64 result for the same values: random matrices of {SIZE} rows, or two rows of
+{WIDTH} elements. An error is the largest difference of an element, divided by the largest element of the result, in units of
+float32's rounding (1.2e-7), rounded up to one digit; "exact" means no difference. If several results are right (vectors of
+either sign), the error is that of the product of the factors, or of `A V - V L`. Errors differ a little between processors.
+`tests/decomps/linalg/test_lapack_criteria.py` applies the criteria of LAPACK's own tests, in four dtypes, also to matrices that
+are singular, ill-conditioned, near underflow and near overflow. The tests of each family compare values, ties and NaN with
+eager. `python tools/mathematics_table.py` writes this page.
 
-Random ops, optimizers, and those of neural networks (upsampling, pooling, padding, losses, embeddings, attention, recurrences) have
-no line here: [kernel_calls.md](kernel_calls.md) has theirs, and what of them reads data is named below.
+Random ops, optimizers and ops of neural networks (upsampling, pooling, padding, losses, embeddings, attention, recurrences) are
+not here: [kernel_calls.md](kernel_calls.md) has them. Those that read data are named below.
 """
 
 SPECIAL = """
 ## Special functions
 
-The source of each, its error and eager's against `mpmath` in float32 and float64, and its kernel calls are a line of
-[accuracy.md](accuracy.md): """
+[accuracy.md](accuracy.md) has a row for each of these, with the source of its formula, its errors and eager's in float32 and
+float64, and its kernel calls: """
 
 
 def origin(name: str) -> tuple[str, str]:
-    """The file in `decomps` whose rule expresses an op, and what its module says of itself first."""
+    """Return the module of an op's rule, and the first line of its docstring as the method."""
     for op, file in rule_files().items():
         if op.split(".")[1] == name:
-            about = inspect.getdoc(sys.modules[f"eagerdecomp.decomps.{file.replace('/', '.')}"]) or ""
-            return f"`{file}`", about.partition("\n")[0].rstrip(".")
+            docstring = inspect.getdoc(sys.modules[f"eagerdecomp.decomps.{file.replace('/', '.')}"]) or ""
+            return f"`{file}`", docstring.partition("\n")[0].rstrip(".")
     return "torch's", "a decomposition or composition that torch ships"
 
 
@@ -337,7 +345,7 @@ def overloads(name: str) -> list[torch._ops.OpOverload]:
 
 
 def measured(run: Callable[[Data], Any]) -> tuple[int, bool]:
-    """Kernel calls of a warm call, and whether it reads a number of its data."""
+    """Return the number of kernel calls of a warm call, and whether it reads a value."""
     mode = EagerDecompMode(core_aten(), cache=ProgramCache())
     data = Data()
     for _ in range(2):
@@ -348,8 +356,8 @@ def measured(run: Callable[[Data], Any]) -> tuple[int, bool]:
     return seen.ops.total(), mode.stats().total.bypassed > 0 or any("_local_scalar_dense" in str(op) for op in seen.ops)
 
 
-def _in_order(values: torch.Tensor) -> torch.Tensor:
-    """Eigenvalues of a real matrix by their real parts, and those of a pair by the others."""
+def _sorted_eigenvalues(values: torch.Tensor) -> torch.Tensor:
+    """Sort the eigenvalues of a real matrix by their real parts, then by their imaginary parts."""
     values = values[values.imag.sort(stable=True).indices]
     return values[values.real.to(torch.float32).mul(2**12).round().sort(stable=True).indices]
 
@@ -362,16 +370,16 @@ def _wide(found: torch.Tensor) -> torch.Tensor:
     return found.to(torch.complex128 if found.is_complex() else torch.float64)
 
 
-def _away(found: torch.Tensor, right: torch.Tensor) -> float:
-    """How far a result is from what is right, by the largest entry of that, in units of float32's rounding."""
-    missed, whole = (_wide(found) - _wide(right)).abs().nan_to_num(), _wide(right).abs().nan_to_num()
-    if not missed.any():
+def _relative_error(found: torch.Tensor, right: torch.Tensor) -> float:
+    """Return the largest difference over the largest right element, in units of float32's rounding."""
+    difference, size = (_wide(found) - _wide(right)).abs().nan_to_num(), _wide(right).abs().nan_to_num()
+    if not difference.any():
         return 0.0
-    return float(missed.max() / whole.max()) / torch.finfo(torch.float32).eps
+    return float(difference.max() / size.max()) / torch.finfo(torch.float32).eps
 
 
 def errors(name: str, run: Callable[[Data], Any]) -> tuple[float, float]:
-    """The largest of a call in float32 on random data, ours and eager's, beside the same of the same numbers in float64."""
+    """Return the library's and eager's error of a float32 call on random data, compared with float64."""
     data, wide = Data(random=True), Data(torch.float64, random=True)
     eagers = run(data)
     with EagerDecompMode(core_aten()):
@@ -381,32 +389,32 @@ def errors(name: str, run: Callable[[Data], Any]) -> tuple[float, float]:
 
 def _error(name: str, wide: Data, found: Any, run: Callable[[Data], Any]) -> float:
     if name in RESIDUALS:
-        given = [_wide(one) for one in _tensors(found)]
-        return _away(*RESIDUALS[name](wide, given if len(given) > 1 else given[0]))
-    right = run(Data(random=True) if name in OF_ITS_TYPE else wide)
-    return max(_away(one, other) for one, other in zip(_tensors(found), _tensors(right), strict=True))
+        results = [_wide(one) for one in _tensors(found)]
+        return _relative_error(*RESIDUALS[name](wide, results if len(results) > 1 else results[0]))
+    right = run(Data(random=True) if name in DTYPE_DEPENDENT else wide)
+    return max(_relative_error(one, other) for one, other in zip(_tensors(found), _tensors(right), strict=True))
 
 
 def shown(error: float) -> str:
-    """One digit, rounded up."""
+    """Return the text of an error: one digit, rounded up."""
     if not error:
         return "exact"
     digit = 10.0 ** math.floor(math.log10(error))
     return f"{float(f'{math.ceil(error / digit) * digit:.1g}'):g}"
 
 
-def without_numbers(text: str) -> list[str]:
-    """The lines but for what they measure: counts of kernels change with every rule, and errors by what processors round."""
+def without_measurements(text: str) -> list[str]:
+    """Return the lines without errors, which depend on the processor, and without numbers of kernel calls."""
     return [re.sub(r"\| (exact|(about )?\d[\d.e+-]*) (?=\|)", "| ", line) for line in text.splitlines()]
 
 
 def special() -> list[str]:
-    """The functions that the page of errors has."""
+    """Return the names of the functions on the page of special functions."""
     return re.findall(r"^\| (`[a-z].*?`) \|", (FILE.parent / "accuracy.md").read_text(), re.MULTILINE)
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the text of the page."""
     parts, readers = [HEAD], set()
     for title, ops in OPS.items():
         parts.append(f"\n## {title}\n\n| op | rule | method | error | eager's | kernel calls | reads data |\n")
@@ -414,39 +422,43 @@ def page() -> str:
         for name, run in ops.items():
             where, method = origin(name)
             calls, reads = measured(run)
-            sized = any(torch.Tag.dynamic_output_shape in op.tags for op in overloads(name)) and name not in SIZED_BY_RESULTS
+            sized = any(torch.Tag.dynamic_output_shape in op.tags for op in overloads(name)) and name not in TAGGED_WRONGLY
             if reads or sized:
                 readers.add(name)
-            # How many sweeps it takes is data too, and differs by what the machine's products round.
+            # The number of iterations differs between processors.
             count = f"about {round(calls, -2)}" if reads and calls > MANY else str(calls)
             off = " | ".join(map(shown, errors(name, run)))
-            known = "yes" if reads else "for its size" if sized else "no"
-            parts.append(f"| `{name}` | {where} | {method} | {off} | {count} | {known} |\n")
+            read_text = "yes" if reads else "for its size" if sized else "no"
+            parts.append(f"| `{name}` | {where} | {method} | {off} | {count} | {read_text} |\n")
     if readers != set(READERS):
-        raise SystemExit(f"no reason is given, or for no reader, of {sorted(readers ^ set(READERS))}")
+        raise SystemExit(
+            f"READERS must have the ops that read data, and only these. It differs in {sorted(readers ^ set(READERS))}"
+        )
     parts += [SPECIAL, ", ".join(special()), ".\n"]
     parts.append("\n## What is impossible without reading data\n\n| op | why |\n|---|---|\n")
     parts += [f"| `{name}` | {why} |\n" for name, why in READERS.items()]
-    parts.append("\nWhat else reads data, of all families and calls:\n\n| op | where it reads | why |\n|---|---|---|\n")
+    parts.append("\nOther ops that read data, and the calls in which they do:\n\n| op | in which calls | why |\n|---|---|---|\n")
     parts += [f"| {', '.join(f'`{name}`' for name in names)} | {when or 'always'} | {why} |\n" for names, when, why in ELSEWHERE]
-    parts.append("\n## What is not eager's, or outside\n\n| what | why |\n|---|---|\n")
-    parts += [f"| {what} | {why} |\n" for what, why in IMPOSSIBLE.items()]
+    parts.append("\n## What differs from eager, or cannot be decomposed\n\n| what | why |\n|---|---|\n")
+    parts += [f"| {what} | {why} |\n" for what, why in DIFFERENCES.items()]
     return "".join(parts)
 
 
 def main() -> int:
-    """Write the page, or say that it is not what would be written."""
-    # Products of 8-bit floats by ATen's own kernel, on any processor.
+    """Write the page, or with ``--check`` compare it."""
+    # Use ATen's own kernel for float8 products, on any processor.
     torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare with the file")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if the file differs in more than its numbers"
+    )
     text = page()
     if not parser.parse_args().check:
         FILE.write_text(text)
         return 0
-    same = FILE.exists() and without_numbers(FILE.read_text()) == without_numbers(text)
+    same = FILE.exists() and without_measurements(FILE.read_text()) == without_measurements(text)
     if not same:
-        print(f"{FILE} is not what this tool writes; run it without --check")
+        print(f"{FILE} is stale: run python tools/mathematics_table.py")
     return 0 if same else 1
 
 

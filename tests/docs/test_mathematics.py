@@ -162,4 +162,4 @@ def test_one_digit_is_shown_rounded_up() -> None:
 def test_the_page_is_what_the_tool_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     monkeypatch.setattr(TOOL, "errors", lambda name, run: (1.0, 1.0))
-    assert TOOL.without_numbers(TOOL.FILE.read_text()) == TOOL.without_numbers(TOOL.page())
+    assert TOOL.without_measurements(TOOL.FILE.read_text()) == TOOL.without_measurements(TOOL.page())
