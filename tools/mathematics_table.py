@@ -188,7 +188,7 @@ READERS = {
     "linalg_lu_solve": _PIVOTS,
     "lu_unpack": _PIVOTS,
     "equal": "its result is a Python bool",
-    "segment_reduce": "it raises if lengths are negative or have a wrong sum; calls with `unsafe=True` or with offsets read nothing",
+    "segment_reduce": "it raises if lengths are negative or have a wrong sum; calls with `unsafe=True` or offsets read nothing",
     "histogram": _RANGE,
     "_histogramdd_from_bin_cts": _RANGE,
     "_histogramdd_bin_edges": _RANGE,
