@@ -82,9 +82,15 @@ def test_text_counts_first_and_ends_with_the_verdict() -> None:
     assert [int(re.findall(r" (\d+) ", line)[0]) for line in lines[1:5]] == [2, 2, 1, 2]
     assert lines[5] == "  200 calls of decomposed ops compared, 2 ops wrong by a kernel's fault"
     assert lines[-1] == "not conformant: 2 wrong"
-    assert (
-        report_text(example_report(right_verdict("aten.add.Tensor"))).splitlines()[-1]
-        == "nothing wrong found in 1 kernel exercised"
+
+
+def test_text_ends_with_the_least_number_of_calls_if_nothing_is_wrong() -> None:
+    """A time limit ends the test of a slow kernel: then few calls say little."""
+    verdicts = [right_verdict("aten.add.Tensor", 1500), right_verdict("aten.mul.Tensor", 26)]
+    end = report_text(example_report(*verdicts)).splitlines()[-1]
+    assert end == "nothing wrong found in 2 kernels exercised, with at least 26 calls each"
+    assert report_text(example_report(Verdict(overload("aten.mul.Tensor"), "absent"))).splitlines()[-1] == (
+        "nothing wrong found in 0 kernels exercised"
     )
 
 

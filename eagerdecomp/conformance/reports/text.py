@@ -138,8 +138,11 @@ def _verdict(report: Report) -> str:
     names += [f"{counted(len(report.stale), 'stale absence')}"] if report.stale else []
     names += [f"{counted(len(report.undeclared), 'undeclared absence')}"] if report.undeclared else []
     names += ["cut short"] if report.interrupted else []
-    ran = report.counts["wrong"] + report.counts["right"]
-    return f"not conformant: {', '.join(names)}" if names else f"nothing wrong found in {counted(ran, 'kernel')} exercised"
+    if names:
+        return f"not conformant: {', '.join(names)}"
+    cases = [verdict.cases for verdict in report.with_state("right")]
+    ran = f"nothing wrong found in {counted(len(cases), 'kernel')} exercised"
+    return f"{ran}, with at least {counted(min(cases), 'call')} each" if cases else ran
 
 
 def _indented(texts: Iterable[str], indent: str, width: int) -> list[str]:
