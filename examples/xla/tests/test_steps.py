@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 import xla
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import eagerdecomp as ed
 
@@ -166,6 +168,86 @@ def test_random_numbers_are_those_of_the_step_in_eager() -> None:
         losses.append([run(*batch(0)).item() for _ in range(6)])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     assert_alike(model, other)
+
+
+def test_a_forward_pass_that_is_recomputed_draws_again_what_it_drew() -> None:
+    (model, _, _), (other, _, _) = pair(drop=0.5)
+
+    def step(net: nn.Module) -> Callable[[Tensor], None]:
+        return lambda x: checkpoint(net, x, use_reentrant=False).square().sum().backward()
+
+    for run in (step(model), xla.compile_step(step(other), other)):
+        torch.manual_seed(5)
+        for number in range(8):
+            run(batch(number)[0])
+    assert_alike(model, other)
+
+
+def test_a_step_leaves_the_generator_where_eager_does() -> None:
+    def step(x: Tensor) -> Tensor:
+        with torch.random.fork_rng(device_type="jax"):
+            return x + torch.rand_like(x)
+
+    fast, x, found = xla.compile_step(step), torch.zeros(3).to("jax"), []
+    for run in (step, fast):
+        torch.manual_seed(5)
+        found.append([(run(x) + torch.rand_like(x)).tolist() for _ in range(5)])
+    assert fast.compiled == 1
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x: x + torch.rand(3, device="jax", generator=torch.Generator().manual_seed(1)),
+        lambda x: (torch.manual_seed(1), torch.rand_like(x))[1],
+        lambda x: (torch.rand_like(x), torch.manual_seed(1))[0],
+    ],
+)
+def test_random_numbers_that_a_replay_could_not_draw_are_refused(step: Any) -> None:
+    with pytest.raises(xla.StepError, match="seeds a generator, or draws from one that is not the device's own"):
+        xla.compile_step(step)(torch.ones(3).to("jax"))
+
+
+def test_a_recording_is_of_one_thread() -> None:
+    begun, recorded, failed = threading.Event(), threading.Event(), list[BaseException]()
+    mine = torch.zeros(3).to("jax")
+
+    def step(x: Tensor) -> Tensor:
+        begun.set()
+        assert recorded.wait(60)
+        recorded.clear()
+        return x * 2
+
+    def other() -> None:
+        try:
+            for _ in range(2):
+                assert begun.wait(60)
+                begun.clear()
+                mine.add_(1).sum().item()
+                recorded.set()
+        except BaseException as error:
+            failed.append(error)
+            recorded.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    fast = xla.compile_step(step)
+    for number in range(4):
+        assert fast(torch.full((2,), float(number)).to("jax")).tolist() == [2 * number, 2 * number]
+    thread.join()
+    assert (failed, fast.compiled, mine.tolist()) == ([], 1, [2, 2, 2])
+
+
+def test_a_step_may_call_a_step() -> None:
+    twice = xla.compile_step(lambda x: x * 2)
+    outer = xla.compile_step(lambda x: twice(x) + 1)
+    for number in range(8):
+        x = torch.full((2,), float(number)).to("jax")
+        assert outer(x).tolist() == [2 * number + 1] * 2
+        if number == 4:
+            collections.deque((twice(x) for _ in range(3)), maxlen=0)  # compiled itself
+            outer = xla.compile_step(lambda x: twice(x) + 1)
 
 
 def test_each_shape_is_compiled_once_and_buckets_bound_how_many() -> None:

@@ -21,7 +21,7 @@ from xla.kernels import KERNELS as PURE
 from xla.kernels import RANDOM
 from xla.memory import cell_of, contiguous, elements_of, layout_of, made, on_meta, place, reach, relay, storage_with
 
-__all__ = ["KERNELS", "SUPPORTED", "checked", "register", "seed"]
+__all__ = ["KERNELS", "SUPPORTED", "checked", "drawn_seed", "register", "seed_tensor", "seeds"]
 
 aten = torch.ops.aten
 
@@ -299,13 +299,25 @@ def seed() -> Any:
     return np.int64(drawn.item())
 
 
+def seeds(count: int, left_after: int) -> list[Any]:
+    """Draw the seeds of a step, which leaves the generator's state as it is after `left_after` of them."""
+    found, generator = [], default_generators[0]
+    for number in range(count):
+        if number == left_after:
+            state = generator.get_state()
+        found.append(seed())
+    if left_after < count:
+        generator.set_state(state)
+    return found
+
+
 def _drawing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     op = _op(name)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if name == "native_dropout" and not args[0].numel():  # eager returns the input itself, and a mask of its dtype
             return args[0], made(None, args[0].dtype, args[0].shape, contiguous(args[0].shape))
-        return launch(seeded(seed()), *args, **kwargs)
+        return launch(drawn_seed(), *args, **kwargs)
 
     meta = calls.meta_results(op)
     launch = kernel(
@@ -316,12 +328,14 @@ def _drawing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def seeded(number: Any) -> Tensor:
-    array = jnp.asarray(number)
+def drawn_seed() -> Tensor:
+    """Return the seed of one random op as a tensor, which a tape knows as one."""
     on = tape.current()
-    if on is not None:
-        on.seed(array)
-    return made(array, torch.int64, (), ())
+    return seed_tensor(jnp.asarray(seed()) if on is None else on.seed(lambda: jnp.asarray(seed())))
+
+
+def seed_tensor(number: Any) -> Tensor:
+    return made(jnp.asarray(number), torch.int64, (), ())
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from torch.fx import GraphModule, Node
 
 from xla import calls
 from xla.arrays import JAX_TYPES, Result, Unsupported, Value, cast
-from xla.device_kernels import seed, seeded
+from xla.device_kernels import drawn_seed, seed_tensor
 from xla.kernels import KERNELS, RANDOM, VIEWS
 
 __all__ = ["compile_graph"]
@@ -147,11 +147,11 @@ def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., An
     )
 
     def run(*args: Any) -> Sequence[Any]:
-        return launch(*args, *constants, *[seeded(seed()) for _ in range(random)])
+        return launch(*args, *constants, *[drawn_seed() for _ in range(random)])
 
     try:
         # Traced, not run: the program under way has run already, and random ops have drawn.
-        launch.prepare(*inputs, *constants, *[seeded(0) for _ in range(random)])
+        launch.prepare(*inputs, *constants, *[seed_tensor(0) for _ in range(random)])
     except Unsupported:
         return None
     return run

@@ -26,9 +26,9 @@ from torch.utils import _pytree as pytree
 
 from xla import calls
 from xla.device import NAME
-from xla.device_kernels import seed
+from xla.device_kernels import seeds
 from xla.memory import Cell, cell_of, layout_of, place, storage_of
-from xla.tape import Constant, Tape, recording
+from xla.tape import Constant, Tape, current, recording
 
 __all__ = ["Step", "StepError", "compile_step"]
 
@@ -215,6 +215,7 @@ class _Run:
         new: of the cells of new tensors that were returned the slot, and the layout.
         outs: the leaves of what was returned.
         gradients: those of the state's parameters, afterwards.
+        seeds_left: after how many of the seeds the generator is left.
     """
 
     tape: Tape
@@ -225,6 +226,7 @@ class _Run:
     outs: list[Any]
     nesting: pytree.TreeSpec
     gradients: list[Tensor | None]
+    seeds_left: int
 
     def label(self, cell: Cell) -> Any:
         return self.labels.get(id(cell), cell)
@@ -241,7 +243,7 @@ class _Run:
         yield [one.text for call in on.calls for one in call.arguments if isinstance(one, Constant)]
         yield [(self.label(cell), home) for _, cell, home in on.inputs]
         yield [(self.label(cell), slot, home) for cell, slot, home in self.written]
-        yield on.calls, on.seeds, on.checks, [slot for slot, _, _ in on.inputs]
+        yield on.calls, on.seeds, self.seeds_left, on.checks, [slot for slot, _, _ in on.inputs]
         yield self.new, self.outs, self.nesting
 
 
@@ -297,10 +299,12 @@ def _recorded(step: Callable[..., Any], args: Any, kwargs: Any, state: _State, c
         if cell.value is not None and (id(cell) not in numbers or id(cell) in theirs)
     ]
     written = [(cell, on.slot_of(cell.value), cell.home) for cell in on.written.values()]
+    seeds_left = on.seeds_left()
     if on.refused:
         raise StepError(f"this step is no compiled function: {on.refused}")
     on.finish()
-    return _Run(on, labels, written, left, new, outs, nesting, gradients), pytree.tree_unflatten(leaves, nesting)
+    found = pytree.tree_unflatten(leaves, nesting)
+    return _Run(on, labels, written, left, new, outs, nesting, gradients, seeds_left), found
 
 
 class _Plan:
@@ -342,7 +346,7 @@ class _Plan:
         given = [cells[number].value for number in self._arguments]
         given += [cell.value for cell, _ in self._captured]
         if self._draws:
-            given += [seed() for _ in range(self._draws)]
+            given += seeds(self._draws, self._run.seeds_left)
         before = calls.failed_of(self) if self._errors else None
         arrays, new, failed = self._function(given, self._nothing_failed if before is None else before)
         if self._errors:
@@ -417,6 +421,8 @@ class Step:
         return len(self._plans)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current() is not None:  # a part of the step that is being recorded
+            return self._step(*args, **kwargs)
         reader = _Reader()
         called = reader.key((args, kwargs)) if kwargs else reader.key(args)
         plan = self._plans.get((called, self._state.facts()))

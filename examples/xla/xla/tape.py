@@ -1,7 +1,7 @@
 """A tape: which compiled functions a call of the user's code ran, on which arrays. `steps` makes one function of it.
 
 While a tape is on, every array is made by `apply`, or is read out of a cell, or comes from the CPU; and it is known to the tape by
-its identity, since nothing writes an array. Autograd's threads run on the same tape. It is on for the whole process.
+its identity, since nothing writes an array. A tape is on in one thread, and in autograd's threads while they work for that one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,20 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 from torch import Tensor
+
+from xla.device import default_generators
 
 if TYPE_CHECKING:
     from xla.memory import Cell
 
 __all__ = ["Call", "Constant", "Tape", "apply", "current", "recording"]
 
-_lock = threading.RLock()
+#: What torch hands on to autograd's threads, as it does its modes, under this name.
+_KEY = "xla.tape"
+
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,8 @@ class Tape:
         calls: the functions, in order.
         inputs: the cells that were there before and were read: slot, cell, and its home layout.
         written: the cells that were there before and were written.
-        seeds: the slots of the seeds of random ops, in the order in which they were drawn.
+        seeds: the slots of the seeds of random ops, in the order in which the device's generator draws them. A seed is there once
+            if it was drawn again from a state that was restored, as activation checkpointing does.
         checks: the slot and the errors of each array of checks.
         cpu: CPU tensors that were read, and their versions.
         refused: why no function can be made of this; None if one can.
@@ -70,6 +77,7 @@ class Tape:
         self._alive: list[Any] = []  # so that no other array gets the identity of one
         self._read: set[int] = set()
         self._born: dict[int, weakref.ref[Cell]] = {}
+        self._states = {_state(): 0}
 
     def refuse(self, why: str) -> None:
         self.refused = self.refused or why
@@ -84,7 +92,8 @@ class Tape:
         self._born[id(cell)] = weakref.ref(cell)
 
     def is_new(self, cell: Cell) -> bool:
-        return id(cell) in self._born
+        born = self._born.get(id(cell))
+        return born is not None and born() is cell  # another thread's may have the identity of one that is gone
 
     def read(self, cell: Cell) -> None:
         """Note that a cell's array is about to be used."""
@@ -99,8 +108,26 @@ class Tape:
         if not self.is_new(cell):
             self.written[id(cell)] = cell
 
-    def seed(self, array: Any) -> None:
-        self.seeds.append(self._slot(array))
+    def seed(self, draw: Callable[[], Any]) -> Any:
+        """Draw a seed, and note which one of the generator's it is."""
+        at = self._states.get(_state(), -1)
+        array = draw()
+        if at < 0:
+            self.refuse(_OTHER_STATE)
+        elif at < len(self.seeds):
+            self._known[id(array)] = self.seeds[at]
+            self._alive.append(array)
+        else:
+            self._states[_state()] = at + 1
+            self.seeds.append(self._slot(array))
+        return array
+
+    def seeds_left(self) -> int:
+        """Return after which of the seeds the generator's state is now."""
+        found = self._states.get(_state())
+        if found is None:
+            self.refuse(_OTHER_STATE)
+        return found or 0
 
     def constant(self, array: Any, tensor: Tensor) -> None:
         """Note the copy of a CPU tensor."""
@@ -134,33 +161,51 @@ class Tape:
     def finish(self) -> None:
         """Let go of the arrays: nothing is noted any more."""
         self._alive.clear()
+        self._states.clear()
 
 
-#: The tape that is on.
-_current: Tape | None = None
+_OTHER_STATE = (
+    "it seeds a generator, or draws from one that is not the device's own (generator=): do that before the step, and pass what was "
+    "drawn as an argument"
+)
+
+
+def _state() -> bytes:
+    return default_generators[0].get_state().numpy().tobytes()
+
+
+#: How many tapes are on, in all threads.
+_count = 0
 
 
 def current() -> Tape | None:
-    return _current
+    """Return the tape that is on in this thread."""
+    if not _count or not torch._C._is_key_in_tls(_KEY):
+        return None
+    found: Tape = torch._C._get_obj_in_tls(_KEY)
+    return found
 
 
 @contextmanager
 def recording() -> Iterator[Tape]:
-    """Have a tape on."""
-    global _current
+    """Have a tape on in this thread, in which none is."""
+    global _count
+    tape = Tape()
     with _lock:
-        if _current is not None:
-            raise RuntimeError("a step is recorded inside a step")
-        _current = tape = Tape()
-        try:
-            yield tape
-        finally:
-            _current = None
+        _count += 1
+    torch._C._stash_obj_in_tls(_KEY, tape)
+    try:
+        yield tape
+    finally:
+        torch._C._remove_obj_from_tls(_KEY)
+        with _lock:
+            _count -= 1
 
 
 def apply(function: Callable[..., Any], *given: Any, static: tuple[Any, ...] = ()) -> Any:
     """Call a function of arrays, which JAX can trace, and note the call. `static` are its last arguments."""
     found = function(*given, *static)
-    if _current is not None:
-        _current.noted(function, static, given, found)
+    on = current()
+    if on is not None:
+        on.noted(function, static, given, found)
     return found
