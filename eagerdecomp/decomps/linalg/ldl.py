@@ -108,13 +108,18 @@ def _choice(rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return twice, aten.where.self(keeps, stay, row), empty
 
 
+def _pivot(entry: Tensor, hermitian: bool) -> Tensor:
+    """Return an entry of the diagonal. A Hermitian matrix has a real one: errors of imaginary parts would grow with each step."""
+    return lifted(real_part(entry), entry) if hermitian and entry.is_complex() else entry
+
+
 def _by_one(rest: Tensor, hermitian: bool, used: Tensor) -> tuple[Tensor, Tensor]:
     """Return the column of `L` below a pivot of one row, and the updated rest of the matrix.
 
     `used` marks the matrices of the batch that have this pivot; the results for the others are discarded.
     """
     size = rest.size(1)
-    pivot = _not_zero(cut(cut(rest, 1, 0, 1), 2, 0, 1), used)
+    pivot = _not_zero(_pivot(cut(cut(rest, 1, 0, 1), 2, 0, 1), hermitian), used)
     column = cut(cut(rest, 1, 1, size), 2, 0, 1)
     # Multiply by the reciprocal, as LAPACK does, so that the column of L equals the one in the update.
     scaled = aten.mul.Tensor(column, aten.reciprocal.default(pivot))
@@ -127,7 +132,7 @@ def _by_two(rest: Tensor, hermitian: bool, used: Tensor) -> tuple[Tensor, Tensor
     size = rest.size(1)
     corner = cut(cut(rest, 1, 0, 2), 2, 0, 2)
     beside = _not_zero(cut(cut(corner, 1, 1, 2), 2, 0, 1), used)
-    first, second = cut(cut(corner, 1, 0, 1), 2, 0, 1), cut(cut(corner, 1, 1, 2), 2, 1, 2)
+    first, second = (_pivot(cut(cut(corner, 1, at, at + 1), 2, at, at + 1), hermitian) for at in (0, 1))
     facing = conjugate(beside) if hermitian else beside
     # Divide by the off-diagonal entry, which is the largest.
     d11, d22 = aten.div.Tensor(second, beside), aten.div.Tensor(first, facing)
@@ -185,8 +190,10 @@ def _factored(matrix: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
                 top = cut(untouched, 1, 0, 1)
                 inner = aten.cat.default([cut(top, 2, 1, left - 1), beyond], 1)
                 after = aten.where.self(twice, aten.cat.default([next_, inner], 2), after)
-            column = aten.cat.default([cut(column, 1, 0, 1), below], 1)
+            column = aten.cat.default([_pivot(cut(column, 1, 0, 1), hermitian), below], 1)
             rest = after
+        else:
+            column = _pivot(column, hermitian)
         columns.append(aten.constant_pad_nd.default(column, [0, 0, step, 0]) if step else column)
         second, before = twice, number
     info = first_set(aten.squeeze.dim(aten.cat.default(empties, 2), 1))
