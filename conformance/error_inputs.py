@@ -39,7 +39,7 @@ class Refusal:
     Attributes:
         name: the name of the OpInfo.
         number: the index of the call among its error inputs.
-        status: ``pass``, ``words`` (our message does not match the pattern), ``type`` (another type), ``taken`` (no exception), or
+        status: ``pass``, ``message`` (our message does not match the pattern), ``type`` (another type), ``no error``, or
             ``unsupported`` (no route).
         eager: eager's exception as text.
         ours: the mode's exception as text; "" if it did not raise.
@@ -93,27 +93,27 @@ def _raised(op: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any])
 
 def _status(pattern: str, expected: Exception, got: Exception | None) -> str:
     if got is None:
-        return "taken"
+        return "no error"
     if isinstance(got, UnsupportedOpError):
         return "unsupported"
     if type(got) is not type(expected):
         return "type"
     # Some patterns match only the message of another device.
-    return "words" if re.search(pattern, str(expected)) and not re.search(pattern, str(got)) else "pass"
+    return "message" if re.search(pattern, str(expected)) and not re.search(pattern, str(got)) else "pass"
 
 
 def _text(error: Exception | None) -> str:
     return "" if error is None else f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def table(found: Sequence[Refusal], *, words: bool = False) -> str:
-    """Return the counts and every call that does not pass; with `words` also those that pass with another message."""
+def table(found: Sequence[Refusal], *, messages: bool = False) -> str:
+    """Return the counts and every call that does not pass; with `messages` also those that pass with another message."""
     counts = Counter(one.status for one in found)
     lines = [f"{len(found)} calls that raise in eager, of {len({one.name for one in found})} OpInfos, torch {torch.__version__}"]
     lines += [f"  {status:12}{count:5}  {100 * count / max(1, len(found)):5.1f} %" for status, count in counts.most_common()]
     lines.append(f"  {'(verbatim)':12}{sum(one.verbatim for one in found):5}  same message as eager")
     for one in found:
-        if one.status != "pass" or (words and not one.verbatim):
+        if one.status != "pass" or (messages and not one.verbatim):
             lines.append(f"{one.status} {one.name} (error input {one.number})")
             lines += [f"    eager: {one.eager[:300]}", f"    ours:  {one.ours[:300]}"]
     return "\n".join(lines)
@@ -124,12 +124,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
     parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name matches")
-    parser.add_argument("--words", action="store_true", help="also report calls that pass with another message than eager's")
+    parser.add_argument("--messages", action="store_true", help="also report calls that pass with another message than eager's")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     found = list(refusals(opinfos(options.match), SETS[options.ops]()))
-    print(table(found, words=options.words))
+    print(table(found, messages=options.messages))
     return int(any(one.status != "pass" for one in found))
 
 

@@ -46,7 +46,7 @@ class Row:
         why_not: why the export failed; "" if it did not.
         theirs: op outside the set -> number of calls in PyTorch's decomposed program.
         ours: the same for the library's program.
-        off: how the results of our program differ from the model's; "" if they do not.
+        difference: how the results of our program differ from the model's; "" if they do not.
     """
 
     family: str
@@ -54,11 +54,11 @@ class Row:
     why_not: str = ""
     theirs: Counter[str] | None = None
     ours: Counter[str] | None = None
-    off: str = ""
+    difference: str = ""
 
     @property
     def is_right(self) -> bool:
-        return not self.off and (bool(self.why_not) or not self.ours or bool(self.theirs))
+        return not self.difference and (bool(self.why_not) or not self.ours or bool(self.theirs))
 
 
 class _Forward(nn.Module):
@@ -106,7 +106,7 @@ def _difference(got: Any, want: Any) -> str:
         if not isinstance(other, Tensor):
             continue
         if one.dtype is not other.dtype or one.shape != other.shape:
-            return f"{one.dtype} of {tuple(one.shape)} in place of {other.dtype} of {tuple(other.shape)}"
+            return f"dtype and shape {one.dtype} {tuple(one.shape)}, expected {other.dtype} {tuple(other.shape)}"
         if other.is_floating_point() and not torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True):
             return f"values differ by up to {float((one - other).abs().max()):.2g}"
         if not other.is_floating_point() and not torch.equal(one, other):
@@ -207,7 +207,7 @@ def markdown(rows: Sequence[Row], ours: int, theirs: int) -> str:
     lines += [f"| ops with a decomposition | {theirs} | {ours} |"]
     lines += [f"| models that `torch.export` can export | {len(exported)} of {len(rows)} | |"]
     lines += [f"| programs that leave Core ATen | {len(leaving)} | {len(left)} |"]
-    lines += [f"| programs that return other values | not run | {sum(bool(row.off) for row in exported)} |", ""]
+    lines += [f"| programs that return other values | not run | {sum(bool(row.difference) for row in exported)} |", ""]
     lines += [
         "The ops outside Core ATen, with the number of programs that call each:",
         "",
@@ -219,17 +219,17 @@ def markdown(rows: Sequence[Row], ours: int, theirs: int) -> str:
     )
     lines += [f"| `{op}` | {before[op]} | {after[op]} |" for op in sorted(before | after, key=lambda op: (-before[op], op))]
     lines += ["", "Programs that leave Core ATen or return other values with the library's table:", ""]
-    lines += [f"- {row.name}: {row.off or ', '.join(sorted(row.ours or ()))}" for row in exported if row.off or row.ours] or [
-        "- none"
-    ]
+    lines += [
+        f"- {row.name}: {row.difference or ', '.join(sorted(row.ours or ()))}" for row in exported if row.difference or row.ours
+    ] or ["- none"]
     lines += ["", _LIMITS]
     return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--match", default="", metavar="REGEX", help="models whose names match")
-    parser.add_argument("--markdown", metavar="FILE", help="write the page there")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only models whose name matches")
+    parser.add_argument("--markdown", metavar="FILE", help="write the docs page to FILE")
     options = parser.parse_args(argv)
     warnings.simplefilter("ignore")
     ops = core_aten()
@@ -246,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_text(options.markdown, page)
     wrong = [row for row in rows if not row.is_right]
     for row in wrong:
-        print(f"wrong: {row.name}: {row.off or sorted(row.ours or ())}", file=sys.stderr)
+        print(f"wrong: {row.name}: {row.difference or sorted(row.ours or ())}", file=sys.stderr)
     return int(bool(wrong))
 
 

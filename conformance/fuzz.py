@@ -27,17 +27,17 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import eagerdecomp as ed
-from conformance.fuzz_drawing import Drawing, templates
-from conformance.fuzz_judging import Difference, Seen
-from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, checked, script, shortened
+from conformance.fuzz_drawing import ProgramGenerator, templates
+from conformance.fuzz_judging import Counts, Difference
+from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, first_difference, script, shortened
 from eagerdecomp.conformance.workers import Lost, done_in_processes
 from eagerdecomp.host.progress import Progress
 
-__all__ = ["Findings", "drawn", "main"]
+__all__ = ["Findings", "generate_and_run", "main"]
 
 # The number of programs in a job, and the number after which a worker rebuilds its modes and their caches.
-_CHUNK, _AGE = 100, 2000
-_PATIENCE = 120.0
+_JOB_SIZE, _PROGRAMS_PER_MODE = 100, 2000
+_TIMEOUT = 120.0
 
 
 @dataclass
@@ -73,38 +73,38 @@ class Findings:
         return sum(stop - start for start, stop in self.done)
 
 
-def drawn(
-    seed: int, number: int, mode_of: Callable[[str], ed.EagerDecompMode], seen: Seen, progress: Callable[[Any], None]
+def generate_and_run(
+    seed: int, number: int, mode_of: Callable[[str], ed.EagerDecompMode], seen: Counts, progress: Callable[[Any], None]
 ) -> tuple[Program, Difference | None]:
     """Generate a program from a seed and a number, run it, and return it with its difference or None."""
     holder: list[Lanes] = []
-    drawing = Drawing(f"{seed} {number}", lambda: holder[0].tensors())
-    draws = drawing._random
+    generator = ProgramGenerator(f"{seed} {number}", lambda: holder[0].tensors())
+    draws = generator._random
     ops = draws.choices(("core", "prims", "few"), (8, 1, 1))[0]
     count = draws.choices((1, 2, 3), (6, 2, 2))[0]
     lanes = Lanes(mode_of(ops), count, seen, lambda line: progress([number, line]))
     holder.append(lanes)
-    taken: list[str] = []
+    lines_run: list[str] = []
 
     def program() -> Program:
-        return Program(tuple(taken), ops, count)
+        return Program(tuple(lines_run), ops, count)
 
-    def takes(lines: Iterable[str]) -> bool:
+    def run_lines(lines: Iterable[str]) -> bool:
         for line in lines:
-            taken.append(line)
-            if not lanes.take(line):
+            lines_run.append(line)
+            if not lanes.run_line(line):
                 return False
         return not lanes.ended
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            takes(list(drawing.begun()))
-            for _ in range(drawing.steps):
+            run_lines(list(generator.first_leaves()))
+            for _ in range(generator.steps):
                 if not lanes.ended:
-                    takes(drawing.step())
-            if not lanes.ended and takes(drawing.end()) and draws.random() < 0.3:
-                takes(drawing.step())
+                    run_lines(generator.step())
+            if not lanes.ended and run_lines(generator.end()) and draws.random() < 0.3:
+                run_lines(generator.step())
         except Difference as difference:
             if as_under_any_mode(program(), difference):
                 seen.counts["differ under any mode"] += 1
@@ -118,12 +118,12 @@ class _Modes:
 
     def __init__(self) -> None:
         self._made: dict[str, ed.EagerDecompMode] = {}
-        self._age = 0
+        self._programs = 0
 
-    def renewed(self) -> None:
-        """Count a program; drop the modes and their caches after every `_AGE` programs."""
-        self._age += 1
-        if self._age % _AGE == 0:
+    def count_program(self) -> None:
+        """Count a program; drop the modes and their caches after every `_PROGRAMS_PER_MODE` programs."""
+        self._programs += 1
+        if self._programs % _PROGRAMS_PER_MODE == 0:
             self._made.clear()
 
     def __call__(self, ops: str) -> ed.EagerDecompMode:
@@ -136,11 +136,11 @@ _MODES = _Modes()
 
 
 def _job(seed: int, start: int, stop: int, progress: Callable[[Any], None]) -> dict[str, Any]:
-    seen, found = Seen(), []
+    seen, found = Counts(), []
     for number in range(start, stop):
         progress([number, ""])
-        _MODES.renewed()
-        program, difference = drawn(seed, number, _MODES, seen, progress)
+        _MODES.count_program()
+        program, difference = generate_and_run(seed, number, _MODES, seen, progress)
         finding = None if difference is None else _finding(number, program, difference)
         if finding is not None:
             found.append(finding)
@@ -151,7 +151,7 @@ def _job(seed: int, start: int, stop: int, progress: Callable[[Any], None]) -> d
 
 def _finding(number: int, program: Program, difference: Difference) -> dict[str, Any] | None:
     """Return the record of a difference; None if the shortened program differs under a no-op mode too."""
-    alone = checked(program) is not None
+    alone = first_difference(program) is not None
     if alone:  # the caches of earlier programs are not needed
         program, difference = shortened(program, difference)
         if as_under_any_mode(program, difference):
@@ -169,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _kept(path: str | None, seed: int) -> Findings:
+def _read_findings(path: str | None, seed: int) -> Findings:
     if path is None or not Path(path).exists():
         return Findings(seed)
     try:
@@ -186,12 +186,12 @@ def _usage(words: str) -> int:
     return 2
 
 
-def _chunks(findings: Findings, programs: int) -> list[tuple[int, int]]:
+def _remaining_ranges(findings: Findings, programs: int) -> list[tuple[int, int]]:
     """Return the ranges of programs that have not been run."""
     left, at = [], 0
     for start, stop in [*sorted(tuple(one) for one in findings.done), (programs, programs)]:
         while at < min(start, programs):
-            left.append((at, min(at + _CHUNK - at % _CHUNK, start, programs)))
+            left.append((at, min(at + _JOB_SIZE - at % _JOB_SIZE, start, programs)))
             at = left[-1][1]
         at = max(at, stop)
     return left
@@ -203,12 +203,12 @@ def run(findings: Findings, programs: int, workers: int, path: str | None) -> No
     progress = Progress(programs, sys.stderr)
     started, before = time.perf_counter(), findings.seconds
     try:
-        while chunks := _chunks(findings, programs):
+        while ranges := _remaining_ranges(findings, programs):
 
-            def work(job: int, beat: Callable[[Any], None], chunks: Sequence[tuple[int, int]] = chunks) -> dict[str, Any]:
-                return _job(findings.seed, *chunks[job], beat)
+            def work(job: int, beat: Callable[[Any], None], ranges: Sequence[tuple[int, int]] = ranges) -> dict[str, Any]:
+                return _job(findings.seed, *ranges[job], beat)
 
-            for _, result in done_in_processes(range(len(chunks)), work, workers, _PATIENCE):
+            for _, result in done_in_processes(range(len(ranges)), work, workers, _TIMEOUT):
                 if isinstance(result, Lost):
                     if result.how == "error" or result.last is None:
                         raise RuntimeError(f"{result.message}\n{result.words}")
@@ -254,11 +254,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.programs < 1 or options.workers < 1:
         return _usage("--programs and --workers must be at least 1")
     if options.only is not None:
-        program, difference = drawn(options.seed, options.only, _Modes(), Seen(), lambda value: None)
+        program, difference = generate_and_run(options.seed, options.only, _Modes(), Counts(), lambda value: None)
         print("\n".join(program.lines))
         print(f"# on {program.ops}, {program.lanes} lanes: {difference or 'nothing differs'}")
         return int(difference is not None)
-    findings = _kept(options.resume, options.seed)
+    findings = _read_findings(options.resume, options.seed)
     try:
         run(findings, options.programs, options.workers, options.resume)
     except KeyboardInterrupt:

@@ -19,7 +19,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
-__all__ = ["CRITERIA", "holds_singular", "is_right", "matrices_of"]
+__all__ = ["CRITERIA", "has_singular", "is_right", "matrices_of"]
 
 #: The permitted residual of a factorization, in epsilons of the norm, per row of the matrix. LAPACK's tests permit 30.
 _ROUNDINGS = 64
@@ -70,7 +70,7 @@ def _is_singular(matrix: Tensor, rounding: float) -> bool:
     return bool(_singular_ones(matrix, rounding).any())
 
 
-def holds_singular(values: Iterable[Any]) -> bool:
+def has_singular(values: Iterable[Any]) -> bool:
     """Return whether one of these matrices is singular to working precision, or not finite."""
     matrices = [one for one in values if isinstance(one, Tensor) and one.dim() > 1 and one.numel()]
     return any(

@@ -26,11 +26,11 @@ from eagerdecomp.ops.call_text import CallTextError, parse_call
 from eagerdecomp.ops.schema import Argument, facts_of, functional_variant
 from eagerdecomp.planner.rule_calls import load_calls
 
-__all__ = ["Drawing", "templates"]
+__all__ = ["ProgramGenerator", "templates"]
 
 _FLOATS = ("float32", "float32", "float32", "float64", "bfloat16", "float16")
-_WHOLE = ("int64", "int64", "int32", "uint8", "int16", "int8", "bool")
-_FILLS = ("normal", "normal", "normal", "uniform", "small", "zeros", "ones", "special")
+_INTEGERS = ("int64", "int64", "int32", "uint8", "int16", "int8", "bool")
+_VALUES = ("normal", "normal", "normal", "uniform", "small", "zeros", "ones", "special")
 _LAYOUTS = ("contiguous", "contiguous", "contiguous", "transposed", "strided", "offset", "expanded", "channels_last")
 _CONTEXTS = ("with torch.no_grad(): ", "with torch.inference_mode(): ", "with torch.autocast('cpu', torch.bfloat16): ")
 
@@ -39,7 +39,7 @@ _UNCOMMON = Path(__file__).parents[1] / "tools" / "uncommon_calls.txt"
 _NAME = re.compile(r"\bt\d+(\[\d+\])*")
 
 # The maximum number of elements of a tensor, in programs and in the recorded examples that they use.
-_MOST = 1500
+_MAX_ELEMENTS = 1500
 
 # Composite ops, which eager decomposes above every mode, each with an example.
 _COMPOSITES = {
@@ -143,7 +143,7 @@ def _read(text: str) -> tuple[list[Any], dict[str, Any]] | None:
     except CallTextError:
         return None
     slots = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Slot)]
-    if any(math.prod(one.sizes) > _MOST or not hasattr(torch, one.dtype) for one in slots):
+    if any(math.prod(one.sizes) > _MAX_ELEMENTS or not hasattr(torch, one.dtype) for one in slots):
         return None
     return args, kwargs
 
@@ -164,7 +164,7 @@ def _variants(op: OpOverload) -> Iterator[OpOverload]:
             yield other
 
 
-class Drawing:
+class ProgramGenerator:
     """Generates the lines of one program, each from the results of the lines before it.
 
     Args:
@@ -179,12 +179,14 @@ class Drawing:
         self.context = self._random.choice(_CONTEXTS) if self._random.random() < 0.2 else ""
         self.steps = self._random.randint(3, 12)
 
-    def begun(self) -> Iterator[str]:
+    def first_leaves(self) -> Iterator[str]:
         """Yield the lines that create the first leaves."""
         for _ in range(self._random.randint(1, 3)):
             sizes = self._random.choice(([3, 4], [2, 3, 4], [5], [], [4, 4], [2, 3, 4, 4], [0, 3], [1, 5], [3, 4], [2, 3]))
             yield self._leaf(
-                Slot(tuple(sizes), self._random.choice(_FLOATS) if self._random.random() < 0.75 else self._random.choice(_WHOLE)),
+                Slot(
+                    tuple(sizes), self._random.choice(_FLOATS) if self._random.random() < 0.75 else self._random.choice(_INTEGERS)
+                ),
                 True,
             )[1]
 
@@ -217,7 +219,7 @@ class Drawing:
 
     def _leaf(self, slot: Slot, grad: bool, values: str | None = None) -> tuple[str, str]:
         floats = getattr(torch, slot.dtype).is_floating_point or getattr(torch, slot.dtype).is_complex
-        picked = values or (self._random.choice(_FILLS) if floats else "small")
+        picked = values or (self._random.choice(_VALUES) if floats else "small")
         asked = grad and floats and self._random.random() < 0.5
         layout = self._random.choice(_LAYOUTS)
         line = self._named(
@@ -226,20 +228,20 @@ class Drawing:
         line = line.replace(", grad=False", "")
         return line.partition(" = ")[0], line
 
-    def _some(self) -> tuple[str, Tensor] | None:
+    def _random_tensor(self) -> tuple[str, Tensor] | None:
         found = list(self._tensors())
         return self._random.choice(found) if found else None
 
     def _view(self) -> list[str]:
-        picked = self._some()
+        picked = self._random_tensor()
         if picked is None or picked[1].layout is not torch.strided:
             return []
         text = VIEWS[self._random.choice(list(VIEWS))](picked[1], *self._random.choices(range(10), k=3))
-        if text is not None and "as_strided" in text and self._holds_more(picked[1]):
+        if text is not None and "as_strided" in text and self._has_unused_memory(picked[1]):
             return []
-        return [] if text is None else [self._named(_put(text, x=picked[0]))]
+        return [] if text is None else [self._named(_substitute(text, x=picked[0]))]
 
-    def _holds_more(self, tensor: Tensor) -> bool:
+    def _has_unused_memory(self, tensor: Tensor) -> bool:
         """Return whether a storage is longer than its tensors need; how much a kernel allocates is not compared."""
         owner, ends = _owner(tensor), [0]
         for _, one in self._tensors():
@@ -249,13 +251,13 @@ class Drawing:
         return max(ends) < tensor.untyped_storage().nbytes()
 
     def _write(self) -> list[str]:
-        picked, other = self._some(), self._some()
+        picked, other = self._random_tensor(), self._random_tensor()
         if picked is None or other is None or _overlaps(picked[1]):
             return []
         if self._random.random() < 0.4:
             if _owner(picked[1]) == _owner(other[1]) and picked[0] != other[0]:
                 return []
-            return [self._named(_put(self._random.choice(JOINS), x=picked[0], y=other[0]))]
+            return [self._named(_substitute(self._random.choice(JOINS), x=picked[0], y=other[0]))]
         text = WRITES[self._random.choice(list(WRITES))](picked[1], *self._random.choices(range(10), k=3))
         if text is None:
             return []
@@ -264,7 +266,7 @@ class Drawing:
             index = place[place.index("[") + 1 : -1]
             slices = index if ":" not in index else index.replace(":", "slice(None)")
             return [self._named(f"{picked[0]}.__setitem__(({slices}), {value})")]
-        return [self._named(_put(text, x=picked[0]))]
+        return [self._named(_substitute(text, x=picked[0]))]
 
     def _gradient(self) -> list[str]:
         roots = [text for text, one in self._tensors() if one.requires_grad and is_leaf(one) is False]
@@ -280,7 +282,7 @@ class Drawing:
         op = self._random.choice(_ops())
         args, kwargs = self._random.choice(templates()[op])
         facts = facts_of(op)
-        call = _Filling(self, args, kwargs, torch.Tag.pointwise in op.tags)
+        call = _ArgumentChooser(self, args, kwargs, torch.Tag.pointwise in op.tags)
         also = frozenset[str]().union(*(names for pattern, names in WRITTEN.items() if re.fullmatch(pattern, str(op))))
         written = {argument.name: argument.mutated or argument.name in also for argument in facts.arguments}
         texts = [call.text(value, written[facts.arguments[number].name]) for number, value in enumerate(args)]
@@ -314,27 +316,29 @@ def _ops() -> Sequence[OpOverload]:
     return list(templates())
 
 
-class _Filling:
+class _ArgumentChooser:
     """Chooses tensors for the slots of one call, and collects the lines that create them."""
 
-    def __init__(self, drawing: Drawing, args: Sequence[Any], kwargs: Mapping[str, Any], pointwise: bool) -> None:
+    def __init__(self, drawing: ProgramGenerator, args: Sequence[Any], kwargs: Mapping[str, Any], pointwise: bool) -> None:
         self.lines: list[str] = []
         self._drawing, self._pointwise = drawing, pointwise
         self._random = drawing._random
-        self._tensors = [(text, one) for text, one in drawing._tensors() if one.layout is torch.strided and one.numel() <= _MOST]
+        self._tensors = [
+            (text, one) for text, one in drawing._tensors() if one.layout is torch.strided and one.numel() <= _MAX_ELEMENTS
+        ]
         self._written: set[int] = set()
         self._shape: tuple[int, ...] | None = None
-        self._kind = self._random.choice(_FLOATS) if self._random.random() < 0.35 else None
+        self._float_dtype = self._random.choice(_FLOATS) if self._random.random() < 0.35 else None
         slots = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Slot)]
         sizes = [size for one in slots if one.dtype.startswith(("float", "complex", "bfloat")) for size in one.sizes if size]
-        self._below = min(sizes, default=1)
-        self._other = pointwise and self._random.random() < 0.5
-        self._whole = pointwise and self._random.random() < 0.15
+        self._smallest_size = min(sizes, default=1)
+        self._other_shapes = pointwise and self._random.random() < 0.5
+        self._with_integers = pointwise and self._random.random() < 0.15
 
     def text(self, value: Any, mutated: bool) -> str:
         """Return an argument as Python source."""
         if isinstance(value, Slot):
-            return self._filled(value, mutated)
+            return self._tensor_for(value, mutated)
         if isinstance(value, (list, tuple)):
             inside = ", ".join(self.text(one, mutated) for one in value)
             return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
@@ -342,60 +346,62 @@ class _Filling:
             return repr(self._random.choice((0, 1, -1, 2, value, value)))
         return repr(value)
 
-    def _filled(self, slot: Slot, mutated: bool) -> str:
+    def _tensor_for(self, slot: Slot, mutated: bool) -> str:
         dtype = getattr(torch, slot.dtype)
         floats = dtype.is_floating_point
-        if floats and self._kind is not None:
-            slot = Slot(slot.sizes, self._kind)
-        if self._whole:
-            slot = Slot(slot.sizes, self._random.choice(_WHOLE) if not dtype.is_complex else slot.dtype)
-        if self._pointwise and self._other:
-            return self._any(slot, mutated)
+        if floats and self._float_dtype is not None:
+            slot = Slot(slot.sizes, self._float_dtype)
+        if self._with_integers:
+            slot = Slot(slot.sizes, self._random.choice(_INTEGERS) if not dtype.is_complex else slot.dtype)
+        if self._pointwise and self._other_shapes:
+            return self._broadcasting(slot, mutated)
         if not floats and not dtype.is_complex and not self._pointwise:
-            values = f"below {self._below}" if self._random.random() < 0.8 else "zeros"
+            values = f"below {self._smallest_size}" if self._random.random() < 0.8 else "zeros"
             return self._new(slot, mutated, values)
         roll = self._random.random()
         if roll < 0.3:
             return self._new(slot, mutated)
         fitting = [
-            text for text, one in self._free(mutated) if tuple(one.shape) == slot.sizes and one.dtype == getattr(torch, slot.dtype)
+            text
+            for text, one in self._usable(mutated)
+            if tuple(one.shape) == slot.sizes and one.dtype == getattr(torch, slot.dtype)
         ]
         if fitting:
-            return self._taken(self._random.choice(fitting), mutated)
+            return self._use(self._random.choice(fitting), mutated)
         return self._adapted(slot, mutated) or self._new(slot, mutated)
 
-    def _free(self, mutated: bool) -> list[tuple[str, Tensor]]:
+    def _usable(self, mutated: bool) -> list[tuple[str, Tensor]]:
         """Return the tensors that the call may use: none that aliases a written one, and none to write that needs a gradient."""
         found = [(text, one) for text, one in self._tensors if not one.numel() or _owner(one) not in self._written]
         if mutated:
             found = [
                 (text, one) for text, one in found if not (one.requires_grad and is_leaf(one) is not False) and not _overlaps(one)
             ]
-            found = [(text, one) for text, one in found if _owner(one) not in self._taken_owners]
+            found = [(text, one) for text, one in found if _owner(one) not in self._used_owners]
         return found
 
     @functools.cached_property
-    def _taken_owners(self) -> set[int]:
+    def _used_owners(self) -> set[int]:
         return set()
 
-    def _taken(self, text: str, mutated: bool) -> str:
+    def _use(self, text: str, mutated: bool) -> str:
         one = next((one for name, one in self._tensors if name == text), None)
         if one is not None:
-            (self._written if mutated else self._taken_owners).add(_owner(one))
+            (self._written if mutated else self._used_owners).add(_owner(one))
             if mutated:
-                self._taken_owners.add(_owner(one))
+                self._used_owners.add(_owner(one))
         return text
 
-    def _any(self, slot: Slot, mutated: bool) -> str:
+    def _broadcasting(self, slot: Slot, mutated: bool) -> str:
         """Return an argument of an elementwise op: first a tensor of any shape, then tensors that broadcast with it."""
         complex_too = slot.dtype.startswith("complex")
-        found = [(text, one) for text, one in self._free(mutated) if complex_too or not one.is_complex()]
+        found = [(text, one) for text, one in self._usable(mutated) if complex_too or not one.is_complex()]
         if self._shape is not None:
             found = [(text, one) for text, one in found if _broadcasts(tuple(one.shape), self._shape)]
         if found and self._random.random() < 0.8:
             text, one = self._random.choice(found)
             self._shape = self._shape or tuple(one.shape)
-            return self._taken(text, mutated)
+            return self._use(text, mutated)
         sizes = slot.sizes if self._shape is None else self._random.choice((self._shape, self._shape[1:], self._shape[-1:], ()))
         self._shape = self._shape or sizes
         return self._new(Slot(tuple(sizes), slot.dtype), mutated)
@@ -405,7 +411,7 @@ class _Filling:
         count = math.prod(slot.sizes)
         found = [
             (text, one)
-            for text, one in self._free(mutated)
+            for text, one in self._usable(mutated)
             if one.numel() >= count and (slot.dtype.startswith("complex") or not one.is_complex())
         ]
         if not found:
@@ -415,8 +421,8 @@ class _Filling:
         if tuple(one.shape) != slot.sizes:
             made += f".reshape(-1)[{one.numel() - count if self._random.random() < 0.3 else 0}:][:{count}].view({list(slot.sizes)})"
         if made == text:
-            return self._taken(text, mutated)
-        self._taken(text, mutated)
+            return self._use(text, mutated)
+        self._use(text, mutated)
         line = self._drawing._named(made)
         self.lines.append(line)
         return line.partition(" = ")[0].rpartition(" ")[2]
@@ -432,13 +438,13 @@ class _Filling:
         """Return ``out=`` tensors for these results: mostly of their dtypes and sizes, sometimes empty, which eager resizes."""
         self.lines, texts = [], []
         for argument, one in zip(arguments, made, strict=True):
-            dtype = str(one.dtype)[6:] if self._random.random() < 0.9 else self._random.choice((*_FLOATS, *_WHOLE))
+            dtype = str(one.dtype)[6:] if self._random.random() < 0.9 else self._random.choice((*_FLOATS, *_INTEGERS))
             sizes = tuple(one.shape) if self._random.random() < 0.7 else self._random.choice(((0,), (0,), (3, 4), ()))
             texts.append(f"{argument.name}={self._new(Slot(sizes, dtype), True)}")
         return self.lines, texts
 
 
-def _put(text: str, **operands: str) -> str:
+def _substitute(text: str, **operands: str) -> str:
     for letter, name in operands.items():
         text = re.sub(rf"(?<![\w.]){letter}(?!\w)", name, text)
     return text
@@ -450,10 +456,10 @@ def _owner(tensor: Tensor) -> int:
 
 def _overlaps(tensor: Tensor) -> bool:
     """Return whether elements of a tensor may overlap in memory; eager does not define the order of writes to these."""
-    return any(size > 1 and step < reach for size, step, reach in _reaches(sorted(zip(tensor.stride(), tensor.shape, strict=True))))
+    return any(size > 1 and step < reach for size, step, reach in _extents(sorted(zip(tensor.stride(), tensor.shape, strict=True))))
 
 
-def _reaches(dims: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+def _extents(dims: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
     reach = 1
     for step, size in dims:
         yield size, step, reach

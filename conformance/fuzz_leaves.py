@@ -15,7 +15,7 @@ from torch import Tensor
 from eagerdecomp.eager.observe import whole_memory
 from eagerdecomp.eager.tolerance import nudge
 
-__all__ = ["backward", "gradient", "leaf", "names", "wide_leaf", "widened"]
+__all__ = ["backward", "gradient", "leaf", "initial_names", "wide_leaf", "widened"]
 
 aten = torch.ops.aten
 
@@ -117,7 +117,7 @@ def gradient(tensor: Tensor, leaf: Tensor, create_graph: bool = False) -> Tensor
     return torch.autograd.grad([tensor], [leaf], _cotangents([tensor]), create_graph=create_graph, allow_unused=True)[0]
 
 
-def names(**more: Any) -> dict[str, Any]:
+def initial_names(**more: Any) -> dict[str, Any]:
     """Return the names that lines can use from the start, and more."""
     ours = {"torch": torch, "aten": aten, "leaf": leaf, "backward": backward, "gradient": gradient}
     return {**ours, "inf": math.inf, "nan": math.nan, **more}

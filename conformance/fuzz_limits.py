@@ -13,8 +13,8 @@ __all__ = [
     "ALLOWED",
     "EXCLUDED",
     "FINITE",
-    "HIDDEN_DRAWS",
-    "NAN_BY_PLACE",
+    "HIDDEN_RANDOM_NUMBERS",
+    "NAN_BY_POSITION",
     "FACTORED",
     "FUSED",
     "NOT_FINITE",
@@ -22,10 +22,10 @@ __all__ = [
     "QUOTIENTS",
     "CONTIGUOUS",
     "CONTIGUOUS_OUT",
-    "SPREADS",
-    "THEIR_OWN",
+    "NON_FINITE_RESULTS",
+    "PRIMS_ERRORS",
     "WRITTEN",
-    "WRONG_IN_HALF",
+    "WRONG_IN_16_BITS",
     "Allowed",
     "allowed",
 ]
@@ -77,27 +77,27 @@ NOT_FINITE = r"\w*(linalg|cholesky|inverse|solve|svd|qr|det|lstsq|pinv|matrix_|p
 #: Ops, as a pattern of their names, that turn infinities and NaN in an argument into non-finite results, where the order of sums
 #: and products decides between infinity and NaN. Two elements that are both non-finite count as equal. A Fourier transform may also
 #: skip products with zero, depending on its algorithm: there one of the two may be finite, if a non-finite input contributes to it.
-SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|instance|layer)_norm"
+NON_FINITE_RESULTS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|instance|layer)_norm"
 
 #: Ops, as a pattern of their names, that divide complex numbers by 0 with an infinite result, while eager's `div` returns NaN. Two
 #: elements that are both non-finite count as equal. The solution of a triangular system is a chain of such quotients.
 QUOTIENTS = r"addcdiv_?|triangular_solve|linalg_solve_triangular"
 
 #: Patterns: message of a prim's ValueError -> message of eager's RuntimeError for the same call. These prims have their own checks.
-THEIR_OWN: Mapping[str, str] = {
+PRIMS_ERRORS: Mapping[str, str] = {
     r"Can't view a storage of size": "out of bounds for storage",  # `prims.as_strided`
     r"Cannot view a tensor with shape": "view size is not compatible",  # `prims.view_of` and similar
 }
 
 #: Ops, as a pattern of their names, that save random numbers for their gradient without returning them. In programs that call
 #: one, gradients are not compared by value.
-HIDDEN_DRAWS = r"rrelu_?"
+HIDDEN_RANDOM_NUMBERS = r"rrelu_?"
 
 
 #: Ops, as a pattern of their names, whose gradient kernel in eager treats NaN differently in its vectorized loop and in the scalar
 #: remainder. In programs that call one, gradients of leaves are not compared where the leaf is NaN. No gradient is compared if an
 #: earlier line computed the NaN.
-NAN_BY_PLACE = r"(hardtanh|relu6|hardswish|elu|celu|selu|softshrink|hardshrink|(special_)?logit)_?"
+NAN_BY_POSITION = r"(hardtanh|relu6|hardswish|elu|celu|selu|softshrink|hardshrink|(special_)?logit)_?"
 
 #: Ops, as a pattern of their names, whose gradient divides by results of a factorization. For a matrix that is singular to working
 #: precision these are rounding errors. In programs that factorize one, gradients are not compared by value.
@@ -108,7 +108,7 @@ NUCLEAR = r"(linalg_(matrix_)?norm\.\w+\(.*'nuc'|nuclear_norm\.).*"
 
 #: Ops, as a pattern of their names, whose kernel in eager returns wrong values for float16 and bfloat16 (`inf` for ``exp(0.1)``).
 #: In programs that call one, gradients are not compared by value.
-WRONG_IN_HALF = r"(linalg_)?matrix_exp"
+WRONG_IN_16_BITS = r"(linalg_)?matrix_exp"
 
 #: Ops, as a pattern of their names, that add a product. If the product overflows, the sum depends on whether the processor rounds
 #: in between (fused multiply-add). Both results are right.
@@ -126,7 +126,7 @@ class Allowed(NamedTuple):
 
     Attributes:
         op: a pattern of the ops' names.
-        words: a pattern of the error message.
+        message: a pattern of the error message.
         why: the reason.
         example: the lines of a program that shows it.
         ops: the op set on which the example shows it.
@@ -134,7 +134,7 @@ class Allowed(NamedTuple):
     """
 
     op: str
-    words: str
+    message: str
     why: str
     example: tuple[str, ...]
     ops: str = "core"
@@ -251,6 +251,6 @@ ALLOWED: tuple[Allowed, ...] = (
 )
 
 
-def allowed(line: str, words: str) -> Iterator[Allowed]:
+def allowed(line: str, message: str) -> Iterator[Allowed]:
     """Yield the rows that permit a line to raise this message on one side only."""
-    return (one for one in ALLOWED if re.search(rf"(?:aten\.|\b)({one.op})\(", line) and re.search(one.words, words))
+    return (one for one in ALLOWED if re.search(rf"(?:aten\.|\b)({one.op})\(", line) and re.search(one.message, message))

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.fuzz_criteria import holds_singular, is_right, matrices_of
-from conformance.fuzz_limits import FACTORED, NOT_FINITE, NUCLEAR, WRONG_IN_HALF
+from conformance.fuzz_criteria import has_singular, is_right, matrices_of
+from conformance.fuzz_limits import FACTORED, NOT_FINITE, NUCLEAR, WRONG_IN_16_BITS
 from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp.eager.compare import leaf_difference
 from eagerdecomp.eager.observe import Caught, leaves_of, mapped
@@ -19,21 +19,21 @@ from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite
 
 __all__ = [
     "CALL",
-    "as_autocast_gives",
-    "captured",
-    "computed_in",
-    "in_floats",
-    "in_order_of",
+    "as_autocast_casts",
+    "evaluated_arguments",
+    "dtypes_before_out",
+    "with_integers_as_floats",
+    "matched_to",
     "is_finite",
-    "is_of",
-    "is_of_rounded_steps",
+    "is_exact_in",
+    "is_within_rounding_of_steps",
     "is_reached",
-    "is_through_roundings",
+    "has_undefined_gradient",
     "is_unfused",
-    "narrowed",
+    "cast_to",
     "near",
-    "spelt_out",
-    "takes_nan",
+    "as_op_call",
+    "has_nan_argument",
 ]
 
 aten = torch.ops.aten
@@ -46,24 +46,24 @@ CALL = re.compile(r"(?:with [^:]*: )?t\d+ = aten\.(\w+)\.(\w+)\((.*)\)")
 _METHOD = re.compile(r"((?:with [^:]*: )?t\d+ = )([^=]*)\.(add_|sub_)\((.*)\)")
 
 
-def spelt_out(line: str) -> str:
+def as_op_call(line: str) -> str:
     """Rewrite a line that calls a method to a call of its op."""
     return _METHOD.sub(r"\1aten.\3.Tensor(\2, \4)", line)
 
 
-def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool:
+def has_undefined_gradient(lines: Sequence[str], space: Mapping[str, Any]) -> bool:
     """Return whether a line factorized a matrix that is singular to working precision, or had arguments with undefined results.
 
     The gradient then divides by rounding errors or by arbitrary values.
     """
-    for call, args, kwargs in _calls("|".join((FACTORED, NOT_FINITE, _PSEUDO, WRONG_IN_HALF, r"\w*norm")), lines, space):
+    for call, args, kwargs in _calls("|".join((FACTORED, NOT_FINITE, _PSEUDO, WRONG_IN_16_BITS, r"\w*norm")), lines, space):
         given = list(leaves_of([*args, *kwargs.values()]))
         if re.fullmatch(NOT_FINITE, call[1]) and not all(map(is_finite, given)):
             return True
-        if re.fullmatch(WRONG_IN_HALF, call[1]) and any(one.dtype in HALF for one in given if isinstance(one, Tensor)):
+        if re.fullmatch(WRONG_IN_16_BITS, call[1]) and any(one.dtype in HALF for one in given if isinstance(one, Tensor)):
             return True
         sums = re.fullmatch(NUCLEAR, call[0].partition("= aten.")[2])
-        if (sums or re.fullmatch(FACTORED, call[1])) and holds_singular(matrices_of(call[1], args, kwargs)):
+        if (sums or re.fullmatch(FACTORED, call[1])) and has_singular(matrices_of(call[1], args, kwargs)):
             return True
         if re.fullmatch(_PSEUDO, call[1]):  # it may drop small singular values
             op = getattr(getattr(aten, call[1]), call[2])
@@ -74,7 +74,7 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
     return False
 
 
-def takes_nan(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> bool:
+def has_nan_argument(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> bool:
     """Return whether a line calls an op whose name matches the pattern, with NaN in an argument."""
     return any(
         isinstance(one, Tensor) and bool(one.isnan().any())
@@ -88,7 +88,7 @@ def _calls(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> Iterator
     for line in lines:
         call = CALL.fullmatch(line)
         if call is not None and re.fullmatch(ops, call[1]):
-            yield call, *captured(call[3], space)
+            yield call, *evaluated_arguments(call[3], space)
 
 
 def is_unfused(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
@@ -103,7 +103,7 @@ def is_unfused(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result
     return near(found.to(result.dtype), result)
 
 
-def in_floats(op: OpOverload, args: Sequence[Any]) -> list[Any]:
+def with_integers_as_floats(op: OpOverload, args: Sequence[Any]) -> list[Any]:
     """Convert integer arguments of a pointwise op to the default dtype, as eager does, so that rounding can be tested."""
     tensors = [one for one in args if isinstance(one, Tensor)]
     if torch.Tag.pointwise not in op.tags or any(one.dtype.is_floating_point or one.dtype.is_complex for one in tensors):
@@ -111,13 +111,13 @@ def in_floats(op: OpOverload, args: Sequence[Any]) -> list[Any]:
     return [one.to(torch.get_default_dtype()) if isinstance(one, Tensor) else one for one in args]
 
 
-def as_autocast_gives(args: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+def as_autocast_casts(args: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     """Cast the arguments to bfloat16 if autocast computed the results in it."""
     narrow = all(one.dtype is torch.bfloat16 for one in results if isinstance(one, Tensor))
     return [one.bfloat16() if narrow and isinstance(one, Tensor) and one.dtype is torch.float32 else one for one in args]
 
 
-def computed_in(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.dtype | None]:
+def dtypes_before_out(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.dtype | None]:
     """Return the dtypes in which an ``out=`` call computes its results before it writes them; [] for other calls."""
     variant = functional_variant(op) if facts_of(op).is_out else None
     if variant is None:
@@ -129,7 +129,7 @@ def computed_in(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     return []
 
 
-def is_of(value: Any, dtype: torch.dtype | None) -> bool:
+def is_exact_in(value: Any, dtype: torch.dtype | None) -> bool:
     """Return whether all values of a result are exact in a narrower dtype, so that it was computed in this dtype."""
     if not isinstance(value, Tensor) or dtype is None or not (dtype.is_floating_point or dtype.is_complex):
         return False
@@ -138,7 +138,7 @@ def is_of(value: Any, dtype: torch.dtype | None) -> bool:
     return torch.equal(torch.nan_to_num(value), torch.nan_to_num(value.to(dtype).to(value.dtype)))
 
 
-def is_of_rounded_steps(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool:
+def is_within_rounding_of_steps(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool:
     """Return whether float16 or bfloat16 results of a composite op are within the rounding of its steps.
 
     The bound is how far the float64 results move if the arguments are rounded. It is needed because each step rounds: if steps
@@ -170,7 +170,7 @@ def is_of_rounded_steps(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str
     return True
 
 
-def narrowed(value: Any, dtype: torch.dtype | None) -> Any:
+def cast_to(value: Any, dtype: torch.dtype | None) -> Any:
     return value if dtype is None else value.to(dtype)
 
 
@@ -194,7 +194,7 @@ def is_reached(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     return parts > 1e-9 * parts.amax()
 
 
-def in_order_of(values: Tensor, others: Tensor) -> Tensor:
+def matched_to(values: Tensor, others: Tensor) -> Tensor:
     """Permute the values of each row so that each is the nearest to the value in `others`; unchanged if no permutation does it."""
     if not values.numel():
         return values
@@ -210,7 +210,7 @@ def near(want: Tensor, have: Tensor, slack: float = 1) -> bool:
     return want.layout is not torch.strided or leaf_difference("", want, have, facts=(), strides=False, loose=slack) is None
 
 
-def captured(text: str, space: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def evaluated_arguments(text: str, space: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     def capture(*args: Any, **kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
         return list(args), kwargs
 

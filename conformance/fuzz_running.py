@@ -18,13 +18,13 @@ from typing import Any
 from torch import Tensor
 
 import eagerdecomp as ed
-from conformance.fuzz_judging import CALL, Difference, Seen, Spaces
-from conformance.fuzz_leaves import names as words
-from conformance.fuzz_roundings import in_order_of
+from conformance.fuzz_judging import CALL, Counts, Difference, Spaces
+from conformance.fuzz_leaves import initial_names
+from conformance.fuzz_roundings import matched_to
 from eagerdecomp._torch.modes import TorchDispatchMode
 from eagerdecomp.eager.observe import Caught
 
-__all__ = ["SETS", "Lanes", "Program", "as_under_any_mode", "checked", "script", "shortened"]
+__all__ = ["SETS", "Lanes", "Program", "as_under_any_mode", "first_difference", "script", "shortened"]
 
 _LEFT_OUT = (
     *("aten.gelu.default", "aten.sigmoid.default", "aten.native_layer_norm.default", "aten._softmax.default"),
@@ -71,14 +71,16 @@ class Lanes(Spaces):
         progress: called with each line before it is run.
     """
 
-    def __init__(self, mode: Any, lanes: int = 1, seen: Seen | None = None, progress: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, mode: Any, lanes: int = 1, seen: Counts | None = None, progress: Callable[[str], None] | None = None
+    ) -> None:
         ops = mode.backend.ops if isinstance(mode, ed.EagerDecompMode) else None
-        super().__init__(lanes, seen or Seen(), progress or (lambda line: None), ops)
+        super().__init__(lanes, seen or Counts(), progress or (lambda line: None), ops)
         self.mode = mode
         self.recorded = True
         self._recorder = ed.BackendRecorder()
 
-    def take(self, line: str) -> bool:
+    def run_line(self, line: str) -> bool:
         """Run a line on all sides, and compare; return False if it raised everywhere or has no route.
 
         Raises:
@@ -88,7 +90,7 @@ class Lanes(Spaces):
         if _LEAF.match(line):
             for space in (self.eager, *self.lanes):
                 self.execute(line, space)
-            self._made(line, name)
+            self._note_line(line, name)
             return True
         first, *others = self.lanes
         self._recorder.ops.clear()
@@ -115,20 +117,20 @@ class Lanes(Spaces):
             for space in (self.eager, *self.lanes):
                 space.pop(name, None)
             if not self.ended:
-                self._end_if_left_otherwise(line)
+                self._end_if_sides_differ(line)
             return False
         self.compare(line, name)
         self._check_reached(line)
         self.lines.pop()
-        self._made(line, name)
+        self._note_line(line, name)
         return True
 
-    def undisturbed(self, text: str) -> tuple[Tensor, Tensor] | None:
+    def run_without_copying(self, text: str) -> tuple[Tensor, Tensor] | None:
         """Run the program again without copying values between the sides; return both values of `text`, or None.
 
         Eager's eigenvalues are put in the mode's order.
         """
-        theirs, ours = words(), words()
+        theirs, ours = initial_names(), initial_names()
         kept, self.lines = self.lines, []
         try:
             for line in kept:
@@ -137,7 +139,7 @@ class Lanes(Spaces):
                         self.execute(line, space)
                 found = _EIGENVALUES.search(line)
                 if found and found[1] in theirs and found[1] in ours:
-                    theirs[found[1]] = in_order_of(theirs[found[1]], ours[found[1]])
+                    theirs[found[1]] = matched_to(theirs[found[1]], ours[found[1]])
                 self.lines.append(line)
         finally:
             self.lines = kept
@@ -146,7 +148,7 @@ class Lanes(Spaces):
             return None if want is None or have is None else (want, have)
         return None
 
-    def _made(self, line: str, name: str) -> None:
+    def _note_line(self, line: str, name: str) -> None:
         self.lines.append(line)
         self.seen.counts["lines"] += 1
         call = CALL.fullmatch(line)
@@ -162,7 +164,7 @@ class Lanes(Spaces):
         if outside:
             raise Difference("leak", line, f"reached the backend from outside the set: {', '.join(map(str, outside))}")
 
-    def _end_if_left_otherwise(self, line: str) -> None:
+    def _end_if_sides_differ(self, line: str) -> None:
         """End the program if a call that raised left the sides different: eager may write or resize before it raises."""
         self.lines.append(line)
         with Caught() as caught:
@@ -195,17 +197,17 @@ def as_under_any_mode(program: Program, difference: Difference) -> bool:
     """
     lines = program.lines
     while difference.line in lines:
-        found = checked(replace(program, lines=lines, lanes=1), _Noop(), skips=True)  # type: ignore[no-untyped-call]
+        found = first_difference(replace(program, lines=lines, lanes=1), _Noop(), skips=True)  # type: ignore[no-untyped-call]
         if found is not None and found.line == difference.line and found.kind == difference.kind:
             return True
         if found is None or found.line == difference.line:
             break
         lines = _without(lines, found.line)
     # A removed line may have been needed. So run the first lines without a mode, and only the rest under the no-op mode.
-    return any(_as_from_there_on(program, number, difference) for number in range(len(program.lines)))
+    return any(_differs_from_line_on(program, number, difference) for number in range(len(program.lines)))
 
 
-def _as_from_there_on(program: Program, number: int, difference: Difference) -> bool:
+def _differs_from_line_on(program: Program, number: int, difference: Difference) -> bool:
     """Return whether the line differs in the same way if the lines from `number` on run under a no-op mode."""
     lanes = Lanes(contextlib.nullcontext())
     lanes.recorded = False  # the recorder is a mode too
@@ -213,7 +215,7 @@ def _as_from_there_on(program: Program, number: int, difference: Difference) -> 
         if at == number:
             lanes.mode = _Noop()  # type: ignore[no-untyped-call]
         with Caught() as caught:
-            lanes.take(line)
+            lanes.run_line(line)
         if caught.error is not None:
             found = caught.error
             return isinstance(found, Difference) and found.line == difference.line and found.kind == difference.kind
@@ -232,7 +234,7 @@ def _without(lines: Sequence[str], line: str) -> tuple[str, ...]:
     return tuple(left)
 
 
-def checked(program: Program, mode: Any = None, *, skips: bool = False) -> Difference | None:
+def first_difference(program: Program, mode: Any = None, *, skips: bool = False) -> Difference | None:
     """Return the first difference between a program under the mode and in eager, or None.
 
     Args:
@@ -255,14 +257,14 @@ def checked(program: Program, mode: Any = None, *, skips: bool = False) -> Diffe
                     if skips:
                         continue
                     raise NameError(f"{line} uses a name that no earlier line assigns")
-                lanes.take(line)
+                lanes.run_line(line)
         except Difference as difference:
             return difference
     return None
 
 
 def shortened(
-    program: Program, difference: Difference, differs: Callable[[Program], Difference | None] = checked
+    program: Program, difference: Difference, differs: Callable[[Program], Difference | None] = first_difference
 ) -> tuple[Program, Difference]:
     """Return the program with the fewest and simplest lines that still differs in the same way."""
 
@@ -311,6 +313,6 @@ def script(program: Program, difference: Difference) -> str:
     shown = "".join(f"    {line!r},\n" for line in program.lines)
     return (
         f"# {' '.join(str(difference).split())[:300]}\n"
-        "from conformance.fuzz_running import Program, checked\n\n"
-        f"print(checked(Program((\n{shown}), {program.ops!r}, {program.lanes})))\n"
+        "from conformance.fuzz_running import Program, first_difference\n\n"
+        f"print(first_difference(Program((\n{shown}), {program.ops!r}, {program.lanes})))\n"
     )

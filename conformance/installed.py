@@ -1,15 +1,15 @@
 """Compare every OpInfo sample with a backend installed on a device (`ed.install`) against plain eager.
 
     python conformance/installed.py --ops core --match 'fft' --samples 3
-    python conformance/installed.py --device npu --grad --beside-mode
+    python conformance/installed.py --device npu --grad --compare-mode
     python conformance/installed.py --device npu --form inplace --dtype bfloat16
 
 OpInfos run in batches: all samples of a batch in plain eager, then again while the set is installed on the CPU. On the CPU, no mode
 can check that only kernels of the set ran. With ``--device npu`` the samples run on the device of `examples/npu`, which has no
 kernel outside its set, and are compared with plain eager on the CPU. Exit code 1 if any result is wrong.
 
-``--beside-mode`` also runs the calls under the mode on the same device, and lists each OpInfo that passes in only one of the two
-forms. On the npu there is none. Sparse layouts have their own dispatch keys, for which such a device has no kernels.
+``--compare-mode`` also runs the calls under the mode on the same device, and lists each OpInfo that passes in only one of the two
+forms. On the npu there is none. A sparse layout has its own dispatch key, for which such a device has no kernels.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.cases import Case, Selection, cases, differentiable, full_name
+from conformance.devices import DEVICES, install_target, to_cpu
 from conformance.judge import Observed, differences, excused, observe, stride_differences
-from conformance.placing import DEVICES, home, place_of
 from conformance.scoreboard import SETS, STATUSES, Progress, Row, chosen, parser_of, table
-from conformance.standards import no_standard
+from conformance.standards import why_no_reference
 from eagerdecomp import Backend, EagerDecompMode, ProgramCache, UnsupportedOpError, install
 
-__all__ = ["judge_lot", "main"]
+__all__ = ["judge_batch", "main"]
 
-_LOT = 40
+_BATCH = 40
 
 #: Ops whose other arguments must be on the CPU, even if the first is on another device.
-_NUMBERS_ON_CPU = ("tensor_split",)
+_OTHERS_ON_CPU = ("tensor_split",)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def trials(info: Any, selection: Selection) -> Iterator[Trial]:
             yield Trial(full_name(info), number, one, backward, expected)
 
 
-def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection, *, in_mode: bool = False) -> list[Row]:
+def judge_batch(infos: Sequence[Any], backend: Backend, selection: Selection, *, in_mode: bool = False) -> list[Row]:
     """Compare several OpInfos, with the backend installed once for all, or under the mode."""
     device = backend.device_type or "cpu"
     all_trials = [trial for info in infos for trial in trials(info, selection)]
@@ -74,7 +74,7 @@ def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection, *, i
     mode = EagerDecompMode(backend, cache=ProgramCache()) if in_mode else _Installed()
     with nullcontext() if in_mode else install(backend, device, cache=ProgramCache()):
         for trial in all_trials:
-            function = _first_alone(trial.case.function) if trial.info in _NUMBERS_ON_CPU else trial.case.function
+            function = _move_only_first(trial.case.function) if trial.info in _OTHERS_ON_CPU else trial.case.function
             try:
                 got = observe(function, trial.case.arguments, (mode,), backward=trial.backward, device=device)
                 results.append(got)
@@ -92,11 +92,11 @@ def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection, *, i
     return [worst.get(full_name(info), Row(full_name(info), "none")) for info in infos]
 
 
-def _first_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda first, *others, **named: function(first, *home(others), **home(named))
+def _move_only_first(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda first, *others, **named: function(first, *to_cpu(others), **to_cpu(named))
 
 
-def beside(rows: Sequence[Row], in_mode: Sequence[Row]) -> list[str]:
+def mode_differences(rows: Sequence[Row], in_mode: Sequence[Row]) -> list[str]:
     """Return a line for each OpInfo that passes only under the mode, or only installed."""
     pairs = zip(rows, in_mode, strict=True)
     different = [(one, other) for one, other in pairs if (one.status == "pass") != (other.status == "pass")]
@@ -133,7 +133,7 @@ def _row(trial: Trial, got: Observed) -> Row:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of(__doc__, samples=3)
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="npu: the device of examples/npu, with its own set")
-    parser.add_argument("--beside-mode", action="store_true", help="also run under the mode, and list where the two differ")
+    parser.add_argument("--compare-mode", action="store_true", help="also run under the mode, and list where the two differ")
     return parser
 
 
@@ -142,23 +142,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    backend = place_of(options.device, SETS[options.ops]()).backend
+    backend = install_target(options.device, SETS[options.ops]()).backend
     selection, found = chosen(options)
-    left_out = {full_name(info): why for info in found if (why := no_standard(info, options.device, selection.dtype))}
+    left_out = {full_name(info): why for info in found if (why := why_no_reference(info, options.device, selection.dtype))}
     infos = [info for info in found if full_name(info) not in left_out]
     progress = Progress(len(infos), sys.stderr)
     rows: list[Row] = []
     others: list[Row] = []
-    for begin in range(0, len(infos), _LOT):
-        lot = infos[begin : begin + _LOT]
-        rows += judge_lot(lot, backend, selection)
-        if options.beside_mode:
-            others += judge_lot(lot, backend, selection, in_mode=True)
+    for begin in range(0, len(infos), _BATCH):
+        batch = infos[begin : begin + _BATCH]
+        rows += judge_batch(batch, backend, selection)
+        if options.compare_mode:
+            others += judge_batch(batch, backend, selection, in_mode=True)
         progress(len(rows), rows[-1].name)
     rows += [Row(name, "none", detail=why) for name, why in left_out.items()]
     print(table(rows, backend.ops))
-    if options.beside_mode:
-        print("\n".join(beside(rows[: len(others)], others)))
+    if options.compare_mode:
+        print("\n".join(mode_differences(rows[: len(others)], others)))
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return int(any(row.failed for row in rows))

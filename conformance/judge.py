@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from conformance.placing import home, placed
+from conformance.devices import to_cpu, to_device
 from eagerdecomp import BackendRecorder
 from eagerdecomp.eager import observe as eager
 from eagerdecomp.eager.compare import Difference, alias_difference, leaf_difference
@@ -97,7 +97,7 @@ def observe(
     """
     args, kwargs = clone_arguments(arguments)
     if device != "cpu":
-        args, kwargs = placed((args, kwargs), device)
+        args, kwargs = to_device((args, kwargs), device)
     inputs = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
     versions = [tensor._version for tensor in inputs]
     entered: list[Any] = []
@@ -117,7 +117,7 @@ def observe(
     seen = eager.observed(leaves, inputs, {}, empty=True)
     written = [tensor._version != before for tensor, before in zip(inputs, versions, strict=True)]
     if device != "cpu":
-        leaves, inputs, gradients = home((leaves, inputs, gradients))
+        leaves, inputs, gradients = to_cpu((leaves, inputs, gradients))
     random = not modes and _is_random(function, arguments)
     return Observed(leaves, spec, inputs, None, seen.same, seen.shares, gradients, written, random)
 

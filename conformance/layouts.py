@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from conformance.judge import Arguments
 
-__all__ = ["LAYOUTS", "SHAPED", "in_layout"]
+__all__ = ["LAYOUTS", "DEGENERATE_LAYOUTS", "in_layout"]
 
 
 def _contiguous(value: Any) -> Any:
@@ -80,12 +80,12 @@ def _emptied(arguments: Arguments, number: int) -> Arguments:
 LAYOUTS: dict[str, Callable[[Any], Any]] = {"contiguous": _contiguous, "permuted": _permuted, "gapped": _gapped}
 
 #: Further layouts, with fewer elements; used only by the matrix.
-SHAPED: dict[str, Callable[[Any], Any] | None] = {"expanded": _expanded, "0-dim": _zero_dim, "size-0": None}
+DEGENERATE_LAYOUTS: dict[str, Callable[[Any], Any] | None] = {"expanded": _expanded, "0-dim": _zero_dim, "size-0": None}
 
 
 def in_layout(arguments: Arguments, layout: str, number: int = 0) -> Arguments:
     """Convert the arguments of a sample to a layout of `LAYOUTS` or `SHAPED`; `number` is the index of the sample."""
-    one = LAYOUTS.get(layout) or SHAPED[layout]
+    one = LAYOUTS.get(layout) or DEGENERATE_LAYOUTS[layout]
     if one is None:
         return _emptied(arguments, number)
     made: Arguments = tree_map(one, arguments)

@@ -4,7 +4,7 @@
     python conformance/matrix.py --shard 1/4 --resume matrix1.json                        # a quarter of the OpInfos
     python conformance/matrix.py --resume matrix.json --manifest --markdown docs/numbers/matrix.md
     python conformance/matrix.py --part 7/500                                             # one cell in 500, of all OpInfos
-    python conformance/matrix.py --ops core --match '^add$' --cells 'inplace|vmap'        # some of it
+    python conformance/matrix.py --ops core --match '^add$' --cells 'inplace|vmap'        # some cells
 
 The matrix has the axes op set, OpInfo and cell. A cell is a form (function, method, operator, in place, out=), a dtype, a layout
 and a check (values, reverse or forward gradients, vmap, errors). `conformance/matrix_cells.py` defines the combinations. Cells that
@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from conformance.cases import full_name, opinfos
 from conformance.matrix_cells import Cell, cells
 from conformance.matrix_judge import FAILED, Result, judge_cell
-from conformance.matrix_results import MANIFEST, Held, Job, Manifest, page, report
+from conformance.matrix_results import MANIFEST, Job, Manifest, SavedResults, page, report
 from conformance.scoreboard import SETS
 from eagerdecomp.conformance.workers import Lost, done_in_processes
 from eagerdecomp.host.progress import Progress
@@ -43,7 +43,7 @@ SAMPLES = 3
 #: The op sets of a full run.
 MEASURED = ("core", "prims")
 
-_PATIENCE = 180.0
+_TIMEOUT = 180.0
 
 
 @functools.cache
@@ -70,34 +70,34 @@ def judged(job: Job, mine: Sequence[Cell], count: int, progress: Callable[[Any],
         }
 
 
-def faults(held: Iterable[tuple[Job, str, Result]], manifest: Manifest) -> list[str]:
+def faults(saved: Iterable[tuple[Job, str, Result]], manifest: Manifest) -> list[str]:
     """Return the results that differ from the manifest."""
-    found = ((job, cell, manifest.fault(job, cell, one)) for job, cell, one in held)
+    found = ((job, cell, manifest.fault(job, cell, one)) for job, cell, one in saved)
     return [f"{' '.join(job)} [{cell}]: {words}" for job, cell, words in found if words]
 
 
-def _left(plan: Mapping[Job, Sequence[Cell]], held: Held) -> list[tuple[Job, list[Cell]]]:
-    jobs = ((job, [cell for cell in mine if str(cell) not in held.results.get(job, {})]) for job, mine in plan.items())
+def _remaining(plan: Mapping[Job, Sequence[Cell]], saved: SavedResults) -> list[tuple[Job, list[Cell]]]:
+    jobs = ((job, [cell for cell in mine if str(cell) not in saved.results.get(job, {})]) for job, mine in plan.items())
     return [(job, mine) for job, mine in jobs if mine]
 
 
-def run(plan: Mapping[Job, Sequence[Cell]], held: Held, workers: int, count: int) -> None:
+def run(plan: Mapping[Job, Sequence[Cell]], saved: SavedResults, workers: int, count: int) -> None:
     """Run the remaining cells in worker processes; a cell that ends its process fails."""
     total = sum(map(len, plan.values()))
-    done, bad = total - sum(len(mine) for _, mine in _left(plan, held)), 0
+    done, bad = total - sum(len(mine) for _, mine in _remaining(plan, saved)), 0
     progress = Progress(total, sys.stderr)
     try:
-        while left := _left(plan, held):
+        while left := _remaining(plan, saved):
 
             def work(number: int, beat: Callable[[Any], None], left: Sequence[tuple[Job, list[Cell]]] = left) -> dict[str, Result]:
                 return judged(*left[number], count, beat)
 
-            for number, result in done_in_processes(range(len(left)), work, workers, _PATIENCE):
+            for number, result in done_in_processes(range(len(left)), work, workers, _TIMEOUT):
                 job = left[number][0]
                 found = _lost(job, result) if isinstance(result, Lost) else result
-                held.add(job, found)
+                saved.add(job, found)
                 done, bad = done + len(found), bad + sum(one.status in FAILED for one in found.values())
-                progress.step(done, f"{bad} not eager's  {' '.join(job)}")
+                progress.step(done, f"{bad} failed  {' '.join(job)}")
     finally:
         progress.close()
 
@@ -113,19 +113,19 @@ def _lost(job: Job, result: Lost) -> dict[str, Result]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--ops", choices=sorted(SETS), action="append", help=f"an op set; again for another (default: {' and '.join(MEASURED)})"
+        "--ops", choices=sorted(SETS), action="append", help=f"an op set; may be repeated (default: {' and '.join(MEASURED)})"
     )
-    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
-    parser.add_argument("--cells", default="", metavar="REGEX", help="only cells it finds: 'FORM DTYPE LAYOUT ASKED'")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name matches")
+    parser.add_argument("--cells", default="", metavar="REGEX", help="only cells that match: 'FORM DTYPE LAYOUT CHECK'")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="every N-th job (an op set and an OpInfo), from the I-th")
-    parser.add_argument("--part", default="1/1", metavar="I/N", help="of those every N-th cell, from the I-th: a bit of everything")
-    parser.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help=f"of a cell at most (default {SAMPLES})")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default 1)")
-    parser.add_argument("--resume", metavar="FILE", help="keep results there as they come, and go on from those in it")
-    parser.add_argument("--again", action="store_true", help="judge again what is held there as not eager's")
-    parser.add_argument("--manifest", action="store_true", help=f"write {MANIFEST.name} again for the OpInfos judged in full")
-    parser.add_argument("--markdown", metavar="FILE", help="write the document there")
-    parser.add_argument("--count", action="store_true", help="count the cells, and run none")
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="of the remaining cells every N-th, from the I-th")
+    parser.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help=f"samples of a cell at most (default {SAMPLES})")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of processes (default 1)")
+    parser.add_argument("--resume", metavar="FILE", help="write each result to FILE at once, and continue from the results in it")
+    parser.add_argument("--again", action="store_true", help="run again the cells that failed in the file of --resume")
+    parser.add_argument("--manifest", action="store_true", help=f"update {MANIFEST.name} for the OpInfos whose cells have all run")
+    parser.add_argument("--markdown", metavar="FILE", help="write the docs page to FILE")
+    parser.add_argument("--count", action="store_true", help="print the number of cells, and run none")
     return parser
 
 
@@ -161,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     shard, part = _every("--shard", options.shard), _every("--part", options.part)
     if options.workers < 1 or options.samples < 1:
-        return _usage("--workers and --samples are at least 1")
+        return _usage("--workers and --samples must be at least 1")
     torch.set_num_threads(1)
     plan = _parted(dict(list(planned(options.ops or MEASURED, options.match, options.cells).items())[shard]), part)
     if options.count:
@@ -169,27 +169,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     manifest = Manifest.read() if MANIFEST.exists() else Manifest(SAMPLES)
     if options.manifest and options.samples != manifest.samples:
-        return _usage(f"the manifest is of --samples {manifest.samples}")
-    held = Held(options.resume)
+        return _usage(f"the manifest was written with --samples {manifest.samples}")
+    saved = SavedResults(options.resume)
     if options.again:
-        held.forget((*FAILED, "refusal"))
+        saved.forget((*FAILED, "refusal"))
     try:
-        run(plan, held, options.workers, options.samples)
+        run(plan, saved, options.workers, options.samples)
     except KeyboardInterrupt:
         return 130
     if options.manifest:
         full = planned()
-        for job, results in held.results.items():
+        for job, results in saved.results.items():
             if set(map(str, full.get(job, ()))) == set(results):
                 manifest.renew(job, results)
         manifest.write()
     if options.markdown:
         every = planned()
         blocks = {(name, str(cell)): title for name, info in _infos().items() for cell, title in cells(info).items()}
-        Path(options.markdown).write_text(page(held, blocks, sum(map(len, every.values())), options.samples))
-    wrong = faults(held, manifest) if options.samples == manifest.samples else []
-    print(report(held, wrong))
-    return int(bool(wrong) or any(one.status in FAILED for _, _, one in held))
+        Path(options.markdown).write_text(page(saved, blocks, sum(map(len, every.values())), options.samples))
+    wrong = faults(saved, manifest) if options.samples == manifest.samples else []
+    print(report(saved, wrong))
+    return int(bool(wrong) or any(one.status in FAILED for _, _, one in saved))
 
 
 if __name__ == "__main__":

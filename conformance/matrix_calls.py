@@ -27,38 +27,38 @@ class Sample:
 
     Attributes:
         calls: the calls.
-        words: the pattern for the error message in torch's own tests; "" if there is none.
+        message: torch's own pattern for the error message; "" if there is none.
     """
 
     calls: tuple[Case, ...]
-    words: str = ""
+    message: str = ""
 
 
 def samples(info: Any, cell: Cell, count: int) -> Iterator[Sample]:
     """Yield at most `count` samples of a cell, each called twice and once with other values; all error inputs."""
-    if cell.asked == "errors":
+    if cell.check == "errors":
         torch.default_generator.manual_seed(0)
         for error in info.error_inputs_func(info, "cpu"):
             given = error.sample_input
             yield Sample((Case(info.op, ((given.input, *given.args), dict(given.kwargs))),), error.error_regex)
         return
-    selection = Selection(count, getattr(torch, cell.dtype), cell.form, cell.layout, cell.asked == "reverse", _AMONG)
+    selection = Selection(count, getattr(torch, cell.dtype), cell.form, cell.layout, cell.check == "reverse", _AMONG)
     for one, other in zip(cases(info, selection, 0), cases(info, selection, 1), strict=False):
-        made, others = _ASKED[cell.asked](cell, one, other), _ASKED[cell.asked](cell, other, one)
+        made, others = _CHECKS[cell.check](cell, one, other), _CHECKS[cell.check](cell, other, one)
         if made is not None and others is not None:
             yield Sample((made, made, others))
 
 
-def _as_it_is(cell: Cell, case: Case, other: Case) -> Case:
+def _unchanged(cell: Cell, case: Case, other: Case) -> Case:
     return case
 
 
 def _reverse(cell: Cell, case: Case, other: Case) -> Case:
-    return case if cell.form == "plain" else Case(_of_a_copy(case.function), case.arguments)
+    return case if cell.form == "plain" else Case(_on_a_copy(case.function), case.arguments)
 
 
-def _of_a_copy(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Copy the first argument, because an in-place op must not write to a leaf that requires a gradient."""
+def _on_a_copy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Copy the first argument, because an in-index op must not write to a leaf that requires a gradient."""
 
     def call(written: Any, *args: Any, **kwargs: Any) -> Any:
         return function(tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, written), *args, **kwargs)
@@ -91,25 +91,25 @@ def _vmap(cell: Cell, case: Case, other: Case) -> Case | None:
     """Return a case that runs two calls as a batch under vmap."""
     leaves, spec = tree_flatten(case.arguments)
     others = tree_leaves(other.arguments)
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.layout is torch.strided]
-    if not places or len(leaves) != len(others) or any(leaves[place].shape != others[place].shape for place in places):
+    indices = [index for index, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.layout is torch.strided]
+    if not indices or len(leaves) != len(others) or any(leaves[index].shape != others[index].shape for index in indices):
         return None
 
     def call(*batch: Tensor) -> Any:
         def one(*tensors: Tensor) -> Any:
             given = list(leaves)
-            for place, tensor in zip(places, tensors, strict=True):
-                given[place] = tensor
+            for index, tensor in zip(indices, tensors, strict=True):
+                given[index] = tensor
             args, kwargs = tree_unflatten(given, spec)
             return case.function(*args, **kwargs)
 
         return torch.func.vmap(one, randomness="different")(*batch)
 
-    return Case(call, (tuple(torch.stack([leaves[place], others[place]]) for place in places), {}))
+    return Case(call, (tuple(torch.stack([leaves[index], others[index]]) for index in indices), {}))
 
 
-_ASKED: dict[str, Callable[[Cell, Case, Case], Case | None]] = {
-    "value": _as_it_is,
+_CHECKS: dict[str, Callable[[Cell, Case, Case], Case | None]] = {
+    "value": _unchanged,
     "reverse": _reverse,
     "forward": _forward,
     "vmap": _vmap,

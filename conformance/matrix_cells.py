@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from conformance.cases import STRIDED_OUT, VARIANTS, dtype_of, full_name
-from conformance.layouts import LAYOUTS, SHAPED
+from conformance.layouts import DEGENERATE_LAYOUTS, LAYOUTS
 
 __all__ = ["BLOCKS", "SINGULAR", "Block", "Cell", "cells"]
 
@@ -21,13 +21,13 @@ class Cell(NamedTuple):
         form: one of `cases.FORMS` or `cases.VARIANTS`.
         dtype: torch's name of the dtype.
         layout: one of `layouts.LAYOUTS` or `layouts.SHAPED`.
-        asked: the check: ``value``; ``reverse`` or ``forward`` gradients; ``vmap``; ``errors`` of calls that raise in eager.
+        check: the check: ``value``; ``reverse`` or ``forward`` gradients; ``vmap``; ``errors`` of calls that raise in eager.
     """
 
     form: str
     dtype: str
     layout: str
-    asked: str
+    check: str
 
     def __str__(self) -> str:
         return " ".join(self)
@@ -45,11 +45,11 @@ class Block(NamedTuple):
     forms: tuple[str, ...]
     dtypes: str
     layouts: tuple[str, ...]
-    asked: str
+    check: str
 
 
 _PLAIN, _WRITING, _ROWS = ("plain",), ("inplace", "out"), ("contiguous",)
-_EVERY_LAYOUT = (*LAYOUTS, *SHAPED)
+_EVERY_LAYOUT = (*LAYOUTS, *DEGENERATE_LAYOUTS)
 
 #: A cell belongs to the first block that contains it. The product of all axes would be about 1,500 cells per OpInfo.
 BLOCKS: tuple[Block, ...] = (
@@ -100,7 +100,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     **{form: lambda info, held=held: bool(getattr(info, held, None)) for form, held in VARIANTS.items()},  # type: ignore[misc]
 }
 
-_ASKED: dict[str, Callable[[Any, torch.dtype], bool]] = {
+_CHECKS: dict[str, Callable[[Any, torch.dtype], bool]] = {
     "value": lambda info, dtype: True,
     "reverse": lambda info, dtype: _differentiable(info, dtype),
     "forward": lambda info, dtype: _differentiable(info, dtype),
@@ -128,6 +128,6 @@ def cells(info: Any) -> dict[Cell, str]:
 def _all_of(info: Any) -> Iterator[tuple[str, Cell]]:
     for block in BLOCKS:
         for form in filter(lambda form: _FORMS[form](info), block.forms):
-            for dtype in filter(lambda dtype: _ASKED[block.asked](info, dtype), _DTYPES[block.dtypes](info)):
+            for dtype in filter(lambda dtype: _CHECKS[block.check](info, dtype), _DTYPES[block.dtypes](info)):
                 for layout in filter(lambda layout: not _is_singular(info, layout), block.layouts):
-                    yield block.title, Cell(form, str(dtype).removeprefix("torch."), layout, block.asked)
+                    yield block.title, Cell(form, str(dtype).removeprefix("torch."), layout, block.check)

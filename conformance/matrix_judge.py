@@ -13,8 +13,8 @@ from conformance.cases import Case
 from conformance.judge import Observed, differences, excused, observe, stride_differences, version_differences
 from conformance.matrix_calls import Sample, samples
 from conformance.matrix_cells import Cell
-from conformance.standards import no_standard
-from conformance.ties import of_equals
+from conformance.standards import why_no_reference
+from conformance.ties import is_tie
 from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError
 from eagerdecomp.eager.compare import Difference
 
@@ -33,52 +33,59 @@ class Result(NamedTuple):
 
     Attributes:
         detail: the difference of the worst sample.
-        missing: the ops without a route, of all samples.
-        places: differences of strides and version counters, of the first sample that has some.
-        count: the number of samples that do not raise in eager; for error inputs, that do.
+        missing: the ops without a route, over all samples.
+        metadata: differences of strides and version counters, of the first sample that has some.
+        count: the number of samples that do not raise in eager; for error inputs, of those that raise.
     """
 
     status: str
     detail: str = ""
     missing: tuple[str, ...] = ()
-    places: str = ""
+    metadata: str = ""
     count: int = 0
 
 
 @dataclass(frozen=True)
 class _Call:
-    """How to check a call."""
+    """How to check a call.
+
+    Attributes:
+        name: the OpInfo's name.
+        check: the check of the cell.
+        message: the pattern for the error message; "" if there is none.
+        progress: called with the side (eager or the mode) before it runs.
+    """
 
     name: str
     op_set: OpSet
     mode: EagerDecompMode
-    asked: str
-    words: str
+    check: str
+    message: str
     progress: Callable[[str], None]
 
     @property
     def backward(self) -> bool:
-        return self.asked == "reverse"
+        return self.check == "reverse"
 
 
 def judge_cell(info: Any, cell: Cell, op_set: OpSet, count: int, progress: Callable[[str], None] = lambda side: None) -> Result:
     """Run a cell. `progress` gets the side before it runs, in case the call ends the process."""
     dtype = getattr(torch, cell.dtype)
-    if no_standard(info, "cpu", dtype):
-        return Result("none", f"eager is no standard: {no_standard(info, 'cpu', dtype)}")
+    if why_no_reference(info, "cpu", dtype):
+        return Result("none", f"eager is no standard: {why_no_reference(info, 'cpu', dtype)}")
     mode = EagerDecompMode(op_set, cache=ProgramCache())
     found: list[Result] = []
     progress("eager")
     for sample in samples(info, cell, count):
-        one = _judge_sample(sample, _Call(info.name, op_set, mode, cell.asked, sample.words, progress))
+        one = _judge_sample(sample, _Call(info.name, op_set, mode, cell.check, sample.message, progress))
         if one.status != "none":
             found.append(one)
     if not found:
         return Result("none")
     missing = tuple(sorted({op for one in found for op in one.missing}))
-    places = next((one.places for one in found if one.places), "")
+    metadata = next((one.metadata for one in found if one.metadata), "")
     worst = min(found, key=lambda one: STATUSES.index(one.status))
-    return Result(worst.status, worst.detail, missing, places, len(found))
+    return Result(worst.status, worst.detail, missing, metadata, len(found))
 
 
 def _judge_sample(sample: Sample, call: _Call) -> Result:
@@ -92,7 +99,7 @@ def _judge_sample(sample: Sample, call: _Call) -> Result:
         one = _judge_call(case, known[id(case)], call)
         if one.status != "pass":
             return one._replace(detail=f"call {turn + 1}: {one.detail}") if one.detail else one
-        passed = one if one.places or passed.status == "none" else passed
+        passed = one if one.metadata or passed.status == "none" else passed
     return passed
 
 
@@ -105,8 +112,8 @@ def _in_eager(case: Case, call: _Call) -> Observed | Exception:
 
 def _judge_call(case: Case, expected: Observed | Exception, call: _Call) -> Result:
     if isinstance(expected, Exception):
-        return _judge_refusal(case, call, expected)
-    if call.asked == "errors":
+        return _judge_error(case, call, expected)
+    if call.check == "errors":
         return Result("none")
     call.progress("the mode")
     recorder = BackendRecorder()
@@ -115,36 +122,36 @@ def _judge_call(case: Case, expected: Observed | Exception, call: _Call) -> Resu
     except UnsupportedOpError as error:
         return Result("unsupported", error.call, error.missing)
     except Exception as error:  # the border: every other failure is a counted result
-        return Result("error", _said(error))
+        return Result("error", _error_text(error))
     if outside := recorder.outside(call.op_set):
         return Result("leak", ", ".join(sorted(map(str, outside))))
     differing = differences(expected, got)
-    if differing and not _forgiven(differing, case, call, expected, got):
+    if differing and not _is_permitted(differing, case, call, expected, got):
         return Result("wrong", "; ".join(map(str, differing)))
-    return Result("pass", places="; ".join(_place_differences(case, call, expected, got)))
+    return Result("pass", metadata="; ".join(_metadata_differences(case, call, expected, got)))
 
 
-def _judge_refusal(case: Case, call: _Call, expected: Exception) -> Result:
+def _judge_error(case: Case, call: _Call, expected: Exception) -> Result:
     """Check a call that raises in eager: the mode must raise the same type, with a message that matches the same pattern."""
     call.progress("the mode")
     try:
         observe(case.function, case.arguments, (call.mode,), backward=call.backward)
     except UnsupportedOpError as error:
         # Any error is accepted, except for torch's error inputs, which check the type.
-        return Result("unsupported", error.call, error.missing) if call.asked == "errors" else Result("none")
+        return Result("unsupported", error.call, error.missing) if call.check == "errors" else Result("none")
     except Exception as error:  # the border: its type is compared
         if type(error) is not type(expected):
-            said = f"{_said(error)} where eager raises {_said(expected)}"
-            return Result("error" if call.asked == "errors" else "refusal", said)
-        if call.words and re.search(call.words, str(expected)) and not re.search(call.words, str(error)):
-            return Result("error", f"{_said(error)} where eager says {_said(expected)}")
-        return Result("pass" if call.asked == "errors" else "none")
-    return Result("wrong", f"returns where eager raises {_said(expected)}")
+            said = f"{_error_text(error)} where eager raises {_error_text(expected)}"
+            return Result("error" if call.check == "errors" else "refusal", said)
+        if call.message and re.search(call.message, str(expected)) and not re.search(call.message, str(error)):
+            return Result("error", f"{_error_text(error)} where eager raises {_error_text(expected)}")
+        return Result("pass" if call.check == "errors" else "none")
+    return Result("wrong", f"returns where eager raises {_error_text(expected)}")
 
 
-def _forgiven(differing: Sequence[Difference], case: Case, call: _Call, expected: Observed, got: Observed) -> bool:
+def _is_permitted(differing: Sequence[Difference], case: Case, call: _Call, expected: Observed, got: Observed) -> bool:
     """Return whether the difference is permitted: rounding, the choice among equal values, or the effect of any mode."""
-    if of_equals(call.name, differing, case.arguments, expected, got):
+    if is_tie(call.name, differing, case.arguments, expected, got):
         return True
     if excused(differing, case.function, case.arguments, expected, got, call.backward):
         return True
@@ -156,12 +163,12 @@ def _under_any_mode(case: Case, call: _Call) -> Observed:
     return observe(case.function, case.arguments, (BackendRecorder(),), backward=call.backward)
 
 
-def _place_differences(case: Case, call: _Call, expected: Observed, got: Observed) -> Sequence[str]:
+def _metadata_differences(case: Case, call: _Call, expected: Observed, got: Observed) -> Sequence[str]:
     def found(wanted: Observed) -> list[str]:
         return stride_differences(wanted, got) + version_differences(wanted, got)
 
     return found(expected) and found(_under_any_mode(case, call))
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

@@ -17,19 +17,19 @@ import torch
 from conformance.matrix_cells import BLOCKS
 from conformance.matrix_judge import FAILED, STATUSES, Result
 
-__all__ = ["MANIFEST", "Held", "Job", "Manifest", "page", "report"]
+__all__ = ["MANIFEST", "SavedResults", "Job", "Manifest", "page", "report"]
 
 MANIFEST = Path(__file__).with_name("matrix_manifest.json")
 
 #: An op set and an OpInfo, by name.
 Job: TypeAlias = tuple[str, str]
 
-#: Stands for all cells of an OpInfo in the manifest, if none closes.
+#: In the manifest, the entry of an OpInfo whose cells are all unsupported.
 _ALL = "all"
 
 
-class Held:
-    """A file of results, one line of JSON for each message of a worker. Files of several shards can be concatenated."""
+class SavedResults:
+    """Results in a file with one line of JSON per job. Files of several shards can be concatenated."""
 
     def __init__(self, path: str | None = None) -> None:
         self._path = Path(path) if path else None
@@ -40,7 +40,7 @@ class Held:
             self.results.setdefault((entry["set"], entry["op"]), {}).update(cells)
 
     def forget(self, statuses: Iterable[str]) -> None:
-        """Drop the results with these statuses, so that the cells run again; the last line about a cell in the file counts."""
+        """Drop the results with these statuses, so that the cells run again. Of several lines about a cell the last one counts."""
         for job, cells in self.results.items():
             self.results[job] = {cell: one for cell, one in cells.items() if one.status not in statuses}
 
@@ -63,7 +63,7 @@ class Manifest:
     """The list of unsupported cells, for the jobs that have run.
 
     Attributes:
-        samples: the number of samples per cell with which it was made.
+        samples: the number of samples per cell with which it was written.
         closed: jobs without an unsupported cell.
         open: other jobs -> the cells that raise `UnsupportedOpError`, or "all", and the ops without a route.
     """
@@ -107,14 +107,14 @@ class Manifest:
             self.closed.add(job)
 
     def fault(self, job: Job, cell: str, result: Result) -> str | None:
-        """Describe how a result differs from the manifest; None if it does not, if no call runs in eager, and for unknown jobs."""
+        """Describe how a result differs from the manifest; None if it does not, if no call runs in eager, or for unknown jobs."""
         if job not in self.closed and job not in self.open:
             return None
         cells = self.open[job]["cells"] if job in self.open else ()
         listed = cells == _ALL or cell in cells
         if result.status == "unsupported" and not listed:
-            return f"no longer closes: {', '.join(result.missing)}: {result.detail}"
-        return "closes now, and is listed as one that does not" if result.status == "pass" and listed else None
+            return f"unsupported, but not listed: {', '.join(result.missing)}: {result.detail}"
+        return "passes, but is listed as unsupported" if result.status == "pass" and listed else None
 
 
 def report(held: Iterable[tuple[Job, str, Result]], faults: Sequence[str]) -> str:
@@ -123,14 +123,15 @@ def report(held: Iterable[tuple[Job, str, Result]], faults: Sequence[str]) -> st
     lines = [
         f"{one.status:6} {' '.join(job)} [{cell}]: {one.detail}" for job, cell, one in rows if one.status in (*FAILED, "refusal")
     ]
-    lines += [f"place  {' '.join(job)} [{cell}]: {one.places}" for job, cell, one in rows if one.places]
+    lines += [f"metadata {' '.join(job)} [{cell}]: {one.metadata}" for job, cell, one in rows if one.metadata]
     lines += [f"manifest {fault}" for fault in faults]
     blocking = Counter(op for _, _, one in rows for op in one.missing)
     lines += [f"{count:6} cells need {op}" for op, count in blocking.most_common(20)]
     counts = Counter(one.status for _, _, one in rows)
-    places = sum(bool(one.places) for _, _, one in rows)
+    metadata = sum(bool(one.metadata) for _, _, one in rows)
     counted = ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES) if counts[status])
-    return "\n".join([*lines, f"{len(rows)} cells: {counted}; {places} pass and lie otherwise; {len(faults)} not as listed"])
+    summary = f"{metadata} pass with other strides or version counters; {len(faults)} differ from the manifest"
+    return "\n".join([*lines, f"{len(rows)} cells: {counted}; {summary}"])
 
 
 # -- the page -----------------------------------------------------------------------------------------------------
@@ -152,12 +153,14 @@ _LEGEND = """\
 """
 
 
-def page(held: Held, blocks: Mapping[tuple[str, str], str], planned: int, samples: int) -> str:
+def page(held: SavedResults, blocks: Mapping[tuple[str, str], str], planned: int, samples: int) -> str:
     """Return the docs page: shares by block and by dtype, then each failed cell.
 
     Args:
-        blocks: returns the title of the block of an OpInfo's cell.
+        held: the results.
+        blocks: the title of the block of each cell of an OpInfo.
         planned: the number of cells of the full matrix.
+        samples: the maximum number of samples per cell.
     """
     rows = [(job, cell, one) for job, cell, one in held if one.status != "none"]
     lines = [
@@ -182,7 +185,7 @@ def page(held: Held, blocks: Mapping[tuple[str, str], str], planned: int, sample
         lines += [f"## {ops}", "", *_table("cells", [block.title for block in BLOCKS], titled), ""]
         typed = [(cell.rsplit(" ", 3)[1], one) for _, cell, one in mine]
         lines += [*_table("dtype", sorted({dtype for dtype, _ in typed}), typed), ""]
-        lines += _places([one for _, _, one in mine if one.status == "pass"])
+        lines += _metadata_share([one for _, _, one in mine if one.status == "pass"])
         blocking = Counter(op for _, _, one in mine for op in one.missing)
         if blocking:
             lines += ["Ops without a route, with the number of cells that call them:", ""]
@@ -206,8 +209,8 @@ def _table(head: str, names: Iterable[str], rows: Sequence[tuple[str, Result]]) 
     return lines
 
 
-def _places(passed: Sequence[Result]) -> list[str]:
-    alike = sum(not one.places for one in passed)
+def _metadata_share(passed: Sequence[Result]) -> list[str]:
+    alike = sum(not one.metadata for one in passed)
     share = 100 * alike / max(1, len(passed))
     return [f"Strides and version counters are eager's too in {alike} of {len(passed)} cells that pass: {share:.2f} %.", ""]
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from conformance.devices import InstallTarget, to_cpu, to_device
 from conformance.models.entry import Entry, Subject, tensors_of, train
 from conformance.models.torchvision_ops import prepare_torchvision
-from conformance.placing import Place, home, placed
 from eagerdecomp import (
     Backend,
     BackendRecorder,
@@ -49,7 +49,7 @@ _SMALLEST_SCALE = 1e-3
 _AS_INEXACT = 4
 
 #: The results of a column by name; None if there is no tensor, for example an absent gradient.
-Named: TypeAlias = list[tuple[str, Tensor | None]]
+NamedTensors: TypeAlias = list[tuple[str, Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -82,47 +82,47 @@ class Result:
 # -- columns ------------------------------------------------------------------------------------------------------
 
 
-def _made(subject: Subject) -> Named:
+def _created(subject: Subject) -> NamedTensors:
     return _state(subject.model)
 
 
-def _evaluated(subject: Subject) -> Named:
+def _evaluated(subject: Subject) -> NamedTensors:
     subject.model.eval()
     with torch.no_grad():
         return _numbered("output", subject.forward(subject.model, subject.batch))
 
 
-def _inferred(subject: Subject) -> Named:
+def _inferred(subject: Subject) -> NamedTensors:
     subject.model.eval()
     with torch.inference_mode():
         return _numbered("output", subject.forward(subject.model, subject.batch))
 
 
-def _trained(subject: Subject) -> Named:
+def _trained(subject: Subject) -> NamedTensors:
     subject.model.train()
     result = subject.steps(subject) if subject.steps else train(subject)
     return _numbered("loss", result) + _state(subject.model)
 
 
-def _generated(subject: Subject) -> Named:
+def _generated(subject: Subject) -> NamedTensors:
     assert subject.generate is not None
     subject.model.eval()
     with torch.no_grad():
         return _numbered("tokens", subject.generate(subject.model, subject.batch))
 
 
-def _numbered(what: str, result: Any) -> Named:
+def _numbered(what: str, result: Any) -> NamedTensors:
     return [(f"{what} {number}", one) for number, one in enumerate(tensors_of(result))]
 
 
-def _state(model: nn.Module) -> Named:
-    named: Named = [*model.named_parameters(), *model.named_buffers()]
+def _state(model: nn.Module) -> NamedTensors:
+    named: NamedTensors = [*model.named_parameters(), *model.named_buffers()]
     return named + [(f"gradient of {name}", one.grad) for name, one in model.named_parameters()]
 
 
 #: "make" creates the model under the mode. The others use a model created outside, so that its weights equal eager's.
-COLUMNS: dict[str, Callable[[Subject], Named]] = {
-    "make": _made,
+COLUMNS: dict[str, Callable[[Subject], NamedTensors]] = {
+    "make": _created,
     "eval": _evaluated,
     "inference_mode": _inferred,
     "train": _trained,
@@ -138,7 +138,7 @@ class _Trial:
     """One column to run: in eager, under the mode, compiled or installed, in its own dtypes or in float64.
 
     Attributes:
-        place: where the set is installed; None for the mode.
+        target: where the set is installed; None for the mode.
         compiler: the `torch.compile` backend; the model then runs under the mode.
         graphs: the number of compiled graphs at the end of each run.
     """
@@ -146,49 +146,51 @@ class _Trial:
     entry: Entry
     column: str
     ops: OpSet
-    place: Place | None = None
+    target: InstallTarget | None = None
     cache: ProgramCache = field(default_factory=ProgramCache)
     compiler: DynamoBackend | Literal["aot_eager"] | None = None
     graphs: list[int] = field(default_factory=list)
 
-    def eagerly(self, *modes: Any, wide: bool = False, nudged: bool = False) -> Named:
+    def run_eager(self, *modes: Any, wide: bool = False, perturbed: bool = False) -> NamedTensors:
         """Run in plain eager on the CPU."""
-        return self._run(modes, wide, nudged)
+        return self._run(modes, wide, perturbed)
 
-    def ours(self, *recorders: Any, wide: bool = False) -> Named:
+    def run_tested(self, *recorders: Any, wide: bool = False) -> NamedTensors:
         """Run in the form that is tested."""
         if self.compiler is not None:
             torch._dynamo.reset()
             modes = () if self.compiler == "aot_eager" else (*recorders, self.mode(cache=self.cache))
             return self._run((*modes, torch.compiler.set_stance("default")), wide, compiled=True)
-        if self.place is None:
+        if self.target is None:
             return self._run((*recorders, self.mode(cache=self.cache)), wide)
-        return self._run((self._installed(self.place),), wide, device=self.place.device)
+        return self._run((self._installed(self.target),), wide, device=self.target.device)
 
     @contextmanager
-    def _installed(self, place: Place) -> Iterator[None]:
-        backend = Backend(place.backend.name, self.ops, dict(place.backend.kernels), device_type=place.device)
-        with install(backend, place.device, cache=self.cache):
+    def _installed(self, target: InstallTarget) -> Iterator[None]:
+        backend = Backend(target.backend.name, self.ops, dict(target.backend.kernels), device_type=target.device)
+        with install(backend, target.device, cache=self.cache):
             yield
 
     def mode(self, **options: Any) -> EagerDecompMode:
         return EagerDecompMode(self.ops, **{"cache": ProgramCache(), **options})
 
-    def _run(self, modes: Sequence[Any], wide: bool, nudged: bool = False, device: str = "cpu", compiled: bool = False) -> Named:
+    def _run(
+        self, modes: Sequence[Any], wide: bool, perturbed: bool = False, device: str = "cpu", compiled: bool = False
+    ) -> NamedTensors:
         make_inside = self.column == "make"
         torch.manual_seed(0)
         with ExitStack() as stack, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             subject = None if make_inside else self._subject(wide)
-            if nudged and subject is not None:
-                _nudge(subject)
+            if perturbed and subject is not None:
+                _perturb(subject)
             if compiled and subject is not None:
                 subject.model.compile(backend=self.compiler)
             if device != "cpu" and subject is not None:
-                with _ties_kept():
+                with _keep_tied_parameters():
                     subject.model.to(device)
-                subject.batch = placed(subject.batch, device)
-            if self.place is not None and self.place.device != "cpu":
+                subject.batch = to_device(subject.batch, device)
+            if self.target is not None and self.target.device != "cpu":
                 # Models create tensors, so set the default device. In eager too: torch's fused layers are off while it is set.
                 stack.enter_context(torch.device(device))
             torch.manual_seed(1)
@@ -197,7 +199,7 @@ class _Trial:
             result = COLUMNS[self.column](subject or self._subject(wide))
             if compiled and isinstance(self.compiler, DynamoBackend):
                 self.graphs.append(len(self.compiler.graphs()))
-        return result if device == "cpu" else home(result)
+        return result if device == "cpu" else to_cpu(result)
 
     def _subject(self, wide: bool) -> Subject:
         subject = self.entry.make()
@@ -210,7 +212,7 @@ class _Trial:
 
 
 @contextmanager
-def _ties_kept() -> Iterator[None]:
+def _keep_tied_parameters() -> Iterator[None]:
     """Swap parameters in place in `Module.to`. Otherwise a custom device gets new parameters, and shared ones become separate."""
     before = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
@@ -225,9 +227,9 @@ def judge_entry(entry: Entry, op_set: OpSet) -> list[Result]:
     return _columns(_Trial(entry, "", op_set | OpSet(entry.custom_ops)))
 
 
-def judge_entry_installed(entry: Entry, place: Place) -> list[Result]:
-    """Run every column of an entry with the place's backend installed. The columns share one cache."""
-    return _columns(_Trial(entry, "", place.backend.ops | OpSet(entry.custom_ops), place))
+def judge_entry_installed(entry: Entry, target: InstallTarget) -> list[Result]:
+    """Run every column of an entry with the target's backend installed. The columns share one cache."""
+    return _columns(_Trial(entry, "", target.backend.ops | OpSet(entry.custom_ops), target))
 
 
 def judge_entry_compiled(entry: Entry, op_set: OpSet) -> list[Result]:
@@ -255,30 +257,30 @@ def _judge(trial: _Trial) -> Result:
     name, column = trial.entry.name, trial.column
     eager, seen = BackendRecorder(), BackendRecorder()
     try:
-        want = trial.eagerly(eager)
+        want = trial.run_eager(eager)
     except Exception as error:  # the border: a failure of any kind is a counted result
         return Result(name, column, "broken", f"eager: {_short(error)}")
-    if trial.place is not None:
-        trial.place.reset()
+    if trial.target is not None:
+        trial.target.reset()
     try:
-        have = trial.ours(seen)
+        have = trial.run_tested(seen)
     except UnsupportedOpError as error:
         return Result(name, column, "unsupported", error.call, _missing(trial) or error.missing)
     except Exception as error:  # the border: see above
-        if trial.compiler is not None and _by_torch(trial) == str(error):
+        if trial.compiler is not None and _under_aot_eager(trial) == str(error):
             return Result(name, column, "unsupported", f"by aot_eager too: {_short(error)}")
         return Result(name, column, "error", _short(error))
-    reached: Counter[Any] = seen.ops if trial.place is None else trial.place.counts()
+    reached: Counter[Any] = seen.ops if trial.target is None else trial.target.counts()
     result = Result(name, column, "pass", strides=_stride_difference(want, have), calls=reached.total(), ops=eager.ops.total())
     if trial.compiler is not None:
         result = replace(result, graphs=trial.graphs[0], note="" if trial.graphs[0] else "Dynamo compiles nothing of it")
-    outside = seen.outside(trial.ops) if trial.place is None else set(reached) - set(map(str, trial.ops))
+    outside = seen.outside(trial.ops) if trial.target is None else set(reached) - set(map(str, trial.ops))
     if outside:
         return replace(result, status="leak", detail=", ".join(sorted(map(str, outside))))
     # Random numbers under the mode may differ from eager's (docs/reference/limits.md).
     found = _differences(want, have, values=column != "make")
     if found and trial.compiler is not None:
-        compiled = _by_torch(trial)
+        compiled = _under_aot_eager(trial)
         if not isinstance(compiled, str) and not _differences(compiled, have):
             return replace(result, note="as aot_eager, which is not eager")
     if found and column != "make" and len(want) == len(have):
@@ -286,34 +288,34 @@ def _judge(trial: _Trial) -> Result:
         result = replace(result, note=note or result.note)
     if found and (missing := _missing(trial)):
         # The model may catch the error of an unsupported op, and try another way.
-        return replace(result, status="unsupported", detail="the model went on after the refusal", missing=missing)
+        return replace(result, status="unsupported", detail="the model caught the error of an unsupported op", missing=missing)
     if found:
         more = f"; {len(found) - 3} more" if len(found) > 3 else ""
         return replace(result, status="wrong", detail="; ".join(f"{key}: {one}" for key, one in list(found.items())[:3]) + more)
     return result
 
 
-def _by_torch(trial: _Trial) -> Named | str:
+def _under_aot_eager(trial: _Trial) -> NamedTensors | str:
     """Return a column's results under torch's own `aot_eager`, without a mode, or why that fails."""
     try:
-        return replace(trial, compiler="aot_eager").ours()
+        return replace(trial, compiler="aot_eager").run_tested()
     except Exception as error:  # the border: the exception is compared with ours
         return str(error)
 
 
 def _missing(trial: _Trial) -> tuple[str, ...]:
     """Return all ops of the column without a route, from a run under the mode; the first of them stopped the column."""
-    if trial.place is not None or trial.compiler is not None:
+    if trial.target is not None or trial.compiler is not None:
         return ()
     mode = trial.mode(on_unsupported="fallback")
     try:
-        trial.eagerly(mode)
+        trial.run_eager(mode)
     except Exception:  # the border: then only the first one is known
         return ()
     return tuple(sorted(op for op, counts in mode.stats().ops.items() if counts.fell_back))
 
 
-def _differences(want: Named, have: Named, *, values: bool = True) -> dict[str, str]:
+def _differences(want: NamedTensors, have: NamedTensors, *, values: bool = True) -> dict[str, str]:
     if [name for name, _ in want] != [name for name, _ in have]:
         return {"outputs": f"{len(have)} for {len(want)}, or of other names"}
     pairs = zip(want, have, strict=True)
@@ -340,20 +342,20 @@ def tensor_difference(want: Tensor | None, have: Tensor | None, *, values: bool 
     return str(found).removeprefix(": ") if found is not None else ""
 
 
-def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str]) -> tuple[dict[str, str], str]:
+def _by_rounding(trial: _Trial, want: NamedTensors, have: NamedTensors, found: dict[str, str]) -> tuple[dict[str, str], str]:
     """Compare with a run in float64; return the remaining differences, and the criterion.
 
     A tensor passes if it is about as far from float64 as eager's. A model also passes if all its results agree with eager in
     float64: then a value next to the kink of a ReLU, or a batch norm of nearly equal values, has amplified a rounding error.
     """
     try:
-        true = trial.eagerly(wide=True)
-        wide = trial.ours(wide=True)
+        true = trial.run_eager(wide=True)
+        wide = trial.run_tested(wide=True)
     except Exception:  # the border: some models create float32 tensors explicitly, and do not run in float64
         return _by_sensitivity(trial, want, have, found)
     if len(true) == len(want):
         rows = zip(want, have, true, strict=True)
-        near = {name for (name, w), (_, h), (_, t) in rows if name in found and _as_near(w, h, t)}
+        near = {name for (name, w), (_, h), (_, t) in rows if name in found and _is_as_accurate(w, h, t)}
         found = {name: one for name, one in found.items() if name not in near}
     if not found:
         return found, "as far from float64 as eager"
@@ -361,24 +363,26 @@ def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str])
     return ({}, "equal in float64") if agreed else (found, "")
 
 
-def _by_sensitivity(trial: _Trial, want: Named, have: Named, found: dict[str, str]) -> tuple[dict[str, str], str]:
+def _by_sensitivity(trial: _Trial, want: NamedTensors, have: NamedTensors, found: dict[str, str]) -> tuple[dict[str, str], str]:
     """Return the differences that are larger than those of eager with weights that differ in their last bit."""
-    rows = zip(want, have, trial.eagerly(nudged=True), strict=True)
+    rows = zip(want, have, trial.run_eager(perturbed=True), strict=True)
     near = {
-        name for (name, w), (_, h), (_, other) in rows if name in found and _as_near(other, h, None if w is None else w.double())
+        name
+        for (name, w), (_, h), (_, other) in rows
+        if name in found and _is_as_accurate(other, h, None if w is None else w.double())
     }
     found = {name: one for name, one in found.items() if name not in near}
-    return found, "" if found else "as far from eager as eager is after a nudge of the weights' last bit"
+    return found, "" if found else "as far from eager as eager is after a change of the weights' last bit"
 
 
-def _nudge(subject: Subject) -> None:
+def _perturb(subject: Subject) -> None:
     """Change the last bit of every weight, up or down."""
     with torch.no_grad():
         for weight in subject.model.parameters():
             weight.mul_(1 + torch.finfo(weight.dtype).eps * torch.empty_like(weight).bernoulli_().mul_(2).sub_(1))
 
 
-def _as_near(want: Tensor | None, have: Tensor | None, true: Tensor | None) -> bool:
+def _is_as_accurate(want: Tensor | None, have: Tensor | None, true: Tensor | None) -> bool:
     if want is None or have is None or true is None or true.dtype is not torch.float64:
         return False
     if not want.dtype == have.dtype == torch.float32 or not want.shape == have.shape == true.shape:
@@ -387,7 +391,7 @@ def _as_near(want: Tensor | None, have: Tensor | None, true: Tensor | None) -> b
     return bool(mine <= _AS_INEXACT * eagers)
 
 
-def _stride_difference(want: Named, have: Named) -> str:
+def _stride_difference(want: NamedTensors, have: NamedTensors) -> str:
     for (name, w), (_, h) in zip(want, have, strict=False):
         if w is None or h is None or w.layout is not torch.strided or h.layout is not torch.strided or w.shape != h.shape:
             continue

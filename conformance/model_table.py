@@ -7,7 +7,7 @@
 With ``--installed`` there is no mode: the set is installed on the CPU, or on the device of `examples/npu`, which has no kernel
 outside its set. The model is created, moved, run and trained there, and compared with plain eager on the CPU.
 With ``--compiled`` the model is compiled by `dynamo_backend`, and ops outside its graphs run under the mode. If torch's own
-`aot_eager` fails or differs in the same way, the row says so.
+`aot_eager` fails or differs in the same target, the row says so.
 
 Models are created from configurations with random weights; nothing is downloaded. Their packages are the extra `models`; without
 them only the entries in plain torch run. Exit code 1 if a column is wrong, leaks, or fails for another reason than a missing rule.
@@ -33,9 +33,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from conformance.devices import DEVICES, InstallTarget, install_target
 from conformance.model_judge import COLUMNS, STATUSES, Result, judge_entry, judge_entry_compiled, judge_entry_installed
 from conformance.models import Entry, entries, missing_extras
-from conformance.placing import DEVICES, Place, place_of
 from eagerdecomp import OpSet, core_aten, prims
 from eagerdecomp.host.progress import Progress
 
@@ -45,12 +45,15 @@ SETS = {"core": core_aten, "prims": prims}
 
 
 def run(
-    todo: Sequence[Entry], way: OpSet | Place, out: TextIO, journal: Path | None = None, *, compiled: bool = False
+    todo: Sequence[Entry], target: OpSet | InstallTarget, out: TextIO, journal: Path | None = None, *, compiled: bool = False
 ) -> list[Result]:
     """Run the entries that are not in the journal, with a progress line, and add each result to the journal.
 
     Args:
-        way: the op set of the mode, or the place where a set is installed.
+        todo: the entries.
+        target: the op set of the mode, or the device where a set is installed.
+        out: the stream of the progress line.
+        journal: a file with one line of JSON per result.
         compiled: compile the models; only for the mode.
     """
     progress = Progress(len(todo), out)
@@ -60,7 +63,7 @@ def run(
         known.setdefault((row["family"], row["name"]), []).append(Result(**{**row, "missing": tuple(row["missing"])}))
     results: list[Result] = []
     for done, entry in enumerate(todo, 1):
-        found = known.get((entry.family, entry.name)) or _judged(entry, way, compiled)
+        found = known.get((entry.family, entry.name)) or _judged(entry, target, compiled)
         if journal is not None and (entry.family, entry.name) not in known:
             with journal.open("a") as file:
                 file.write("".join(json.dumps(asdict(one)) + "\n" for one in found))
@@ -70,10 +73,10 @@ def run(
     return results
 
 
-def _judged(entry: Entry, way: OpSet | Place, compiled: bool) -> list[Result]:
-    if isinstance(way, Place):
-        return judge_entry_installed(entry, way)
-    return judge_entry_compiled(entry, way) if compiled else judge_entry(entry, way)
+def _judged(entry: Entry, target: OpSet | InstallTarget, compiled: bool) -> list[Result]:
+    if isinstance(target, InstallTarget):
+        return judge_entry_installed(entry, target)
+    return judge_entry_compiled(entry, target) if compiled else judge_entry(entry, target)
 
 
 def summary(results: Sequence[Result], skipped: Iterable[Entry] = ()) -> str:
@@ -104,7 +107,7 @@ def _blocking(results: Iterable[Result]) -> list[tuple[str, int]]:
 # -- the document -------------------------------------------------------------------------------------------------
 
 _HEAD = """\
-<!-- Made by `python conformance/model_table.py --markdown docs/numbers/models.md`; change that, not this. -->
+<!-- Written by `python conformance/model_table.py --markdown docs/numbers/models.md`: edit the text in that file. -->
 
 # Models
 
@@ -130,38 +133,38 @@ eager's own results are after a change of the last bit of each weight.
 """
 
 _HEAD_INSTALLED = """\
-<!-- Made by `python conformance/model_table.py --installed {device} --markdown FILE`; change that, not this. -->
+<!-- Written by `python conformance/model_table.py --installed {device} --markdown FILE`: edit the text in that file. -->
 
-# Models where a set is installed
+# Models on a device with an installed op set
 
-The models of [models.md](models.md), each made small, with random weights, and run twice from the same state: in plain eager on the
-CPU, and on {device}, where `ed.install` has registered what it lacks, without a mode. To make this table again:
+These are the models of [models.md](models.md): small, with random weights. Each runs twice from the same state: in plain eager on
+the CPU, and on {device} without a mode, after `ed.install` has registered the ops that the device lacks. To write this table:
 
 ```sh
 pip install -q -c requirements/tested.txt -e ".[models]"
 python conformance/model_table.py --installed {device} --markdown docs/numbers/models_installed.md
 ```
 
-`npu` is the device of [examples/npu](../../examples/npu/README.md), which has kernels for {ops} and no others, and counts them: the
-last column. Columns and judge are those of models.md; "make" makes the model on the device, for the others it moves there.
-A sparse layout has nothing on such a device (SparseAdam). Detection models of torchvision need its compiled kernels, of which there
-are none for such a device, or make tensors beside it (ssdlite).
+`npu` is the device of [examples/npu](../../examples/npu/README.md). It has kernels for {ops} and no others, and counts their calls
+(the last column). The columns and criteria are those of models.md. In the column "make" the model is created on the device; in the
+others it is created on the CPU and moved. Sparse tensors have no kernels on such a device (SparseAdam). Detection models of
+torchvision need its compiled kernels, which do not exist for such a device, or create tensors on the CPU (ssdlite).
 """
 
 _TITLES = {"make": "make", "eval": "eval", "inference_mode": "inference", "train": "train", "generate": "generate"}
 
 
-def markdown(results: Sequence[Result], ops: str, skipped: Iterable[Entry] = (), place: Place | None = None) -> str:
+def markdown(results: Sequence[Result], ops: str, skipped: Iterable[Entry] = (), target: InstallTarget | None = None) -> str:
     """Return the table as a docs page."""
-    head = _HEAD if place is None else _HEAD_INSTALLED.replace("{device}", place.device)
+    head = _HEAD if target is None else _HEAD_INSTALLED.replace("{device}", target.device)
     counts = Counter(result.status for result in results)
-    said = ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES) if counts[status])
+    cells = ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES) if counts[status])
     names = {(result.family, result.name) for result in results}
-    lines = [head.replace("{ops}", ops), f"{len(names)} models on torch {torch.__version__.split('+')[0]}. Cells: {said}.\n"]
+    lines = [head.replace("{ops}", ops), f"{len(names)} models on torch {torch.__version__.split('+')[0]}. Cells: {cells}.\n"]
     if blocking := _blocking(results):
         lines += ["Ops without a route: " + ", ".join(f"`{op}` ({count})" for op, count in blocking) + ".\n"]
     if absent := sorted({name for entry in skipped for name in missing_extras(entry)}):
-        lines += [f"Left out for want of {', '.join(absent)}: {len(list(skipped))} models.\n"]
+        lines += [f"Skipped because {', '.join(absent)} is not installed: {len(list(skipped))} models.\n"]
     for family in dict.fromkeys(result.family for result in results):
         lines += [f"## {family}\n", f"| model | {' | '.join(_TITLES.values())} | kernels |", "|---" * (len(_TITLES) + 2) + "|"]
         rows: dict[str, dict[str, Result]] = {}
@@ -191,16 +194,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
     parser.add_argument(
-        "--installed", choices=DEVICES, help="no mode: the set installed there; npu, of examples/npu, has its own set"
+        "--installed",
+        choices=DEVICES,
+        help="install the set on this device, without a mode; the npu of examples/npu has its own set",
     )
     parser.add_argument(
-        "--compiled", action="store_true", help="models compiled by dynamo_backend; what is between graphs in the mode"
+        "--compiled", action="store_true", help="compile the models by dynamo_backend; ops outside its graphs run under the mode"
     )
-    parser.add_argument("--match", default="", metavar="REGEX", help="only entries whose family/name it finds")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only entries whose family/name matches")
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th entry, from the K-th")
-    parser.add_argument("--json", metavar="FILE", help="write all results there")
-    parser.add_argument("--resume", metavar="FILE", help="keep results there as they come, and go on from those in it")
-    parser.add_argument("--markdown", metavar="FILE", help="write the table there")
+    parser.add_argument("--json", metavar="FILE", help="write all results to FILE")
+    parser.add_argument("--resume", metavar="FILE", help="write each result to FILE at once, and continue from the results in it")
+    parser.add_argument("--markdown", metavar="FILE", help="write the docs page to FILE")
     return parser
 
 
@@ -209,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     if options.compiled and options.installed:
-        parser.error("--compiled is for the mode, not with --installed")
+        parser.error("--compiled cannot be used with --installed")
     torch.set_num_threads(1)
     shard, shards = map(int, options.shard.split("/"))
     found = [entry for entry in entries() if re.search(options.match, f"{entry.family}/{entry.name}")][shard - 1 :: shards]
@@ -217,14 +222,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     todo = [entry for entry in found if entry not in skipped]
     op_set = SETS[options.ops]()
-    place = place_of(options.installed, op_set) if options.installed else None
-    results = run(todo, place or op_set, sys.stderr, Path(options.resume) if options.resume else None, compiled=options.compiled)
+    target = install_target(options.installed, op_set) if options.installed else None
+    results = run(todo, target or op_set, sys.stderr, Path(options.resume) if options.resume else None, compiled=options.compiled)
     print(summary(results, skipped))
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
     if options.markdown:
-        named = f"{SETS[options.ops].__name__}()" if place is None else f"{len(place.backend.ops)} ops"
-        Path(options.markdown).write_text(markdown(results, named, skipped, place))
+        named = f"{SETS[options.ops].__name__}()" if target is None else f"{len(target.backend.ops)} ops"
+        Path(options.markdown).write_text(markdown(results, named, skipped, target))
     return int(any(result.status not in ("pass", "unsupported") for result in results))
 
 

@@ -104,8 +104,10 @@ _NO_OUT = ("rsub", "isclose", "dist", "masked_fill", "threshold", "index_put", "
 
 @dataclass(frozen=True)
 class Mix:
-    """One call: a function by name, its form (``plain``, ``inplace``, ``out``) and its operands. For ``out`` the last operand is
-    its dtype."""
+    """One call: the name of a function, the form (``plain``, ``inplace``, ``out``) and the operands.
+
+    For ``out`` the last operand is the dtype of the ``out=`` tensor.
+    """
 
     name: str
     form: str
@@ -117,13 +119,14 @@ class Mix:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Return a tensor of a dtype with two elements, or a 0-dim tensor."""
+    """An operand: a tensor with two elements if ``dims`` is 1, or a 0-dim tensor."""
 
     dtype: torch.dtype
     dims: int
 
-    def make(self, place: int) -> Tensor:
-        numbers = ([2.0, 1.0], [1.0, 3.0], [2.0, 2.0])[place % 3]
+    def make(self, position: int) -> Tensor:
+        """Return the tensor; the values depend on the position of the operand."""
+        numbers = ([2.0, 1.0], [1.0, 3.0], [2.0, 2.0])[position % 3]
         return torch.tensor(numbers if self.dims else numbers[0]).to(self.dtype)
 
 
@@ -167,7 +170,7 @@ def _all_mixes() -> Iterator[Mix]:
 
 def _call(mix: Mix) -> Any:
     """Run a call on new tensors; return its result and the written tensor."""
-    given = [one.make(place) if isinstance(one, _Kind) else one for place, one in enumerate(mix.operands)]
+    given = [one.make(position) if isinstance(one, _Kind) else one for position, one in enumerate(mix.operands)]
     if mix.form == "inplace":
         if mix.name == "masked_fill":
             given.insert(1, torch.tensor([True, False]))
@@ -185,20 +188,20 @@ def _call(mix: Mix) -> Any:
 def judge(mix: Mix, mode: EagerDecompMode) -> tuple[str, str]:
     """Return the status of a call, and its results as text.
 
-    The status is ``pass``, ``refused`` (both raise the same), or a difference: ``wrong``, ``type``, ``words``, ``taken``,
-    ``raises`` or ``unsupported``.
+    The status is ``pass``, ``same error`` (both raise the same), or a difference: ``wrong``, ``error type``, ``message``,
+    ``no error``, ``raises`` or ``unsupported``.
     """
     expected = _outcome(mix)
     with mode:
         got = _outcome(mix)
     if isinstance(got, UnsupportedOpError):
-        return ("unsupported", got.call) if not isinstance(expected, Exception) else ("refused", "")
+        return ("unsupported", got.call) if not isinstance(expected, Exception) else ("same error", "")
     if isinstance(expected, Exception):
         if not isinstance(got, Exception):
-            return "taken", f"eager: {_line(expected)}"
+            return "no error", f"eager: {_line(expected)}"
         if type(got) is not type(expected):
-            return "type", f"{_line(got)} for {_line(expected)}"
-        return ("refused", "") if str(got) == str(expected) else ("words", f"{_line(got)} for {_line(expected)}")
+            return "error type", f"{_line(got)} for {_line(expected)}"
+        return ("same error", "") if str(got) == str(expected) else ("message", f"{_line(got)} for {_line(expected)}")
     if isinstance(got, Exception):
         return "raises", _line(got)
     different = _different(expected, got)
@@ -236,7 +239,7 @@ def table(found: Iterable[tuple[Mix, str, str]], *, shown: int = 3) -> tuple[str
     different: dict[tuple[str, str, str], list[str]] = {}
     for mix, status, seen in found:
         counts[status] += 1
-        if status not in ("pass", "refused"):
+        if status not in ("pass", "same error"):
             different.setdefault((mix.name, mix.form, status), []).append(f"{mix}: {seen}")
     lines = [f"{counts.total()} calls, torch {torch.__version__}"]
     lines += [f"  {status:12}{count:7}  {100 * count / max(1, counts.total()):6.2f} %" for status, count in counts.most_common()]
@@ -257,9 +260,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
-    parser.add_argument("--match", default="", metavar="REGEX", help="only functions with a form ('add inplace') that it finds")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="of these only every N-th call")
-    parser.add_argument("--shown", type=int, default=3, metavar="N", help="so many calls of each function and form that differ")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only calls whose function and form match ('add inplace')")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of these calls only every N-th")
+    parser.add_argument("--shown", type=int, default=3, metavar="N", help="calls to print per function and form that differs")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

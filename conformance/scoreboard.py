@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.cases import FORMS, LAYOUTS, Case, Selection, cases, differentiable, full_name, opinfos
 from conformance.judge import differences, excused, observe, only_values, stride_differences
-from conformance.standards import no_standard
+from conformance.standards import why_no_reference
 from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten, prims, tiny
 
 __all__ = ["Row", "chosen", "judge_opinfo", "main", "parser_of", "table"]
@@ -62,7 +62,7 @@ def judge_opinfo(info: Any, op_set: OpSet, selection: Selection) -> Row:
     mode = EagerDecompMode(op_set, cache=ProgramCache())
     backward = selection.grad and differentiable(info, selection)
     found: list[Row] = []
-    why = no_standard(info, "cpu", selection.dtype)
+    why = why_no_reference(info, "cpu", selection.dtype)
     for number, (case, other) in enumerate(zip(cases(info, selection, 0), cases(info, selection, 1), strict=False)):
         row = _judge_sample(name, number, (case, case, other), mode, op_set, backward, why)
         if row is not None:
@@ -199,13 +199,13 @@ def parser_of(about: str | None, *, samples: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th OpInfo, from the K-th")
-    parser.add_argument("--json", metavar="FILE", help="write all rows there")
-    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
-    parser.add_argument("--grad", action="store_true", help="gradients too")
+    parser.add_argument("--json", metavar="FILE", help="write all rows to FILE")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name matches")
+    parser.add_argument("--grad", action="store_true", help="compare gradients too")
     parser.add_argument("--samples", type=int, default=samples, metavar="N", help="samples of each OpInfo at most; 0 for all")
-    parser.add_argument("--dtype", default="float32", help="where the op supports it; else its first")
-    parser.add_argument("--form", choices=FORMS, default="plain", help="call the op as it is, in place, or with out=")
-    parser.add_argument("--layout", choices=sorted(LAYOUTS), default="contiguous", help="strides of the tensors")
+    parser.add_argument("--dtype", default="float32", help="the dtype; if an op does not support it, a common one that it does")
+    parser.add_argument("--form", choices=FORMS, default="plain", help="call the op as a function, in place, or with out=")
+    parser.add_argument("--layout", choices=sorted(LAYOUTS), default="contiguous", help="the strides of the tensors")
     return parser
 
 
@@ -218,7 +218,7 @@ def chosen(options: argparse.Namespace) -> tuple[Selection, list[Any]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of(__doc__, samples=6)
-    parser.add_argument("--resume", metavar="FILE", help="keep results there as they come, and go on from those in it")
+    parser.add_argument("--resume", metavar="FILE", help="write each result to FILE at once, and continue from the results in it")
     return parser
 
 

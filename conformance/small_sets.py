@@ -1,11 +1,11 @@
-"""Calls on small op sets with unusual layouts: each gives eager's result, eager's error, or has no route.
+"""Check calls on small op sets with unusual layouts: each must return eager's result, raise eager's error, or have no route.
 
     python conformance/small_sets.py                  # the whole sweep; about an hour
     python conformance/small_sets.py --match norm --ops infra "core less views"
 
-Small sets use rules that Core ATen never uses, and layouts make them fail: a rule may call `view` on strides that it cannot view.
-A call passes if dtypes, shapes, aliasing and written arguments are eager's; rounding of values is judged by `matrix.py`. Calls
-without a route fall back: to write their errors takes seconds.
+Small sets use rules that Core ATen never uses. Some layouts make such rules fail, for example if a rule calls `view` on strides
+that do not permit it. A call passes if dtypes, shapes, aliasing and written arguments equal eager's; `matrix.py` compares values.
+Calls without a route fall back to eager, because the text of their errors takes seconds.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ _VIEWS = ("aten.view.default", "aten.native_group_norm.default", "aten.native_la
 _BATCH_NORMS = tuple(f"aten._native_batch_norm_legit{name}" for name in (".default", ".no_stats", "_no_training.default"))
 
 
-def _core_less(share: float, seed: int) -> OpSet:
-    """Core ATen without a random share of its ops, infra aside."""
+def random_core_subset(removed: float, seed: int) -> OpSet:
+    """Return Core ATen without a random share of its ops, but with all of `infra`; ``removed`` is the share, from 0 to 1."""
     names = sorted(map(str, core_aten() - infra()))
-    return core_aten() - random.Random(seed).sample(names, int(share * len(names)))
+    return core_aten() - random.Random(seed).sample(names, int(removed * len(names)))
 
 
 SETS: dict[str, Callable[[], OpSet]] = {
     "infra": infra,
     "tiny": tiny,
     "core less views": lambda: core_aten() - [*_VIEWS, *_BATCH_NORMS],
-    **{f"core less {seed}": lambda seed=seed: _core_less(0.2, seed) for seed in range(3)},  # type: ignore[misc]
+    **{f"core less {seed}": lambda seed=seed: random_core_subset(0.2, seed) for seed in range(3)},  # type: ignore[misc]
 }
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One call that gave neither eager's result nor eager's error.
+    """A call that neither returned eager's result nor raised eager's error.
 
     Attributes:
-        name: the OpInfo.
+        name: the name of the OpInfo.
         ops: the op set, by its name in `SETS`.
         layout: the layout of the inputs.
-        what: what differs.
+        difference: a description of the difference.
     """
 
     name: str
     ops: str
     layout: str
-    what: str
+    difference: str
 
     def __str__(self) -> str:
-        return f"{self.name} on {self.ops}, {self.layout}: {self.what}"
+        return f"{self.name} on {self.ops}, {self.layout}: {self.difference}"
 
 
 def failures(
@@ -85,10 +85,10 @@ def failures(
             for case in cases(info, Selection(samples=samples, layout=layout), 0):
                 want = _outcome(case)
                 for name, mode in modes.items():
-                    status, what = _judged(want, _outcome(case, mode))
+                    status, difference = _judged(want, _outcome(case, mode))
                     counts[status] += 1
-                    if what:
-                        yield Failure(full_name(info), name, layout, what)
+                    if difference:
+                        yield Failure(full_name(info), name, layout, difference)
 
 
 def _outcome(case: Case, *modes: Any) -> Observed | Exception:
@@ -99,7 +99,7 @@ def _outcome(case: Case, *modes: Any) -> Observed | Exception:
 
 
 def _judged(want: Observed | Exception, got: Observed | Exception) -> tuple[str, str]:
-    if isinstance(got, UnsupportedOpError):  # of an op that may have written some of its arguments
+    if isinstance(got, UnsupportedOpError):  # fallback is not possible for an op that may have written some of its arguments
         return "unsupported", ""
     if isinstance(got, Exception):
         if type(got) is type(want):
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", nargs="+", choices=list(SETS), default=list(SETS), help="the op sets")
-    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name matches")
     parser.add_argument("--samples", type=int, default=2, help="samples of each OpInfo")
     parser.add_argument("--part", default="0/1", metavar="I/N", help="every N-th OpInfo, from the I-th")
     options = parser.parse_args(argv)

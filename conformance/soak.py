@@ -44,8 +44,7 @@ _STEPS = 4
 _DRAWING = threading.RLock()
 
 
-# -- models
-# -------------------------------------------------------------------------------------------------------------------------
+# -- models ------------------------------------------------------------------------------------------------------------------------
 
 
 class _Convolutions(nn.Module):
@@ -133,8 +132,8 @@ _OPTIMIZERS: Sequence[Callable[[Any], torch.optim.Optimizer]] = (
 )
 
 
-def _turn(
-    draws: random.Random, mode: Callable[[], ed.EagerDecompMode], note: Callable[[str, float, float], None], bend: float
+def _run_model(
+    draws: random.Random, mode: Callable[[], ed.EagerDecompMode], note: Callable[[str, float, float], None], offset: float
 ) -> None:
     """Create a model, and run some steps with it in eager and under modes."""
     name = draws.choice(list(JOBS))
@@ -143,7 +142,7 @@ def _turn(
         torch.manual_seed(seed)
         theirs = job.make()
     ours = copy.deepcopy(theirs)
-    infers, once = draws.random() < 0.3, draws.random() < 0.5
+    infers, reuse_mode = draws.random() < 0.3, draws.random() < 0.5
     guard = draws.choice((torch.no_grad, torch.inference_mode))
     make = draws.choice(_OPTIMIZERS)
     optimizers = [make(one.parameters()) for one in (theirs, ours)]
@@ -173,9 +172,9 @@ def _turn(
                 return run()
 
         want = seeded(lambda: step(theirs, optimizers[0]))
-        with kept if once else mode():
+        with kept if reuse_mode else mode():
             got = seeded(lambda: step(ours, optimizers[1]))
-        note(f"{name}, {'inference' if infers else 'training'}, seed {seed}, step {number}", want, got + bend)
+        note(f"{name}, {'inference' if infers else 'training'}, seed {seed}, step {number}", want, got + offset)
 
 
 # -- measurements ------------------------------------------------------------------------------------------------------------------
@@ -208,7 +207,7 @@ class Report:
     misses: int = 0
     hung: bool = False
 
-    def taken(self) -> int:
+    def total_steps(self) -> int:
         """Return the total number of steps."""
         return sum(self.steps.values())
 
@@ -226,7 +225,7 @@ class Report:
         first, last = self.samples[0], self.samples[-1]
         flat = "; ".join(self.growth()) or "flat"
         return (
-            f"{self.taken()} steps in {last.seconds / 60:.1f} minutes, {len(self.wrong)} not eager's; "
+            f"{self.total_steps()} steps in {last.seconds / 60:.1f} minutes, {len(self.wrong)} differ from eager; "
             f"{self.hits} hits and {self.misses} misses of {last.programs} programs; "
             f"memory {first.resident:.0f} to {last.resident:.0f} MiB, {first.tensors} to {last.tensors} tensors: {flat}"
             + ("; HUNG" if self.hung else "")
@@ -254,17 +253,21 @@ def soak(
     rounds: float = math.inf,
     threads: int = 4,
     seed: int = 0,
-    turns: int = 8,
-    patience: float = 300.0,
-    bend: float = 0.0,
+    models: int = 8,
+    timeout: float = 300.0,
+    offset: float = 0.0,
     after_round: Callable[[Report], None] = lambda report: None,
 ) -> Report:
     """Run rounds until the time is over, or a given number of rounds.
 
     Args:
-        turns: the number of models per thread and round.
-        patience: seconds after which a round counts as hanging.
-        bend: a number that is added to every loss under the mode, to test that a difference is found.
+        seconds: no round starts after this time.
+        rounds: the maximum number of rounds.
+        threads: the number of threads.
+        seed: the seed of models, batches and choices.
+        models: the number of models per thread and round.
+        timeout: seconds after which a round counts as hanging.
+        offset: a number that is added to every loss under the mode, to test that a difference is found.
         after_round: called after each round.
     """
     report, cache, lock, started = Report(), ed.ProgramCache(), threading.Lock(), time.perf_counter()
@@ -288,9 +291,9 @@ def soak(
                         report.wrong.append(f"{what}: loss {got} for {want}")
 
             try:
-                for _ in range(turns):
-                    _turn(draws, mode, note, bend)
-            except Exception as error:  # the border of a thread: reported as it is
+                for _ in range(models):
+                    _run_model(draws, mode, note, offset)
+            except Exception as error:  # an exception in a thread must not get lost
                 with lock:
                     report.wrong.append(f"thread {number} of round {number_of_round}: {type(error).__name__}: {error}")
             totals = [one.stats().total for one in modes]
@@ -301,7 +304,7 @@ def soak(
         crew = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(threads)]
         for one in crew:
             one.start()
-        deadline = time.perf_counter() + patience
+        deadline = time.perf_counter() + timeout
         for one in crew:
             one.join(max(0.0, deadline - time.perf_counter()))
         report.hung = any(one.is_alive() for one in crew)
@@ -324,10 +327,10 @@ def _sampled(seconds: float, cache: ed.ProgramCache) -> Sample:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0, help="how long (default 60)")
-    parser.add_argument("--threads", type=int, default=4, metavar="N", help="default 4")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of models, batches and choices (default 0)")
-    parser.add_argument("--json", metavar="FILE", help="write steps, samples and what is wrong there")
+    parser.add_argument("--minutes", type=float, default=60.0, help="duration (default 60)")
+    parser.add_argument("--threads", type=int, default=4, metavar="N", help="number of threads (default 4)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of models, batches and choices (default 0)")
+    parser.add_argument("--json", metavar="FILE", help="write steps, samples and differences to FILE")
     return parser
 
 
@@ -335,7 +338,7 @@ def main(argv: Sequence[str] | None = None, stream: TextIO = sys.stderr) -> int:
     """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     if options.minutes <= 0 or options.threads < 1:
-        print("soak.py: --minutes is above 0, and --threads at least 1", file=sys.stderr)
+        print("soak.py: --minutes must be above 0, and --threads at least 1", file=sys.stderr)
         return 2
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -344,7 +347,7 @@ def main(argv: Sequence[str] | None = None, stream: TextIO = sys.stderr) -> int:
 
     def after_round(report: Report) -> None:
         at = report.samples[-1]
-        words = f"{report.taken()} model steps, {len(report.wrong)} wrong, {at.resident:.0f} MiB, {at.tensors} tensors"
+        words = f"{report.total_steps()} model steps, {len(report.wrong)} wrong, {at.resident:.0f} MiB, {at.tensors} tensors"
         progress.step(min(total, int(at.seconds)), words)
 
     try:

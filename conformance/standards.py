@@ -11,7 +11,7 @@ import torch
 
 from conformance.cases import full_name
 
-__all__ = ["NO_STANDARD", "no_standard"]
+__all__ = ["NOT_A_REFERENCE", "why_no_reference"]
 
 _HALF = (torch.float16, torch.bfloat16)
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -20,7 +20,7 @@ _FEW_DIGITS = "near 5 eager has only six correct digits; the rule is compared wi
 _BY_DEVICE = "torch's Python code sums in another precision if the device is not the CPU"
 
 #: OpInfo -> the dtypes, whether this is only so on another device than the CPU, and the reason.
-NO_STANDARD: dict[str, tuple[tuple[torch.dtype, ...], bool, str]] = {
+NOT_A_REFERENCE: dict[str, tuple[tuple[torch.dtype, ...], bool, str]] = {
     "kthvalue": (_WHOLE, False, "of equal values it may return the index of any"),
     "matrix_exp": (_HALF, False, "eager's kernel overflows, and returns NaN"),
     "nn.functional.linear_cross_entropy.chunked": (_HALF, True, _BY_DEVICE),
@@ -29,7 +29,7 @@ NO_STANDARD: dict[str, tuple[tuple[torch.dtype, ...], bool, str]] = {
 }
 
 
-def no_standard(info: Any, device: str, dtype: torch.dtype) -> str:
+def why_no_reference(info: Any, device: str, dtype: torch.dtype) -> str:
     """Return why plain eager on the CPU is no reference for an OpInfo; "" if it is one."""
-    dtypes, elsewhere, why = NO_STANDARD.get(full_name(info), ((), False, ""))
+    dtypes, elsewhere, why = NOT_A_REFERENCE.get(full_name(info), ((), False, ""))
     return why if dtype in dtypes and (device != "cpu" or not elsewhere) else ""

@@ -10,18 +10,18 @@ from conformance.judge import Arguments, Observed, only_values
 from eagerdecomp.eager.compare import Difference
 from eagerdecomp.eager.tolerance import same_values
 
-__all__ = ["PICKING", "of_equals"]
+__all__ = ["INDEX_RESULTS", "is_tie"]
 
 #: OpInfos of ops that return indices of values -> the index of this result, and of the `dim` argument.
-PICKING: dict[str, tuple[int, int]] = {"argsort": (0, 1), "sort": (1, 1), "topk": (1, 2)}
+INDEX_RESULTS: dict[str, tuple[int, int]] = {"argsort": (0, 1), "sort": (1, 1), "topk": (1, 2)}
 
 
-def of_equals(name: str, differing: Sequence[Difference], arguments: Arguments, expected: Observed, got: Observed) -> bool:
+def is_tie(name: str, differing: Sequence[Difference], arguments: Arguments, expected: Observed, got: Observed) -> bool:
     """Return whether only indices differ, each is there once, and their elements equal those that eager picked."""
     positional, named = arguments
-    if name not in PICKING or named.get("stable") or not only_values(differing):
+    if name not in INDEX_RESULTS or named.get("stable") or not only_values(differing):
         return False
-    result, at = PICKING[name]
+    result, at = INDEX_RESULTS[name]
     mine = [f"result {result}", *(f"input {number} afterwards" for number, _ in got.shares[result])]
     if any(one.what not in mine for one in differing):
         return False

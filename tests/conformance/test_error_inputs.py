@@ -1,4 +1,4 @@
-"""Calls that eager refuses are refused under the mode by the same exception, and by words that torch's own tests would find."""
+"""For torch's error inputs, the mode raises eager's type of exception, with a message that torch's own tests would accept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INFOS = {full_name(info): info for info in opinfos() if info.error_inputs_func i
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.full) if name == "multinomial" else name for name in INFOS])
 def test_torchs_own_error_inputs_are_refused_as_eager_refuses_them(name: str, ops: OpSet) -> None:
     # multinomial is given memory that nobody wrote: where it holds zeros, they are refused before a wrong out=.
-    allowed = {"pass"} if ops is CORE and name != "multinomial" else {"pass", "words", "unsupported"}
+    allowed = {"pass"} if ops is CORE and name != "multinomial" else {"pass", "message", "unsupported"}
     found = list(refusals_of(INFOS[name], ops))
     assert {one.status for one in found} <= allowed, table(found)
 
@@ -77,7 +77,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_refusals_are_in_eagers_words(name: str) -> None:
+def test_messages_equal_eagers(name: str) -> None:
     (kind, expected), (_, got) = outcome(CALLS[name]), outcome(lambda: on_core(CALLS[name]))
     assert kind == "error"
     assert (type(got), str(got)) == (type(expected), str(expected))
@@ -98,11 +98,11 @@ def test_masked_fill_takes_what_fits(dtype: torch.dtype, value: object) -> None:
         assert_same(got, expected, exact=True)
 
 
-def test_a_wrong_type_missing_words_and_a_call_that_is_taken_are_reported() -> None:
+def test_wrong_types_wrong_messages_and_missing_errors_are_reported() -> None:
     found = [
         Refusal("op", 0, "type", "IndexError: a", "RuntimeError: a"),
-        Refusal("op", 1, "words", "RuntimeError: a", "RuntimeError: b"),
-        Refusal("op", 2, "taken", "RuntimeError: a", ""),
+        Refusal("op", 1, "message", "RuntimeError: a", "RuntimeError: b"),
+        Refusal("op", 2, "no error", "RuntimeError: a", ""),
         Refusal("op", 3, "pass", "RuntimeError: a", "RuntimeError: a"),
     ]
     reported = table(found)

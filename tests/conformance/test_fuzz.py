@@ -15,10 +15,10 @@ from fuzz_regressions import REGRESSIONS
 import eagerdecomp as ed
 from conformance import fuzz
 from conformance.fuzz_drawing import templates
-from conformance.fuzz_judging import Difference, Seen, Spaces
+from conformance.fuzz_judging import Counts, Difference, Spaces
 from conformance.fuzz_limits import ALLOWED, CONTIGUOUS, CONTIGUOUS_OUT, EXCLUDED, FINITE, WRITTEN
-from conformance.fuzz_roundings import is_reached, is_through_roundings, is_unfused, near
-from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, checked, script, shortened
+from conformance.fuzz_roundings import has_undefined_gradient, is_reached, is_unfused, near
+from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, first_difference, script, shortened
 from eagerdecomp.eager.observe import Caught
 
 aten = torch.ops.aten
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 @pytest.mark.parametrize("name", REGRESSIONS)
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_a_program_that_once_differed_is_eagers(name: str, lanes: int) -> None:
-    assert checked(Program(REGRESSIONS[name].lines, REGRESSIONS[name].ops, lanes)) is None
+    assert first_difference(Program(REGRESSIONS[name].lines, REGRESSIONS[name].ops, lanes)) is None
 
 
 #: Examples that differ on some processors only: whether LAPACK finds a matrix singular within rounding, and which rows a kernel
@@ -49,19 +49,19 @@ BY_PROCESSOR = frozenset(
 def test_what_is_allowed_to_differ_does(row: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("conformance.fuzz_limits.ALLOWED", ())
-        found = checked(Program(row.example, row.ops))
+        found = first_difference(Program(row.example, row.ops))
     if found is None:
         assert row.op in BY_PROCESSOR
     else:
         assert found.kind in ("returns", "raises")
-        assert re.search(row.words, found.message)
-    assert checked(Program(row.example, row.ops)) is None
+        assert re.search(row.message, found.message)
+    assert first_difference(Program(row.example, row.ops)) is None
 
 
 def test_what_is_refused_for_a_singular_matrix_is_of_one() -> None:
     singular = RuntimeError("the input matrix is singular")
     for matrix, found in (("torch.ones(3, 3)", None), ("torch.eye(3)", Difference)):
-        spaces = Spaces(1, Seen(), lambda line: None)
+        spaces = Spaces(1, Counts(), lambda line: None)
         with Caught() as caught:
             spaces.compare_errors(f"t1 = aten.linalg_inv.default({matrix})", None, singular)
         assert type(caught.error) is (found or type(None))
@@ -69,7 +69,7 @@ def test_what_is_refused_for_a_singular_matrix_is_of_one() -> None:
 
 def test_an_error_of_the_sets_own_is_one_of_a_view_where_eagers_is() -> None:
     out_of_bounds = RuntimeError("setStorage: sizes [9] are out of bounds for storage of size 4")
-    spaces = Spaces(1, Seen(), lambda line: None)
+    spaces = Spaces(1, Counts(), lambda line: None)
     spaces.compare_errors("t1 = x", out_of_bounds, ValueError("Can't view a storage of size 4"))
     for eagers, ours in (
         (IndexError("Dimension out of range"), ValueError("Can't view a storage of size 4")),
@@ -82,9 +82,9 @@ def test_an_error_of_the_sets_own_is_one_of_a_view_where_eagers_is() -> None:
 
 def test_masks_are_eagers_where_the_set_holds_its_kernel_of_dropout() -> None:
     lines = ("t1 = leaf('float32', [9, 9], 'uniform', grad=True)", "t2 = aten.dropout.default(t1, 0.5, True)", "backward(t2)")
-    assert checked(Program(lines, "prims")) is None
+    assert first_difference(Program(lines, "prims")) is None
     scaled = lambda x, p, train: aten.native_dropout(aten.clone(x), 0.25, train)  # noqa: E731
-    assert checked(Program(lines), _on({"aten.native_dropout.default": scaled})) is not None
+    assert first_difference(Program(lines), _on({"aten.native_dropout.default": scaled})) is not None
 
 
 @pytest.mark.full
@@ -141,7 +141,7 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
         "core",
     ),
     "a batch norm by infinite weights": (
-        "fuzz_judging.SPREADS",
+        "fuzz_judging.NON_FINITE_RESULTS",
         (
             "t1 = leaf('float32', [1, 25, 5], 'normal', 'contiguous', 796)",
             "t2 = leaf('float32', [25], 'special', 'contiguous', 54)",
@@ -151,7 +151,7 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
         "prims",
     ),
     "a norm of instances by an infinite weight": (
-        "fuzz_judging.SPREADS",
+        "fuzz_judging.NON_FINITE_RESULTS",
         (
             "t1 = leaf('float32', [2, 3, 5], 'special', 'contiguous', 391)",
             "t2 = leaf('float32', [3], 'special', 'contiguous', 9)",
@@ -160,7 +160,7 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
         "prims",
     ),
     "a transform of what is infinite": (
-        "fuzz_judging.SPREADS",
+        "fuzz_judging.NON_FINITE_RESULTS",
         (
             "t1 = leaf('float32', [5, 6, 7], 'special', 'contiguous', 22)",
             "t2 = aten.fft_hfftn.default(t1, None, [-2, -1], 'ortho')",
@@ -187,7 +187,7 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
         "core",
     ),
     "a norm of layers that are infinite": (
-        "fuzz_judging.SPREADS",
+        "fuzz_judging.NON_FINITE_RESULTS",
         (
             "t1 = leaf('float32', [1, 6], 'ones')",
             "t2 = t1 * inf",
@@ -204,16 +204,16 @@ def test_what_is_not_compared_differs(name: str) -> None:
     table, lines, ops = NOT_COMPARED[name]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"conformance.{table}", "nothing")
-        assert checked(Program(lines, ops)) is not None or name in BY_PROCESSOR
-    assert checked(Program(lines, ops)) is None
+        assert first_difference(Program(lines, ops)) is not None or name in BY_PROCESSOR
+    assert first_difference(Program(lines, ops)) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_eagers_exponential_of_half_floats_is_none(dtype: torch.dtype) -> None:
     assert not torch.allclose(aten.linalg_matrix_exp(torch.eye(2).to(dtype)).float(), torch.eye(2) * 2.718, rtol=0.1)
     space = {"t1": torch.eye(2).to(dtype), "t2": torch.eye(2), "aten": aten}
-    assert is_through_roundings(["t3 = aten.linalg_matrix_exp.default(t1)"], space)
-    assert not is_through_roundings(["t3 = aten.linalg_matrix_exp.default(t2)"], space)
+    assert has_undefined_gradient(["t3 = aten.linalg_matrix_exp.default(t1)"], space)
+    assert not has_undefined_gradient(["t3 = aten.linalg_matrix_exp.default(t2)"], space)
 
 
 def test_gradients_of_what_is_not_singular_are_compared() -> None:
@@ -223,9 +223,9 @@ def test_gradients_of_what_is_not_singular_are_compared() -> None:
         "t3 = aten.linalg_solve_ex.default(t1, t2)",
         "backward(t3[0])",
     )
-    assert checked(Program(lines)) is None
-    assert not is_through_roundings(lines[2:3], {"t1": torch.eye(3), "t2": torch.ones(3, 1), "torch": torch, "aten": aten})
-    assert is_through_roundings(lines[2:3], {"t1": torch.ones(3, 3), "t2": torch.ones(3, 1), "torch": torch, "aten": aten})
+    assert first_difference(Program(lines)) is None
+    assert not has_undefined_gradient(lines[2:3], {"t1": torch.eye(3), "t2": torch.ones(3, 1), "torch": torch, "aten": aten})
+    assert has_undefined_gradient(lines[2:3], {"t1": torch.ones(3, 3), "t2": torch.ones(3, 1), "torch": torch, "aten": aten})
 
 
 def test_a_sum_may_be_of_a_product_that_was_rounded_first() -> None:
@@ -235,7 +235,7 @@ def test_a_sum_may_be_of_a_product_that_was_rounded_first() -> None:
         assert not is_unfused(name, (inf, most), {"alpha": 2}, torch.zeros(3))
         assert not is_unfused(name, (torch.ones(3), torch.ones(3)), {"alpha": 2}, torch.full((3,), 7.0))  # no product to round
     written = ("t1 = leaf('float32', [3], 'ones')", "t2 = t1 * inf", "t3 = t1 * 3e38", "t4 = t2.sub_(t3, alpha=2)")
-    assert checked(Program(written, "prims")) is None
+    assert first_difference(Program(written, "prims")) is None
 
 
 def test_parts_of_complex_numbers_are_near_beside_some_that_are_not_finite() -> None:
@@ -258,16 +258,16 @@ def test_transforms_are_compared_where_nothing_infinite_goes_in() -> None:
         want[reached] = True
         assert torch.equal(found, want)
     lines = ("t1 = leaf('float32', [5, 4], 'special', 'contiguous', 3)", "t2 = aten.fft_fft.default(t1)")
-    assert checked(Program(lines)) is None
+    assert first_difference(Program(lines)) is None
     lost = lambda *args: torch.full_like(aten._fft_r2c.default(*args), torch.nan)  # noqa: E731
-    assert checked(Program(lines), _on({"aten._fft_r2c.default": lost})) is not None
+    assert first_difference(Program(lines), _on({"aten._fft_r2c.default": lost})) is not None
 
 
 @pytest.mark.full
 def test_what_schemas_do_not_say_is_written_is_drawn_as_if_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [aten.native_batch_norm.default])
-    modes, seen = fuzz._Modes(), Seen()
-    drawn = [fuzz.drawn(2, number, modes, seen, lambda value: None) for number in range(25)]
+    modes, seen = fuzz._Modes(), Counts()
+    drawn = [fuzz.generate_and_run(2, number, modes, seen, lambda value: None) for number in range(25)]
     assert not [difference for _, difference in drawn if difference is not None]
     lines = [line for program, _ in drawn for line in program.lines]
     assert sum("aten.native_batch_norm.default(" in line for line in lines) > 25
@@ -303,8 +303,8 @@ def test_eager_reads_what_is_not_in_its_argument_where_programs_give_contiguous_
 @pytest.mark.full
 def test_programs_give_contiguous_tensors_to_ops_that_read_others_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [aten.native_group_norm.default, aten.nanmedian.dim_values])
-    modes, seen = fuzz._Modes(), Seen()
-    lines = [one for number in range(6) for one in fuzz.drawn(1, number, modes, seen, lambda value: None)[0].lines]
+    modes, seen = fuzz._Modes(), Counts()
+    lines = [one for number in range(6) for one in fuzz.generate_and_run(1, number, modes, seen, lambda value: None)[0].lines]
     calls = [one for one in lines if "aten.native_group_norm.default(" in one or "aten.nanmedian." in one]
     assert len(calls) > 9
     for call in calls:
@@ -331,8 +331,8 @@ def test_eager_leaves_an_out_as_it_was(name: str) -> None:
 def test_programs_give_contiguous_outs_to_ops_that_leave_others_as_they_were(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     op = getattr(aten, name).out
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [op])
-    modes, seen = fuzz._Modes(), Seen()
-    lines = [line for number in range(9) for line in fuzz.drawn(1, number, modes, seen, lambda value: None)[0].lines]
+    modes, seen = fuzz._Modes(), Counts()
+    lines = [line for number in range(9) for line in fuzz.generate_and_run(1, number, modes, seen, lambda value: None)[0].lines]
     outs = [found[1] for line in lines if (found := re.search(r"aten\.\w+\.out\(.*out=(t\d+)\)", line))]
     assert outs
     assert re.fullmatch(CONTIGUOUS_OUT, str(op))
@@ -344,9 +344,9 @@ def test_programs_give_contiguous_outs_to_ops_that_leave_others_as_they_were(nam
 def test_programs_give_finite_numbers_to_ops_of_which_others_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ops = [aten.linalg_eigvals.default, aten.grid_sampler_2d.default]
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: ops)
-    monkeypatch.setattr("conformance.fuzz_drawing._FILLS", ("special",))
-    modes, seen = fuzz._Modes(), Seen()
-    lines = [one for number in range(6) for one in fuzz.drawn(1, number, modes, seen, lambda value: None)[0].lines]
+    monkeypatch.setattr("conformance.fuzz_drawing._VALUES", ("special",))
+    modes, seen = fuzz._Modes(), Counts()
+    lines = [one for number in range(6) for one in fuzz.generate_and_run(1, number, modes, seen, lambda value: None)[0].lines]
     assert sum(".nan_to_num(0, 0, 0)" in one for one in lines) > 9
     assert all(any(re.fullmatch(pattern, str(op)) for op in ops) for pattern in FINITE)
 
@@ -361,7 +361,7 @@ def test_what_differs_under_any_mode_is_known_behind_lines_that_differ_only_ther
             "with torch.inference_mode(): t5 = t1.reshape(-1)",  # no view of what needs a gradient under a mode
         )
     )
-    found = checked(program)
+    found = first_difference(program)
     assert found is not None
     assert found.line == program.lines[-1]
     assert as_under_any_mode(program, found)
@@ -378,7 +378,7 @@ def test_what_differs_under_any_mode_is_known_behind_lines_that_it_needs_and_tha
             "with torch.inference_mode(): t4 = t3[1].reshape(-1)[0:][:1].view([])",  # no view of what needs a gradient
         )
     )
-    found = checked(program)
+    found = first_difference(program)
     assert found is not None
     assert as_under_any_mode(program, found)
     assert not as_under_any_mode(program, dataclasses.replace(found, kind="values"))
@@ -397,7 +397,7 @@ def test_what_differs_under_any_mode_is_known_though_without_an_earlier_line_it_
             "t8 = aten.adaptive_avg_pool1d.out(t6, [4], out=t7)",  # neither does `out`
         )
     )
-    found = checked(program)
+    found = first_difference(program)
     assert found is not None
     assert found.line == program.lines[-1]
     assert as_under_any_mode(program, found)
@@ -414,7 +414,7 @@ def test_what_differs_under_any_mode_is_known_though_a_line_that_it_needs_does_t
             "t6 = t1.reshape(-1)",  # by another name under a mode
         )
     )
-    found = checked(program)
+    found = first_difference(program)
     assert found is not None
     assert found.kind == "grad_fn"
     assert as_under_any_mode(program, found)
@@ -431,7 +431,7 @@ def test_what_eager_refuses_without_a_line_that_differs_under_any_mode_is_left_o
             "with torch.inference_mode(): t5 = t1.reshape(-1)",
         )
     )
-    found = checked(program)
+    found = first_difference(program)
     assert found is not None
     assert found.line == program.lines[-1]
     assert as_under_any_mode(program, found)
@@ -447,7 +447,7 @@ def test_a_difference_that_its_short_form_shows_under_any_mode_is_none() -> None
         "t5 = aten.t_.default(t4)",
     )
     program = Program(lines, lanes=2)
-    found = checked(program)
+    found = first_difference(program)
     assert found is not None
     assert fuzz._finding(1, program, found) is None
 
@@ -479,10 +479,10 @@ def test_a_wrong_kernel_is_found_and_the_program_made_short(name: str) -> None:
     kind, kernels, lines = WRONG[name]
     around = ("t7 = leaf('float32', [2])", "t1 = leaf('float32', [3, 3])", "t8 = aten.abs.default(t7)")
     program = Program((*around, *lines, "t9 = aten.abs.default(t8)"), lanes=2)
-    found = checked(program, _on(kernels))
+    found = first_difference(program, _on(kernels))
     assert found is not None
     assert found.kind == kind
-    short, again = shortened(program, found, lambda one: checked(one, _on(kernels)))
+    short, again = shortened(program, found, lambda one: first_difference(one, _on(kernels)))
     assert again.kind == kind
     assert len(short.lines) <= len(lines) + 1
     assert short.lanes == 1
@@ -491,8 +491,8 @@ def test_a_wrong_kernel_is_found_and_the_program_made_short(name: str) -> None:
 
 @pytest.mark.full
 def test_a_program_follows_from_its_seed_and_number() -> None:
-    runs = [fuzz.drawn(3, 5, fuzz._Modes(), Seen(), lambda value: None)[0] for _ in range(2)]
-    other = fuzz.drawn(3, 6, fuzz._Modes(), Seen(), lambda value: None)[0]
+    runs = [fuzz.generate_and_run(3, 5, fuzz._Modes(), Counts(), lambda value: None)[0] for _ in range(2)]
+    other = fuzz.generate_and_run(3, 6, fuzz._Modes(), Counts(), lambda value: None)[0]
     assert runs[0] == runs[1] != other
 
 
@@ -533,7 +533,7 @@ def test_memory_that_a_line_is_handed_is_zeros_and_what_was_there_before_stays()
         "t4 = t2.new_empty([9])",
     )
     for line in lines:
-        assert lanes.take(line)
+        assert lanes.run_line(line)
     for space in (lanes.eager, *lanes.lanes):
         assert space["t1"][:2].tolist() == [1, 1]
         assert not any(bool(one.any()) for one in (space["t1"][2:], space["t3"], space["t4"]))

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance.fuzz_criteria import CRITERIA, holds_singular, is_right
-from conformance.fuzz_roundings import in_order_of, is_of_rounded_steps
-from conformance.fuzz_running import Program, checked
+from conformance.fuzz_criteria import CRITERIA, has_singular, is_right
+from conformance.fuzz_roundings import is_within_rounding_of_steps, matched_to
+from conformance.fuzz_running import Program, first_difference
 
 aten = torch.ops.aten
 
@@ -166,24 +166,24 @@ def test_composites_of_half_floats_are_held_to_roundings_of_their_steps() -> Non
     logits = torch.tensor([[0.3, -1.2, 0.8], [1.1, 0.4, -0.7]]).bfloat16()
     op, chances = aten.cross_entropy_loss.default, logits * 0.5
     true = op(logits.double(), chances.double())
-    assert is_of_rounded_steps(op, [logits, chances], {}, [true.bfloat16()])
-    assert not is_of_rounded_steps(op, [logits, chances], {}, [(true + 0.05).bfloat16()])
-    assert not is_of_rounded_steps(op, [logits, chances], {}, [true.float()])
-    assert not is_of_rounded_steps(aten.exp.default, [logits], {}, [logits.exp()])  # one kernel
+    assert is_within_rounding_of_steps(op, [logits, chances], {}, [true.bfloat16()])
+    assert not is_within_rounding_of_steps(op, [logits, chances], {}, [(true + 0.05).bfloat16()])
+    assert not is_within_rounding_of_steps(op, [logits, chances], {}, [true.float()])
+    assert not is_within_rounding_of_steps(aten.exp.default, [logits], {}, [logits.exp()])  # one kernel
 
 
 def test_a_matrix_is_singular_where_rounding_decides_its_pivots() -> None:
-    assert holds_singular([2, low(4, 4)])
-    assert holds_singular([full(4, 4) / 0])
-    assert not holds_singular([full(4, 4), full(4), torch.ones(4, 4, dtype=torch.int64), torch.ones(0, 4)])
+    assert has_singular([2, low(4, 4)])
+    assert has_singular([full(4, 4) / 0])
+    assert not has_singular([full(4, 4), full(4), torch.ones(4, 4, dtype=torch.int64), torch.ones(0, 4)])
 
 
 def test_eigenvalues_are_put_in_the_order_of_those_that_are_nearest() -> None:
     values = torch.tensor([[1.0 + 2j, 3.0, -1.0], [0.0, 5.0, 7.0]])
     others = torch.stack([values[0].flip(0), values[1]]) + 1e-3
-    assert torch.equal(in_order_of(values, others), torch.stack([values[0].flip(0), values[1]]))
-    assert in_order_of(values, values) is values
-    assert in_order_of(values, others * 0) is values  # no order of theirs
+    assert torch.equal(matched_to(values, others), torch.stack([values[0].flip(0), values[1]]))
+    assert matched_to(values, values) is values
+    assert matched_to(values, others * 0) is values  # no order of theirs
 
 
 #: Programs whose values are anybody's, and one whose gradient holds what autograd kept of the inside of a composite.
@@ -328,4 +328,4 @@ OPEN = {
 @pytest.mark.full
 @pytest.mark.parametrize("name", OPEN)
 def test_a_program_whose_values_are_open_finds_nothing(name: str) -> None:
-    assert all(checked(Program(OPEN[name], ops)) is None for ops in ("core", "few"))
+    assert all(first_difference(Program(OPEN[name], ops)) is None for ops in ("core", "few"))

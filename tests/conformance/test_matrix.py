@@ -1,4 +1,4 @@
-"""The matrix: a rotating part of its cells is eager's or refused as listed, and what it is for it catches."""
+"""The matrix: a rotating part of its cells equals eager or is listed as unsupported; planted faults are found."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from conformance.layouts import in_layout
 from conformance.matrix import judged, main, planned
 from conformance.matrix_cells import BLOCKS, Cell, cells
 from conformance.matrix_judge import FAILED, Result, judge_cell
-from conformance.matrix_results import Held, Manifest, page, report
-from conformance.ties import PICKING, of_equals
+from conformance.matrix_results import Manifest, SavedResults, page, report
+from conformance.ties import INDEX_RESULTS, is_tie
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -48,7 +48,7 @@ def info_of(name: str) -> Any:
 def test_a_rotating_part_of_the_cells_is_eagers_or_refused_as_listed() -> None:
     manifest = Manifest.read()
     every = [(job, cell) for job, mine in planned().items() for cell in mine]
-    held = Held()
+    held = SavedResults()
     for job, cell in part_of(every, PARTS):
         held.add(job, judged(job, [cell], manifest.samples))
     faults = matrix.faults(held, manifest)
@@ -122,7 +122,7 @@ def test_another_type_of_error_is_reported_and_fails_error_inputs_alone(monkeypa
     monkeypatch.setattr(matrix_judge, "EagerDecompMode", functools.partial(ed.EagerDecompMode, rules=[broken]))
     refused = matrix_judge.Sample((matrix_judge.Case(torch.kthvalue, ((torch.ones(2), 3), {})),))
     monkeypatch.setattr(matrix_judge, "samples", lambda info, cell, count: [refused])
-    errors = PLAIN._replace(asked="errors")
+    errors = PLAIN._replace(check="errors")
     assert [judge_cell(info_of("kthvalue"), cell, CORE, 1).status for cell in (PLAIN, errors)] == ["refusal", "error"]
 
 
@@ -139,31 +139,31 @@ def test_of_equals_any_may_be_picked_but_each_once(form: str, monkeypatch: pytes
     sample = matrix_judge.Sample((matrix_judge.Case(torch.topk, ((x, 2), named)),))
     monkeypatch.setattr(matrix_judge, "samples", lambda info, cell, count: [sample])
 
-    def judged_with(places: list[int], values: tuple[int, int] = (3, 3)) -> str:
+    def judged_with(indices: list[int], values: tuple[int, int] = (3, 3)) -> str:
         def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
-            return torch.tensor(values), torch.tensor(places)
+            return torch.tensor(values), torch.tensor(indices)
 
         rules[:] = [ed.register_decomposition("aten.topk.default")(topk)]
         return judge_cell(info_of("topk"), PLAIN._replace(form=form), CORE - ["aten.topk.default"], 1).status
 
     rules: list[Any] = []
-    assert [judged_with(places) for places in ([0, 2], [2, 0])] == ["pass", "pass"]
-    assert [judged_with(places) for places in ([0, 0], [0, 1])] == ["wrong", "wrong"]
+    assert [judged_with(indices) for indices in ([0, 2], [2, 0])] == ["pass", "pass"]
+    assert [judged_with(indices) for indices in ([0, 0], [0, 1])] == ["wrong", "wrong"]
     assert judged_with([0, 1], (3, 1)) == "wrong"
 
 
 def test_orders_of_equals_are_any() -> None:
-    assert PICKING["argsort"] == (0, 1)
+    assert INDEX_RESULTS["argsort"] == (0, 1)
     x = torch.tensor([[math.nan, 1.0, math.nan, 1.0]])
 
-    def seen(places: list[int]) -> Observed:
-        return observe(lambda x: torch.tensor([places]), ((x,), {}))
+    def seen(indices: list[int]) -> Observed:
+        return observe(lambda x: torch.tensor([indices]), ((x,), {}))
 
     wrong = [Difference("values", "result 0", 1, 3, index=(0,))]
-    assert of_equals("argsort", wrong, ((x, 1), {}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
-    assert not of_equals("argsort", wrong, ((x,), {}), seen([1, 3, 0, 2]), seen([3, 0, 1, 2]))
-    assert not of_equals("argsort", wrong, ((x,), {"stable": True}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
-    assert not of_equals("argsort", [Difference("dtype", "result 0", torch.int64, torch.int32)], ((x,), {}), seen([1]), seen([1]))
+    assert is_tie("argsort", wrong, ((x, 1), {}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
+    assert not is_tie("argsort", wrong, ((x,), {}), seen([1, 3, 0, 2]), seen([3, 0, 1, 2]))
+    assert not is_tie("argsort", wrong, ((x,), {"stable": True}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
+    assert not is_tie("argsort", [Difference("dtype", "result 0", torch.int64, torch.int32)], ((x,), {}), seen([1]), seen([1]))
 
 
 # -- the manifest -------------------------------------------------------------------------------------------------
@@ -186,15 +186,15 @@ def test_the_manifest_is_strict_both_ways() -> None:
     listed = manifest_of({"a": REFUSED, "b": PASSED, "c": Result("none")})
     assert listed.open[JOB] == {"missing": ["aten.x.default"], "cells": ["a"]}
     assert listed.fault(JOB, "a", REFUSED) is listed.fault(JOB, "b", PASSED) is None
-    assert "closes now" in (listed.fault(JOB, "a", PASSED) or "")
-    assert "no longer closes: aten.x.default" in (listed.fault(JOB, "b", REFUSED) or "")
+    assert "passes, but is listed" in (listed.fault(JOB, "a", PASSED) or "")
+    assert "unsupported, but not listed: aten.x.default" in (listed.fault(JOB, "b", REFUSED) or "")
 
 
 def test_an_opinfo_without_any_route_is_listed_as_one() -> None:
     listed = manifest_of({"a": REFUSED, "b": REFUSED, "c": Result("none")})
     assert listed.open[JOB]["cells"] == "all"
-    assert "closes now" in (listed.fault(JOB, "b", PASSED) or "")
-    assert "no longer closes" in (manifest_of({"a": PASSED}).fault(JOB, "a", REFUSED) or "")
+    assert "passes, but is listed" in (listed.fault(JOB, "b", PASSED) or "")
+    assert "unsupported, but not listed" in (manifest_of({"a": PASSED}).fault(JOB, "a", REFUSED) or "")
 
 
 @pytest.mark.parametrize("status", FAILED)
@@ -233,7 +233,7 @@ def test_a_run_goes_on_where_it_was_and_writes_its_page(
     assert main([*FEW, "--resume", str(resume), "--markdown", str(written)]) == 0
     assert resume.read_text().startswith(first)
     assert len(resume.read_text().splitlines()) == 2
-    assert "0 not as listed" in capsys.readouterr().out
+    assert "0 differ from the manifest" in capsys.readouterr().out
     assert "| float32 | 2 | 100.0 % | 2 |" in written.read_text()
 
     monkeypatch.setattr(matrix, "judged", lambda *args: pytest.fail("judged again"))
@@ -251,7 +251,7 @@ def test_a_result_that_is_not_as_listed_fails_the_run(
     monkeypatch.setattr(matrix_judge, "judge_cell", lambda *args: result)
     monkeypatch.setattr(matrix, "judge_cell", lambda *args: result)
     assert main(["--ops", "core", "--match", "^positive$", "--cells", f"^{PLAIN}$"]) == code
-    assert ("closes now" in capsys.readouterr().out) == (result is PASSED)
+    assert ("passes, but is listed" in capsys.readouterr().out) == (result is PASSED)
 
 
 @pytest.mark.full
@@ -260,13 +260,13 @@ def test_a_cell_that_ends_its_process_is_known_and_the_others_are_judged(
 ) -> None:
     def judge(info: Any, cell: Cell, op_set: Any, count: int, progress: Any) -> Result:
         progress("the mode")
-        if cell.asked == "reverse":
+        if cell.check == "reverse":
             os._exit(7)
         return PASSED
 
     monkeypatch.setattr(matrix, "judge_cell", judge)
     assert main([*FEW, "--resume", str(tmp_path / "held.json")]) == 1
-    held = Held(str(tmp_path / "held.json"))
+    held = SavedResults(str(tmp_path / "held.json"))
     assert {cell: one.status for _, cell, one in held} == {
         "plain float32 contiguous value": "pass",
         "plain float32 contiguous reverse": "died",
@@ -275,8 +275,8 @@ def test_a_cell_that_ends_its_process_is_known_and_the_others_are_judged(
 
 
 def test_the_page_counts_by_block_and_says_what_is_not_eagers() -> None:
-    held = Held()
-    held.add(JOB, {str(PLAIN): WRONG, "plain bool contiguous value": PASSED._replace(places="strides")})
+    held = SavedResults()
+    held.add(JOB, {str(PLAIN): WRONG, "plain bool contiguous value": PASSED._replace(metadata="strides")})
     held.add(JOB, {"strided out bool gapped value": PASSED})
     titles = {
         ("silu", str(PLAIN)): "float32",
@@ -303,16 +303,16 @@ def test_a_command_line_that_cannot_be_used_is_said(arguments: list[str], capsys
 
 
 def test_the_file_of_results_is_lines_of_json(tmp_path: Path) -> None:
-    held = Held(str(tmp_path / "held.json"))
+    held = SavedResults(str(tmp_path / "held.json"))
     held.add(JOB, {"a": REFUSED})
     assert json.loads((tmp_path / "held.json").read_text())["op"] == "silu"
-    assert Held(str(tmp_path / "held.json")).results == {JOB: {"a": REFUSED}}
+    assert SavedResults(str(tmp_path / "held.json")).results == {JOB: {"a": REFUSED}}
 
     held.add(JOB, {"b": WRONG, "c": PASSED})
     held.forget(FAILED)
     assert held.results == {JOB: {"a": REFUSED, "c": PASSED}}
     held.add(JOB, {"b": PASSED})
-    assert Held(str(tmp_path / "held.json")).results[JOB]["b"] == PASSED
+    assert SavedResults(str(tmp_path / "held.json")).results[JOB]["b"] == PASSED
 
 
 def test_matrices_of_one_row_are_not_factorized() -> None:

@@ -21,12 +21,12 @@ from eagerdecomp.frontends import installation
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import model_judge, model_table
+from conformance.devices import install_target
 from conformance.model_judge import Result, judge_entry, judge_entry_compiled, judge_entry_installed, tensor_difference
 from conformance.models import FAMILIES, Entry, entries, missing_extras
 from conformance.models.entry import disable_dropout, loss_of, tensors_of
 from conformance.models.plain import plain_entry
 from conformance.models.torchvision_ops import _nms
-from conformance.placing import place_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -315,7 +315,7 @@ def _nothing_is_installed(x: Tensor) -> Tensor:
     ],
 )
 def test_an_installed_set_is_judged_alike(function: Callable[[Tensor], Tensor], ops: ed.OpSet, status: str) -> None:
-    made, *others = judge_entry_installed(_entry(function), place_of("cpu", ops))
+    made, *others = judge_entry_installed(_entry(function), install_target("cpu", ops))
     assert (made.column, made.status) == ("make", "pass")
     assert [one.column for one in others] == ["eval", "inference_mode", "train"]
     for one in others:

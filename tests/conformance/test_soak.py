@@ -23,10 +23,10 @@ def _one_thread_an_op() -> object:
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_steps_of_four_threads_are_eagers_and_no_tensor_stays() -> None:
-    report = soak(rounds=4, turns=5, seed=1)
+    report = soak(rounds=4, models=5, seed=1)
     assert not report.wrong
     assert not report.hung
-    assert report.taken() == 4 * 4 * 5 * 4
+    assert report.total_steps() == 4 * 4 * 5 * 4
     assert set(report.steps) == set(JOBS)
     assert report.hits > 20 * report.misses > 0
     # Constants of programs are kept, a few each time that a program is new; models and batches are not.
@@ -44,8 +44,8 @@ def test_ten_minutes_of_steps_are_eagers_and_memory_is_flat() -> None:
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_a_loss_that_is_another_is_reported_with_its_seed() -> None:
-    report = soak(rounds=1, threads=2, turns=1, bend=0.1)
-    assert len(report.wrong) == report.taken() == 8
+    report = soak(rounds=1, threads=2, models=1, offset=0.1)
+    assert len(report.wrong) == report.total_steps() == 8
     assert "seed" in report.wrong[0]
 
 

@@ -15,18 +15,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from conformance import scoreboard
 from conformance.cases import Selection, full_name, opinfos
 from conformance.scoreboard import judge_opinfo, table
-from conformance.standards import NO_STANDARD
+from conformance.standards import NOT_A_REFERENCE
 from eagerdecomp.eager.compare import Difference
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 CORE = ed.core_aten()
-INFOS = {full_name(info): info for info in opinfos("|".join(NO_STANDARD))}
-HERE = [(name, dtype) for name, (dtypes, elsewhere, _) in NO_STANDARD.items() if not elsewhere for dtype in dtypes]
+INFOS = {full_name(info): info for info in opinfos("|".join(NOT_A_REFERENCE))}
+HERE = [(name, dtype) for name, (dtypes, elsewhere, _) in NOT_A_REFERENCE.items() if not elsewhere for dtype in dtypes]
 
 
 def test_each_entry_names_an_opinfo_of_its_dtypes() -> None:
-    for name, (dtypes, _, why) in NO_STANDARD.items():
+    for name, (dtypes, _, why) in NOT_A_REFERENCE.items():
         assert set(dtypes) <= set(INFOS[name].dtypes), name
         assert why
 
@@ -35,16 +35,16 @@ def test_each_entry_names_an_opinfo_of_its_dtypes() -> None:
 def test_an_entry_that_is_not_needed_fails(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     selection = Selection(samples=2, dtype=dtype)
     left_out = judge_opinfo(INFOS[name], CORE, selection)
-    assert (left_out.status, left_out.detail) == ("none", NO_STANDARD[name][2])
+    assert (left_out.status, left_out.detail) == ("none", NOT_A_REFERENCE[name][2])
     assert f"left out {name}: " in table([left_out], CORE)
-    monkeypatch.setattr(scoreboard, "no_standard", lambda *_: "")
+    monkeypatch.setattr(scoreboard, "why_no_reference", lambda *_: "")
     row = judge_opinfo(INFOS[name], CORE, selection)
     assert row.status == "wrong", "eager is a standard there: strike the entry"
     assert " values, the worst" in row.detail
 
 
 def test_what_the_table_leaves_out_are_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoreboard, "no_standard", lambda *_: "no reason")
+    monkeypatch.setattr(scoreboard, "why_no_reference", lambda *_: "no reason")
     assert judge_opinfo(INFOS["kthvalue"], CORE, Selection(samples=2)).status == "pass"
     monkeypatch.setattr(scoreboard, "differences", lambda *_: [Difference("dtype", "result 0", torch.int64, torch.int32)])
     assert judge_opinfo(INFOS["kthvalue"], CORE, Selection(samples=2)).status == "wrong"

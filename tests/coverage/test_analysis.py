@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from on_core import CORE, kernel_calls
-from random_op_sets import random_core_subset
 from sampled import SEED
 
 import eagerdecomp as ed
+from conformance.small_sets import random_core_subset
 from eagerdecomp.coverage.analysis import aten_ops
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.ops.schema import tensors_in

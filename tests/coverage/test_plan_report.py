@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 from on_core import CORE
-from random_op_sets import random_core_subset
 from sampled import SEED
 
 import eagerdecomp as ed
+from conformance.small_sets import random_core_subset
 from eagerdecomp.coverage import analysis
 from eagerdecomp.coverage.analysis import aten_ops
 from eagerdecomp.coverage.op_plan import OpPlan

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import eagerdecomp as ed
 from conformance import fuzz
-from conformance.fuzz_judging import Seen
-from conformance.fuzz_running import checked
+from conformance.fuzz_judging import Counts
+from conformance.fuzz_running import first_difference
 from conformance.judge import differences, excused, observe
 from eagerdecomp._torch.ops import op_named
 from eagerdecomp.runtime.cache import OpPrograms
@@ -184,10 +184,10 @@ def _stale(monkeypatch: pytest.MonkeyPatch, name: str, programs: int) -> list[st
     """Return the differences from eager in random programs that call one op, found only under a cache that earlier programs
     filled."""
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [op_named(name)])
-    modes, seen, found = fuzz._Modes(), Seen(), []
+    modes, seen, found = fuzz._Modes(), Counts(), []
     for number in range(programs):
-        program, difference = fuzz.drawn(1, number, modes, seen, lambda value: None)
-        if difference is not None and checked(program) is None:
+        program, difference = fuzz.generate_and_run(1, number, modes, seen, lambda value: None)
+        if difference is not None and first_difference(program) is None:
             found.append(str(difference))
     assert seen.ops[name] > programs
     return found

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from eagerdecomp import Backend, OpSet
 from eagerdecomp.eager.observe import copying
 
-__all__ = ["DEVICES", "Place", "home", "place_of", "placed"]
+__all__ = ["DEVICES", "InstallTarget", "to_cpu", "install_target", "to_device"]
 
 #: Where a set can be installed: on the CPU, where it replaces kernels, or on the device of `examples/npu`, which has no kernel
 #: outside its set.
@@ -24,7 +24,7 @@ DEVICES = ("cpu", "npu")
 
 
 @dataclass(frozen=True)
-class Place:
+class InstallTarget:
     """A device and the backend that is installed there.
 
     Attributes:
@@ -37,22 +37,22 @@ class Place:
     reset: Callable[[], None] = lambda: None
 
 
-def place_of(device: str, op_set: OpSet) -> Place:
-    """Return one of `DEVICES`. The npu has its own set, and is registered as the device of the process."""
+def install_target(device: str, op_set: OpSet) -> InstallTarget:
+    """Return the target for a name in `DEVICES`. The npu ignores `op_set`: it has its own set. It is registered in the process."""
     if device == "cpu":
-        return Place("cpu", Backend("cpu", op_set, device_type="cpu"))
+        return InstallTarget("cpu", Backend("cpu", op_set, device_type="cpu"))
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "npu"))
     import npu
 
-    return Place("npu", npu.backend, lambda: Counter(npu.counts()), npu.reset_counts)
+    return InstallTarget("npu", npu.backend, lambda: Counter(npu.counts()), npu.reset_counts)
 
 
-def placed(arguments: Any, device: str) -> Any:
+def to_device(arguments: Any, device: str) -> Any:
     """Copy the arguments to a device, with their aliasing; arguments that name the CPU name the device instead."""
     return tree_map(_mover(torch.device(device)), arguments)
 
 
-def home(values: Any) -> Any:
+def to_cpu(values: Any) -> Any:
     """Copy results to the CPU, with their strides and storage offsets."""
     return tree_map(_mover(torch.device("cpu")), values)
 
