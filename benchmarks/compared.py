@@ -18,7 +18,7 @@ from benchmarks.timing import Contestant, geometric_mean, joint_spread, race, ra
 from eagerdecomp._torch.decomp_tables import core_table
 from eagerdecomp._torch.dispatcher import overriding_silently
 from eagerdecomp._torch.dynamo import compiled_by
-from eagerdecomp._torch.ops import builtin, dispatcher_name
+from eagerdecomp._torch.ops import builtin, dispatcher_name, has_kernel
 from eagerdecomp.backends.inductor_hook import cpp_compiler
 from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels
@@ -97,6 +97,13 @@ def _stays(ops: OpSet, way: Any, run: Callable[[], Any]) -> bool:
     return all(op in ops for op in seen.ops if op.namespace in ("aten", "prims"))
 
 
+def _calls_composites(run: Callable[[], Any], mode: EagerDecompMode) -> bool:
+    """Return whether a composite reaches the backend. Torch may decompose it to the op itself, which would then call itself."""
+    with BackendRecorder() as seen, mode:
+        run()
+    return any(has_kernel(op, "CompositeImplicitAutograd") for op in seen.ops)
+
+
 def _by_hand(settings: Settings, progress: Callable[[str], None]) -> Results:
     """Compare an installed set with hand-written kernels in torch's dispatcher."""
     ops, figures, rows = core_aten(), list[Figure](), list[dict[str, Any]]()
@@ -104,6 +111,7 @@ def _by_hand(settings: Settings, progress: Callable[[str], None]) -> Results:
     # Without random ops: native kernels of the set call them (`randn` calls `normal_`), and would call the registered ones.
     random = torch.Tag.nondeterministic_seeded
     cases = [case for case in selected_cases(settings.quick) if case.op not in ops and random not in case.op.tags]
+    cases = [case for case in cases if not _calls_composites(_call(case), mode)]
     functions = {case: floor(case.op, _call(case), mode).function_of(case.op) for case in cases}
     forms: dict[str, Any] = {
         "hand": lambda: _registered(functions),
