@@ -1,4 +1,4 @@
-"""Composites that reach the backend whole, with eager's values and gradients: `keep=`."""
+"""`keep=`: composites that reach the backend as one call, with eager's values and gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_kept_op_arrives_whole_with_eagers_values_and_gradients(name: str) -> None:
+def test_a_kept_op_reaches_the_backend_with_eagers_values_and_gradients(name: str) -> None:
     op, fn, shapes = CASES[name]
     tensors = random_leaves(*shapes)
     want = forward_and_backward(fn, detached_copies(tensors))
@@ -34,7 +34,7 @@ def test_a_kept_op_arrives_whole_with_eagers_values_and_gradients(name: str) -> 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
-def test_a_kept_op_without_a_gradient_is_the_op_alone(name: str) -> None:
+def test_a_kept_op_without_gradient_is_a_single_call(name: str) -> None:
     op, fn, shapes = CASES[name]
     plain = [tensor.detach() for tensor in random_leaves(*shapes)]
     torch.manual_seed(5)
@@ -49,7 +49,7 @@ SMOOTH = [name for name in CASES if name not in ("max_pool2d", "margin loss", "a
 
 
 @pytest.mark.parametrize("name", SMOOTH)
-def test_the_gradient_of_a_kept_op_can_be_differentiated_again_where_eagers_can(name: str) -> None:
+def test_second_derivatives_of_a_kept_op_equal_eagers(name: str) -> None:
     op, fn, shapes = CASES[name]
     doubles = random_leaves(*shapes, dtype=torch.float64)
     small = [tensor.detach()[:2].requires_grad_() if name.startswith(("dropout", "alpha")) else tensor for tensor in doubles]
@@ -75,7 +75,7 @@ def test_the_gradient_of_a_kept_op_can_be_differentiated_again_where_eagers_can(
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["linear", "linear of four dimensions", "layer_norm", "rms_norm", "einsum"])
-def test_gradcheck_holds_twice(name: str) -> None:
+def test_gradcheck_and_gradgradcheck_pass(name: str) -> None:
     op, fn, shapes = CASES[name]
     doubles = tuple(random_leaves(*shapes, dtype=torch.float64))
     assert run_with_kept(lambda: torch.autograd.gradcheck(fn, doubles), op, times=None)
@@ -89,7 +89,7 @@ def composites(ops: Iterable[Any]) -> list[str]:
     return [str(op) for op in ops if is_composite(op)]
 
 
-def test_a_set_that_holds_a_composite_keeps_it() -> None:
+def test_a_set_that_contains_a_composite_keeps_it() -> None:
     x, weight = random_leaves((3, 4), (5, 4))
     with on(CORE | ["aten.linear"]) as (_, seen):
         F.linear(x, weight).sum().backward()
@@ -106,7 +106,7 @@ def test_core_aten_and_prims_keep_nothing() -> None:
     assert "aten.avg_pool1d.default" in composites(CORE)
 
 
-def test_a_composite_of_core_aten_is_kept_where_it_is_named_or_has_a_kernel() -> None:
+def test_a_composite_of_core_aten_is_kept_if_named_or_if_it_has_a_kernel() -> None:
     x = torch.randn(2, 3, 8, requires_grad=True)
     run_with_kept(lambda: F.avg_pool1d(x, 2).sum().backward(), aten.avg_pool1d)
     calls: list[int] = []
@@ -120,7 +120,7 @@ def test_a_composite_of_core_aten_is_kept_where_it_is_named_or_has_a_kernel() ->
     assert calls == [1]
 
 
-def test_an_op_that_eager_leaves_whole_is_in_the_set_by_keep_and_no_more() -> None:
+def test_keep_of_an_op_that_is_not_a_composite_only_adds_it_to_the_set() -> None:
     x = torch.randn(3, requires_grad=True)
     with on(CORE | ["aten.silu", "aten.silu_backward"]) as (mode, seen):
         want = gradient(lambda y: F.silu(y).sum(), x)
@@ -131,23 +131,23 @@ def test_an_op_that_eager_leaves_whole_is_in_the_set_by_keep_and_no_more() -> No
 
 
 @pytest.mark.parametrize("op", ["aten.reshape", "aten.contiguous", "aten.split.sizes", "aten.chunk", "aten.requires_grad_"])
-def test_what_returns_a_view_cannot_be_kept_and_the_error_says_why(op: str) -> None:
+def test_an_op_that_returns_a_view_cannot_be_kept_and_the_error_says_why(op: str) -> None:
     with pytest.raises(ed.OpSetError, match=r"keep: aten\..*(returns a view|changes a tensor's metadata)"):
         ed.EagerDecompMode(CORE, keep=[op])
-    with ed.EagerDecompMode(CORE | [op]):  # in a set it is what it was: whole where eager hands it on
+    with ed.EagerDecompMode(CORE | [op]):  # in the set: one call, as in eager
         x = torch.randn(4, requires_grad=True) * 2
         x.reshape(2, 2).mul_(2)
 
 
 @pytest.mark.parametrize("one", ["aten.linear", aten.linear, aten.linear.default])
 @pytest.mark.parametrize("way", [ed.EagerDecompMode, lambda ops, keep: ed.install(ops, "cpu", keep=keep)], ids=["mode", "install"])
-def test_an_op_that_is_not_in_a_list_is_refused_with_the_list_to_write(way: Any, one: Any) -> None:
+def test_keep_without_a_list_raises_and_shows_the_list_to_write(way: Any, one: Any) -> None:
     with pytest.raises(ed.ArgumentTypeError, match=r"write \[.*aten\.linear.*\]$"):
         way(CORE, keep=one)
     assert not has_kernel(aten.linear.default, "CPU")
 
 
-def test_where_torch_lets_nobody_register_the_error_says_so() -> None:
+def test_the_error_says_if_torch_permits_no_registration() -> None:
     before = torch._C._dispatch_dump("aten::linear")
     mode = ed.EagerDecompMode(ed.Backend("shapes", CORE, device_type="meta"), keep=["aten.linear"])
     with (
@@ -158,7 +158,7 @@ def test_where_torch_lets_nobody_register_the_error_says_so() -> None:
     assert torch._C._dispatch_dump("aten::linear") == before
 
 
-def test_a_backends_kernel_gets_the_call_and_a_packet_is_all_overloads() -> None:
+def test_a_backends_kernel_gets_the_call_and_a_packet_keeps_all_overloads() -> None:
     calls: list[tuple[Any, ...]] = []
 
     def mine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -176,7 +176,7 @@ def test_a_backends_kernel_gets_the_call_and_a_packet_is_all_overloads() -> None
     assert mode.stats()["aten.linear.default"].direct == 1
 
 
-def test_a_predicate_that_turns_a_call_down_leaves_it_to_the_rules() -> None:
+def test_calls_that_a_predicate_rejects_are_decomposed() -> None:
     ops = CORE.with_predicate("aten.linear.default", lambda x, *_: x.dim() == 2)
     flat, deep, weight = random_leaves((3, 4), (2, 3, 4), (5, 4))
     with on(ops) as (_, seen):
@@ -191,7 +191,7 @@ def test_a_predicate_that_turns_a_call_down_leaves_it_to_the_rules() -> None:
     )
 
 
-def test_composites_of_composites_are_kept_inside_them() -> None:
+def test_a_kept_op_inside_another_composite_is_kept() -> None:
     layer = torch.nn.LSTM(3, 4, proj_size=2)
     x = torch.randn(5, 2, 3)
     want = layer(x)[0]
@@ -202,7 +202,7 @@ def test_composites_of_composites_are_kept_inside_them() -> None:
     assert seen.ops[aten.linear.default] > 0
 
 
-def test_a_device_of_ones_own_decides_where_ops_are_kept() -> None:
+def test_ops_are_kept_only_on_the_backends_device() -> None:
     x, weight = random_leaves((3, 4), (5, 4))
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ed.Backend("other", CORE, device_type="cuda"), keep=[aten.linear]):
         F.linear(x, weight)
@@ -230,7 +230,7 @@ def test_a_plan_of_a_model_counts_the_composites_that_the_mode_would_keep() -> N
     assert "aten.linear.default" not in {one.op for one in ed.plan(CORE, model=factory).ops}
 
 
-def test_explain_says_of_a_composite_what_becomes_of_it() -> None:
+def test_explain_says_whether_a_composite_is_kept() -> None:
     tensors = random_leaves((3, 4), (5, 4))
     assert "kept whole" in str(ed.explain("aten.linear", *tensors, supported_ops=CORE | ["aten.linear"]))
     assert "except in inference mode" in str(ed.explain("aten.linear", *tensors, supported_ops=CORE))

@@ -1,4 +1,4 @@
-"""Registrations of kept composites in the dispatcher: for whom, and that they are gone afterwards."""
+"""Registrations of kept composites in the dispatcher: which threads they affect, and that they are removed afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import eagerdecomp as ed
 aten = torch.ops.aten
 
 
-def test_leaving_the_last_mode_leaves_the_dispatcher_as_it_was() -> None:
+def test_exit_of_the_last_mode_restores_the_dispatcher() -> None:
     before = dispatch_table(), dispatch_table("aten::layer_norm")
     first = ed.EagerDecompMode(CORE, keep=[aten.linear])
     second = ed.EagerDecompMode(CORE, keep=[aten.linear, aten.layer_norm])
@@ -36,7 +36,7 @@ def test_leaving_the_last_mode_leaves_the_dispatcher_as_it_was() -> None:
     assert (dispatch_table(), dispatch_table("aten::layer_norm")) == before
 
 
-def test_a_kernel_of_someone_else_is_left_alone_and_the_error_says_so() -> None:
+def test_a_kernel_of_another_library_stays_and_the_error_says_so() -> None:
     before = dispatch_table("aten::layer_norm")
     with torch.library._scoped_library("aten", "IMPL") as library:
         library.impl("linear", lambda x, w, b=None: x, "AutogradCPU")
@@ -50,7 +50,7 @@ def test_a_kernel_of_someone_else_is_left_alone_and_the_error_says_so() -> None:
         assert len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()) == 0
 
 
-def test_other_threads_run_as_before_and_threads_share_by_turns() -> None:
+def test_other_threads_are_not_affected_and_threads_can_take_turns() -> None:
     before = dispatch_table()
     x, weight, bias = random_leaves((3, 4), (5, 4), (5,))
     faults: list[Any] = []
@@ -128,7 +128,7 @@ def test_a_model_trains_as_in_eager() -> None:
 
 
 @pytest.mark.full
-def test_keeping_says_nothing_on_a_fresh_interpreter() -> None:
+def test_keep_prints_no_warning_in_a_new_process() -> None:
     code = """
 import torch, eagerdecomp as ed
 with ed.EagerDecompMode(ed.core_aten(), keep=[torch.ops.aten.linear, torch.ops.aten.layer_norm]):

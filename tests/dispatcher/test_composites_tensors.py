@@ -1,4 +1,4 @@
-"""Kept composites in programs: their tensors, and the random numbers that they draw."""
+"""Kept composites and autograd: writes before backward, aliases, hooks, checkpoints and random numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import eagerdecomp as ed
 aten = torch.ops.aten
 
 
-def test_what_eager_lets_a_program_write_before_backward_it_may_write() -> None:
+def test_writes_before_backward_that_eager_permits_are_permitted() -> None:
     def run() -> Any:
         x, weight, bias = random_leaves((3, 4), (5, 4), (5,))
         frozen = weight.detach()
@@ -29,13 +29,13 @@ def test_what_eager_lets_a_program_write_before_backward_it_may_write() -> None:
         with torch.no_grad():
             bias.add_(1)
             y.data.add_(0)
-        y.detach().add_(1)  # the gradient of a frozen layer's input reads no input
+        y.detach().add_(1)  # the gradient of a frozen layer's input does not need the input
         return torch.autograd.grad(out.sum(), [x, bias])
 
     assert_same(run_with_kept(run, aten.linear), run())
 
 
-def test_what_eager_refuses_to_have_been_written_is_refused() -> None:
+def test_writes_before_backward_that_eager_rejects_raise() -> None:
     x, weight = random_leaves((3, 4), (5, 4))
 
     def run() -> None:
@@ -59,7 +59,7 @@ def test_running_statistics_are_written_once() -> None:
         assert_same([p.grad for p in ours.parameters()], [p.grad for p in plain.parameters()])
 
 
-def test_an_in_place_op_writes_its_tensor_counts_the_write_and_refuses_a_leaf() -> None:
+def test_an_in_place_op_writes_bumps_the_version_and_rejects_a_leaf() -> None:
     def run() -> Any:
         x = torch.ones(40, requires_grad=True)
         y = x * 2
@@ -90,7 +90,7 @@ def test_an_in_place_op_on_a_view_reaches_its_base() -> None:
     assert_same(run_with_kept(run, aten.multiply_.Scalar, times=0), run())
 
 
-def test_an_in_place_op_on_what_it_reads_is_refused_in_backward_as_in_eager() -> None:
+def test_an_in_place_op_on_a_saved_tensor_raises_in_backward_as_in_eager() -> None:
     def run() -> Any:
         x = torch.linspace(-2, 2, 6).requires_grad_()
         y = x * 2
@@ -102,17 +102,17 @@ def test_an_in_place_op_on_what_it_reads_is_refused_in_backward_as_in_eager() ->
             one()
 
 
-def test_a_result_that_is_the_argument_is_that_in_autograd_too() -> None:
+def test_a_result_that_is_the_argument_itself_is_so_in_autograd_too() -> None:
     x = torch.ones(4, requires_grad=True)
     y = x * 2
     out = run_with_kept(lambda: F.dropout(y, 0.5, training=False), aten.dropout)
     assert out is y
     z = run_with_kept(lambda: torch.einsum("ij->ji", y.view(2, 2)), aten.einsum)
-    z.mul_(3)  # a view: writes to y, and y's gradient knows
+    z.mul_(3)  # a view: writes to y and changes y's gradient
     assert_same(torch.autograd.grad(y.sum(), x), (torch.full((4,), 6.0),))
 
 
-def test_out_is_written_and_refused_as_in_eager() -> None:
+def test_out_is_written_or_rejected_as_in_eager() -> None:
     a, b = torch.randn(3, 4), torch.randn(4, 5)
     out = torch.empty(3, 5)
     assert run_with_kept(lambda: torch.matmul(a, b, out=out), aten.matmul.out) is out
@@ -121,7 +121,7 @@ def test_out_is_written_and_refused_as_in_eager() -> None:
         run_with_kept(lambda: torch.matmul(a.requires_grad_(), b, out=out), aten.matmul.out, times=None)
 
 
-def test_no_gradient_comes_of_none_and_of_integers() -> None:
+def test_none_and_integers_get_no_gradient() -> None:
     x, y = random_leaves((3, 4), (3, 4))
 
     def run() -> Any:
@@ -154,7 +154,7 @@ def test_hooks_retained_graphs_and_accumulation_work() -> None:
         loss.backward()
 
 
-def test_backward_may_run_after_the_mode_is_left() -> None:
+def test_backward_may_run_after_the_mode_exits() -> None:
     tensors = random_leaves((3, 4), (5, 4))
     out = run_with_kept(lambda: F.layer_norm(F.linear(*tensors), [5]).square().sum(), aten.linear, aten.layer_norm)
     plain = detached_copies(tensors)
@@ -162,7 +162,7 @@ def test_backward_may_run_after_the_mode_is_left() -> None:
     assert_same(torch.autograd.grad(out, tensors), want)
 
 
-def test_nothing_keeps_a_graph_alive() -> None:
+def test_graphs_are_freed() -> None:
     x = torch.randn(3, 4, requires_grad=True)
     held = torch.randn(5, 4, requires_grad=True) * 1
     with ed.EagerDecompMode(CORE, keep=[aten.linear, aten.layer_norm]):
@@ -197,7 +197,7 @@ def test_checkpoints_of_kept_ops_have_the_same_gradients_and_masks(reentrant: bo
 # -- random numbers ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_mask_is_drawn_again_and_other_draws_go_on_undisturbed() -> None:
+def test_backward_recomputes_the_same_mask_and_restores_the_rng_state() -> None:
     def run() -> Any:
         x = torch.ones(1000, requires_grad=True)
         torch.manual_seed(0)
@@ -211,7 +211,7 @@ def test_a_mask_is_drawn_again_and_other_draws_go_on_undisturbed() -> None:
     assert_same(run_with_kept(run, aten.dropout, times=2), run())
 
 
-def test_a_kernel_that_draws_other_numbers_than_the_composition_is_found_out_in_backward() -> None:
+def test_backward_raises_if_a_kernel_uses_other_random_numbers_than_the_composite() -> None:
     def mine(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return torch.where(torch.rand(x.shape).flip(0) < p, 0, x / (1 - p))
 
@@ -222,7 +222,7 @@ def test_a_kernel_that_draws_other_numbers_than_the_composition_is_found_out_in_
             out.sum().backward()
 
 
-def test_a_random_op_that_needs_a_gradient_is_in_parts_while_it_is_traced() -> None:
+def test_a_random_op_that_needs_a_gradient_is_decomposed_while_tracing() -> None:
     x = torch.ones(100, requires_grad=True)
 
     def fn(x: torch.Tensor) -> Any:

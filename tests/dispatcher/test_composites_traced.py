@@ -1,4 +1,4 @@
-"""Kept composites under transforms, autocast and subclasses, and as nodes of what traces and compiles them."""
+"""Kept composites under functional transforms, autocast and subclasses, and in traced and compiled graphs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ aten = torch.ops.aten
 # -- ambient state -------------------------------------------------------------------------------------------------------------
 
 
-def test_forward_mode_differentiation_is_eagers() -> None:
+def test_forward_mode_ad_equals_eager() -> None:
     x, tangent, weight = random_leaves((3, 4), (3, 4), (5, 4))
     x, tangent = x.detach(), tangent.detach()
 
@@ -60,7 +60,7 @@ TRANSFORMS: dict[str, Callable[[Callable[..., Any], torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms_of_functions_are_eagers(name: str) -> None:
+def test_functional_transforms_equal_eager(name: str) -> None:
     weight = torch.randn(5, 4, requires_grad=True)
 
     def f(x: torch.Tensor) -> torch.Tensor:
@@ -71,7 +71,7 @@ def test_transforms_of_functions_are_eagers(name: str) -> None:
     assert_same(run_with_kept(lambda: TRANSFORMS[name](f, x), aten.linear, aten.layer_norm, times=None), want)
 
 
-def test_a_gradient_of_eager_over_transforms_and_back() -> None:
+def test_autograd_of_a_vmapped_call_equals_eager() -> None:
     weight = torch.randn(5, 4, requires_grad=True)
     x = torch.randn(3, 4)
 
@@ -83,7 +83,7 @@ def test_a_gradient_of_eager_over_transforms_and_back() -> None:
 
 
 @pytest.mark.parametrize("name", ["linear", "layer_norm", "rms_norm", "einsum", "group_norm", "conv2d"])
-def test_under_autocast_types_and_values_are_eagers(name: str) -> None:
+def test_dtypes_and_values_under_autocast_equal_eager(name: str) -> None:
     op, fn, shapes = CASES[name]
     tensors = random_leaves(*shapes)
 
@@ -97,7 +97,7 @@ def test_under_autocast_types_and_values_are_eagers(name: str) -> None:
     run_with_kept(lambda: run(tensors), op, times=whole)
 
 
-def test_attention_under_autocast_has_eagers_types() -> None:
+def test_attention_under_autocast_has_eagers_dtypes() -> None:
     tensors = random_leaves(*(HEADS,) * 3)
 
     def run() -> Any:
@@ -106,10 +106,10 @@ def test_attention_under_autocast_has_eagers_types() -> None:
 
     got, want = run_with_kept(run, aten.scaled_dot_product_attention), run()
     assert_same(got[0], want[0])
-    torch.testing.assert_close(got[1], want[1], rtol=0.2, atol=0.05)  # bfloat16 within
+    torch.testing.assert_close(got[1], want[1], rtol=0.2, atol=0.05)  # computed in bfloat16
 
 
-def test_inference_tensors_among_those_with_gradients_fail_as_in_eager() -> None:
+def test_inference_tensors_that_need_gradients_raise_as_in_eager() -> None:
     with torch.inference_mode():
         x = torch.randn(3, 4)
     weight = torch.randn(5, 4, requires_grad=True)
@@ -117,7 +117,7 @@ def test_inference_tensors_among_those_with_gradients_fail_as_in_eager() -> None
         run_with_kept(lambda: F.linear(x, weight), aten.linear, times=None)
 
 
-def test_subclasses_sparse_and_conjugate_tensors_are_eagers() -> None:
+def test_subclasses_sparse_and_conjugate_tensors_equal_eager() -> None:
     weight = torch.randn(5, 4, requires_grad=True)
     x = torch.randn(3, 4)
     pair = TwoTensor(x, x + 1)
@@ -140,7 +140,7 @@ def test_subclasses_sparse_and_conjugate_tensors_are_eagers() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("tracing", ["real", "fake", "symbolic"])
 @pytest.mark.parametrize("inside", [True, False])
-def test_make_fx_keeps_them_as_single_nodes(tracing: str, inside: bool) -> None:
+def test_make_fx_records_kept_ops_as_single_nodes(tracing: str, inside: bool) -> None:
     mode = ed.EagerDecompMode(CORE, keep=[aten.linear, aten.layer_norm, aten.scaled_dot_product_attention])
 
     def forward(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -174,7 +174,7 @@ def test_make_fx_keeps_them_as_single_nodes(tracing: str, inside: bool) -> None:
     assert "aten.linear.default" not in aten_targets(left)
 
 
-def test_trace_holds_kept_ops_as_single_nodes() -> None:
+def test_trace_records_kept_ops_as_single_nodes() -> None:
     def fn(x: torch.Tensor, w: torch.Tensor) -> Any:
         y = F.gelu(F.linear(x, w))
         return y, torch.autograd.grad(y.sum(), [x, w])
@@ -192,7 +192,7 @@ def test_trace_holds_kept_ops_as_single_nodes() -> None:
 
 
 @pytest.mark.full
-def test_gradients_of_a_compiled_function_are_eagers() -> None:
+def test_gradients_of_a_compiled_function_equal_eager() -> None:
     torch._dynamo.reset()
     tensors = random_leaves((3, 4), (5, 4), (5,))
 
@@ -210,8 +210,8 @@ def test_gradients_of_a_compiled_function_are_eagers() -> None:
 
 
 @pytest.mark.full
-def test_gradients_are_not_lost_where_a_fall_through_with_a_body_loses_them() -> None:
-    """Autograd falls through, a body at the backend's key composes: right in eager, but below a mode nothing is recorded."""
+def test_gradients_are_kept_where_a_fallthrough_kernel_would_lose_them() -> None:
+    """With a fallthrough at the autograd key and a composite kernel at the backend's key, autograd records nothing below a mode."""
     tensors = random_leaves((3, 4), (5, 4))
     want = forward_and_backward(F.linear, detached_copies(tensors))
 
@@ -235,7 +235,7 @@ def test_gradients_are_not_lost_where_a_fall_through_with_a_body_loses_them() ->
         library.impl("linear", body, "CPU")
         lost = [name for name, way in ways.items() if not way(detached_copies(tensors))[1]]
         fallen = dispatch_table()
-        for way in ways.values():  # what only passes on is no one's gradient: ours takes its place for a while
+        for way in ways.values():  # a fallthrough kernel has no gradient: ours replaces it during the mode
             torch._dynamo.reset()
             with ed.EagerDecompMode(CORE, keep=[aten.linear]):
                 assert_same(way(detached_copies(tensors)), want)

@@ -1,5 +1,4 @@
-"""Calls of every op with a rule, each with one number or list of numbers changed: what eager refuses is refused by the same type
-and in its words, and what eager takes has its values."""
+"""Calls of every op with a rule, with one number or list of numbers changed, return eager's values or raise its error."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ from eagerdecomp.eager.observe import copied
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.schema import facts_of
 
-#: Eager's kernels behind `conv2d` and the like, which check their arguments again; only eager itself calls them.
+#: Eager's internal kernels of `conv2d` and similar ops, which check their arguments again. Only eager calls them.
 BEHIND_CONVOLUTIONS = ("aten.slow_conv", "aten.mkldnn_")
 
-#: Errors of the same type in other words; on prims, whose entries are torch's own, in those of the entries.
+#: Errors of eager's type with another message. On prims they have the messages of torch's decompositions.
 OTHER_WORDS = {
     "aten.amax.default": "on prims",
     "aten.sum.dim_IntList": "on prims",
@@ -44,7 +43,7 @@ OTHER_WORDS = {
     "aten.zeros.default": "a negative size is seen when the result is made",
 }
 
-#: What eager refuses for another reason than the arguments.
+#: Error messages of eager that are not about the arguments.
 UNASKED = {
     "aten.convolution_overrideable.default": "the CPU has no kernel of it",
     "aten.fake_quantize_per_channel_affine_cachemask.default": "it reads zero points, to compare them with the ends",
@@ -59,7 +58,7 @@ def changed_cases() -> list[tuple[str, str]]:
 
 
 def variants(name: str) -> Iterator[tuple[Sequence[Any], dict[str, Any]]]:
-    """The first recorded call with one argument changed to what lies at or beyond an end."""
+    """Yield the first recorded call with one argument changed to a value at or beyond an end of its range."""
     args, kwargs = parse_call(examples(name)[0])
     rank = next((value.dim() for value in args if isinstance(value, Tensor)), 2)
     for place, value in enumerate(args):
@@ -73,7 +72,7 @@ def variants(name: str) -> Iterator[tuple[Sequence[Any], dict[str, Any]]]:
 
 
 @pytest.mark.parametrize(("name", "on"), changed_cases())
-def test_what_eager_refuses_is_refused_in_its_words(name: str, on: str) -> None:
+def test_calls_that_eager_rejects_raise_its_error(name: str, on: str) -> None:
     op = op_named(name)
     assert op is not None
     mode = ed.EagerDecompMode(OP_SETS[on])

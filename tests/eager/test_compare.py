@@ -1,4 +1,4 @@
-"""Judging: what counts as eager's result, and what does not."""
+"""`eager.compare`: which differences from eager's results are accepted as rounding, and which are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 def judged(op: Any, kernel: Callable[..., Any], *args: Any, values: bool = True, **kwargs: Any) -> Difference | None:
-    """How a kernel's call differs from eager's."""
+    """Return how a kernel's call differs from eager's; None if it does not."""
     before = copied(op, args, kwargs)
     _, want = observe(op, *copied(op, args, kwargs))
     _, have = observe(kernel, *copied(op, args, kwargs))
@@ -34,31 +34,31 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Ten
 
 
 def by_order(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """A sum that adds one after the other."""
+    """Sum the elements one after the other."""
     total = torch.zeros_like(x.select(dim[0], 0))
     for part in x.unbind(dim[0]):
         total = total + part
     return total
 
 
-def test_the_same_result_is_no_difference() -> None:
+def test_equal_results_do_not_differ() -> None:
     assert judged(aten.add.Tensor, aten.add.Tensor, randn(3, 4), randn(4), alpha=2) is None
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_another_order_of_adding_is_rounding_even_where_terms_cancel(dtype: torch.dtype) -> None:
+def test_another_order_of_summation_is_rounding_even_if_terms_cancel(dtype: torch.dtype) -> None:
     x = randn(1000, 8, dtype=dtype)
     x = torch.cat([x, -x + randn(1000, 8, dtype=dtype, seed=1) * 1e-5])
     assert judged(aten.sum.dim_IntList, by_order, x, [0]) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_sum_kept_in_float16_or_bfloat16_is_no_rounding(dtype: torch.dtype) -> None:
+def test_a_sum_accumulated_in_16_bits_differs(dtype: torch.dtype) -> None:
     assert found(aten.sum.dim_IntList, by_order, randn(2000, 8, dtype=dtype), [0]).kind == "values"
 
 
-def test_a_result_rounded_once_from_float32_is_eagers() -> None:
+def test_a_result_rounded_once_from_float32_does_not_differ() -> None:
     def silu(x: Tensor) -> Tensor:
         return (x.float() * torch.sigmoid(x.float())).half()
 
@@ -66,14 +66,14 @@ def test_a_result_rounded_once_from_float32_is_eagers() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-9, 1e-30, 1e20])
-def test_a_percent_is_wrong_whatever_the_size_of_the_numbers(scale: float) -> None:
+def test_an_error_of_one_percent_differs_at_any_magnitude(scale: float) -> None:
     reported = found(aten.mul.Tensor, lambda x, y: x * y * 1.01, randn(50) * scale, torch.ones(50))
     assert reported.kind == "values"
     assert reported.wrong == reported.of == 50
     assert reported.off == pytest.approx(abs(reported.expected) * 0.01, rel=1e-3)
 
 
-def test_one_element_among_many_is_found_and_reported() -> None:
+def test_one_wrong_element_among_many_is_reported() -> None:
     def kernel(x: Tensor) -> Tensor:
         made = x.exp()
         made[2, 3] = torch.nextafter(made[2, 3], torch.tensor(9.0)) * 1.001
@@ -88,7 +88,7 @@ def test_one_element_among_many_is_found_and_reported() -> None:
     assert "ULPs" in str(reported)
 
 
-def test_where_all_cancels_in_float64_any_rounding_is_as_good_as_eagers() -> None:
+def test_if_all_terms_cancel_in_float64_any_rounding_is_accepted() -> None:
     y = torch.softmax(randn(50, 5, dtype=torch.float64), -1)
 
     def kernel(grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
@@ -101,17 +101,17 @@ def test_where_all_cancels_in_float64_any_rounding_is_as_good_as_eagers() -> Non
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support")
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex32])
-def test_dtypes_that_few_kernels_take_are_judged_too(dtype: torch.dtype) -> None:
+def test_uncommon_dtypes_are_compared(dtype: torch.dtype) -> None:
     x = torch.tensor([1.0, 2.0]).to(dtype)
     assert judged(aten.clone.default, lambda x: x.clone(), x) is None
     assert found(aten.clone.default, lambda x: torch.tensor([1.0, 3.0]).to(x.dtype), x).index == (1,)
 
 
-def test_a_float64_kernel_that_computes_in_float32_is_wrong() -> None:
+def test_a_float64_kernel_that_computes_in_float32_differs() -> None:
     assert found(aten.exp.default, lambda x: x.float().exp().double(), randn(50, dtype=torch.float64)).kind == "values"
 
 
-def test_where_eagers_own_float64_is_coarse_the_true_value_is_not_wrong() -> None:
+def test_the_exact_value_is_accepted_if_eagers_float64_is_inaccurate() -> None:
     def integral(x: Tensor) -> Tensor:
         t = torch.linspace(0, torch.pi, 2001, dtype=torch.float64)
         f = torch.cos(t - x[:, None] * torch.sin(t))
@@ -123,7 +123,7 @@ def test_where_eagers_own_float64_is_coarse_the_true_value_is_not_wrong() -> Non
     assert found(aten.special_bessel_j1.default, lambda x: integral(x) + 1e-4, x).kind == "values"
 
 
-def test_nan_and_infinity_must_be_where_eager_has_them() -> None:
+def test_nan_and_infinity_must_be_at_eagers_positions() -> None:
     x = torch.tensor([1.0, float("nan"), float("inf"), -float("inf")])
     assert judged(aten.relu.default, lambda x: x.clamp(min=0), x) is None
     assert found(aten.relu.default, lambda x: x.clamp(min=0).nan_to_num(0.0), x).index == (1,)
@@ -131,7 +131,7 @@ def test_nan_and_infinity_must_be_where_eager_has_them() -> None:
     assert found(aten.exp.default, lambda x: x.exp() + float("nan"), randn(3)).got != 0
 
 
-def test_a_part_of_a_complex_number_has_its_rounding_beside_one_that_is_not_finite() -> None:
+def test_the_finite_part_of_a_complex_number_may_round_if_the_other_is_not_finite() -> None:
     x = torch.tensor([complex("inf+0.1j"), complex("0.3-infj"), 1 + 2j])
     assert judged(aten.neg.default, lambda x: -torch.complex(x.real, x.imag * (1 + 2e-7)), x[:1]) is None
     assert judged(aten.neg.default, lambda x: -torch.complex(x.real * (1 + 2e-7), x.imag), x[1:]) is None
@@ -139,13 +139,13 @@ def test_a_part_of_a_complex_number_has_its_rounding_beside_one_that_is_not_fini
     assert found(aten.neg.default, lambda x: -torch.complex(x.real, -x.imag), x).wrong == 3
 
 
-def test_what_eager_overflows_may_be_finite_if_it_is_the_true_value_and_nothing_else() -> None:
+def test_if_eager_overflows_only_the_exact_value_is_accepted_instead() -> None:
     x = torch.tensor([3e38, -3e38, 1.0])
     assert judged(aten.mean.default, lambda x: x.double().mean().float(), torch.tensor([3e38, 3e38])) is None
     assert found(aten.mul.Tensor, lambda x, y: (x * y).clamp(-3e38, 3e38), x, torch.tensor(2.0)).wrong == 2
 
 
-def test_zeros_may_have_either_sign_and_whole_numbers_must_be_eagers() -> None:
+def test_signs_of_zeros_may_differ_and_integers_must_be_equal() -> None:
     assert judged(aten.neg.default, lambda x: -x + 0.0, torch.zeros(3)) is None
     reported = found(aten.add.Tensor, lambda x, y: x + y + 1, torch.arange(4), torch.arange(4))
     assert (reported.expected, reported.got, reported.allowed) == (0, 1, None)
@@ -168,11 +168,11 @@ def test_zeros_may_have_either_sign_and_whole_numbers_must_be_eagers() -> None:
         (aten._local_scalar_dense.default, lambda x: 2.0, (torch.ones(()),), "values"),
     ],
 )
-def test_the_kind_of_a_difference(op: Any, kernel: Any, args: Any, kind: str) -> None:
+def test_a_difference_has_a_kind(op: Any, kernel: Any, args: Any, kind: str) -> None:
     assert found(op, kernel, *args).kind == kind
 
 
-def test_an_argument_that_is_only_read_must_not_be_written() -> None:
+def test_a_write_to_a_read_only_argument_is_a_difference() -> None:
     def kernel(x: Tensor, y: Tensor) -> Tensor:
         made = x * y
         y.zero_()
@@ -182,21 +182,21 @@ def test_an_argument_that_is_only_read_must_not_be_written() -> None:
     assert reported.what == "argument other afterwards, which the op only reads"
 
 
-def test_an_in_place_op_that_does_not_write_is_reported_by_its_argument() -> None:
+def test_an_in_place_op_that_does_not_write_is_reported_with_its_argument() -> None:
     reported = found(aten.zero_.default, lambda x: x, randn(3))
     assert reported.kind == "values"
 
 
-def test_strides_of_dimensions_of_one_do_not_count() -> None:
+def test_strides_of_size_1_dimensions_are_ignored() -> None:
     assert judged(aten.exp.default, lambda x: torch.empty_strided((1, 3), (7, 1)).copy_(x.exp()), randn(1, 3)) is None
 
 
-def test_memory_that_nobody_filled_is_held_to_its_looks_alone() -> None:
+def test_values_of_uninitialized_memory_are_not_compared() -> None:
     assert judged(aten.empty_like.default, lambda x: torch.full_like(x, 3.0), randn(3)) is None
     assert found(aten.empty_like.default, lambda x: torch.zeros(4), randn(3)).kind == "shape"
 
 
-def test_equal_values_may_be_found_at_another_place() -> None:
+def test_indices_of_equal_values_may_differ() -> None:
     def last(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         values, places = x.flip(dim).max(dim, keepdim=keepdim)
         return values, x.shape[dim] - 1 - places
@@ -207,21 +207,21 @@ def test_equal_values_may_be_found_at_another_place() -> None:
     assert found(aten.max.dim, lambda x, dim: (last(x, dim)[0], last(x, dim)[1] * 0), x, 1).what == "result 1"
 
 
-def test_of_what_drew_random_numbers_only_new_nan_counts() -> None:
+def test_of_random_results_only_nan_is_compared() -> None:
     draw: Any = lambda shape, **_: torch.full(shape, 0.5)  # noqa: E731
     assert judged(aten.rand.default, draw, [3], values=False) is None
     assert found(aten.rand.default, lambda shape: torch.full(shape, float("nan")), [3], values=False).kind == "values"
     assert found(aten.rand.default, lambda shape: torch.full(shape, 0.5).double(), [3], values=False).kind == "dtype"
 
 
-def test_of_sparse_results_the_parts_are_compared() -> None:
+def test_components_of_sparse_results_are_compared() -> None:
     want, have = (torch.tensor([[0.0, value], [1.0, 0.0]]) for value in (2.0, 3.0))
     assert leaf_difference("it", want.to_sparse(), want.to_sparse()) is None
     assert str(leaf_difference("it", want.to_sparse(), have.to_sparse())).startswith("it, part 1: 1 of 2 values")
     assert str(leaf_difference("it", want.to_sparse_csr(), want.t().to_sparse_csr())).startswith("it, part 2: 2 of 2 values")
 
 
-def test_python_numbers_must_be_eagers() -> None:
+def test_python_scalars_must_be_equal() -> None:
     for want, have, kind in ((1.0, 1.0 + 2.0**-50, "values"), (1, 1.0, "type"), (None, torch.ones(1), "type")):
         found_ = leaf_difference("it", want, have)
         assert found_ is not None

@@ -34,7 +34,7 @@ def _zero(places: int = 2) -> torch.Tensor:
     return torch.zeros(places, dtype=torch.int64)
 
 
-#: Calls that eager refuses while deterministic algorithms are on, and calls close to them that it takes.
+#: Calls that eager rejects in deterministic mode, and similar calls that it accepts.
 CALLS: dict[str, Callable[[], Any]] = {
     "put": lambda: torch.zeros(4).put(_zero(), torch.ones(2)),
     "put_": lambda: torch.zeros(4).put_(_zero(), torch.ones(2)),
@@ -57,12 +57,12 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
-#: Calls of overloads: torch hands the warnings of their C++ kernels to stderr, not to Python.
+#: Calls of overloads. Torch prints the warnings of their C++ kernels to stderr; they do not reach Python.
 ON_STDERR = ("put.out", "max_unpool2d.out")
 
 
 def _seen(run: Callable[[], Any]) -> tuple[Any, ...]:
-    """The result or the error of a call, and its warnings."""
+    """Return the result or the error of a call, and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kind, value = outcome(run)
@@ -77,9 +77,9 @@ def _seen(run: Callable[[], Any]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("warn_only", [False, True], ids=["raise", "warn"])
 @pytest.mark.parametrize("call", CALLS)
-def test_an_alert_is_eager_s(call: str, warn_only: bool, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_alerts_equal_eagers(call: str, warn_only: bool, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     run, ops, cache = CALLS[call], SETS[name], ed.ProgramCache()
-    with ed.EagerDecompMode(ops, cache=cache):  # a program made while the switch is off must not serve while it is on
+    with ed.EagerDecompMode(ops, cache=cache):  # a program recorded while the setting is off must not run while it is on
         outcome(run)
         outcome(run)
     torch.use_deterministic_algorithms(True, warn_only=warn_only)
@@ -100,8 +100,8 @@ def test_an_alert_is_eager_s(call: str, warn_only: bool, name: str, capfd: pytes
 
 
 @pytest.mark.full
-def test_only_the_ops_of_the_table_alert() -> None:
-    """Every call on record of every ATen op: eager's alerts are those of the table."""
+def test_only_ops_of_the_table_alert() -> None:
+    """For all recorded calls of all ATen ops, eager's alerts are those of the table."""
     from eagerdecomp.conformance.generic_spec import examples_of
     from eagerdecomp.eager.determinism import NONDETERMINISTIC
     from eagerdecomp.ops.call_text import parse_call

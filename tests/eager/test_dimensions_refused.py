@@ -1,4 +1,4 @@
-"""A dimension that a tensor does not have is refused as eager refuses it, whatever the tensor's shape."""
+"""A dimension out of range raises eager's error for every shape of the tensor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CALLS: dict[str, Callable[[Tensor, int], Any]] = {
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)], ids=str)
 @pytest.mark.parametrize("dim", [3, -4])
-def test_a_dimension_out_of_range_is_an_index_error(name: str, ops: ed.OpSet, shape: tuple[int, ...], dim: int) -> None:
+def test_a_dimension_out_of_range_raises_index_error(name: str, ops: ed.OpSet, shape: tuple[int, ...], dim: int) -> None:
     call = CALLS[name]
     with pytest.raises(IndexError) as eager:
         call(torch.ones(shape), dim)

@@ -1,4 +1,4 @@
-"""Every dtype that eager's kernel refuses is refused under the mode, in eager's words."""
+"""Dtypes that eager's kernels reject raise eager's error under the mode."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ aten = torch.ops.aten
 _TARGET = torch.zeros(4, dtype=torch.int64)
 _TARGET_2D = torch.zeros(1, 4, 4, dtype=torch.int64)
 
-#: op -> arguments, where tensors of ones and the defaults do not make a call; a tuple of sizes stands for a tensor of ones in
-#: the dtype under test.
+#: Op -> its arguments, if tensors of ones and the defaults are not a valid call. A tuple of sizes is a tensor of ones in the dtype
+#: under test.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "aten._adaptive_avg_pool2d.default": ((1, 2, 4, 4), [2, 2]),
     "aten._batch_norm_with_update.default": ((2, 3), None, None, (3,), (3,), 0.1, 1e-5),
@@ -87,7 +87,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 
 def arguments(name: str, dtype: torch.dtype) -> list[Any]:
-    """A call of the op with every tensor of data in the dtype."""
+    """Return the arguments of a call in which all tensors except indices have the dtype."""
     op = overload(name.replace(".", "::", 1).removesuffix(".default"))
     assert op is not None
     needed = [argument for argument in op._schema.arguments if not argument.has_default_value() and not argument.kwarg_only]
@@ -102,7 +102,7 @@ CASES = [(name, dtype) for name, (_, dtypes) in REFUSED.items() for dtype in sor
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
-def test_what_eager_refuses_is_refused(name: str, dtype: torch.dtype) -> None:
+def test_dtypes_that_eager_rejects_raise_its_error(name: str, dtype: torch.dtype) -> None:
     op = overload(name.replace(".", "::", 1).removesuffix(".default"))
     assert op is not None
     args = arguments(name, dtype)
@@ -145,7 +145,7 @@ MISSHAPEN: dict[str, Callable[[], Any]] = {
 }
 
 
-def test_the_gradient_of_a_permuted_plane_is_refused_as_eager_refuses_it() -> None:
+def test_the_gradient_of_a_permuted_plane_raises_eagers_error() -> None:
     def run() -> Tensor:
         x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
         return torch.autograd.grad(torch.nn.functional.nll_loss(x, torch.zeros(2, 4, 5).long()), x)[0]
@@ -155,7 +155,7 @@ def test_the_gradient_of_a_permuted_plane_is_refused_as_eager_refuses_it() -> No
 
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", MISSHAPEN)
-def test_misshapen_operands_are_refused_in_eagers_words(name: str) -> None:
+def test_wrong_shapes_raise_eagers_error(name: str) -> None:
     kind, want = outcome(MISSHAPEN[name])
     assert kind == "error"
     kind, got = outcome(lambda: on_core(MISSHAPEN[name]))
@@ -165,7 +165,7 @@ def test_misshapen_operands_are_refused_in_eagers_words(name: str) -> None:
 N, B, C, EYE = torch.arange(3), torch.arange(3) > 0, torch.arange(3) + 1j, torch.eye(3)
 
 
-def test_what_depends_on_more_than_the_dtype() -> None:
+def test_errors_that_depend_on_more_than_the_dtype() -> None:
     check(torch.ops.aten._foreach_powsum.Scalar, [torch.arange(3)], 2)
     check(torch.ops.aten._foreach_powsum.Scalar, [torch.arange(0)], 2)
     for step in (1, 2):
@@ -248,7 +248,7 @@ REFUSED_ON_CORE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", [*REFUSED_ON_PRIMS, *REFUSED_ON_CORE])
-def test_what_eager_refuses_by_more_than_a_dtype_is_refused(name: str) -> None:
+def test_calls_that_eager_rejects_for_more_than_a_dtype_raise_its_error(name: str) -> None:
     run, ops = (REFUSED_ON_PRIMS[name], ed.prims()) if name in REFUSED_ON_PRIMS else (REFUSED_ON_CORE[name], CORE)
     kind, want = outcome(run)
     assert kind == "error", f"eager takes {name} now"
@@ -257,7 +257,7 @@ def test_what_eager_refuses_by_more_than_a_dtype_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=str)
-def test_few_steps_of_bools_are_taken(dtype: torch.dtype) -> None:
+def test_linspace_and_logspace_of_at_most_one_step_equal_eager(dtype: torch.dtype) -> None:
     for steps in (0, 1):
         check(torch.linspace, 0, 1, steps, dtype=dtype)
         check(torch.logspace, 0, 1, steps, dtype=dtype)
@@ -267,13 +267,13 @@ def test_a_tensor_of_another_dtype_promotes_the_rest() -> None:
     check(torch.logaddexp, torch.arange(3), torch.randn(3))
 
 
-def test_a_tensor_without_elements_is_refused_too() -> None:
+def test_empty_tensors_raise_the_same_errors() -> None:
     check(torch.nn.functional.silu, torch.empty(0, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("weight", [torch.float32, torch.float64])
 @pytest.mark.parametrize("end", [torch.float32, torch.float64])
-def test_lerp_and_heaviside_take_tensors_of_one_dtype(end: torch.dtype, weight: torch.dtype) -> None:
+def test_lerp_and_heaviside_reject_mixed_dtypes(end: torch.dtype, weight: torch.dtype) -> None:
     x = torch.rand(3)
     check(torch.lerp, x, x.to(end), x.to(weight))
     check(torch.lerp, x, x.to(end), torch.tensor(0.25, dtype=weight))
@@ -283,7 +283,7 @@ def test_lerp_and_heaviside_take_tensors_of_one_dtype(end: torch.dtype, weight: 
 
 
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
-def test_numbers_may_be_divided_by_tensors_and_sums_without_nan_of_complex_numbers_are_refused(ops: ed.OpSet) -> None:
+def test_scalars_may_be_divided_by_tensors_and_nansum_rejects_complex_numbers(ops: ed.OpSet) -> None:
     check(torch.floor_divide, 2, torch.tensor([3.0, -4.0]), ops=ops)
     check(torch.floor_divide, True, torch.tensor([True]), ops=ops)
     check(torch.nansum, torch.tensor([1j]), ops=ops)
@@ -342,14 +342,14 @@ MISSHAPEN_ON_PRIMS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", MISSHAPEN_ON_PRIMS)
-def test_misshapen_views_are_refused_on_prims_in_eagers_words(name: str) -> None:
+def test_views_of_wrong_shapes_raise_eagers_error_on_prims(name: str) -> None:
     kind, want = outcome(MISSHAPEN_ON_PRIMS[name])
     assert kind == "error"
     kind, got = outcome(lambda: on_core(MISSHAPEN_ON_PRIMS[name], ed.prims()))
     assert (kind, type(got), str(got)) == ("error", type(want), str(want))
 
 
-def test_what_is_shaped_as_views_and_joins_ask_is_taken_on_prims() -> None:
+def test_views_and_cat_accept_right_shapes_on_prims() -> None:
     prims = ed.prims()
     check(lambda x: x.transpose(0, 1).view(3, -1, 4), ROWS, ops=prims)
     check(lambda x: torch.cat([x[0, :, 0][:0], x, x[:1]], -3), ROWS, ops=prims)
@@ -369,7 +369,7 @@ def _blank(dtype: torch.dtype) -> torch.Tensor:
 
 _NUMBERS = torch.tensor([1.0, 0.0, 2.0])
 
-#: Calls that write an `out` of the dtype they are given, where only one of several outs is wrong.
+#: Calls with several outs, of which one has the given dtype, which is wrong.
 WRONG_OUT: dict[str, Callable[[torch.dtype], Any]] = {
     "nonzero": lambda dtype: torch.nonzero(_NUMBERS, out=_blank(dtype)),
     "cummax values": lambda dtype: torch.cummax(_NUMBERS, 0, out=(_blank(dtype), _blank(torch.int64))),
@@ -402,7 +402,7 @@ WRONG_OUT: dict[str, Callable[[torch.dtype], Any]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64, torch.uint8, torch.complex64], ids=str)
 @pytest.mark.parametrize("call", WRONG_OUT)
-def test_an_out_of_a_wrong_dtype_is_refused_in_eagers_words(call: str, dtype: torch.dtype) -> None:
+def test_an_out_of_a_wrong_dtype_raises_eagers_error(call: str, dtype: torch.dtype) -> None:
     kind, want = outcome(lambda: WRONG_OUT[call](dtype))
     got_kind, got = outcome(lambda: on_core(lambda: WRONG_OUT[call](dtype)))
     assert got_kind == kind
@@ -410,7 +410,7 @@ def test_an_out_of_a_wrong_dtype_is_refused_in_eagers_words(call: str, dtype: to
         assert (type(got), str(got)) == (type(want), str(want))
 
 
-#: Calls whose operands do not fit each other.
+#: Calls whose operands do not broadcast or match.
 _A, _B = torch.rand(2, 3, 4), torch.rand(5)
 UNLIKE: dict[str, Callable[[], Any]] = {
     "normal": lambda: torch.normal(_A, _B),
@@ -429,5 +429,5 @@ UNLIKE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("call", UNLIKE)
-def test_operands_that_do_not_fit_are_refused_with_eagers_message(call: str) -> None:
+def test_operands_that_do_not_broadcast_raise_eagers_error(call: str) -> None:
     check_error_text(UNLIKE[call])

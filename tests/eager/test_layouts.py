@@ -1,4 +1,4 @@
-"""Results have eager's strides, on inputs that are dense but not contiguous too."""
+"""Results have eager's strides, also for inputs that are dense but not contiguous."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_entry_names_an_op(name: str) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (2, 3, 4, 5)])
 @pytest.mark.parametrize("seed", range(12))
-def test_iterator_strides_are_those_of_a_native_elementwise_op(shape: tuple[int, ...], seed: int) -> None:
+def test_iterator_strides_equal_those_of_native_pointwise_ops(shape: tuple[int, ...], seed: int) -> None:
     torch.manual_seed(seed)
 
     def operand() -> Tensor:
@@ -48,30 +48,30 @@ def test_iterator_strides_are_those_of_a_native_elementwise_op(shape: tuple[int,
     "op", [torch.hypot, torch.logaddexp, torch.logaddexp2, torch.special.zeta, torch.xlogy, torch.lcm, torch.heaviside]
 )
 @pytest.mark.parametrize("dtypes", [("float32", "float32"), ("bfloat16", "bfloat16"), ("int32", "float32")])
-def test_an_expanded_operand_decides_as_little_as_in_eager(op: Callable[..., Tensor], dtypes: tuple[str, str]) -> None:
+def test_strides_of_an_expanded_operand_count_as_in_eager(op: Callable[..., Tensor], dtypes: tuple[str, str]) -> None:
     row, matrix = torch.ones(5, 1), torch.arange(1, 11).reshape(2, 5).t()
     expanded, transposed = row.to(getattr(torch, dtypes[0])).expand(5, 2), matrix.to(getattr(torch, dtypes[1]))
-    check(op, expanded, transposed)  # a copy of it in another type is no longer expanded
+    check(op, expanded, transposed)  # its cast to another dtype is not expanded any more
     check(op, transposed, expanded)
 
 
 @pytest.mark.parametrize("op", [torch.lcm, torch.heaviside, torch.special.zeta])
-def test_expanded_integers_decide_as_little(op: Callable[..., Tensor]) -> None:
+def test_strides_of_expanded_integers_count_as_in_eager(op: Callable[..., Tensor]) -> None:
     check(op, torch.ones(5, 1, dtype=torch.int16).expand(5, 2), torch.arange(1, 11, dtype=torch.int16).reshape(2, 5).t())
 
 
 @pytest.mark.parametrize("op", [torch.addcmul, torch.addcdiv, torch.lerp])
-def test_three_operands_in_float16_or_bfloat16_decide_in_their_order(op: Callable[..., Tensor]) -> None:
+def test_strides_of_three_16_bit_operands_count_in_their_order(op: Callable[..., Tensor]) -> None:
     expanded, transposed = torch.ones(5, 1).bfloat16().expand(5, 2), torch.rand(2, 5).bfloat16().t()
     check(op, expanded, transposed, expanded)
     check(op, expanded, expanded, transposed)
 
 
-def test_one_number_towards_another_in_float16_or_bfloat16_lies_as_eagers() -> None:
+def test_lerp_of_16_bit_operands_has_eagers_strides() -> None:
     check(torch.lerp, torch.ones(5, 1).bfloat16().expand(5, 2), torch.rand(2, 5).bfloat16().t(), 0.4)
 
 
-def test_strides_of_dimensions_of_one_element_decide_as_in_eager() -> None:
+def test_strides_of_size_1_dimensions_count_as_in_eager() -> None:
     check(torch.xlogy, torch.rand(3, 4), torch.rand(4).as_strided((1, 1, 4), (1, 1, 1)))
 
 
@@ -80,7 +80,7 @@ def _hardtanh_backward(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("op", [aten.hardswish_backward.default, _hardtanh_backward, aten.logit_backward.default])
-def test_elementwise_gradients_lie_as_the_first_operand_does(op: Callable[..., Tensor]) -> None:
+def test_pointwise_gradients_have_the_first_operands_strides(op: Callable[..., Tensor]) -> None:
     check(op, torch.randn(5, 4), torch.rand(4, 5).t())
     check(op, torch.randn(4, 5).t(), torch.rand(5, 4))
 
@@ -97,7 +97,7 @@ def test_softmax_gradients_are_contiguous() -> None:
         check(op, torch.randn(4, 5).t(), torch.rand(4, 5).t(), 1, torch.float32)
 
 
-def test_batch_norm_keeps_channels_last_alone() -> None:
+def test_batch_norm_keeps_only_channels_last() -> None:
     check(lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5), _images())
     check(lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5), torch.randn(5, 4, 3).permute(2, 1, 0))
 
@@ -106,18 +106,18 @@ def test_unpooling_and_shuffling_keep_channels_last() -> None:
     check(lambda x: torch.channel_shuffle(x.repeat(1, 2, 1, 1).contiguous(memory_format=torch.channels_last), 2), _images())
 
 
-def test_complex_numbers_are_made_in_the_order_of_their_parts() -> None:
+def test_complex_has_the_strides_of_its_parts() -> None:
     check(torch.complex, torch.randn(4, 5).t(), torch.randn(4, 5).t())
     check(torch.polar, torch.rand(4, 5).t(), torch.randn(4, 5).t())
 
 
-def test_a_batched_product_is_contiguous() -> None:
+def test_bmm_is_contiguous() -> None:
     check(torch.baddbmm, torch.randn(5, 3, 2).permute(2, 1, 0), torch.randn(2, 3, 4), torch.randn(2, 4, 5))
 
 
 @pytest.mark.parametrize("op", [aten.hardswish_backward.default, aten.xlogy.Tensor, aten._softmax_backward_data.default])
-def test_of_contiguous_operands_of_one_shape_only_that_is_read(op: Callable[..., Tensor]) -> None:
-    """The programs of such calls may then depend on no more than this."""
+def test_a_rule_only_guards_that_operands_are_contiguous_and_of_one_shape(op: Callable[..., Tensor]) -> None:
+    """So the programs of such calls have no other guards."""
     read: list[str] = []
 
     class Watched(Tensor):
@@ -139,7 +139,7 @@ def test_of_contiguous_operands_of_one_shape_only_that_is_read(op: Callable[...,
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["div", "logical_and", "logical_or", "logical_xor"])
-def test_quotients_and_bools_on_prims_lie_as_the_operands_do(name: str) -> None:
+def test_quotients_and_bools_on_prims_have_the_operands_strides(name: str) -> None:
     op, named = getattr(torch, name), {"rounding_mode": "floor"} if name == "div" else {}
     sides = (torch.rand(4, 3).T, torch.rand(3, 4), torch.rand(3, 1).expand(3, 4), torch.rand(4, 3).mul(9).T.int())
     for left, right in itertools.product(sides, sides[:3]):

@@ -1,4 +1,4 @@
-"""Copies of a call's arguments, and what a call left behind."""
+"""Copies of a call's arguments, and the results and effects of a call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eagerdecomp.eager.observe import copied, observe
 aten = torch.ops.aten
 
 
-def test_copies_have_the_values_strides_and_sharing_of_what_they_copy() -> None:
+def test_copies_have_the_same_values_strides_and_aliasing() -> None:
     base = torch.arange(24.0)
     x, y, z = base[4:16].view(3, 4).t(), base[:12], torch.randn(2, 1).expand(2, 3)
     (cx, cy, cz, again), named = copied(aten.cat.default, [x, y, z, x], {"n": [x, 2]})
@@ -23,7 +23,7 @@ def test_copies_have_the_values_strides_and_sharing_of_what_they_copy() -> None:
     assert torch.equal(cx, torch.where(x < 12, 0.0, x)), "what shares memory does not share it in the copies"
 
 
-def test_a_small_part_of_a_large_memory_is_copied_alone_unless_the_op_reads_around_it() -> None:
+def test_only_the_used_part_of_a_storage_is_copied_unless_the_op_reads_more() -> None:
     part = torch.randn(1000)[10:12]
     (copy,), _ = copied(aten.exp.default, [part], {})
     assert copy.untyped_storage().nbytes() == 8
@@ -41,14 +41,14 @@ def test_conj_and_neg_bits_are_copied_as_bits() -> None:
     assert torch.equal(neg, x.conj().imag)
 
 
-def test_what_a_call_left_behind_reports_objects_views_and_offsets() -> None:
+def test_effects_include_identity_views_and_offsets() -> None:
     x = torch.arange(6.0)
     _, seen = observe(lambda x: [x, x[2:], x + 1], [x], {})
     assert list(seen.same) == [0, -1, -1]
     assert list(seen.shares) == [((0, 0),), ((0, 8),), ()]
 
 
-def test_an_error_is_part_of_what_a_call_left_behind() -> None:
+def test_effects_include_the_error() -> None:
     result, seen = observe(aten.mm.default, [torch.ones(2, 3), torch.ones(2, 3)], {})
     assert result is None
     assert isinstance(seen.error, RuntimeError)

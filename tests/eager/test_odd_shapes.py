@@ -1,4 +1,4 @@
-"""Shapes that operators are seldom given, without elements and of other ranks, are returned or refused as in eager."""
+"""Calls with unusual shapes, such as empty tensors and other ranks, return eager's result or raise its error."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("ops", SETS.values(), ids=SETS)
 @pytest.mark.parametrize("name", CALLS)
-def test_an_odd_shape_is_returned_or_refused_as_in_eager(name: str, ops: ed.OpSet) -> None:
+def test_unusual_shapes_give_eagers_result_or_error(name: str, ops: ed.OpSet) -> None:
     kind, want = outcome(CALLS[name])
     got_kind, got = outcome(lambda: on_core(CALLS[name], ops))
     assert got_kind == kind, got

@@ -1,4 +1,4 @@
-"""Writes to memory that an argument shares: refused, or not, as eager's kernels do, op by op."""
+"""Writes to a tensor that overlaps an argument raise an error for the same ops as in eager."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eagerdecomp.eager import out_quirks
 
 aten = torch.ops.aten
 
-#: Ops whose kernels corrupt memory, or abort, when their output overlaps an argument: eager has no behaviour to compare with.
+#: Ops whose kernels corrupt memory or abort if their output overlaps an argument, so there is no result to compare with.
 UNDEFINED = frozenset(
     {
         "_linalg_svd",
@@ -46,23 +46,23 @@ UNDEFINED = frozenset(
     }
 )
 
-#: Ops that check a part of an argument, or check it for some layouts or values alone: the library checks all of it, always.
+#: Ops that check only a part of an argument, or only for some layouts or values. The library always checks all of it.
 BY_PART = frozenset(
     {
         "_chunk_cat",  # each chunk, as it is copied
         "split_with_sizes_copy",
         "unsafe_split",
         "soft_margin_loss_backward",  # all but `self`
-        "ldexp_",  # a composite, of which a copy of `other` is the operand
-        "nan_to_num",  # of integers it is a copy
-        "pow",  # of base 1 it is a fill
-        # refused before, since it is not contiguous
+        "ldexp_",  # a composite that copies `other`
+        "nan_to_num",  # for integers it is a copy
+        "pow",  # for base 1 it is a fill
+        # rejected earlier because it is not contiguous
         "max_unpool3d",
         "multi_margin_loss_backward",
         "multilabel_margin_loss_backward",
         "multilabel_margin_loss_forward",
         "nll_loss2d_backward",
-        "_linalg_eigh",  # an argument that has to be copied to where LAPACK works
+        "_linalg_eigh",  # an argument that is first copied for LAPACK
         "_linalg_solve_ex",
         "linalg_lu_factor_ex",
         "linalg_qr",
@@ -74,7 +74,7 @@ BY_PART = frozenset(
 
 @functools.cache
 def _ops() -> tuple[list[OpOverload], list[OpOverload]]:
-    """The ops that the library's table names, and all others."""
+    """Return the ops in the library's table, and all others."""
     checked = ("no_overlap", "no_partial_overlap", "checks_overlap_first")
     named = {
         name.partition(".")[0]
@@ -87,15 +87,15 @@ def _ops() -> tuple[list[OpOverload], list[OpOverload]]:
 
 
 def _differences(ops: list[OpOverload]) -> list[str]:
-    """The calls that one side refuses and the other does not, or in other words."""
+    """Return the calls that raise on one side only, or with different messages."""
     found = []
     for op in ops:
         for call in overlapping_calls(op):
             if "beta=0" in call.text:
-                continue  # `self` is not read then, nor checked
+                continue  # then `self` is neither read nor checked
             want, run = error_of(call.prepare()), call.prepare()
             if call.kind == "expanded" and not want[0]:
-                continue  # eager writes the same memory several times, in no order: the mode refuses that
+                continue  # eager writes the same memory several times in an undefined order; the mode rejects that
             with ed.EagerDecompMode(CORE):
                 got = error_of(run)
             if got != want and any("single memory location" in message for _, message in (got, want)):
@@ -109,15 +109,15 @@ PARTS = 24
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(4))
-def test_ops_of_the_table_refuse_shared_memory_as_eager_does(part: int) -> None:
+def test_ops_of_the_table_reject_overlaps_as_eager_does(part: int) -> None:
     found = _differences(_ops()[0][part::4])
     assert not found, "\n".join(found)
 
 
-@pytest.mark.nightly  # eager checks none of these: what it writes to shared memory may end the process
+@pytest.mark.nightly  # eager does not check these ops: their writes may abort the process
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(PARTS))
-def test_other_ops_refuse_shared_memory_as_eager_does(part: int) -> None:
+def test_other_ops_reject_overlaps_as_eager_does(part: int) -> None:
     found = _differences(_ops()[1][part::PARTS])
     assert not found, "\n".join(found)
 
@@ -130,7 +130,7 @@ def _of(make: Callable[[], torch.Tensor], run: Callable[[torch.Tensor], Any]) ->
     return lambda: run(make())
 
 
-#: Calls where an index or a source is the written tensor itself.
+#: Calls whose index or source is the written tensor itself.
 ITSELF: dict[str, Callable[[], Any]] = {
     "index_put_ indices": _of(_zeros, lambda x: x.index_put_((x,), torch.ones(3, dtype=torch.int64))),
     "index_put_ values": _of(_zeros, lambda x: x.index_put_((_zeros(),), x)),
@@ -155,13 +155,13 @@ ITSELF: dict[str, Callable[[], Any]] = {
 @pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("call", ITSELF)
-def test_the_written_tensor_as_index_or_source_is_refused_in_eagers_words(call: str, ops: ed.OpSet) -> None:
+def test_the_written_tensor_as_index_or_source_raises_eagers_error(call: str, ops: ed.OpSet) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check_error_text(ITSELF[call], ops)
 
 
-def test_a_gather_into_its_index_is_made_as_in_eager() -> None:
+def test_a_gather_into_its_index_equals_eager() -> None:
     check(lambda values, index: torch.gather(values, 0, index, out=index), torch.tensor([5, 6, 7]), torch.tensor([2, 0, 1]))
 
 
@@ -178,7 +178,7 @@ def _fill_view(x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("fill", [_fill_row, _fill_all, _fill_view])
-def test_a_fill_by_an_element_of_the_written_tensor_is_made(fill: Callable[[torch.Tensor], None]) -> None:
+def test_a_fill_by_an_element_of_the_written_tensor_works(fill: Callable[[torch.Tensor], None]) -> None:
     want = torch.arange(12.0).view(3, 4)
     fill(want)
     for ops in (CORE, ed.prims()):
@@ -188,12 +188,12 @@ def test_a_fill_by_an_element_of_the_written_tensor_is_made(fill: Callable[[torc
 
 
 @pytest.mark.full
-def test_a_fill_of_an_expanded_tensor_by_its_element_is_refused() -> None:
+def test_a_fill_of_an_expanded_tensor_by_its_element_raises() -> None:
     check_error_text(lambda: torch.arange(3.0).expand(2, 3).fill_(torch.ones(())))
 
 
 @pytest.mark.parametrize("resized", [torch.zeros(1).expand(4), torch.zeros(1).expand(2, 2)])
-def test_an_expanded_out_is_refused_before_it_is_resized(resized: torch.Tensor) -> None:
+def test_an_expanded_out_raises_before_it_is_resized(resized: torch.Tensor) -> None:
     check_error_text(lambda: torch.add(torch.ones(3), torch.ones(3), out=resized))
     check(lambda x, out: torch.isnan(x, out=out), torch.ones(3), torch.zeros(1, dtype=torch.bool).expand(resized.shape))
 
@@ -218,14 +218,14 @@ def _by_shifted_mask(x: torch.Tensor) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("write", [_by_mask, _by_mask_of_columns])
-def test_an_element_of_the_written_tensor_is_written_by_a_mask(write: Callable[[torch.Tensor], None], ops: ed.OpSet) -> None:
+def test_masked_fill_by_an_element_of_the_written_tensor_works(write: Callable[[torch.Tensor], None], ops: ed.OpSet) -> None:
     check(write, torch.arange(12.0).view(3, 4), ops=ops, exact=True)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("write", [_by_mask_with_rows, _by_shifted_mask])
-def test_other_writes_by_masks_that_share_memory_are_refused(write: Callable[[torch.Tensor], None], ops: ed.OpSet) -> None:
+def test_other_masked_writes_with_overlaps_raise(write: Callable[[torch.Tensor], None], ops: ed.OpSet) -> None:
     if write is _by_shifted_mask:
         check_error_text(lambda: write(torch.tensor([1, 0, 1, 0], dtype=torch.uint8)), ops)
     else:

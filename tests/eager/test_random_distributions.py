@@ -1,11 +1,11 @@
-"""Every random op samples its distribution on Core ATen: the tails too, with independent neighbours and independent calls.
+"""Random ops on Core ATen sample the right distribution, including its tails; neighbours and calls are independent.
 
-The table below has the ops and their distributions; `distribution_tests` turns two successive calls into 13 p-values. A test
-fails where one of them is below `THRESHOLD`, a share of `FALSE_ALARMS` for each p-value of the file and a tenth of that for the
-approximations: with any seed, a right library fails this file once in a million runs or less. Seeds are fixed, so that it is the
-same run every time; ``SAMPLE_SEED=17 pytest tests/eager/test_random_distributions.py`` runs another, ``-m nightly`` twenty.
+The first table lists the ops and their distributions. `distribution_tests` computes 13 p-values from two successive calls, and a
+test fails if one of them is below `THRESHOLD`. This threshold divides `FALSE_ALARMS` among all p-values of the file, with a factor
+of 10 for approximations. So for any seed, right samplers fail this file at most once in a million runs. Seeds are fixed.
+``SAMPLE_SEED=17 pytest tests/eager/test_random_distributions.py`` uses another seed, ``-m nightly`` twenty others.
 
-The second table shows what such tests can miss: samplers that are wrong on purpose, each of which has to fail.
+The second table lists wrong samplers, all of which must fail.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Generator = torch.Generator | None
 
 
 class Case(NamedTuple):
-    """``draw(dtype, generator)`` gives `COUNT` numbers of `distribution`; one that leaves the generator alone says so."""
+    """A sampler: ``draw(dtype, generator)`` returns `COUNT` numbers of `distribution`."""
 
     draw: Callable[[torch.dtype, Generator], Tensor]
     distribution: Any
@@ -65,7 +65,7 @@ def outcomes(*chances: float, values: tuple[float, ...] | None = None) -> Any:
 
 
 def dropped(run: Callable[[Tensor], Tensor]) -> Callable[[torch.dtype, Generator], Tensor]:
-    """1 where a dropout keeps its input."""
+    """Return 1 for elements that a dropout keeps, else 0."""
     return lambda dtype, g: (run(torch.full((1, COUNT, 1, 1), 3.0, dtype=dtype)).flatten() > 0).double()
 
 
@@ -77,12 +77,12 @@ ORDERS = list(itertools.permutations(range(4)))
 
 
 def order_number(rows: Tensor) -> Tensor:
-    """Which permutation of four each row is, in the order of `ORDERS`."""
+    """Return for each row the index in `ORDERS` of its permutation of four."""
     return torch.stack([(rows == torch.tensor(order)).all(-1) for order in ORDERS]).double().argmax(0)
 
 
 def sampled_one_by_one(weights: tuple[float, ...]) -> Any:
-    """The chance of each order when one after another is drawn by weight, without being put back."""
+    """Return the probability of each order if elements are sampled by weight, without replacement."""
     chances = []
     for order in ORDERS:
         left, chance = sum(weights), 1.0
@@ -96,7 +96,7 @@ WEIGHTS = (1.0, 2.0, 3.0, 6.0)
 RANDPERM_COUNT = 2500
 
 CASES: dict[str, Case] = {
-    # In place
+    # In-place ops
     "uniform_": Case(lambda t, g: new(t).uniform_(generator=g), stats.uniform(), FLOATS),
     "uniform_ between": Case(lambda t, g: new(t).uniform_(-3, 5, generator=g), stats.uniform(-3, 8), FLOATS),
     "normal_": Case(lambda t, g: new(t).normal_(generator=g), stats.norm(), FLOATS),
@@ -137,7 +137,7 @@ CASES: dict[str, Case] = {
     "random_ beyond doubles": Case(
         lambda t, g: new(t).random_(2**53 + 1, 2**53 + 4, generator=g) - 2**53, stats.randint(1, 4), (torch.int64,)
     ),
-    # Factories
+    # Factory ops
     "rand": Case(lambda t, g: torch.rand(COUNT, dtype=t, generator=g), stats.uniform(), FLOATS),
     "randn": Case(lambda t, g: torch.randn(COUNT, dtype=t, generator=g), stats.norm(), FLOATS),
     "complex rand": Case(
@@ -169,7 +169,7 @@ CASES: dict[str, Case] = {
     "randperm, where to": Case(
         lambda t, g: torch.randperm(COUNT, dtype=t, generator=g)[:1000] // 2000, stats.randint(0, 10), (torch.int64,)
     ),
-    # By tensors
+    # Ops with tensor parameters
     "bernoulli": Case(lambda t, g: torch.bernoulli(filled(0.25, t), generator=g), stats.bernoulli(0.25), FLOATS),
     "bernoulli by number": Case(
         lambda t, g: torch.bernoulli(new(t), 0.3, generator=g), stats.bernoulli(0.3), (*FLOATS, torch.int64)
@@ -277,7 +277,7 @@ def two_calls(name: str, dtype: torch.dtype, seed: int, generator: torch.Generat
     return first, second
 
 
-#: What more than one test looks at.
+#: Cases that several tests use.
 kept_calls = functools.cache(two_calls)
 
 
@@ -291,19 +291,19 @@ def judge(name: str, dtype: torch.dtype, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), DRAWN, ids=str)
-def test_follows_its_distribution(name: str, dtype: torch.dtype) -> None:
+def test_samples_follow_the_distribution(name: str, dtype: torch.dtype) -> None:
     judge(name, dtype, seed_of(name, dtype))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1, 21))
-def test_follows_its_distribution_under_other_seeds(seed: int) -> None:
+def test_samples_follow_the_distribution_for_other_seeds(seed: int) -> None:
     for name, dtype in DRAWN:
         judge(name, dtype, seed_of(name, dtype) + 1000 * seed)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_seed_repeats_and_calls_differ(name: str) -> None:
+def test_equal_seeds_repeat_samples_and_calls_differ(name: str) -> None:
     dtype = CASES[name].dtypes[0]
     seed = seed_of(name, dtype)
     (first, second), again = kept_calls(name, dtype, seed), two_calls(name, dtype, seed)
@@ -313,8 +313,8 @@ def test_a_seed_repeats_and_calls_differ(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.generator])
-def test_a_generator_is_drawn_from_alone(name: str) -> None:
-    """It gives what the default generator gives under its seed, goes on from call to call, and the default one stays as it is."""
+def test_a_generator_argument_is_the_only_source_of_random_numbers(name: str) -> None:
+    """It returns the default generator's numbers for the same seed, advances at each call, and does not change the default one."""
     dtype = CASES[name].dtypes[0]
     seed = seed_of(name, dtype)
     want = kept_calls(name, dtype, seed)
@@ -343,7 +343,7 @@ def biased_shuffle(dtype: torch.dtype, g: Generator) -> Tensor:
     rows = torch.arange(4).repeat(COUNT, 1)
     every = torch.arange(COUNT)
     for place in range(4):
-        other = torch.randint(4, (COUNT,))  # a shuffle draws from the places that are left
+        other = torch.randint(4, (COUNT,))  # a right shuffle samples from the remaining elements
         rows[every, place], rows[every, other] = rows[every, other], rows[every, place].clone()
     return order_number(rows)
 
@@ -382,8 +382,8 @@ def test_a_wrong_distribution_is_found(name: str, seed: int) -> None:
     assert min(p_values(first, second, case.distribution, seed).values()) < THRESHOLD
 
 
-def test_the_findings_are_as_rare_as_they_say() -> None:
-    """Samples of the right distribution, fifty of each kind: p-values below a hundredth are a hundredth of all, in each finding."""
+def test_p_values_are_calibrated() -> None:
+    """For fifty right samples per kind, one percent of each kind of p-value is below 0.01."""
     runs = 50
     cases = (stats.uniform(), stats.binom(20, 0.3), stats.randint(0, 24), stats.norm(2, 3))
     rare: dict[str, int] = {}

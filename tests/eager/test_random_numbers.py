@@ -1,4 +1,4 @@
-"""Facts about random ops are what plain eager shows: calls that are not counted draw eager's numbers, and counted ones do not."""
+"""The counts of random calls: calls that return eager's numbers are not counted, and calls that return other numbers are."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ CALLS: dict[str, Callable[[Tensor], Any]] = {
     "multinomial, with replacement": lambda x: torch.multinomial(x.flatten() + 0.3, 50, True),
     "randperm by generator": lambda x: torch.randperm(x.numel(), generator=torch.default_generator),
     "rrelu, idle": lambda x: F.rrelu(x - 1, training=False),
-    # Never eager's.
+    # Never eager's numbers.
     "random_": lambda x: x.random_(),
     "random_, up to": lambda x: x.random_(100),
     "randint": lambda x: torch.randint(2**20, x.shape),
@@ -106,7 +106,7 @@ def is_eagers(got: tuple[Tensor, Tensor], want: tuple[Tensor, Tensor]) -> bool:
 
 
 def counted_and_eagers(name: str, dtype: torch.dtype, layout: str, *, inference: bool = False) -> tuple[int, bool] | None:
-    """How many calls were counted, and whether the numbers are eager's; None where eager refuses the call."""
+    """Return how many calls were counted, and whether the numbers equal eager's; None if eager rejects the call."""
     with torch.inference_mode(inference):
         try:
             want = once(CALLS[name], dtype, layout, None)
@@ -119,7 +119,7 @@ def counted_and_eagers(name: str, dtype: torch.dtype, layout: str, *, inference:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_that_is_not_counted_draws_eagers_numbers(name: str) -> None:
+def test_a_call_that_is_not_counted_returns_eagers_numbers(name: str) -> None:
     seen = 0
     for dtype in DTYPES:
         for layout in layouts(dtype):
@@ -151,7 +151,7 @@ F32, F64 = torch.float32, torch.float64
         ("randn into", F32, "blocks, transposed"),
     ],
 )
-def test_a_call_that_draws_other_numbers_is_counted_once(name: str, dtype: torch.dtype, layout: str) -> None:
+def test_a_call_that_returns_other_numbers_is_counted_once(name: str, dtype: torch.dtype, layout: str) -> None:
     assert counted_and_eagers(name, dtype, layout) == (1, False)
 
 
@@ -177,7 +177,7 @@ def test_a_call_with_eagers_numbers_is_not_counted(name: str, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
-def test_dropout_between_recurrent_layers_is_eagers(kind: Any) -> None:
+def test_dropout_between_recurrent_layers_equals_eager(kind: Any) -> None:
     net, x = kind(4, 4, 2, dropout=0.5), torch.randn(3, 2, 4)
     for inference in (False, True):
         mode = ed.EagerDecompMode(ed.core_aten())
@@ -197,7 +197,7 @@ def test_facts_name_ops_that_torch_has() -> None:
         assert not overload or overload in getattr(aten, packet).overloads()
 
 
-def test_a_set_without_the_kernel_that_draws_is_not_taken_for_eager() -> None:
+def test_calls_on_a_set_without_the_random_kernel_are_counted() -> None:
     mode = ed.EagerDecompMode(ed.core_aten() - ["aten.native_dropout"])
     with mode:
         torch.zeros(40).bernoulli_(0.3)
@@ -205,7 +205,7 @@ def test_a_set_without_the_kernel_that_draws_is_not_taken_for_eager() -> None:
     assert mode.stats().other_numbers == {"aten.bernoulli_.float": 1}
 
 
-def test_a_user_s_rule_is_not_taken_for_eager() -> None:
+def test_calls_of_a_users_rule_are_counted() -> None:
     @ed.register_decomposition("aten.uniform_.default")
     def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Tensor:
         return x.copy_(1 - torch.rand(x.shape))
@@ -216,7 +216,7 @@ def test_a_user_s_rule_is_not_taken_for_eager() -> None:
     assert mode.stats().other_numbers == {"aten.uniform_.default": 1}
 
 
-def test_a_call_that_a_predicate_leaves_to_the_rules_is_counted_and_others_are_not() -> None:
+def test_only_calls_that_a_predicate_rejects_are_counted() -> None:
     ops = (ed.core_aten() | ["aten.random_"]).with_predicate("aten.random_.default", lambda self, **_: self.dtype == torch.int64)
     mode = ed.EagerDecompMode(ops)
     with mode:
@@ -225,7 +225,7 @@ def test_a_call_that_a_predicate_leaves_to_the_rules_is_counted_and_others_are_n
     assert mode.stats().other_numbers == {"aten.random_.default": 1}
 
 
-def test_a_call_that_falls_back_draws_eagers_numbers() -> None:
+def test_a_call_that_falls_back_returns_eagers_numbers() -> None:
     mode = ed.EagerDecompMode(ed.infra(), on_unsupported="fallback")
     torch.manual_seed(0)
     want = torch.randint(2**20, (5,))

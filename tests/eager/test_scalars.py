@@ -1,4 +1,4 @@
-"""Numbers that are odd for the type they go with, and types that few of eager's kernels know: returned or refused as in eager."""
+"""Scalars that a dtype cannot hold, and uncommon dtypes: calls return eager's result or raise its error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _ones(dtype: torch.dtype, *sizes: int) -> Tensor:
 
 
 @pytest.mark.parametrize("op", HELD)
-def test_the_arguments_that_are_held_are_the_operators_own(op: str) -> None:
+def test_the_table_names_arguments_of_the_ops(op: str) -> None:
     found = op_named(op)
     assert found is not None
     names = [argument.name for argument in facts_of(found).arguments]
@@ -35,7 +35,7 @@ def test_the_arguments_that_are_held_are_the_operators_own(op: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.complex64])
 @pytest.mark.parametrize("value", [1e300, 1e5, INF, -INF, NAN, 1j, 2 + 0j, 2.7, True, -1, 2**40, 1e-45])
-def test_a_number_is_that_of_a_type_as_a_kernel_of_eagers_makes_it(dtype: torch.dtype, value: Any) -> None:
+def test_scalars_are_cast_to_a_dtype_as_eager_casts_them(dtype: torch.dtype, value: Any) -> None:
     try:
         want: Any = aten.fill_.Scalar(torch.zeros(2, dtype=dtype), value)[0].item()
     except RuntimeError as refused:
@@ -98,13 +98,13 @@ CALLS: dict[str, Callable[[Tensor, Any], Any]] = {
 }
 
 
-#: What is an op of Core ATen, or nearly, and what is one of prims no more.
+#: Calls that are (nearly) ops of Core ATen, and not ops of prims.
 ON_FEW = ("addbmm", "addmm", "celu", "clamp", "clamp_max", "elu", "hardtanh", "sub")
 ON_PRIMS = ("add", "add.Scalar", "addmm", "cdist", "hardtanh", "pow", "scatter")
 
 
 @pytest.mark.parametrize("name", ["softplus", "threshold", "softplus_backward"])
-def test_numbers_that_float16_or_bfloat16_cannot_hold_are_refused_as_in_eager(name: str) -> None:
+def test_scalars_out_of_a_16_bit_range_raise_eagers_error(name: str) -> None:
     for number in (1e300, 1.5):
         check(CALLS[name], _ones(torch.float16, 3, 3), number)
 
@@ -112,7 +112,7 @@ def test_numbers_that_float16_or_bfloat16_cannot_hold_are_refused_as_in_eager(na
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.complex64])
 @pytest.mark.parametrize("name", CALLS)
-def test_odd_numbers_are_taken_or_refused_as_in_eager(name: str, dtype: torch.dtype) -> None:
+def test_unusual_scalars_give_eagers_result_or_error(name: str, dtype: torch.dtype) -> None:
     x = _ones(dtype, 3, 3)
     for number in (1e300, INF, NAN, 2 + 0j, 1j):
         for ops in (ed.core_aten(), *([FEW] if name in ON_FEW else []), *([ed.prims()] if name in ON_PRIMS else [])):
@@ -121,7 +121,7 @@ def test_odd_numbers_are_taken_or_refused_as_in_eager(name: str, dtype: torch.dt
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("number", [1e300, INF, 1e-45])
-def test_bends_out_of_range_are_those_of_eager(number: float, dtype: torch.dtype) -> None:
+def test_scalar_arguments_out_of_the_range_of_the_dtype_equal_eager(number: float, dtype: torch.dtype) -> None:
     x, y = torch.linspace(-3, 3, 10).to(dtype), torch.linspace(-3, 3, 10).to(dtype).flip(0)
     for run in (aten.smooth_l1_loss_backward, aten.huber_loss_backward):
         check(run.default, x, x, y, 0, number)
@@ -131,7 +131,7 @@ def test_bends_out_of_range_are_those_of_eager(number: float, dtype: torch.dtype
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint64])
-def test_types_that_few_kernels_know_are_refused_where_eagers_does(dtype: torch.dtype) -> None:
+def test_uncommon_dtypes_raise_eagers_error(dtype: torch.dtype) -> None:
     for x in (_ones(dtype, 3, 3), _ones(dtype, 0, 3), _ones(dtype, 3)):
         at = torch.zeros([x.size(0)], dtype=torch.int64)
         for run in (
@@ -151,7 +151,7 @@ def test_types_that_few_kernels_know_are_refused_where_eagers_does(dtype: torch.
 
 
 @pytest.mark.full
-def test_indices_that_are_no_long_integers_are_refused_to_copy_by() -> None:
+def test_index_copy_rejects_indices_that_are_not_int64() -> None:
     x, rows = torch.zeros(4, 3), torch.ones(2, 3)
     for index in (torch.tensor([0, 1]), torch.tensor([0, 1], dtype=torch.int32), torch.tensor([False, True]), torch.ones(1, 2)):
         for source in (rows, rows[:, :2], rows[0], rows.double()):
@@ -160,7 +160,7 @@ def test_indices_that_are_no_long_integers_are_refused_to_copy_by() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.complex64])
-def test_dtypes_asked_for_are_taken_or_refused_as_in_eager(dtype: torch.dtype) -> None:
+def test_dtype_arguments_give_eagers_result_or_error(dtype: torch.dtype) -> None:
     x = _ones(dtype, 3, 3)
     for asked in (torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.complex64, torch.complex128, torch.uint16):
         for run in (aten.cumsum_.default, aten.cumprod_.default):
@@ -171,7 +171,7 @@ def test_dtypes_asked_for_are_taken_or_refused_as_in_eager(dtype: torch.dtype) -
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [2, 20])
-def test_products_that_go_in_nowhere_make_no_number_of_batches_odd(dtype: torch.dtype, size: int) -> None:
+def test_baddbmm_with_alpha_zero_equals_eager_if_the_product_overflows(dtype: torch.dtype, size: int) -> None:
     added, odd = torch.full((2, size, size), 2.0, dtype=dtype), torch.full((2, size, size), INF, dtype=dtype)
     if dtype is not torch.float32 and size > 2 and aten.baddbmm(added, odd, odd, alpha=0).isnan().any():
         pytest.skip("oneDNN has no products of these float16 and bfloat16 here")

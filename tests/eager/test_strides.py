@@ -1,4 +1,4 @@
-"""Strides: the layout rules agree with torch's own on tensors cut, expanded and permuted in every way."""
+"""The stride rules equal torch's own on sliced, expanded and permuted tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
 
 
 @given(tensors())
-def test_memory_order_is_that_of_empty_like(tensor: torch.Tensor) -> None:
+def test_memory_order_equals_that_of_empty_like(tensor: torch.Tensor) -> None:
     order = memory_order(tensor)
     strided = torch.empty([tensor.shape[dim] for dim in order]).permute(inverse(order))
     assert strided.shape == tensor.shape
@@ -34,7 +34,7 @@ def test_memory_order_is_that_of_empty_like(tensor: torch.Tensor) -> None:
 
 
 @given(tensors())
-def test_is_dense_is_torchs_result(tensor: torch.Tensor) -> None:
+def test_is_dense_equals_torchs_result(tensor: torch.Tensor) -> None:
     assert is_dense(tensor) == torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
 
 

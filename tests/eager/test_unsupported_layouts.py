@@ -1,4 +1,4 @@
-"""Errors of calls with unsupported layouts: sparse, nested, quantised and MKLDNN tensors."""
+"""Errors of calls with unsupported layouts: sparse, nested, quantized and MKLDNN tensors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_error_names_an_unsupported_layout(name: str) -> None:
     assert str(caught.value).startswith(caught.value.hint)
 
 
-def test_a_call_of_plain_tensors_says_nothing_of_layouts() -> None:
+def test_an_error_of_strided_tensors_does_not_mention_layouts() -> None:
     with ed.EagerDecompMode(ed.infra()), pytest.raises(ed.UnsupportedOpError) as caught:
         X.sigmoid()
     assert "takes or returns" not in str(caught.value)

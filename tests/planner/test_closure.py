@@ -1,4 +1,4 @@
-"""The closure over toy graphs: what closes, at what cost, as kernels are added and taken back; and how rules rank."""
+"""The closure of an op set on toy graphs: which ops have a route, its cost, added and removed kernels, and the order of rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_an_op_costs_what_its_cheapest_closed_rule_costs() -> None:
     assert costs(graph, "c").of("a") == math.inf
 
 
-def test_a_circle_never_closes_and_does_not_hide_another_way() -> None:
+def test_a_cycle_is_not_closed_and_does_not_hide_another_route() -> None:
     graph = {"a": {"core": ({"b": 1},)}, "b": {"core": ({"a": 1},), "table": ({"k": 3},)}}
     assert costs(graph).of("a") == math.inf
     assert costs(graph, "k").of("a") == 3
@@ -33,7 +33,7 @@ def test_passthrough_costs_nothing() -> None:
     assert costs({"a": {"core": ({"prim.device": 4, "k": 1},)}}, "k").of("a") == 1
 
 
-def test_rules_rank_closed_then_unknown_then_partly_closed_then_not_at_all() -> None:
+def test_rules_are_ordered_closed_unknown_partly_closed_not_closed() -> None:
     graph = {
         "a": {
             "closed": ({"k": 3},),
@@ -62,7 +62,7 @@ graphs = st.dictionaries(
 def test_costs_are_the_least_fixed_point(graph: Footprints, supported: set[str]) -> None:
     solved = costs(graph, *supported)
     reference = {op: (1.0 if op in supported else math.inf) for op in OPS}
-    for _ in range(10):  # as many rounds as there are ops: longer routes repeat one
+    for _ in range(10):  # as many rounds as there are ops: a longer route has a cycle
         for op, rules in graph.items():
             if op not in supported:
                 found = (sum(n * reference[c] for c, n in kind.items()) for kinds in rules.values() for kind in kinds)
@@ -71,7 +71,7 @@ def test_costs_are_the_least_fixed_point(graph: Footprints, supported: set[str])
 
 
 @given(graph=graphs, supported=st.sets(ops), asked=st.lists(ops, max_size=4))
-def test_costs_do_not_depend_on_what_was_asked_before(graph: Footprints, supported: set[str], asked: list[str]) -> None:
+def test_costs_do_not_depend_on_earlier_queries(graph: Footprints, supported: set[str], asked: list[str]) -> None:
     solved = costs(graph, *supported)
     for op in asked:
         solved.of(op)
@@ -79,7 +79,7 @@ def test_costs_do_not_depend_on_what_was_asked_before(graph: Footprints, support
 
 
 @given(graph=graphs, supported=st.sets(ops))
-def test_a_rule_leads_nowhere_where_it_ranks_last(graph: Footprints, supported: set[str]) -> None:
+def test_a_rule_that_is_not_closed_is_last(graph: Footprints, supported: set[str]) -> None:
     solved = costs(graph, *supported)
     pairs = [(op, key) for op in OPS for key in ("core", "table", "unknown")]
     assert [solved.has_no_route(*pair) for pair in pairs] == [solved.rank_of_rule(*pair)[0] == 3 for pair in pairs]
@@ -113,12 +113,12 @@ def slow_closure(clauses: Clauses, base: list[str]) -> set[str]:
 
 
 @given(clauses=clauses_of_ops, base=kernels)
-def test_a_closure_is_the_least_set_in_which_every_call_has_a_way(clauses: Clauses, base: list[str]) -> None:
+def test_a_closure_is_the_smallest_set_in_which_every_call_has_a_route(clauses: Clauses, base: list[str]) -> None:
     assert Closure(clauses, base).closed == slow_closure(clauses, base)
 
 
 @given(clauses=clauses_of_ops, base=kernels, first=kernels, second=kernels)
-def test_kernels_are_added_and_taken_back(clauses: Clauses, base: list[str], first: list[str], second: list[str]) -> None:
+def test_kernels_can_be_added_and_removed(clauses: Clauses, base: list[str], first: list[str], second: list[str]) -> None:
     graph = Closure(clauses, base)
     start = graph.closed
     more = graph.add(first)
@@ -135,7 +135,7 @@ def test_kernels_are_added_and_taken_back(clauses: Clauses, base: list[str], fir
 
 
 @given(clauses=clauses_of_ops, order=st.permutations(OPS), needed=kernels)
-def test_each_op_is_left_out_in_turn_beside_those_left_out_for_good(clauses: Clauses, order: list[str], needed: list[str]) -> None:
+def test_each_op_is_excluded_in_turn_in_addition_to_fixed_ones(clauses: Clauses, order: list[str], needed: list[str]) -> None:
     graph, left_out, turns = Closure(clauses), set(), []
     for op in each_left_out(graph, order, left_out):
         turns.append(op)
@@ -150,7 +150,7 @@ COSTS = {"a": 0.0, "b": 5.0}
 
 
 @given(clauses=clauses_of_ops, base=kernels)
-def test_an_op_costs_what_its_most_expensive_call_costs_by_its_cheapest_way(clauses: Clauses, base: list[str]) -> None:
+def test_an_op_costs_the_maximum_over_calls_of_the_cheapest_route(clauses: Clauses, base: list[str]) -> None:
     closure = Closure(clauses, base, COSTS)
     for op in closure.closed - {*base}:
         assert closure.cost(op) == max(min(cost_of(closure, way) for way in call) for call in clauses[op])
@@ -163,7 +163,7 @@ def test_an_op_costs_what_its_most_expensive_call_costs_by_its_cheapest_way(clau
 
 
 @given(clauses=clauses_of_ops, base=kernels)
-def test_no_cheapest_route_is_a_circle(clauses: Clauses, base: list[str]) -> None:
+def test_the_cheapest_route_has_no_cycle(clauses: Clauses, base: list[str]) -> None:
     closure = Closure(clauses, base, dict.fromkeys(OPS, 0.0))
 
     def follow(op: str, above: frozenset[str]) -> None:

@@ -1,4 +1,4 @@
-"""The planner, on toy rules: the set comes first, then passthrough, then rules: the user's, ours where they close, the cheapest."""
+"""The planner on toy rules. The order: kernel of the set, passthrough, the user's rules, the library's, the cheapest of torch's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def planner(
     seen: Footprints | None = None,
     kernels: Any = None,
 ) -> Planner:
-    """A planner with toy sources; `seen` says by source what each rule of silu was seen to call."""
+    """Return a planner with toy sources; `seen` has for each source the recorded calls of its rule of silu."""
 
     def of(rules: Iterable[Rule]) -> Any:
         return lambda op: [one for one in rules if one.op is op]
@@ -65,7 +65,7 @@ def test_a_supported_op_runs_its_kernel_and_has_no_rules() -> None:
     assert (decision.kernel, decision.when, decision.passthrough, decision.rules) == (builtin(SILU), None, False, ())
 
 
-def test_a_backends_kernel_takes_the_native_ones_place() -> None:
+def test_a_backends_kernel_replaces_the_native_one() -> None:
     def kernel(x: Any) -> Any:
         return x
 
@@ -80,7 +80,7 @@ def test_a_predicate_leaves_other_calls_to_the_rules() -> None:
     assert (decision.kernel, decision.when, list(decision.rules)) == (builtin(SILU), when, [OWN])
 
 
-def test_passthrough_passes_without_rules_unless_the_set_holds_it() -> None:
+def test_passthrough_ops_need_no_rules_unless_the_set_contains_them() -> None:
     asked = aten.sym_size.default
     decision = planner().decide(asked)
     assert (decision.kernel, decision.passthrough, decision.rules) == (None, True, ())
@@ -104,7 +104,7 @@ def test_passthrough_passes_without_rules_unless_the_set_holds_it() -> None:
         ("mylib.op.default", False),
     ],
 )
-def test_only_listed_passthrough_passes(name: str, passes: bool) -> None:
+def test_only_listed_ops_are_passthrough(name: str, passes: bool) -> None:
     assert is_passthrough_name(name) is passes
 
 
@@ -134,7 +134,7 @@ def test_an_op_without_rules_has_none_to_try() -> None:
     assert (decision.kernel, decision.passthrough, decision.rules) == (None, False, ())
 
 
-def test_with_nothing_seen_ours_come_first_and_shipped_ones_keep_their_order_of_trust() -> None:
+def test_without_recorded_calls_our_rules_come_first_then_torchs_in_their_order() -> None:
     assert order(planner(ours=[OWN], shipped=[COMPOSITE, CORE, TABLE])) == ["own", "composite", "core", "table"]
 
 
@@ -152,11 +152,11 @@ def test_the_cheapest_closed_route_comes_first() -> None:
         }
     }
     made = planner([SIGMOID, MUL], shipped=[TABLE, COMPOSITE, CORE, EXPLICIT], seen=seen)
-    # Closed by cost, then the one never seen, then the one that leaves the set.
+    # Closed rules by cost, then the rule without recorded calls, then the one that leaves the set.
     assert order(made) == ["core", "composite", "explicit", "table"]
 
 
-def test_what_is_cheapest_depends_on_the_set() -> None:
+def test_the_cheapest_route_depends_on_the_set() -> None:
     seen = {
         "aten.silu.default": {"core": ({"aten.sigmoid.default": 1},), "table": ({"aten.exp.default": 2},)},
         "aten.sigmoid.default": {"core": ({"aten.exp.default": 3},)},
@@ -165,19 +165,19 @@ def test_what_is_cheapest_depends_on_the_set() -> None:
     assert order(planner([EXP], shipped=[CORE, TABLE], seen=seen)) == ["table", "core"]
 
 
-def test_our_rule_goes_first_though_dearer_and_last_where_it_leaves_the_set() -> None:
+def test_our_rule_is_first_even_if_more_expensive_and_last_if_it_leaves_the_set() -> None:
     seen = {"aten.silu.default": {"own": ({"aten.mul.Tensor": 9},), "core": ({"aten.mul.Tensor": 1},)}}
     assert order(planner([MUL], ours=[OWN], shipped=[CORE], seen=seen)) == ["own", "core"]
     seen = {"aten.silu.default": {"own": ({"aten.nosuch.default": 1},), "core": ({"aten.mul.Tensor": 1},)}}
     assert order(planner([MUL], ours=[OWN], shipped=[CORE], seen=seen)) == ["core", "own"]
 
 
-def test_a_rule_written_by_hand_goes_before_the_schemas_though_only_that_one_was_seen() -> None:
+def test_a_written_rule_comes_before_the_schema_rule_even_without_recorded_calls() -> None:
     seen = {"aten.silu.default": {"schema": ({"aten.mul.Tensor": 1},)}}
     assert order(planner([MUL], ours=[OWN, rule("schema")], seen=seen)) == ["own", "schema"]
 
 
-def test_costs_are_not_asked_for_where_there_is_nothing_to_choose() -> None:
+def test_costs_are_not_computed_for_a_single_rule() -> None:
     def costs(op_set: ed.OpSet) -> Any:
         raise AssertionError("asked")
 
@@ -186,7 +186,7 @@ def test_costs_are_not_asked_for_where_there_is_nothing_to_choose() -> None:
     assert made.decide(MUL).rules == ()
 
 
-def test_others_are_not_asked_for_before_a_call_needs_one() -> None:
+def test_fallback_rules_are_created_when_a_call_needs_one() -> None:
     asked: list[Any] = []
 
     def shipped(op: Any) -> list[Rule]:
@@ -225,7 +225,7 @@ def test_a_decision_is_made_once() -> None:
     assert asked == [SILU]
 
 
-def test_two_planners_of_equal_sets_decide_alike_whatever_they_were_asked_before() -> None:
+def test_planners_of_equal_sets_decide_alike_in_any_order_of_queries() -> None:
     asked = [SILU, aten.gelu.default, aten.native_layer_norm.default, aten.addmm.default, aten.std.correction, aten.stack.default]
     op_set = ed.core_aten() - ["aten.gelu", "aten.native_layer_norm", "aten.addmm"]
     one = ed.EagerDecompMode(op_set)._runtime.planner
@@ -235,7 +235,7 @@ def test_two_planners_of_equal_sets_decide_alike_whatever_they_were_asked_before
     assert all(decided.values())
 
 
-def test_shipped_costs_hold_the_set_at_one_call_each_and_order_its_closure() -> None:
+def test_shipped_costs_are_numbers_of_kernel_calls() -> None:
     costs = shipped_costs(ed.core_aten())
     assert costs.of("aten.mul.Tensor") == 1
     assert costs.of("prim.device.default") == 0
@@ -244,7 +244,7 @@ def test_shipped_costs_hold_the_set_at_one_call_each_and_order_its_closure() -> 
     assert costs.of("aten.nosuch.default") == float("inf")
 
 
-def test_no_first_rule_of_ours_leads_nowhere_on_core_aten() -> None:
+def test_every_first_rule_of_ours_has_a_route_on_core_aten() -> None:
     ops = ed.core_aten()
     by_footprints = Costs(load_footprints(), frozenset(map(str, ops)), is_passthrough_name)
     firsts = [
@@ -261,18 +261,18 @@ def test_no_first_rule_of_ours_leads_nowhere_on_core_aten() -> None:
     assert shipped_costs(ops).has_no_route("aten.no_such_op", "own") is False
 
 
-def test_smaller_sets_go_by_what_was_seen() -> None:
+def test_smaller_sets_use_recorded_calls() -> None:
     assert shipped_costs(ed.infra()).has_no_route("aten._softmax_backward_data.default", "own-linked")
     assert not shipped_costs(ed.core_aten() - ["aten.add.Tensor"]).has_no_route("aten.silu.default", "own-linked")
 
 
-def test_what_a_linked_rule_hands_on_meets_all_other_rules_where_a_prim_is_the_op_by_another_name() -> None:
+def test_calls_that_a_linked_rule_declines_try_all_other_rules_also_for_a_prim_of_the_same_op() -> None:
     with ed.EagerDecompMode(ed.prims(), cache=ed.ProgramCache()):
-        made = torch.tensor(3.0).unfold(0, 1, 1)  # without dimensions: no call of the rule of ours
+        made = torch.tensor(3.0).unfold(0, 1, 1)  # 0-dim: our rule declines it
     assert made.tolist() == [3.0]
 
 
-def test_nobody_observes_that_prims_as_strided_reads_a_typed_storage() -> None:
+def test_prims_as_strided_raises_no_warning_about_typed_storage() -> None:
     reported = vars(torch.storage._warn_typed_storage_removal)
     before = dict(reported)
     reported.clear()
@@ -286,7 +286,7 @@ def test_nobody_observes_that_prims_as_strided_reads_a_typed_storage() -> None:
         reported.update(before)
 
 
-def test_a_prim_of_the_set_goes_whole_before_a_rule_that_takes_the_op_apart() -> None:
+def test_a_prim_of_the_set_is_called_before_a_rule_decomposes_the_op() -> None:
     x = torch.rand(3) + 0.5
     for call, prim in ((torch.lgamma, "prims.lgamma.default"), (torch.exp2, "prims.exp2.default")):
         with ed.BackendRecorder() as seen, ed.EagerDecompMode(ed.prims(), cache=ed.ProgramCache()):
@@ -296,5 +296,5 @@ def test_a_prim_of_the_set_goes_whole_before_a_rule_that_takes_the_op_apart() ->
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):
         torch.lgamma(x)
     assert not seen.outside(ed.core_aten())
-    with pytest.raises(RuntimeError, match="alpha"), ed.EagerDecompMode(ed.prims()):  # what a rule of ours refuses, still
+    with pytest.raises(RuntimeError, match="alpha"), ed.EagerDecompMode(ed.prims()):  # our rule's error still propagates
         torch.add(torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64), alpha=1.5)

@@ -1,4 +1,4 @@
-"""Routes by cost: prices given as a function or a table, and choices that depend on the size of a call."""
+"""Routes by cost: costs as a function or a table, and choices that depend on the size of a call."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def rule(source: str) -> Rule:
     return Rule(SILU, lambda x: source, source, f"{source} for silu")
 
 
-#: One rule loops over many cheap kernels, another calls a kernel that is dear for large tensors.
+#: One rule calls many cheap kernels, another a kernel that is expensive for large tensors.
 SEEN = {"aten.silu.default": {"own": ({MUL: 30},), "small": ({EXP: 1},), "core": ({MUL: 1},), "table": ({EXP: 2},)}}
 OURS, SHIPPED = [rule("own"), rule("small")], [rule("table"), rule("core")]
 
 
 def first(costs: Any, size: int, ours: list[Rule], shipped: list[Rule]) -> str:
-    """The source of the rule that runs a call of a tensor of `size` numbers."""
+    """Return the source of the rule that runs for a tensor with `size` elements."""
     made = Planner(
         ed.Backend("toy", [MUL, EXP], costs=costs),
         {},
@@ -53,13 +53,13 @@ def test_the_cheapest_rule_depends_on_the_size(costs: Any) -> None:
     assert [first(costs, size, [], SHIPPED) for size in (1, 200_000)] == ["core", "core"]
 
 
-def test_ours_stay_ahead_of_torchs_whatever_they_cost() -> None:
+def test_our_rules_come_before_torchs_at_any_cost() -> None:
     assert first(growing, 200_000, [rule("own")], SHIPPED) == "own"
     assert first(None, 200_000, OURS, SHIPPED) == "own"
 
 
 def test_a_choice_by_size_runs_in_the_mode() -> None:
-    """A chosen rule sends the same programs to the backend: recorded, compiled, hit, for each size."""
+    """For each size, the chosen rule's kernels reach the backend: recorded, compiled, and on a cache hit."""
     calls: list[str] = []
 
     def way(source: str, run: Callable[[torch.Tensor], torch.Tensor]) -> Rule:
@@ -96,12 +96,12 @@ _BAD_SECONDS = ({1: math.nan}, {1: math.inf}, {1: -1.0}, {1: None}, {1: 10**400}
 
 
 @pytest.mark.parametrize("costs", [3, {}, {MUL: {}}, {MUL: 1.0}, *({MUL: table} for table in (*_BAD_SIZES, *_BAD_SECONDS))])
-def test_costs_that_are_none_are_refused(costs: Any) -> None:
+def test_invalid_costs_are_rejected(costs: Any) -> None:
     with pytest.raises(ed.ArgumentError, match="costs"):
         ed.Backend("toy", [MUL], costs=costs)
 
 
-def test_a_table_names_ops_of_this_torch() -> None:
+def test_a_cost_table_must_name_ops_of_this_torch() -> None:
     with pytest.raises(ed.OpSetError, match=r"no\.such\.op"):
         ed.Backend("toy", [MUL], costs={"no.such.op": {1: 1.0}})
     costs = ed.Backend("toy", [MUL], costs={"aten.mul": {1: 3.0}, EXP: {1: 1.0}}).costs
@@ -116,7 +116,7 @@ def test_a_cost_function_returns_seconds(seconds: Any) -> None:
         torch.nn.functional.silu(torch.ones(3))
 
 
-def test_costs_stay_with_a_backend_that_is_widened() -> None:
+def test_costs_are_kept_when_a_backend_is_extended() -> None:
     backend = ed.Backend("toy", ed.core_aten(), costs=growing)
     mode = ed.EagerDecompMode(backend, keep=["aten.gelu"], kernels={EXP: torch.exp})
     assert mode.backend.costs is backend.costs is not None

@@ -1,4 +1,4 @@
-"""The recorded calls of rules: that they are those of the rules as they are, and what becomes of a rule that has changed."""
+"""The recorded calls of rules: they are up to date, and a changed rule's calls are not used."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_again() -> Iterator[None]:
 
 
 def recorded() -> list[tuple[str, Rule, str, dict[str, int]]]:
-    """Each example of each of our rules: the op, the rule, the call and what it called."""
+    """Yield each recorded example of our rules: the op, the rule, the call, and the ops that it called."""
     return [
         (op, rule, call.example, dict(call.by_rule[rule.key]))
         for op, seen in load_calls().items()
@@ -51,7 +51,7 @@ def _rules(op: str) -> Iterator[Rule]:
 
 
 def called_again(rule: Rule, example: str) -> dict[str, int] | None:
-    """Return the ops that a rule calls now; None where the text alone makes no call that eager takes."""
+    """Return the ops that a rule calls now; None if eager rejects the call that the text describes."""
     try:
         found = calls_of(rule, example, fake=False)
     except (RuntimeError, ValueError, TypeError, LookupError, AssertionError, NotImplementedError):
@@ -65,7 +65,7 @@ def test_no_rule_has_changed_since_it_was_recorded() -> None:
 
 
 @pytest.mark.full
-def test_rules_call_what_was_recorded_of_them() -> None:
+def test_rules_make_their_recorded_calls() -> None:
     every = recorded()
     assert len(every) > 1500
     some = random.Random(0).sample(every, 60)
@@ -76,7 +76,7 @@ def test_rules_call_what_was_recorded_of_them() -> None:
 
 
 @pytest.mark.nightly
-def test_all_rules_call_what_was_recorded_of_them() -> None:
+def test_all_rules_make_their_recorded_calls() -> None:
     again = [(op, example, called, called_again(rule, example)) for op, rule, example, called in recorded()]
     tried = [one for one in again if one[3] is not None]
     assert len(tried) > 0.9 * len(again)
@@ -84,14 +84,14 @@ def test_all_rules_call_what_was_recorded_of_them() -> None:
 
 
 def test_two_rules_of_an_op_have_their_own_footprints() -> None:
-    """A linked and a recorded rule of one source: what the one calls was once taken for what the other does."""
+    """Regression: calls of a linked and a recorded rule of the same source were mixed up."""
     found = load_footprints()["aten.upsample_bilinear2d.default"]
     assert {"own", "own-linked"} <= found.keys()
     assert found["own"] != found["own-linked"]
 
 
 @pytest.mark.full
-def test_a_changed_rule_is_unknown_to_the_planner_and_tried_by_a_plan(monkeypatch: pytest.MonkeyPatch, read_again: None) -> None:
+def test_a_changed_rule_is_unknown_to_the_planner_and_run_by_plan(monkeypatch: pytest.MonkeyPatch, read_again: None) -> None:
     before = ed.plan(ed.core_aten(), ops=[SILU])[SILU]
     assert shipped_costs(ed.infra()).has_no_route(SILU, "own-linked")
     load_calls.cache_clear()
@@ -103,12 +103,12 @@ def test_a_changed_rule_is_unknown_to_the_planner_and_tried_by_a_plan(monkeypatc
     assert {rule.key for rule in seen.changed} == keys
     assert not any(keys & call.by_rule.keys() for call in seen.calls)
     costs = shipped_costs(ed.infra())
-    assert {costs.rank_of_rule(SILU, key)[0] for key in keys} == {1}  # unknown, where one that leads nowhere is 3
+    assert {costs.rank_of_rule(SILU, key)[0] for key in keys} == {1}  # 2 is unknown, 3 is not closed
     after = ed.plan(ed.core_aten(), ops=[SILU])[SILU]
     assert [replace(route, ops={}) for route in after.routes] == [replace(route, ops={}) for route in before.routes]
 
 
-def test_a_rule_that_is_gone_is_gone_from_what_was_recorded(monkeypatch: pytest.MonkeyPatch, read_again: None) -> None:
+def test_a_removed_rule_is_not_in_the_recorded_calls(monkeypatch: pytest.MonkeyPatch, read_again: None) -> None:
     monkeypatch.setattr(rule_calls, "our_rules", lambda op: ())
     assert not any(key.startswith(("own", "schema")) for call in load_calls()[SILU].calls for key in call.by_rule)
 
@@ -124,7 +124,7 @@ def test_the_file_is_read_an_op_at_a_time() -> None:
 
 @pytest.mark.parametrize(("release", "nearest"), [("1.0", "oldest"), ("99.0", "newest")])
 @pytest.mark.full
-def test_a_release_without_recorded_calls_goes_by_those_of_the_nearest(
+def test_a_release_without_recorded_calls_uses_those_of_the_nearest(
     release: str, nearest: str, monkeypatch: pytest.MonkeyPatch, read_again: None
 ) -> None:
     monkeypatch.setattr("eagerdecomp.ops.shipped_data.torch_release", lambda: release)
@@ -140,7 +140,7 @@ def test_a_release_without_recorded_calls_goes_by_those_of_the_nearest(
     assert any(f"no calls were recorded with torch {release}: the plan uses those of {expected}" in n for n in made.notes)
 
 
-def test_a_gradient_is_what_autograd_calls_and_none_where_it_has_none() -> None:
+def test_recorded_gradients_are_the_ops_that_autograd_calls() -> None:
     seen = load_calls()
     assert {"aten.silu_backward.default": 1} in [found for _, found in seen[SILU].gradient]
     assert [found for _, found in seen["aten.argmax.default"].gradient] == [None]

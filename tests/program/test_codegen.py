@@ -1,4 +1,4 @@
-"""Generated code is plain Python that reads like the program, drops temporaries when they are dead, and means what it meant."""
+"""Generated code: plain Python that deletes dead temporaries and returns what the program does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 # -- the text --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_short_program_reads_as_it_would_be_written() -> None:
+def test_the_code_of_a_short_program() -> None:
     norm = program(
         [S[0], S[1]],
         [
@@ -52,7 +52,7 @@ def test_a_short_program_reads_as_it_would_be_written() -> None:
     )
 
 
-def test_lists_constants_literals_and_unread_results_have_their_spelling() -> None:
+def test_the_code_of_lists_constants_literals_and_unused_results() -> None:
     odd = program(
         [[S[0], S[1], S[0]], [], S[2]],
         [
@@ -82,7 +82,7 @@ def test_lists_constants_literals_and_unread_results_have_their_spelling() -> No
     )
 
 
-def test_generated_code_takes_its_parameters_by_position_and_shows_its_op_in_a_traceback() -> None:
+def test_generated_code_has_positional_parameters_and_its_op_in_tracebacks() -> None:
     run = generate(program([S[0], S[1]], [call(S[2], aten.add.Tensor, S[0], S[1])], S[2]), native)
     assert run.__code__.co_varnames[:2] == ("a0", "a1")
     assert run.__code__.co_argcount == 2
@@ -128,12 +128,12 @@ LITERALS = [
 
 
 def spelling(value: Any) -> str:
-    """A value with its type, zeros by sign and NaN equal to itself, however deep."""
+    """Return nested values as a comparable form: with types and signs of zeros, and NaN equal to itself."""
     return f"{type(value).__name__} {value!r}"
 
 
 @pytest.mark.parametrize("literal", LITERALS, ids=spelling)
-def test_a_literal_arrives_at_its_kernel_as_it_was(literal: Any) -> None:
+def test_literals_reach_kernels_unchanged(literal: Any) -> None:
     seen: list[Any] = []
 
     def kernel_of(op: Any) -> Callable[..., Any]:
@@ -145,7 +145,7 @@ def test_a_literal_arrives_at_its_kernel_as_it_was(literal: Any) -> None:
     assert spelling(result) == spelling((None, literal))
 
 
-def test_literals_that_print_differently_are_different_names_and_equal_ones_one() -> None:
+def test_different_literals_have_different_names_and_equal_ones_share_a_name() -> None:
     made = program([S[0]], [call(None, aten.silu.default, *(LITERALS + LITERALS))], S[0])
     seen: list[Any] = []
     generate(made, lambda op: lambda *args: seen.extend(args))("x")
@@ -155,7 +155,7 @@ def test_literals_that_print_differently_are_different_names_and_equal_ones_one(
     assert [f"k{number}" in text for number in range(len(unspelt) + 1)] == [True] * len(unspelt) + [False]
 
 
-def test_a_mutable_literal_is_new_in_every_call() -> None:
+def test_a_mutable_literal_is_created_at_each_call() -> None:
     # A kernel may keep or change the list it is given; the next call must not see that.
     made = program([S[0]], [call(S[1], aten.silu.default, [1, 2])], S[1])
     run = generate(made, lambda op: lambda given: given)
@@ -164,18 +164,18 @@ def test_a_mutable_literal_is_new_in_every_call() -> None:
     assert run("x") == [1, 2]
 
 
-def test_a_keyword_that_python_cannot_spell_is_passed_all_the_same() -> None:
+def test_a_keyword_that_is_reserved_in_python_is_passed() -> None:
     made = program([S[0]], [call(S[1], aten.silu.default, **{"from": S[0], "to": 2})], S[1])
     assert generate(made, lambda op: lambda **named: named)("x") == {"from": "x", "to": 2}
 
 
-def test_a_generator_in_a_program_is_the_very_one() -> None:
+def test_a_generator_in_a_program_is_the_same_object() -> None:
     generator = torch.Generator()
     made = program([S[0]], [call(S[1], aten.silu.default, generator=generator)], S[1])
     assert generate(made, lambda op: lambda generator: generator)("x") is generator
 
 
-def test_constants_are_the_very_tensors() -> None:
+def test_constants_are_the_same_objects() -> None:
     constant = torch.ones(2)
     made = program([S[0]], [call(S[2], aten.add.Tensor, S[0], S[1])], (S[2], S[1]), constants=[(S[1], constant)])
     total, same = generate(made, native)(torch.ones(2))
@@ -187,7 +187,7 @@ def test_constants_are_the_very_tensors() -> None:
 
 
 class Witness:
-    """Kernels whose results are noted weakly; each call notes which of the earlier results are still alive."""
+    """Kernels that hold weak references to their results, and record at each call which earlier results are alive."""
 
     def __init__(self) -> None:
         self.made: list[weakref.ref[Any]] = []
@@ -204,7 +204,7 @@ class Witness:
         return kernel
 
 
-def test_a_temporary_dies_at_its_last_use() -> None:
+def test_a_temporary_is_deleted_after_its_last_use() -> None:
     chained = program(
         [S[0]],
         [
@@ -222,7 +222,7 @@ def test_a_temporary_dies_at_its_last_use() -> None:
     assert witness.alive == [[], [0], [1], [1, 2], [3]]
 
 
-def test_results_that_nobody_reads_die_at_once_and_those_returned_live() -> None:
+def test_unused_results_are_deleted_at_once_and_returned_ones_are_not() -> None:
     several = program(
         [S[0]],
         [
@@ -234,7 +234,7 @@ def test_results_that_nobody_reads_die_at_once_and_those_returned_live() -> None
     )
     witness = Witness()
     result = generate(several, witness.kernel_of)(torch.ones(3))
-    # max returns two, of which the second is read by nobody; then sin.
+    # max returns two results, of which the second is unused; then sin.
     assert witness.alive == [[], [0], [0]]
     assert [ref() is not None for ref in witness.made] == [True, False, False, True]
     assert len(result) == 2
@@ -274,13 +274,13 @@ RECORDED: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_generated_code_gives_what_evaluation_gives(name: str) -> None:
+def test_generated_code_equals_evaluation(name: str) -> None:
     import eagerdecomp as ed
     from eagerdecomp.ops.schema import arguments_of
     from eagerdecomp.program.key import program_arguments
 
     op, args, kwargs = RECORDED[name]
-    # Less of the set, so that the programs are longer.
+    # A smaller set, so that the programs are longer.
     made: Program = recorded(op, *args, ops=ed.core_aten() - ["aten.native_layer_norm", "aten.clamp", "aten._softmax"], **kwargs)
     values = program_arguments(op, arguments_of(op, args, kwargs))
     want = evaluate(made, native, values)
@@ -300,7 +300,7 @@ def sized(sign: str, *operands: Any) -> Expression:
 ROWS, COLUMNS = sized("size", S[0], 0), sized("size", S[0], 1)
 
 
-def test_sizes_are_read_once_where_they_are_used_again() -> None:
+def test_a_size_that_is_used_twice_is_read_once() -> None:
     both = sized("*", ROWS, COLUMNS)
     made = program(
         [S[0], S[1]],
@@ -327,7 +327,7 @@ def test_sizes_are_read_once_where_they_are_used_again() -> None:
     assert_same(generate(made, native)(*arguments), evaluate(made, native, arguments))
 
 
-def test_sizes_that_are_equal_to_python_and_not_the_same_stay_apart() -> None:
+def test_different_sizes_of_equal_value_stay_separate() -> None:
     whole, real = sized("*", ROWS, 2), sized("*", ROWS, 2.0)
     assert whole == real
     made = program([S[0]], [call(S[1], aten.add.Scalar, S[0], whole), call(S[2], aten.add.Scalar, S[1], real)], [S[2], whole, real])
@@ -335,7 +335,7 @@ def test_sizes_that_are_equal_to_python_and_not_the_same_stay_apart() -> None:
     assert [type(one) for one in result[1:]] == [int, float]
 
 
-def test_sizes_that_a_call_changes_are_read_each_time() -> None:
+def test_sizes_of_a_resized_tensor_are_read_again() -> None:
     made = program(
         [S[0]],
         [
@@ -348,7 +348,7 @@ def test_sizes_that_a_call_changes_are_read_each_time() -> None:
     assert_same(generate(made, native)(torch.zeros(3)), (torch.full((3,), 3.0), torch.full((1, 3), 1.0)))
 
 
-def test_the_sizes_of_a_value_are_read_while_it_lives() -> None:
+def test_sizes_of_a_value_are_read_before_it_is_deleted() -> None:
     made = program(
         [S[0]],
         [

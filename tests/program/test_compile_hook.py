@@ -1,4 +1,4 @@
-"""A program that is run often goes to the backend's hook as a graph, and what the hook returns runs in its place."""
+"""The `compile=` hook: it gets a frequent program as a graph, and the function that it returns replaces the program."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from eagerdecomp.rules import writeback
 
 aten = torch.ops.aten
 SMALL = ed.core_aten() - ["aten.native_layer_norm", "aten._native_batch_norm_legit", "aten.gelu", "aten.gelu_backward"]
-#: Calls after which the next one is fused: the recorded one, and the hits that were counted after code was generated.
+#: The number of calls before the fused one: the recorded call, and the counted hits of the generated code.
 BEFORE = HITS_BEFORE_FUSING + 1
 
 
 class Hook:
-    """Runs graphs as they are, and notes what it was given and which of its functions ran."""
+    """A hook that runs graphs unchanged, and records the graphs and the calls of its functions."""
 
     def __init__(self, result: Callable[[torch.fx.GraphModule], Any] = lambda graph: graph) -> None:
         self.graphs: list[torch.fx.GraphModule] = []
@@ -49,12 +49,12 @@ def backend(hook: Any, ops: Any = SMALL, **kwargs: Any) -> ed.Backend:
 
 
 def often(run: Callable[[], Any], hook: Any, times: int = BEFORE + 2, ops: Any = SMALL) -> list[Any]:
-    """The returns of so many calls in a mode of its own."""
+    """Return the results of many calls in a new mode."""
     with ed.EagerDecompMode(backend(hook, ops), cache=ed.ProgramCache()):
         return [run() for _ in range(times)]
 
 
-def test_the_hook_is_asked_once_and_its_function_runs_from_then_on() -> None:
+def test_the_hook_is_called_once_and_its_function_runs_afterwards() -> None:
     hook, x = Hook(), torch.randn(3, 4)
     with ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache()):
         for _ in range(BEFORE):
@@ -66,14 +66,14 @@ def test_the_hook_is_asked_once_and_its_function_runs_from_then_on() -> None:
         torch.testing.assert_close(one, torch.nn.functional.gelu(x))
 
 
-def test_each_kind_of_call_has_a_graph_of_its_own() -> None:
+def test_each_key_has_its_own_graph() -> None:
     hook = Hook()
     for x in (torch.randn(3), torch.randn(4)):
         often(lambda: torch.nn.functional.gelu(x), hook)  # noqa: B023
     assert [[tuple(one.shape) for one in given] for given in hook.inputs] == [[(3,)], [(4,)]]
 
 
-def test_a_graph_calls_ops_of_the_set_alone_and_returns_a_flat_tuple_of_what_is_made() -> None:
+def test_a_graph_calls_only_ops_of_the_set_and_returns_a_flat_tuple() -> None:
     hook, x, w = Hook(), torch.randn(3, 4), torch.randn(4)
     often(lambda: torch.native_layer_norm(x, [4], w, None, 1e-5), hook)
     (graph,) = hook.graphs
@@ -88,7 +88,7 @@ def test_a_graph_calls_ops_of_the_set_alone_and_returns_a_flat_tuple_of_what_is_
     assert hook.inputs[0][1] is w
 
 
-def test_an_op_in_place_of_a_linked_rule_is_fused_and_returns_the_callers_own_tensor() -> None:
+def test_an_in_place_op_of_a_linked_rule_is_fused_and_returns_its_argument() -> None:
     hook, x, y = Hook(), torch.ones(3), torch.full((3,), 2.0)
     results = often(lambda: x.addcmul_(y, y, value=0.5), hook)
     assert all(result is x for result in results)
@@ -99,7 +99,7 @@ def test_an_op_in_place_of_a_linked_rule_is_fused_and_returns_the_callers_own_te
     assert hook.ran == 2
 
 
-def test_a_large_tensor_is_one_expression_not_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ops_on_large_tensors_are_not_cut_into_blocks_for_the_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writeback, "_LARGE", 64)
     monkeypatch.setattr(writeback, "_BLOCK", 16)
     hook, x, y = Hook(), torch.zeros(128), torch.ones(128)
@@ -112,7 +112,7 @@ def test_a_large_tensor_is_one_expression_not_blocks(monkeypatch: pytest.MonkeyP
     assert seen.ops[aten.split_with_sizes.default], "without a hook it is written in blocks"
 
 
-def test_lists_are_spread_out_for_the_hook() -> None:
+def test_lists_of_tensors_are_flattened_for_the_hook() -> None:
     hook = Hook()
     xs, ys = [torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(3)]
     results = often(lambda: torch._foreach_addcdiv(xs, ys, ys, value=2.0), hook)
@@ -122,7 +122,7 @@ def test_lists_are_spread_out_for_the_hook() -> None:
 
 
 @pytest.mark.full
-def test_a_training_run_is_that_of_eager() -> None:
+def test_a_training_run_equals_eager() -> None:
     def train() -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.BatchNorm1d(8))
@@ -147,7 +147,7 @@ def test_a_training_run_is_that_of_eager() -> None:
 
 
 @pytest.mark.parametrize("result", [None, NotImplemented])
-def test_a_hook_may_decline_and_the_program_is_run_call_by_call(result: Any) -> None:
+def test_if_the_hook_declines_the_program_runs_unfused(result: Any) -> None:
     hook, x = Hook(lambda graph: result), torch.randn(3)
     with ed.BackendRecorder() as seen:
         often(lambda: torch.nn.functional.gelu(x), hook, BEFORE + 5)
@@ -155,7 +155,7 @@ def test_a_hook_may_decline_and_the_program_is_run_call_by_call(result: Any) -> 
     assert seen.ops[aten.erf.default] == BEFORE + 5
 
 
-def test_what_a_fused_program_calls_is_no_longer_seen_from_outside() -> None:
+def test_calls_of_a_fused_program_are_not_seen_by_an_outer_mode() -> None:
     x = torch.randn(3)
     want = torch.nn.functional.gelu(x)
     with ed.BackendRecorder() as seen:
@@ -163,13 +163,13 @@ def test_what_a_fused_program_calls_is_no_longer_seen_from_outside() -> None:
     assert seen.ops[aten.erf.default] == BEFORE
 
 
-def test_views_alone_and_a_single_kernel_are_not_worth_a_hook() -> None:
+def test_the_hook_is_not_called_for_views_only_or_a_single_kernel() -> None:
     hook, x = Hook(), torch.randn(3, 4)
     often(lambda: (torch.unsafe_chunk(x, 2), x.t(), torch.square(x), x.sigmoid_()), hook)
     assert [graph.__class__.__name__ for graph in hook.graphs] == ["sigmoid__program"]
 
 
-def test_a_program_with_an_op_by_predicate_is_not_handed_over() -> None:
+def test_the_hook_is_not_called_for_ops_with_a_predicate() -> None:
     hook, x = Hook(), torch.randn(3)
     ops = SMALL.with_predicate("aten.erf.default", lambda x: True)
     often(lambda: torch.nn.functional.gelu(x), hook, ops=ops)
@@ -184,7 +184,7 @@ def test_a_failure_of_the_hook_is_reported_with_op_and_program() -> None:
     with ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache()):
         for _ in range(BEFORE):
             torch.nn.functional.gelu(x)
-        for _ in range(2):  # again at each call: nothing is run silently without the hook
+        for _ in range(2):  # at each call: the program never runs silently without the hook
             with pytest.raises(ed.HookError, match=r"hook of backend 'fuses' raised ValueError: no such instruction") as caught:
                 torch.nn.functional.gelu(x)
     error = caught.value
@@ -210,12 +210,12 @@ X = torch.randn(3, 4)
         (lambda graph: lambda x: x.nothing, "raised AttributeError"),
     ],
 )
-def test_what_it_makes_is_held_to_the_program_once(result: Any, words: str) -> None:
+def test_the_first_result_of_a_fused_program_is_checked(result: Any, words: str) -> None:
     with pytest.raises(ed.HookError, match=words):
         often(lambda: torch.nn.functional.gelu(X), lambda graph, inputs: result(graph))
 
 
-def test_a_hook_is_not_asked_for_calls_whose_written_tensor_shares_memory() -> None:
+def test_the_hook_is_not_called_if_the_written_tensor_overlaps_another() -> None:
     hook, base = Hook(), torch.linspace(0, 1, 8)
     theirs = base.clone()
     results = often(lambda: base[1:].lerp_(base[1:], 0.5) is not None and base.mul_(base) is base, hook, BEFORE + 3)
@@ -227,7 +227,7 @@ def test_a_hook_is_not_asked_for_calls_whose_written_tensor_shares_memory() -> N
     assert {graph.__class__.__name__ for graph in hook.graphs} <= {"lerp_program"}, "what is written after all is read"
 
 
-def test_an_out_form_warns_of_its_resize_however_often_it_is_called() -> None:
+def test_a_fused_out_form_warns_at_each_resize() -> None:
     hook, x = Hook(), torch.ones(3)
 
     def run() -> torch.Tensor:
@@ -237,7 +237,7 @@ def test_an_out_form_warns_of_its_resize_however_often_it_is_called() -> None:
     assert [one.tolist() for one in often(run, hook)] == [[2.0] * 3] * (BEFORE + 2)
 
 
-def test_an_overlap_that_eager_refuses_is_refused_once_fused_too() -> None:
+def test_an_overlap_that_eager_rejects_raises_after_fusion_too() -> None:
     hook, x, y, base = Hook(), torch.zeros(4), torch.zeros(4), torch.zeros(5)
     with ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache()):
         for _ in range(BEFORE + 2):
@@ -270,7 +270,7 @@ def test_running_statistics_that_share_memory_with_the_input_are_not_fused() -> 
         ([(3, 3)], [(0, 8)], False),
     ],
 )
-def test_tensors_meet_where_their_bytes_do(written: Any, read: Any, expected: bool) -> None:
+def test_overlap_is_determined_by_byte_ranges(written: Any, read: Any, expected: bool) -> None:
     base = torch.zeros(8)
     assert meet([base[slice(*one)] for one in written], [base[slice(*one)] for one in read]) is expected
 
@@ -284,7 +284,7 @@ def test_modes_with_other_hooks_share_no_programs() -> None:
     assert (first.ran, second.ran) == (1, 1)
 
 
-def test_threads_that_arrive_together_ask_the_hook_once() -> None:
+def test_concurrent_threads_call_the_hook_once() -> None:
     def slow(graph: torch.fx.GraphModule) -> Any:
         asked.set()
         release.wait(60)
@@ -307,7 +307,7 @@ def test_threads_that_arrive_together_ask_the_hook_once() -> None:
     for one in others:
         one.start()
     for one in others:
-        one.join(60)  # they run the program meanwhile
+        one.join(60)  # meanwhile the other threads run the program
     assert len(results) == 3 * BEFORE
     release.set()
     first.join(60)

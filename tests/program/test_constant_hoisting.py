@@ -1,4 +1,4 @@
-"""Values that a program makes of sizes and literals alone are made once per choice of sizes, and no result changes."""
+"""Constant hoisting: values that depend only on sizes and literals are computed once per sizes, and no result changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def size(slot: Any, dim: int) -> Expression:
 
 
 def compiled(listing: Program, *arguments: Any, always: Any = lambda op: True) -> tuple[Any, list[Any]]:
-    """The program as Python, hoisted for these arguments, and the list of kernels that run when it is called."""
+    """Return the program as Python with constants hoisted for these arguments, and the list of kernels that its calls run."""
     ran: list[Any] = []
 
     def kernel_of(op: Any) -> Any:
@@ -42,7 +42,7 @@ def compiled(listing: Program, *arguments: Any, always: Any = lambda op: True) -
 
 
 def ran_by(listing: Program, *arguments: Any, **options: Any) -> list[Any]:
-    """The kernels that a warm call runs, its result held to the program's meaning."""
+    """Return the kernels of a second call; check its result."""
     run, ran = compiled(listing, *arguments, **options)
     ran.clear()
     copies = [argument.clone() for argument in arguments]
@@ -53,7 +53,7 @@ def ran_by(listing: Program, *arguments: Any, **options: Any) -> list[Any]:
     return kernels
 
 
-# x + arange(n) + full([], 2): one index that depends on a size, one number.
+# x + arange(n) + full([], 2): an index that depends on a size, and a scalar.
 INDEXED = program(
     [S[0]],
     [
@@ -67,21 +67,21 @@ INDEXED = program(
 )
 
 
-def test_calls_that_read_no_data_are_made_once() -> None:
+def test_calls_that_read_no_data_run_once() -> None:
     assert ran_by(INDEXED, torch.rand(2, 3)) == [aten.add.Tensor, aten.mul.Tensor]
 
 
-def test_each_choice_of_sizes_has_its_own_values() -> None:
+def test_values_are_cached_per_sizes() -> None:
     run, ran = compiled(INDEXED, torch.rand(2, 3))
     for shape in [(2, 3), (2, 5), (4, 3), (2, 5), (1, 7), (1, 8), (1, 9), (2, 3)]:
         x = torch.rand(shape)
         assert_same(run(x), evaluate(INDEXED, native, [x]))
-    # Made when it was hoisted, and for 5, 7, 8 and 9.
+    # Computed when hoisted, and for the sizes 5, 7, 8 and 9.
     assert ran.count(aten.arange.start_step) == 5
 
 
-def test_what_is_kept_stays_within_bounds_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constant_hoisting, "_MOST", 128)  # an index of ten floats and a number take 44 bytes
+def test_the_cache_is_bounded_and_evicts_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constant_hoisting, "_MOST", 128)  # an index of ten floats and a scalar take 44 bytes
     run, ran = compiled(INDEXED, torch.rand(1, 10))
     for last, width in enumerate((11, 12)):
         run(torch.rand(1, width))
@@ -96,7 +96,7 @@ def test_what_is_kept_stays_within_bounds_and_the_oldest_goes_first(monkeypatch:
     assert ran.count(aten.arange.start_step) == 6, "more than may be kept is rebuilt"
 
 
-def test_what_is_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_values_are_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constant_hoisting, "_LARGEST", 40)
     hoisted = [aten.add.Tensor, aten.mul.Tensor]
     assert ran_by(INDEXED, torch.rand(2, 10)) == hoisted
@@ -104,7 +104,7 @@ def test_what_is_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made_and(*calls: Any, result: Any = S[9]) -> Program:
-    """A program that makes ones of three places in %1 and reads the caller's %0."""
+    """Return a program that creates three ones in %1 and reads the argument %0."""
     ones = call(S[1], aten.full.default, [3], 1, dtype=torch.float32, device=torch.device("cpu"))
     return program([S[0]], [ones, *calls], result)
 
@@ -132,20 +132,20 @@ ESCAPES = {
 
 
 @pytest.mark.parametrize("name", ESCAPES)
-def test_what_the_caller_gets_or_a_call_writes_is_made_again(name: str) -> None:
+def test_returned_or_written_values_are_not_cached(name: str) -> None:
     listing = ESCAPES[name]
     assert S[1] in exposed(listing)
     assert ran_by(listing, torch.rand(3)) == [one.op for one in listing.calls]
     run, _ = compiled(listing, torch.rand(3))
     x = torch.rand(3)
-    for _ in range(2):  # what the caller does to a result touches no later one
+    for _ in range(2):  # writes to a result do not change later results
         got = run(x)
         assert_same(got, evaluate(listing, native, [x]))
         for result in got if isinstance(got, (list, tuple)) else [got]:
             result.zero_()
 
 
-def test_random_calls_and_those_of_a_predicate_are_never_kept() -> None:
+def test_random_calls_and_calls_with_a_predicate_are_not_cached() -> None:
     drawn = made_and(
         call(S[2], aten.bernoulli.p, S[1], 0.5), call(S[3], aten.mul.Tensor, S[0], S[1]), call(S[9], aten.mul.Tensor, S[3], S[2])
     )
@@ -158,7 +158,7 @@ def test_random_calls_and_those_of_a_predicate_are_never_kept() -> None:
     assert asked == [aten.full.default]
 
 
-def test_a_program_that_resizes_a_tensor_reads_its_sizes_in_their_turn() -> None:
+def test_a_program_that_resizes_a_tensor_reads_its_sizes_in_order() -> None:
     resizing = program(
         [S[0]],
         [
@@ -176,7 +176,7 @@ def test_a_program_that_resizes_a_tensor_reads_its_sizes_in_their_turn() -> None
 
 
 def warm(run: Any, times: int = 3, **options: Any) -> ed.EagerDecompMode:
-    """A mode in which a call has been compiled."""
+    """Return a mode in which the call is compiled."""
     mode = ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), **options)
     with mode:
         for _ in range(times):
@@ -185,7 +185,7 @@ def warm(run: Any, times: int = 3, **options: Any) -> ed.EagerDecompMode:
 
 
 def indices(x: Any) -> Any:
-    """Calls whose rules make indices and numbers, which are kept."""
+    """Make calls whose rules create indices and scalars, which are cached."""
     return torch.linalg.cross(x, x + 1), torch.nn.functional.interpolate(x[None, None], scale_factor=2.0, mode="bicubic")
 
 
@@ -195,7 +195,7 @@ def arrived(mode: ed.EagerDecompMode, run: Any) -> Any:
     return seen.ops
 
 
-def test_indices_are_kept_in_the_mode() -> None:
+def test_indices_are_cached_in_the_mode() -> None:
     x = torch.rand(4, 3)
     first = ed.EagerDecompMode(CORE, cache=ed.ProgramCache())
     assert arrived(first, lambda: indices(x))[aten.arange.start_step] > 0
@@ -203,7 +203,7 @@ def test_indices_are_kept_in_the_mode() -> None:
 
 
 @pytest.mark.parametrize("warm_in_inference", [False, True])
-def test_values_kept_in_inference_mode_serve_outside_it_and_back(warm_in_inference: bool) -> None:
+def test_values_cached_in_inference_mode_work_outside_and_vice_versa(warm_in_inference: bool) -> None:
     x = torch.rand(4, 3)
 
     def inside() -> None:
@@ -224,19 +224,19 @@ def test_values_kept_in_inference_mode_serve_outside_it_and_back(warm_in_inferen
     torch.testing.assert_close(mine.grad, leaf.grad)
 
 
-def test_fake_tensors_meet_no_kept_values() -> None:
+def test_fake_tensors_do_not_use_cached_values() -> None:
     x = torch.rand(4, 3)
     mode = warm(lambda: indices(x))
     with FakeTensorMode() as fake, mode:
         got = indices(fake.from_tensor(x))
     assert all(isinstance(one, FakeTensor) for one in got)
     assert [one.shape for one in got] == [one.shape for one in indices(x)]
-    with mode:  # and left none behind
+    with mode:  # and no fake value was cached
         assert_same(indices(x), indices(x))
         assert not any(isinstance(one, FakeTensor) for one in indices(x))
 
 
-def test_a_program_compiled_for_fake_tensors_keeps_none_of_them() -> None:
+def test_fake_values_are_not_cached() -> None:
     x = torch.rand(4, 3)
     mode = warm(lambda: indices(x), times=2)
     with FakeTensorMode() as fake, mode:
@@ -247,7 +247,7 @@ def test_a_program_compiled_for_fake_tensors_keeps_none_of_them() -> None:
             assert_same(indices(x), want)
 
 
-def test_threads_share_what_is_kept() -> None:
+def test_threads_share_cached_values() -> None:
     mode = warm(lambda: indices(torch.rand(4, 3)))
     failures: list[Any] = []
 
@@ -269,7 +269,7 @@ def test_threads_share_what_is_kept() -> None:
     assert not failures
 
 
-def test_a_backends_own_kernel_makes_what_is_kept_once() -> None:
+def test_a_backends_kernel_computes_a_cached_value_once() -> None:
     asked: list[Any] = []
 
     def arange(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A graph returns what its program does, names what it takes and makes, and gives each value's strides."""
+"""Graphs of programs: results, names of placeholders and nodes, and strides of values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = ed.core_aten() - ["aten.native_layer_norm", "aten.native_layer_norm_back
 
 
 def given(listing: Any, arguments: Any) -> list[Any]:
-    """The arguments that the graph takes, of those that the program takes."""
+    """Return those of the program's arguments that are inputs of the graph."""
 
     def flat(value: Any) -> list[Any]:
         return [one for item in value for one in flat(item)] if isinstance(value, (list, tuple)) else [value]
@@ -51,7 +51,7 @@ X, W = torch.randn(3, 4), torch.randn(4)
         (aten.mse_loss.default, (X, X), {}),
     ],
 )
-def test_a_graph_returns_what_the_program_does_and_writes_what_it_writes(op: Any, args: Any, kwargs: Any) -> None:
+def test_a_graph_returns_and_writes_what_the_program_does(op: Any, args: Any, kwargs: Any) -> None:
     recording, values, _ = record(op, *args, ops=SMALL, **kwargs)
     listing = recording.program
     assert listing is not None
@@ -72,7 +72,7 @@ def test_placeholders_are_named_after_the_arguments_and_nodes_after_their_ops() 
     assert {"mul", "sum_1", "sub"} <= set(names)
 
 
-def test_lists_are_spread_out_and_self_is_no_module() -> None:
+def test_lists_are_flattened_and_an_argument_may_be_named_self() -> None:
     listing = recorded(aten._foreach_lerp_.Scalar, [X, W], [X, W], 0.3)
     graph = graph_of(listing)
     assert [node.name for node in graph.graph.nodes if node.op == "placeholder"] == ["self_0", "self_1"]
@@ -80,7 +80,7 @@ def test_lists_are_spread_out_and_self_is_no_module() -> None:
     torch.testing.assert_close(one(X), torch.nn.functional.gelu(X))
 
 
-def test_calls_are_overloads_and_parts_of_several_are_taken_by_getitem() -> None:
+def test_nodes_call_overloads_and_getitem() -> None:
     listing = program(
         [S[0], S[1]],
         [
@@ -110,12 +110,12 @@ def test_calls_are_overloads_and_parts_of_several_are_taken_by_getitem() -> None
     assert (made.tolist(), nothing) == ([2.0, 6.0], None)
 
 
-def test_a_parameter_that_nothing_reads_and_one_given_twice_are_no_more_inputs() -> None:
+def test_unused_and_repeated_parameters_are_no_inputs() -> None:
     listing = program([S[0], [S[1], S[0]], S[2]], [call(S[3], aten.add.Tensor, S[0], S[2])], S[3], op=aten.lerp.Tensor)
     assert inputs_of(listing) == (S[0], S[2])
 
 
-def test_each_node_reports_how_its_value_lay_in_memory() -> None:
+def test_each_node_has_the_strides_of_its_value() -> None:
     listing = recorded(aten.gelu.default, X.t(), ops=SMALL)
     values: dict[Slot, Any] = {}
     want = evaluate(listing, native, [X.t()], values)
@@ -127,7 +127,7 @@ def test_each_node_reports_how_its_value_lay_in_memory() -> None:
     assert want.stride() == (1, 4)
 
 
-def test_fakes_of_tensors_that_share_memory_share_theirs() -> None:
+def test_fakes_of_aliases_are_aliases() -> None:
     base = torch.zeros(4, requires_grad=True)
     fakes = fake_like({S[0]: base, S[1]: base.detach()[1:], S[2]: torch.zeros(4), S[3]: 5})
     assert set(fakes) == {S[0], S[1], S[2]}

@@ -1,4 +1,4 @@
-"""Programs: what they print, what they mean, and how the checker shows a fault in its neighbourhood."""
+"""Programs: text, evaluation, and the checker, which shows an error with the lines around it."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_lists_constants_keywords_and_unread_results_print_as_they_are() -> None
 # -- meaning ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_program_means_its_calls_in_order() -> None:
+def test_a_program_runs_its_calls_in_order() -> None:
     x = torch.tensor([-1.0, 0.0, 2.0])
     torch.testing.assert_close(evaluate(SILU, native, [x]), torch.nn.functional.silu(x))
 
 
-def test_temporaries_are_freed_after_their_last_use_unless_their_values_are_asked_for() -> None:
+def test_temporaries_are_freed_after_their_last_use_unless_requested() -> None:
     chain = program([S[0]], [call(S[n + 1], aten.add.Scalar, S[n], 1) for n in range(5)], S[5])
     made: list[weakref.ref[Any]] = []
     alive: list[int] = []
@@ -82,7 +82,7 @@ def test_temporaries_are_freed_after_their_last_use_unless_their_values_are_aske
     assert alive == [0, 1, 2, 3, 4]
 
 
-def test_kernels_come_from_whoever_runs_the_program() -> None:
+def test_the_caller_provides_the_kernels() -> None:
     ran: list[Any] = []
 
     def kernel_of(op: Any) -> Any:
@@ -92,7 +92,7 @@ def test_kernels_come_from_whoever_runs_the_program() -> None:
     assert ran == [(aten.sigmoid.default, ("x",)), (aten.mul.Tensor, ("x", "ran aten.sigmoid.default"))]
 
 
-def test_lists_several_results_and_constants_are_bound() -> None:
+def test_lists_multiple_results_and_constants() -> None:
     constant = torch.tensor([10.0])
     sums = program(
         [[S[0], S[1]], S[2]],
@@ -109,20 +109,20 @@ def test_lists_several_results_and_constants_are_bound() -> None:
     assert (absent, literal) == (None, 7)
 
 
-def test_the_same_tensor_twice_is_one_slot_and_binds_once() -> None:
+def test_a_repeated_tensor_is_one_slot() -> None:
     twice = program([S[0], S[0]], [call(S[1], aten.add.Tensor, S[0], S[0])], S[1])
     x = torch.ones(2)
     assert evaluate(twice, native, [x, x]).tolist() == [2, 2]
 
 
-def test_a_kernel_that_returns_too_few_values_is_noticed() -> None:
+def test_a_kernel_that_returns_too_few_values_raises() -> None:
     two = program([S[0]], [call([S[1], S[2]], aten.max.dim, S[0], 0)], S[1])
     with pytest.raises(ValueError, match="shorter"):
         evaluate(two, lambda op: lambda *args: (args[0],), [torch.ones(2)])
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_a_program_takes_exactly_its_parameters(count: int) -> None:
+def test_a_wrong_number_of_arguments_raises(count: int) -> None:
     with pytest.raises(ValueError, match="argument"):
         evaluate(SILU, native, [torch.ones(2)] * count)
 
@@ -130,13 +130,13 @@ def test_a_program_takes_exactly_its_parameters(count: int) -> None:
 # -- slots ------------------------------------------------------------------------------------------------------------
 
 
-def test_slots_are_found_and_replaced_however_deep() -> None:
+def test_nested_slots_are_found_and_replaced() -> None:
     value = [S[0], (S[1], [2, S[0]]), "x", None]
     assert list(slots_in(value)) == [S[0], S[1], S[0]]
     assert map_slots(value, lambda slot: slot.number) == [0, (1, [2, 0]), "x", None]
 
 
-def test_reads_and_writes_are_reported_by_the_schema() -> None:
+def test_reads_and_writes_follow_the_schema() -> None:
     in_place = call(None, aten.add_.Tensor, S[0], S[1], alpha=2)
     assert list(in_place.reads()) == [S[0], S[1]]
     assert list(in_place.writes()) == [S[0]]
@@ -164,7 +164,7 @@ def test_a_well_formed_program_is_returned_itself() -> None:
         assert check(one) is one
 
 
-def test_a_value_read_before_it_is_made_is_shown_in_its_neighbourhood() -> None:
+def test_a_value_read_before_its_call_is_shown_with_the_lines_around_it() -> None:
     faulty = program(
         [S[0]],
         [call(S[n], aten.sin.default, S[n - 1] if n != 5 else S[9]) for n in range(1, 11)],
@@ -186,19 +186,19 @@ def test_a_value_read_before_it_is_made_is_shown_in_its_neighbourhood() -> None:
     )
 
 
-def test_a_fault_in_the_first_line_shows_what_follows() -> None:
+def test_an_error_in_the_first_line_is_shown_with_the_next_lines() -> None:
     with pytest.raises(ed.ProgramError) as caught:
         check(chain(call(S[2], aten.add.Tensor, S[0], alpha=S[1])))
     assert str(caught.value).splitlines()[1:-2] == [">> %2 = aten.add.Tensor(%0, alpha=%1)", "   return %2"]
 
 
-def test_a_call_may_not_read_what_it_makes() -> None:
+def test_a_call_must_not_read_its_own_result() -> None:
     with pytest.raises(ed.ProgramError, match=r"%2 is read before"):
         check(chain(call(S[2], aten.sin.default, S[2])))
 
 
 @pytest.mark.parametrize("again", [S[0], S[1], S[3]])
-def test_a_value_made_twice_is_refused(again: Slot) -> None:
+def test_a_slot_assigned_twice_is_rejected(again: Slot) -> None:
     faulty = program(
         [S[0]],
         [call(S[1], aten.sin.default, S[0]), call(again, aten.cos.default, S[1])],
@@ -209,12 +209,12 @@ def test_a_value_made_twice_is_refused(again: Slot) -> None:
         check(faulty)
 
 
-def test_one_call_may_not_make_a_value_twice() -> None:
+def test_a_slot_assigned_twice_by_one_call_is_rejected() -> None:
     with pytest.raises(ed.ProgramError, match=r"%2 is assigned twice"):
         check(chain(call([S[2], S[2]], aten.max.dim, S[0], 0)))
 
 
 @pytest.mark.parametrize("result", [S[7], [S[1], (S[7],)]], ids=["bare", "nested"])
-def test_a_result_that_is_never_made_is_refused(result: Any) -> None:
+def test_a_result_that_is_never_assigned_is_rejected(result: Any) -> None:
     with pytest.raises(ed.ProgramError, match=r"the result %7 is never assigned\n.*\n>> return "):
         check(program([S[0]], [call(S[1], aten.sin.default, S[0])], result))

@@ -1,4 +1,4 @@
-"""Keys distinguish calls by every fact a program may depend on, and the fast handler reads the very key that `key_of` gives."""
+"""Keys contain every fact that a program may depend on, and the fast handler computes the same key as `key_of`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BASE = torch.arange(24.0)
 
 
 class Asked(dict[Any, Any]):
-    """A table of programs without any, that keeps the key it was asked for."""
+    """An empty table of programs that saves the key of the last lookup."""
 
     key: Any = None
 
@@ -37,7 +37,7 @@ class Asked(dict[Any, Any]):
 
 
 def handled(op: Any, values: Sequence[Any], *, offsets: bool = False) -> tuple[Any, tuple[Any, ...]]:
-    """The key that the fast handler asks for, and what it hands to `cold`."""
+    """Return the key that the fast handler looks up, and the arguments that it passes on at a miss."""
     asked = Asked()
     handler = make_handler(op, exact_guards(op, offsets=offsets))(asked, lambda *given: given, None)
     args, kwargs = call_of(op, values)
@@ -45,7 +45,7 @@ def handled(op: Any, values: Sequence[Any], *, offsets: bool = False) -> tuple[A
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal with equal types, distinguished as keys must be."""
+    """Return whether two values are equal and have equal types, as keys must distinguish them."""
     return left == right and repr(left) == repr(right)
 
 
@@ -140,9 +140,7 @@ CALLS: dict[Any, tuple[st.SearchStrategy[Any], ...]] = {
 
 @given(data=st.data(), offsets=st.booleans())
 @pytest.mark.parametrize("op", CALLS, ids=str)
-def test_the_handler_reads_the_key_that_key_of_gives_and_hands_on_every_argument(
-    op: Any, data: st.DataObject, offsets: bool
-) -> None:
+def test_the_handler_computes_the_key_of_key_of_and_passes_every_argument(op: Any, data: st.DataObject, offsets: bool) -> None:
     values = [data.draw(strategy) for strategy in CALLS[op]]
     asked, given_on = handled(op, values, offsets=offsets)
     guards = exact_guards(op, offsets=offsets)
@@ -156,13 +154,13 @@ def test_the_handler_reads_the_key_that_key_of_gives_and_hands_on_every_argument
 @pytest.mark.full
 @given(data=st.data())
 @pytest.mark.parametrize("op", CALLS, ids=str)
-def test_keys_of_two_calls_are_equal_only_where_no_fact_differs(op: Any, data: st.DataObject) -> None:
+def test_keys_are_equal_only_if_all_facts_are(op: Any, data: st.DataObject) -> None:
     one, other = ([data.draw(strategy) for strategy in CALLS[op]] for _ in range(2))
     assert (key_of(op, one) == key_of(op, other)) is same(facts(op, one), facts(op, other))
 
 
 def facts(op: Any, values: Sequence[Any]) -> Any:
-    """Everything a rule may read of a call, read without haste: what `key_of` must distinguish."""
+    """Return all facts of a call that a rule may read, which `key_of` must distinguish; not optimized."""
     flat: list[Any] = []
 
     def fact(value: Any, kind: str) -> Any:
@@ -204,7 +202,7 @@ APART: list[Any] = [
 
 
 @pytest.mark.parametrize("op", [aten.add.Scalar, aten._foreach_add.ScalarList], ids=str)
-def test_scalars_that_python_takes_for_equal_are_distinguished(op: Any) -> None:
+def test_scalars_that_only_compare_equal_have_different_keys(op: Any) -> None:
     listed = op is aten._foreach_add.ScalarList
     keys = [key_of(op, [[X], [scalar]] if listed else [X, scalar, 1]) for scalar in APART]
     assert [keys.index(key) for key in keys] == list(range(len(APART)))
@@ -239,7 +237,7 @@ def test_calls_that_differ_in_one_fact_have_different_keys(op: Any, one: list[An
     assert handled(op, one)[0].key != handled(op, other)[0].key
 
 
-def test_which_arguments_are_one_tensor_is_in_the_key_and_which_tensors_they_are_is_not() -> None:
+def test_the_key_has_the_aliasing_of_arguments_not_their_identity() -> None:
     x, y = torch.ones(3), torch.ones(3)
     op = aten.addcmul.default
     patterns = [[x, x, x, 1], [x, x, y, 1], [x, y, x, 1], [y, x, x, 1], [x, y, torch.ones(3), 1]]
@@ -248,11 +246,11 @@ def test_which_arguments_are_one_tensor_is_in_the_key_and_which_tensors_they_are
     assert key_of(op, [y, y, x, 1]) == keys[1]
 
 
-def test_values_of_tensors_are_in_no_key() -> None:
+def test_keys_do_not_depend_on_values_of_tensors() -> None:
     assert key_of(aten.silu.default, [X]) == key_of(aten.silu.default, [Y])
 
 
-def test_offsets_are_read_only_where_asked_for() -> None:
+def test_storage_offsets_are_in_the_key_only_on_request() -> None:
     first, second = BASE[0:4], BASE[4:8]
     for op, one, other in (
         (aten.silu.default, [first], [second]),
@@ -301,7 +299,7 @@ ATTENTION = [X, X, X, None, 0.0, False, None, False]
     ],
     ids=["default dtype of a factory", "default dtype", "deterministic algorithms", "attention kernels"],
 )
-def test_a_switch_of_the_process_changes_the_key_and_back(switch: Callable[[], Any], op: Any, values: list[Any]) -> None:
+def test_global_settings_are_in_the_key(switch: Callable[[], Any], op: Any, values: list[Any]) -> None:
     before = key_of(op, values), handled(op, values)[0].key
     with switch():
         within = key_of(op, values), handled(op, values)[0].key
@@ -332,8 +330,8 @@ def symbolic() -> dict[str, Any]:
     ],
     ids=["a size", "an integer", "a float", "a number in a tensor's place", "an index", "a list", "a float with a default"],
 )
-def test_a_call_with_a_symbolic_number_goes_cold_and_fixes_no_value(op: Any, values: Any) -> None:
-    # Unbacked numbers raise where anything asks for their value.
+def test_a_call_with_a_symbolic_number_is_a_miss_and_adds_no_guard(op: Any, values: Any) -> None:
+    # Unbacked symbolic numbers raise if their value is read.
     given_values = values(symbolic())
     asked, given_on = handled(op, given_values)
     assert asked.key is None
@@ -343,7 +341,7 @@ def test_a_call_with_a_symbolic_number_goes_cold_and_fixes_no_value(op: Any, val
 
 
 @pytest.mark.parametrize("dense", [torch.ones(()), torch.ones(1).expand(2, 2)], ids=["0-dim", "expanded"])
-def test_a_sparse_tensor_is_not_taken_for_a_strided_one_of_the_same_strides(dense: torch.Tensor) -> None:
+def test_a_sparse_tensor_has_another_key_than_a_strided_one(dense: torch.Tensor) -> None:
     sparse = dense.to_sparse()
     assert (sparse.shape, sparse.stride(), sparse.dtype) == (dense.shape, dense.stride(), dense.dtype)
     for values, others in (([sparse], [dense]), ([[sparse, sparse], 0], [[dense, dense], 0])):
@@ -354,14 +352,14 @@ def test_a_sparse_tensor_is_not_taken_for_a_strided_one_of_the_same_strides(dens
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
-def test_a_tensor_without_strides_goes_cold() -> None:
+def test_a_tensor_without_strides_is_a_miss() -> None:
     compressed = torch.eye(2).to_sparse_csr()
     asked, given_on = handled(aten.neg.default, [compressed])
     assert asked.key is None
     assert given_on[0] is compressed
 
 
-def test_a_number_in_the_place_of_a_tensor_that_no_pointwise_op_has_goes_cold() -> None:
+def test_a_number_for_a_tensor_argument_of_other_ops_than_pointwise_is_a_miss() -> None:
     asked, given_on = handled(aten.cumsum.default, [3, 0, None])
     assert asked.key is None
     assert given_on == (3, 0, None)
@@ -370,7 +368,7 @@ def test_a_number_in_the_place_of_a_tensor_that_no_pointwise_op_has_goes_cold() 
 # -- the handler --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_program_is_found_by_key_and_given_tensors_and_generators_alone() -> None:
+def test_a_program_found_by_key_gets_only_tensors_and_generators() -> None:
     generator = torch.Generator()
     for op, values, taken in (
         (aten.addmm.default, [X, Y, X, 2, 0.5], (X, Y, X)),
@@ -395,7 +393,7 @@ def test_a_program_stored_later_is_found_by_the_same_handler() -> None:
 
 
 @pytest.mark.parametrize("kind", [KeyError, TypeError, AttributeError, RuntimeError])
-def test_an_error_raised_when_cold_carries_no_trace_of_the_lookup(kind: type[Exception]) -> None:
+def test_an_error_after_a_miss_has_no_lookup_in_its_traceback(kind: type[Exception]) -> None:
     def cold(*given: Any) -> Any:
         raise kind("mine")
 
@@ -406,7 +404,7 @@ def test_an_error_raised_when_cold_carries_no_trace_of_the_lookup(kind: type[Exc
 
 
 @pytest.mark.parametrize("kind", [KeyError, TypeError, AttributeError, RuntimeError])
-def test_an_error_of_a_program_is_raised_and_never_taken_for_a_miss(kind: type[Exception]) -> None:
+def test_a_key_error_of_a_program_is_not_a_miss(kind: type[Exception]) -> None:
     def program(*given: Any) -> Any:
         raise kind("mine")
 
@@ -417,7 +415,7 @@ def test_an_error_of_a_program_is_raised_and_never_taken_for_a_miss(kind: type[E
         handler(X)
 
 
-def test_an_error_of_a_program_goes_to_on_error_with_the_call() -> None:
+def test_an_error_of_a_program_is_passed_to_on_error() -> None:
     def program(*given: Any) -> Any:
         raise ValueError("mine")
 
@@ -430,7 +428,7 @@ def test_an_error_of_a_program_goes_to_on_error_with_the_call() -> None:
 
 @pytest.mark.parametrize("name", ["from", "lambda", "id", "tuple", "cold", "program", "programs", "value"])
 @pytest.mark.parametrize("place", ["", "*, "], ids=["positional", "keyword only"])
-def test_arguments_may_be_called_anything(name: str, place: str) -> None:
+def test_arguments_may_have_any_name(name: str, place: str) -> None:
     with torch.library._scoped_library("edkeys", "FRAGMENT") as library:
         library.define(f"op_{name}(Tensor x, {place}int {name}=0) -> Tensor")
         op = getattr(torch.ops.edkeys, f"op_{name}").default
@@ -457,7 +455,7 @@ def test_arguments_may_be_called_anything(name: str, place: str) -> None:
     ],
     ids=str,
 )
-def test_a_guard_asks_each_tensor_for_the_bits_that_the_kernels_see(op: Any, args: Any, kwargs: Any, tensors: str) -> None:
+def test_guards_read_the_conj_and_neg_bits_of_each_tensor(op: Any, args: Any, kwargs: Any, tensors: str) -> None:
     guarded = make_linked_handler(op, bits=True, usual=(), declines=False, errors=False)(
         lambda *a, **k: ("plain", a, k), None, lambda *a, **k: ("bits", a, k), None, None
     )
@@ -475,7 +473,7 @@ def test_a_guard_asks_each_tensor_for_the_bits_that_the_kernels_see(op: Any, arg
 
 @pytest.mark.parametrize("bits", [True, False])
 @pytest.mark.parametrize("op", [aten.add.Tensor, aten.t.default, aten.linalg_svd.U], ids=str)
-def test_a_guard_hands_an_error_on_with_the_call(op: Any, bits: bool) -> None:
+def test_an_error_in_a_guard_is_passed_on_with_the_call(op: Any, bits: bool) -> None:
     def run(*args: Any, **kwargs: Any) -> Any:
         raise ValueError("mine")
 

@@ -1,4 +1,4 @@
-"""Sizes of a recording: numbers to Python, expressions to the program, and whoever decides by one says so."""
+"""Symbolic sizes: ints to Python, expressions to the program; each decision that depends on one is reported as a guard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, pl
 
 
 class Reported:
-    """Records the comparisons that it is given."""
+    """Records the reported comparisons."""
 
     def __init__(self) -> None:
         self.watching = True
@@ -57,7 +57,7 @@ BINARY: list[Callable[[Any, Any], Any]] = [
 
 
 @given(st.lists(st.tuples(st.sampled_from(BINARY), st.integers(-3, 7) | st.sampled_from([0.5, 2.0]), st.booleans()), max_size=6))
-def test_arithmetic_is_pythons_and_stays_an_expression(steps: list[tuple[Callable[[Any, Any], Any], Any, bool]]) -> None:
+def test_arithmetic_of_sizes_gives_expressions(steps: list[tuple[Callable[[Any, Any], Any], Any, bool]]) -> None:
     reported = Reported()
     number, size = X.shape[0], sizes(reported)[0]
     for step, other, reflected in steps:
@@ -87,7 +87,7 @@ def test_products_and_sums_of_shapes_are_expressions() -> None:
 
 
 @pytest.mark.parametrize("compare", [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge])
-def test_a_comparison_is_reported_with_its_outcome(compare: Callable[[Any, Any], bool]) -> None:
+def test_a_comparison_is_reported_with_its_result(compare: Callable[[Any, Any], bool]) -> None:
     reported = Reported()
     assert compare(sizes(reported)[0], 4) is compare(6, 4)
     assert compare(4, sizes(reported)[0]) is compare(4, 6)
@@ -97,7 +97,7 @@ def test_a_comparison_is_reported_with_its_outcome(compare: Callable[[Any, Any],
         assert eval(text, dict(TENSORS)) is outcome
 
 
-def test_a_size_is_equal_to_itself_whatever_it_is() -> None:
+def test_a_size_equals_itself_without_a_guard() -> None:
     reported = Reported()
     shape = sizes(reported)
     assert shape[0] == shape[0]
@@ -132,7 +132,7 @@ BY_VALUE: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", BY_VALUE)
-def test_what_needs_the_number_itself_gets_it_and_is_reported(name: str) -> None:
+def test_conversions_to_a_number_are_reported(name: str) -> None:
     reported = Reported()
     assert BY_VALUE[name](sizes(reported)[0]) == BY_VALUE[name](6)
     assert ("x.shape[0]", 6) in reported.notes
@@ -154,7 +154,7 @@ def test_a_size_counts_as_an_int_and_a_quotient_as_a_float() -> None:
         size + "6"
 
 
-def test_shapes_are_compared_as_one_question_where_their_watch_can_return() -> None:
+def test_shapes_are_compared_by_one_guard_if_possible() -> None:
     reported = Reported()
     assert sizes(reported) != sizes(reported, "y")
     assert sizes(reported) == sizes(reported)
@@ -189,7 +189,7 @@ def test_after_the_recording_sizes_are_plain_numbers() -> None:
     assert reported.notes == later.notes == []
 
 
-def test_plain_reports_nobody() -> None:
+def test_plain_does_not_report() -> None:
     reported = Reported()
     shape = sizes(reported)
     assert plain([shape, (shape[0], "a"), 2]) == [(6, 4, 1), (6, "a"), 2]

@@ -1,4 +1,4 @@
-"""Large elementwise ops and formulas within rules: the same values to the bit, block by block, and little memory."""
+"""Large pointwise ops and formulas run in blocks: bit-identical results with less memory."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LESS = CORE - ["aten.gelu"]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of so few elements that a test is quick; of vectors, as those of large tensors are."""
+    """Use small blocks, so that tests are quick."""
     monkeypatch.setattr(blocks, "_BLOCK", 128 // torch.get_num_threads())
     monkeypatch.setattr(blocks, "_LARGE", 512)
     monkeypatch.setattr(blocks, "_LARGE_FOR_TWO", 2048)
 
 
 class Largest(DispatchMode):
-    """The most elements that a kernel returned which fills its result by computing."""
+    """Records the size of the largest result of a computing kernel (not of a view or an allocation)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def matrix(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape).to(dtype)
 
 
-#: Linked and recorded rules, of one tensor and of several, with numbers by position and by name.
+#: Linked and recorded rules, with one and several tensors, and scalars by position and by keyword.
 CALLS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "gelu, tanh": lambda x, y: aten.gelu(x, approximate="tanh"),
     "gelu_backward": lambda x, y: aten.gelu_backward(x, y, approximate="tanh"),
@@ -64,7 +64,9 @@ CALLS: dict[str, Callable[[Tensor, Tensor], Any]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", CALLS)
-def test_blocks_are_the_whole_to_the_bit(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_blocks_equal_the_unblocked_result_bit_for_bit(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, y = (matrix(3, 9, 37, dtype=dtype) for _ in range(2))
     x[0, 0, :3] = torch.tensor([float("inf"), float("-inf"), float("nan")])
     results, largest = [], []
@@ -78,11 +80,11 @@ def test_blocks_are_the_whole_to_the_bit(name: str, dtype: torch.dtype, monkeypa
     for one in results[1:]:
         assert_same(one, results[0], exact=True)
     assert largest[1] == x.numel()
-    assert largest[0] == 128 or name in ("erfinv", "logit")  # whose operand the test computes
+    assert largest[0] == 128 or name in ("erfinv", "logit")  # the test computes its operand
 
 
 def gelu(*tensors: Tensor) -> int:
-    """The elements of the largest result of a kernel, once programs are compiled."""
+    """Return the size of the largest kernel result after programs are compiled."""
     mode = ed.EagerDecompMode(LESS, cache=ed.ProgramCache())
     with Largest() as seen, mode:
         for _ in range(3):
@@ -92,15 +94,15 @@ def gelu(*tensors: Tensor) -> int:
     return seen.elements
 
 
-def test_only_contiguous_tensors_of_one_shape_are_cut() -> None:
+def test_only_contiguous_tensors_of_one_shape_are_split() -> None:
     x, y = matrix(40, 40), matrix(40, 40)
     assert gelu(x, y) == 128
-    assert gelu(x[:10], y[:10]) == 400  # not large
+    assert gelu(x[:10], y[:10]) == 400  # not large: one block
     assert gelu(x.t(), y) == 1600
     assert gelu(matrix(2, 20, 5, 8).to(memory_format=torch.channels_last), matrix(2, 20, 5, 8)) == 1600
 
 
-def test_shapes_that_broadcast_are_not_cut() -> None:
+def test_operands_that_broadcast_are_not_split() -> None:
     x, row = matrix(40, 40), matrix(40)
     for _ in range(2):
         assert_same(on_core(lambda: torch.hypot(x, row)), torch.hypot(x, row))
@@ -113,7 +115,7 @@ def test_a_last_block_may_be_shorter_and_dimensions_of_any_size() -> None:
         assert gelu(matrix(*shape), matrix(*shape)) in (0, 128)
 
 
-def test_formulas_of_two_kernels_are_cut_where_they_are_larger() -> None:
+def test_formulas_of_two_kernels_are_split_at_a_larger_size() -> None:
     for count, most in ((2047, 2047), (2048, 128)):
         x = matrix(count)
         with Largest() as seen, ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
@@ -121,7 +123,7 @@ def test_formulas_of_two_kernels_are_cut_where_they_are_larger() -> None:
         assert seen.elements == most
 
 
-def test_gradients_and_writes_are_eagers() -> None:
+def test_gradients_and_writes_equal_eager() -> None:
     x = matrix(40, 40).requires_grad_()
     want = torch.autograd.grad(torch.nn.functional.hardswish(x).sum(), x)
     assert_same(on_core(lambda: torch.autograd.grad(torch.nn.functional.hardswish(x).sum(), x)), want)
@@ -129,7 +131,7 @@ def test_gradients_and_writes_are_eagers() -> None:
     assert_same(on_core(lambda: aten.hardswish.out(x.detach(), out=out)), torch.nn.functional.hardswish(x.detach()))
 
 
-def test_a_set_that_cannot_cut_computes_the_whole() -> None:
+def test_a_set_without_the_ops_to_split_computes_all_at_once() -> None:
     ops = ed.OpSet(["aten.add.Scalar", "aten.mul.Tensor", "aten.clamp", "aten.div.Scalar"])
     x = matrix(40, 40)
     assert_same(on_core(lambda: aten.hardswish(x), ops), aten.hardswish(x))
@@ -151,11 +153,11 @@ def test_a_set_that_cannot_cut_computes_the_whole() -> None:
     ],
     ids=str,
 )
-def test_which_ops_are_elementwise(op: OpOverload, elementwise: bool) -> None:
+def test_pointwise_ops_are_recognized(op: OpOverload, elementwise: bool) -> None:
     assert facts_of(op).is_elementwise is elementwise
 
 
-#: Rules whose formula runs in blocks though the op is not elementwise: of a tensor of scores and one of targets in [0, 1].
+#: Rules of ops that are not pointwise, whose formula runs in blocks. Arguments: scores, and targets in [0, 1].
 WITHIN: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "softmax, backward": lambda x, y: aten._softmax_backward_data(x, y, 1, x.dtype),
     "log_softmax, backward": lambda x, y: aten._log_softmax_backward_data(x, y, -1, x.dtype),
@@ -174,13 +176,13 @@ WITHIN: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "with logits": lambda x, y: aten.binary_cross_entropy_with_logits(x, y, None, y),
 }
 
-#: Those of 16-bit floats run by recorded programs, which hold no blocks.
+#: For 16-bit floats these run as recorded programs, without blocks.
 RECORDED_IN_HALF = {"softmax, backward", "log_softmax, backward", "glu, backward"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("name", WITHIN)
-def test_formulas_within_rules_are_cut_and_the_whole_to_the_bit(
+def test_formulas_within_rules_are_split_and_equal_bit_for_bit(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, y = torch.randn(9, 14, 16), torch.rand(9, 14, 16)
@@ -198,7 +200,7 @@ def test_formulas_within_rules_are_cut_and_the_whole_to_the_bit(
 
 
 class Calls(DispatchMode):
-    """The number of blocks that are copied into a result."""
+    """Counts the blocks that are copied into a result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +211,7 @@ class Calls(DispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_rows_are_cut_only_before_the_dimension() -> None:
+def test_rows_are_split_only_along_dims_before_the_reduced_one() -> None:
     for shape, dim, most in (((64, 32), 1, 128), ((64, 32), 0, 2048), ((8, 4, 64), -2, 256), ((2, 1024), 1, 1024)):
         grad, output = matrix(*shape), matrix(*shape).softmax(dim)
         with Largest() as seen, ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
@@ -218,7 +220,7 @@ def test_rows_are_cut_only_before_the_dimension() -> None:
         assert_same(result, aten._softmax_backward_data(grad, output, dim, grad.dtype))
 
 
-def test_rows_that_are_not_contiguous_or_do_not_fit_are_not_cut() -> None:
+def test_rows_that_are_not_contiguous_or_have_no_such_dim_are_not_split() -> None:
     grad, output = matrix(32, 64).t(), matrix(64, 32).softmax(1)
     result = on_core(lambda: aten._softmax_backward_data(grad, output, 1, grad.dtype))
     assert_same(result, aten._softmax_backward_data(grad, output, 1, grad.dtype))
@@ -226,7 +228,7 @@ def test_rows_that_are_not_contiguous_or_do_not_fit_are_not_cut() -> None:
         on_core(lambda: aten._softmax_backward_data(output, output, 5, output.dtype))
 
 
-def test_sets_without_the_ops_of_blocks_run_the_whole() -> None:
+def test_sets_without_the_ops_of_blocks_compute_all_at_once() -> None:
     x, y = matrix(64, 32), matrix(64, 32).softmax(1)
     less = CORE - ["aten.split_with_sizes"]
     with Largest() as seen, ed.EagerDecompMode(less, cache=ed.ProgramCache()):

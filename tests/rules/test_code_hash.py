@@ -1,4 +1,4 @@
-"""The hash of a rule's code: what changes it, what does not, and that no use of a rule does."""
+"""The hash of a rule's code: what changes it, and what does not."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def hash_of(folder: Path, source: str, name: str, fn: str = "fn") -> str:
     ("old", "new"),
     [
         ("helper(self), by", "self, by"),
-        ("aten.mul.Tensor(x, x)", "aten.mul.Tensor(x, 2)"),  # of a helper
+        ("aten.mul.Tensor(x, x)", "aten.mul.Tensor(x, 2)"),  # in a helper
         ("LIMIT = 3", "LIMIT = 4"),  # a global constant
         ("made(2)", "made(3)"),  # in a closure
         ("alpha=1)", "alpha=2)"),  # a default
     ],
 )
-def test_what_a_rule_is_computed_from_changes_its_hash(tmp_path: Path, old: str, new: str) -> None:
+def test_changes_of_code_and_constants_change_the_hash(tmp_path: Path, old: str, new: str) -> None:
     assert old in SOURCE
     assert hash_of(tmp_path, SOURCE, "before") != hash_of(tmp_path, SOURCE.replace(old, new), "after")
 
@@ -81,15 +81,15 @@ def test_what_a_rule_is_computed_from_changes_its_hash(tmp_path: Path, old: str,
     ("old", "new"),
     [("# a comment", "# another"), ('"""Documentation."""', '"""Other words.\n\n    More."""'), ("LIMIT = 3", "\n\nLIMIT = 3")],
 )
-def test_words_and_places_do_not_change_it(tmp_path: Path, old: str, new: str) -> None:
+def test_comments_docstrings_and_line_numbers_do_not_change_it(tmp_path: Path, old: str, new: str) -> None:
     assert hash_of(tmp_path, SOURCE, "before") == hash_of(tmp_path, SOURCE.replace(old, new), "after")
 
 
-def test_a_lambda_is_read_too(tmp_path: Path) -> None:
+def test_lambdas_are_hashed(tmp_path: Path) -> None:
     assert hash_of(tmp_path, SOURCE, "before", "chosen") != hash_of(tmp_path, SOURCE.replace("neg", "abs"), "after", "chosen")
 
 
-def test_options_change_it(tmp_path: Path) -> None:
+def test_options_of_a_rule_change_it(tmp_path: Path) -> None:
     fn = module_of(tmp_path, SOURCE, "options").fn
     made = [
         make_rule(aten.silu.default, fn, **options) for options in ({}, {"recorded": True}, {"compute": "float32"}, {"whole": True})
@@ -97,7 +97,7 @@ def test_options_change_it(tmp_path: Path) -> None:
     assert len({code_hash(rule) for rule in made}) == 4
 
 
-def test_functions_that_call_each_other_have_hashes_that_do_not_depend_on_which_was_hashed_first(tmp_path: Path) -> None:
+def test_hashes_of_mutually_recursive_functions_do_not_depend_on_the_order(tmp_path: Path) -> None:
     source = "def even(n):\n    return n == 0 or odd(n - 1)\n\ndef odd(n):\n    return n != 0 and even(n - 1)\n"
     first, second = (module_of(tmp_path, source, name) for name in ("first", "second"))
     hashes = [
@@ -109,7 +109,7 @@ def test_functions_that_call_each_other_have_hashes_that_do_not_depend_on_which_
 
 @pytest.mark.full
 def test_hashes_are_the_same_in_another_process() -> None:
-    """Where sets of dtypes come in another order."""
+    """In another process, sets of dtypes have another order."""
     script = "import json, test_code_hash as own; print(json.dumps(own.hashes_by_name()))"
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     run = subprocess.run(
@@ -123,8 +123,8 @@ def hashes_by_name() -> dict[str, str]:
 
 
 @pytest.mark.full
-def test_calls_of_rules_leave_their_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values that a rule keeps between calls, such as constants for each dtype, are no part of its code."""
+def test_running_a_rule_does_not_change_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that a rule caches between calls, such as constants per dtype, are not part of its code."""
     rules = [rule for family in families().values() for rule in family]
     before = _hashes(rules, monkeypatch)
     x = torch.rand(4, 4)

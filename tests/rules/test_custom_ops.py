@@ -1,4 +1,4 @@
-"""Operators of `torch.library`: with a body they decompose, without one they raise, and in the set they run as they are."""
+"""Ops of `torch.library`: ops with a composite body decompose, others raise, and ops of the set run as they are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _counting(x: Tensor) -> Tensor:
     return x * _calls
 
 
-#: Bodies that read what no operator shows.
+#: Bodies that read data without an op.
 BODIES: dict[str, Callable[[Tensor], Tensor]] = {
     "tolist": lambda x: x * sum(x.tolist()),
     "numpy": lambda x: x * float(x.numpy().sum()),
@@ -50,15 +50,15 @@ def draws(count: int = 4) -> list[Tensor]:
 
 @pytest.mark.parametrize("key", ["CompositeExplicitAutograd", "CompositeImplicitAutograd"])
 @pytest.mark.parametrize("body", BODIES)
-def test_a_body_that_reads_by_no_operator_runs_at_every_call(body: str, key: str, library: torch.library.Library) -> None:
-    """A program recorded at the first call would hold what it read then."""
+def test_a_body_that_reads_data_without_an_op_runs_at_every_call(body: str, key: str, library: torch.library.Library) -> None:
+    """A program recorded at the first call would contain the values of that call."""
     global _calls
     op = define(library, "read(Tensor x) -> Tensor", BODIES[body], key)
 
     def run() -> list[Tensor]:
         global _calls
         _calls = 0
-        with torch.inference_mode():  # otherwise a composite is decomposed above every mode
+        with torch.inference_mode():  # outside of inference mode a composite is decomposed above the mode
             return [op(x) for x in draws()]
 
     want = run()
@@ -73,7 +73,7 @@ def test_a_body_within_a_body_runs_at_every_call(library: torch.library.Library)
         torch.testing.assert_close(have, want)
 
 
-def test_a_user_rule_goes_before_the_body_and_is_recorded(library: torch.library.Library) -> None:
+def test_a_user_rule_comes_before_the_body_and_is_recorded(library: torch.library.Library) -> None:
     op = define(library, "twice(Tensor x) -> Tensor", BODIES["tolist"], "CompositeExplicitAutograd")
     rule = ed.register_decomposition(op)(lambda x: x + x)
     with on(CORE, rules=[rule]) as (mode, _):
@@ -98,7 +98,7 @@ def test_an_autograd_formula_is_used_and_its_ops_decompose(library: torch.librar
     torch.testing.assert_close(on_core(run), run())
 
 
-def test_a_body_that_writes_its_argument_writes_it(library: torch.library.Library) -> None:
+def test_a_body_may_mutate_its_argument(library: torch.library.Library) -> None:
     op = define(library, "fill_by(Tensor(a!) x, float by) -> ()", lambda x, by: x.add_(by) and None, "CompositeExplicitAutograd")
 
     def run() -> Tensor:
@@ -110,7 +110,7 @@ def test_a_body_that_writes_its_argument_writes_it(library: torch.library.Librar
     assert on_core(run).tolist() == run().tolist() == [3.0]
 
 
-def test_an_opaque_op_is_of_the_set_and_differentiable(library: torch.library.Library) -> None:
+def test_an_opaque_op_of_the_set_is_differentiable(library: torch.library.Library) -> None:
     op = define(library, "opaque(Tensor x) -> Tensor", lambda x: x.exp(), "CPU")
     torch.library.register_autograd(
         "edcustom::opaque",
@@ -132,7 +132,7 @@ def test_an_opaque_op_is_of_the_set_and_differentiable(library: torch.library.Li
 # -- the error ----------------------------------------------------------------------------------------------------
 
 
-def test_an_op_without_a_body_raises_with_two_lines_that_add_a_rule(library: torch.library.Library) -> None:
+def test_the_error_of_an_op_without_a_body_shows_how_to_add_a_rule(library: torch.library.Library) -> None:
     op = define(library, "hidden(Tensor x, int n=2, *, float[2] by=[1., 2.], str? how=None) -> Tensor", lambda *_, **__: 0, "CPU")
     with pytest.raises(ed.UnsupportedOpError) as caught, ed.EagerDecompMode(CORE):
         op(torch.ones(2))
@@ -145,21 +145,21 @@ def test_an_op_without_a_body_raises_with_two_lines_that_add_a_rule(library: tor
         assert op(torch.ones(2), by=[0.0, 5.0]).tolist() == [7.0, 7.0]
 
 
-def test_an_argument_may_be_called_as_a_keyword_of_python(library: torch.library.Library) -> None:
+def test_an_argument_may_be_named_like_a_python_keyword(library: torch.library.Library) -> None:
     op = define(library, "between(Tensor x, int from) -> Tensor", lambda *_: 0, "CPU")
     with pytest.raises(ed.UnsupportedOpError) as caught, ed.EagerDecompMode(CORE):
         op(torch.ones(2), 1)
     assert "def rule(*args, **kwargs): return ..." in caught.value.hint
 
 
-def test_the_lines_are_for_the_op_at_which_the_search_ended(library: torch.library.Library) -> None:
+def test_the_suggested_rule_is_for_the_op_without_a_route(library: torch.library.Library) -> None:
     inner = define(library, "end(Tensor x) -> Tensor", lambda x: x.clone(), "CPU")
     outer = define(library, "way(Tensor x) -> Tensor", lambda x: inner(x) + 1, "CompositeExplicitAutograd")
     with pytest.raises(ed.UnsupportedOpError, match=r'register_decomposition\("edcustom.end.default"\)'), ed.EagerDecompMode(CORE):
         outer(torch.ones(2))
 
 
-def test_a_result_that_no_operator_computed_is_no_decomposition(library: torch.library.Library) -> None:
+def test_a_result_that_no_op_computed_is_not_a_decomposition(library: torch.library.Library) -> None:
     def body(x: Tensor) -> Tensor:
         made = torch.empty_like(x)
         made.numpy()[:] = x.numpy() * 2
@@ -170,7 +170,7 @@ def test_a_result_that_no_operator_computed_is_no_decomposition(library: torch.l
         op(torch.ones(2))
 
 
-def test_torchs_own_ops_get_no_such_lines() -> None:
+def test_errors_of_torchs_own_ops_suggest_no_such_rule() -> None:
     x = torch.ones(2)
     with pytest.raises(ed.UnsupportedOpError) as caught, ed.EagerDecompMode(ed.infra() | ["aten.mul.Tensor"]):
         torch.nn.functional.silu(x)

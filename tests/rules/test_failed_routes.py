@@ -83,7 +83,7 @@ def picks(x: Tensor) -> Tensor:
 
 
 def with_rules(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
-    """Let these be the only rules of silu."""
+    """Make these the only rules of silu."""
     monkeypatch.setattr(
         "eagerdecomp.planner.planner.Planner._rules", lambda self, op, name: rules if op is SILU else RULES(self, op, name)
     )
@@ -114,7 +114,7 @@ def test_the_next_rule_is_tried(first: Rule, grad: bool, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("bits", [False, True], ids=["", "unrecorded"])
-def test_a_rule_within_a_rule_fails_alone(bits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_inner_rule_does_not_fail_the_outer_one(bits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with_rules(monkeypatch, make_rule(SILU, Linkable(linked_badly)), make_rule(SILU, in_sigmoids, recorded=True))
 
     @ed.register_decomposition("aten.mish.default", effects=bits)
@@ -181,7 +181,7 @@ def test_memory_and_interrupts_propagate(monkeypatch: pytest.MonkeyPatch) -> Non
                 in_mode(lambda: F.silu(TRANSPOSED))
 
 
-def test_what_eager_rejects_stays_eagers_error() -> None:
+def test_a_call_that_eager_rejects_raises_eagers_error() -> None:
     check(F.group_norm, torch.randn(2, 6, 4, 4), 4, ops=ed.infra())
     check(torch.Tensor.view, TRANSPOSED, [12], ops=NO_GROUP_NORM)
     check(torch.take_along_dim, TRANSPOSED, torch.tensor([[9]]), 1)
@@ -201,11 +201,11 @@ def test_what_eager_rejects_stays_eagers_error() -> None:
         (aten.nonzero.default, (TRANSPOSED,), False),
     ],
 )
-def test_what_eager_accepts_is_asked_of_fake_tensors(op: Any, args: Any, accepted: bool) -> None:
+def test_fake_tensors_decide_whether_eager_accepts_a_call(op: Any, args: Any, accepted: bool) -> None:
     assert eager_accepts(op, args, {}) is accepted
 
 
-def test_asking_whether_eager_accepts_a_call_warns_of_nothing() -> None:
+def test_the_check_whether_eager_accepts_a_call_raises_no_warning() -> None:
     x = torch.arange(16.0).view(4, 4)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

@@ -1,4 +1,4 @@
-"""Linked rules' shared parts: numbers made once, and formulas of one floating-point dtype."""
+"""Linked rules: cached scalars, formulas in one floating-point dtype, and the linking of overloads and helpers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DROPPED = dropped_rules()
 
 
 def counted() -> tuple[Call, list[Any]]:
-    """A `Call` that gives the ops themselves, and what is called through it."""
+    """Return a `Call` that returns the ops themselves, and the list of calls through it."""
     calls: list[Any] = []
 
     def call(op: Any) -> Callable[..., Any]:
@@ -44,7 +44,7 @@ def counted() -> tuple[Call, list[Any]]:
     return call, calls
 
 
-def test_a_number_is_made_once_for_each_type() -> None:
+def test_a_scalar_tensor_is_created_once_per_dtype() -> None:
     call, calls = counted()
     number = link(kept_number(0.5), call)
     single, double = torch.ones(2), torch.ones(2, dtype=torch.float64)
@@ -55,14 +55,14 @@ def test_a_number_is_made_once_for_each_type() -> None:
     assert calls == [aten.full.default] * 2
 
 
-def test_values_that_python_takes_for_equal_are_distinguished_where_they_differ() -> None:
+def test_values_that_only_compare_equal_are_distinguished() -> None:
     number, x = link(kept_numbers(), counted()[0]), torch.ones(2)
     for value in (0.0, -0.0, 0.0, 1, True, math.nan, -0.0):
         got = number(x, value)
         assert str(got) == str(torch.full([], value, dtype=torch.float32))
 
 
-def test_not_every_value_is_kept() -> None:
+def test_the_cache_of_scalars_is_bounded() -> None:
     call, calls = counted()
     number, x = link(kept_numbers(), call), torch.ones(2)
     for value in range(1, 200):
@@ -73,7 +73,7 @@ def test_not_every_value_is_kept() -> None:
     assert 100 < len(calls) < 199
 
 
-def test_fake_tensors_get_fake_numbers_and_leave_none_behind() -> None:
+def test_fake_tensors_get_fake_scalars_which_are_not_cached() -> None:
     x = torch.randn(3)
     with ed.EagerDecompMode(ed.core_aten()):
         with FakeTensorMode() as fakes:
@@ -87,7 +87,7 @@ def test_fake_tensors_get_fake_numbers_and_leave_none_behind() -> None:
     assert torch.equal(got, inside)
 
 
-def test_a_number_made_in_inference_mode_serves_outside_of_it() -> None:
+def test_a_scalar_created_in_inference_mode_works_outside() -> None:
     cache = ed.ProgramCache()
     x = torch.randn(4, requires_grad=True)
     with ed.EagerDecompMode(ed.core_aten(), cache=cache):
@@ -103,7 +103,7 @@ def silu(self: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
-def test_a_formula_leaves_other_dtypes_to_the_next_rules(dtype: torch.dtype) -> None:
+def test_a_formula_declines_other_dtypes(dtype: torch.dtype) -> None:
     assert make_rule(aten.silu.default, silu, compute="float32")(torch.ones(2, dtype=dtype)) is NotImplemented
     two = make_rule(aten.gelu_backward.default, silu, compute="float32", operands=(0, 1))
     assert two(torch.ones(2), torch.ones(2).double()) is NotImplemented
@@ -117,7 +117,7 @@ def test_float16_and_bfloat16_are_rounded_once_or_at_every_step() -> None:
     assert not torch.equal(once, x * torch.sigmoid(x))
 
 
-def test_what_surrounds_a_formula_is_linked_when_a_call_needs_it() -> None:
+def test_ops_around_a_formula_are_linked_when_a_call_needs_them() -> None:
     asked: list[Any] = []
     bound = make_rule(aten.silu.default, silu, compute="float32").bind(lambda op: asked.append(op) or op)
     assert set(asked) == {aten.mul.Tensor, aten.sigmoid.default, aten._to_copy.default}
@@ -151,7 +151,7 @@ def calls_none(x: Tensor, then: Callable[..., Any] = silu) -> Any:
 
 def test_a_rule_may_decline_by_itself_or_by_a_helper() -> None:
     nested = (lambda helper: lambda x: helper(x))(calls_back)
-    for _ in range(2):  # the second time by what the first found
+    for _ in range(2):  # the second time from the cache
         assert may_decline(calls_back)
         assert may_decline(nested)
         assert may_decline(lambda x, then=declining: then(x))
@@ -215,7 +215,7 @@ def in_a_module(x: Tensor) -> Any:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_linking_replaces_every_overload_that_a_function_leads_to(fn: Callable[..., Any], ops: set[str]) -> None:
+def test_linking_replaces_every_overload_that_a_function_calls(fn: Callable[..., Any], ops: set[str]) -> None:
     asked: set[str] = set()
     called: list[str] = []
 
@@ -247,7 +247,7 @@ class Dispatched(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_function_without_overloads_stays_itself() -> None:
+def test_a_function_without_overloads_is_not_copied() -> None:
     assert link(math.sqrt, pytest.fail) is math.sqrt
     assert link(counted, pytest.fail) is counted
 
@@ -280,7 +280,7 @@ def with_a_schema(x: Tensor) -> Any:
         (with_a_schema, r"reads aten\.exp\.default\._schema"),
     ],
 )
-def test_what_cannot_be_linked_is_an_error_that_names_it(fn: Callable[..., Any], named: str) -> None:
+def test_the_error_names_what_cannot_be_linked(fn: Callable[..., Any], named: str) -> None:
     with pytest.raises(ed.RuleError, match=named):
         link(fn, lambda op: op)
 
@@ -335,7 +335,7 @@ def of_two(x: Tensor) -> Any:
     return aten.erfinv.default(aten.exp.default(x))
 
 
-def test_a_rare_helper_without_a_route_is_refused_at_every_call() -> None:
+def test_a_rare_helper_without_a_route_raises_at_every_call() -> None:
     def call(op: Any) -> Any:
         if op is aten.erfinv.default:
             raise NoRoute(op)
@@ -347,7 +347,7 @@ def test_a_rare_helper_without_a_route_is_refused_at_every_call() -> None:
             linked(torch.rand(2))
 
 
-def test_an_overload_is_asked_for_once() -> None:
+def test_the_kernel_of_an_overload_is_looked_up_once() -> None:
     asked: list[Any] = []
     link(lambda x: aten.exp.default(helper_of_exp(x)), lambda op: asked.append(op) or op)
     assert asked == [aten.exp.default]
@@ -359,7 +359,7 @@ def helper_of_exp(x: Tensor) -> Any:
 
 @pytest.mark.full
 def test_no_linked_rule_of_the_library_keeps_an_overload() -> None:
-    """A kernel that a rule reaches past its links would run natively, below the mode."""
+    """An overload that is not linked would run natively, below the mode."""
     found = [
         f"{rule}: {path}"
         for op in map(overload, op_names())
@@ -382,7 +382,7 @@ class Linked:
 
 
 def kept(value: Any, seen: set[int] | None = None, path: str = "") -> Iterator[str]:
-    """The overloads that a linked function still leads to, helpers that are linked when they are called aside."""
+    """Return the overloads that a linked function still references, except in helpers that are linked at their first call."""
     seen = set() if seen is None else seen
     if id(value) in seen or hasattr(value, "__wrapped__"):
         return
@@ -406,7 +406,7 @@ def kept(value: Any, seen: set[int] | None = None, path: str = "") -> Iterator[s
             yield from kept(one, seen, path)
 
 
-def test_two_rules_of_a_kind_for_one_op_name_both_places() -> None:
+def test_the_error_of_two_rules_for_one_op_names_both_locations() -> None:
     rule(aten.selu.default)(silu)
     with pytest.raises(ed.RuleError, match=r"(?s)silu.*helper"):
         rule(aten.selu.default)(helper)
@@ -450,7 +450,7 @@ def test_a_rule_that_calls_an_op_which_this_torch_lacks_has_no_route(fn: Callabl
         library._destroy()
 
 
-def test_the_next_rule_does_what_a_rule_cannot_that_calls_an_op_which_this_torch_lacks() -> None:
+def test_the_next_rule_replaces_a_rule_that_calls_an_op_which_this_torch_lacks() -> None:
     made = make_rule(aten.silu.default, _by_two_ways)
     x = torch.randn(3)
     expected = aten.silu.default(x)
@@ -458,7 +458,7 @@ def test_the_next_rule_does_what_a_rule_cannot_that_calls_an_op_which_this_torch
         torch.testing.assert_close(aten.silu.default(x), expected)
 
 
-def test_shapes_and_scalars_leave_no_programs() -> None:
+def test_linked_rules_cache_no_programs_for_shapes_and_scalars() -> None:
     cache = ed.ProgramCache()
     with ed.EagerDecompMode(ed.core_aten(), cache=cache):
         for length in range(2, 9):
@@ -470,12 +470,12 @@ def test_shapes_and_scalars_leave_no_programs() -> None:
     assert cache.info().programs == 0
 
 
-def test_a_number_costs_no_kernel_once_it_is_there() -> None:
+def test_a_cached_scalar_costs_no_kernel_call() -> None:
     x = torch.rand(3)
     assert kernel_calls(lambda: aten.threshold_backward(x, x, 0.0)) == 2
 
 
-def test_a_result_is_copied_only_where_it_lies_otherwise() -> None:
+def test_a_result_is_copied_only_if_its_strides_differ() -> None:
     across, along = torch.rand(3, 4).t(), torch.rand(4, 3)
     check(aten.silu_backward.default, along, across)
     check(aten.silu_backward.default, across, along)

@@ -21,7 +21,7 @@ def base() -> torch.Tensor:
     return torch.arange(12.0).reshape(3, 4).clone()
 
 
-# Each a function of fresh tensors that writes in place and returns (the tensor written, what the call returned).
+# Functions that write in place to new tensors and return (the written tensor, the result of the call).
 IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
     "addcmul_": lambda x: x.addcmul_(torch.ones(3, 4), torch.full((4,), 2.0), value=3),
     "add_ scalar": lambda x: x.add_(2, alpha=3),
@@ -76,7 +76,7 @@ COUNTED: dict[str, Callable[[torch.Tensor], Any]] = {
 
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("name", COUNTED)
-def test_writes_that_eager_counts_below_the_op_are_counted(name: str, inference: bool) -> None:
+def test_version_bumps_that_eager_makes_below_the_op_are_made(name: str, inference: bool) -> None:
     if "to a view" in name and not inference:
         pytest.skip("under any mode eager takes another way")
     counts = []
@@ -113,7 +113,7 @@ def _inference_tensor() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_what_eager_rejects_is_rejected_with_eagers_words(name: str) -> None:
+def test_calls_that_eager_rejects_raise_eagers_error(name: str) -> None:
     call = REJECTED[name]
     with pytest.raises(Exception, match="") as want:
         call()
@@ -215,7 +215,7 @@ def test_views_stay_views_of_the_same_storage(name: str, op_set: ed.OpSet, infer
         source = base()
         want = view(source)
         for offset in (0, 2):
-            # A program recorded without an offset must not serve a call with one.
+            # A program recorded without a storage offset must not run for a call with one.
             padded = torch.cat([torch.zeros(offset), source.reshape(-1)])[offset:].view(3, 4)
             with ed.BackendRecorder() as recorder, ed.EagerDecompMode(op_set):
                 for _ in range(3):

@@ -1,4 +1,4 @@
-"""Rules are values with a place; two for one op are refused; the first that covers a call returns it."""
+"""Rules: registration, locations and signatures; two rules for one op raise; the first applicable rule runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def double(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("op", ["aten.silu.default", aten.silu.default])
-def test_a_decorated_function_becomes_a_rule_that_knows_its_place(op: Any) -> None:
+def test_a_rule_has_the_location_of_its_function(op: Any) -> None:
     rule = register_decomposition(op)(double)
     assert isinstance(rule, Rule)
     assert (rule.op, rule.fn, rule.source, rule.linked, rule.effects) == (aten.silu.default, double, "user", False, False)
@@ -31,13 +31,13 @@ def test_a_decorated_function_becomes_a_rule_that_knows_its_place(op: Any) -> No
     assert str(rule) == f"user rule {rule.where}"
 
 
-def test_registering_changes_nothing_by_itself() -> None:
+def test_registration_has_no_effect_without_a_mode() -> None:
     register_decomposition("aten.silu.default")(lambda x: x * 0)
     with ed.EagerDecompMode(ed.core_aten()):
         assert torch.nn.functional.silu(torch.ones(1)).item() != 0
 
 
-def test_the_place_of_a_wrapped_function_is_the_inner_ones_and_a_callable_without_code_has_one_too() -> None:
+def test_locations_of_wrapped_functions_and_callables_without_code() -> None:
     class Halves:
         def __call__(self, x: torch.Tensor) -> torch.Tensor:
             return x / 2
@@ -77,7 +77,7 @@ def test_rules_are_indexed_by_overload() -> None:
     assert gelu.effects
 
 
-def test_two_rules_for_one_overload_are_refused_and_both_places_named() -> None:
+def test_two_rules_for_one_overload_raise_and_both_locations_are_named() -> None:
     def halve(x: torch.Tensor) -> torch.Tensor:
         return x / 2
 
@@ -88,14 +88,14 @@ def test_two_rules_for_one_overload_are_refused_and_both_places_named() -> None:
     assert first.where != second.where
 
 
-def test_a_bare_function_is_no_rule() -> None:
+def test_an_undecorated_function_is_not_a_rule() -> None:
     wrong: Any = double
     with pytest.raises(ed.ArgumentTypeError, match="register_decomposition"):
         index_rules([wrong])
 
 
-def test_a_rule_equals_itself_alone() -> None:
-    # By identity: a mode's programs depend on the very functions it was given.
+def test_a_rule_equals_only_itself() -> None:
+    # By identity: a mode's programs depend on the function objects it was given.
     one, other = make_rule(aten.silu.default, double, recorded=True), make_rule(aten.silu.default, double, recorded=True)
     assert one == one
     assert one != other
@@ -126,7 +126,7 @@ def test_a_linked_rule_is_bound_to_what_runs_its_ops() -> None:
     assert run(3) == ("ran", aten.add.Tensor, (3, 3))
     assert run(4) == ("ran", aten.add.Tensor, (4, 4))
     assert bound == [aten.add.Tensor]
-    # Called as it is, it goes through the dispatcher.
+    # If called directly, it goes through the dispatcher.
     assert rule(torch.ones(2)).tolist() == [2, 2]
     assert (rule.source, rule.linked) == ("own", True)
 
@@ -145,7 +145,7 @@ def apply(rule: Rule) -> Any:
     return result
 
 
-def test_the_first_rule_that_covers_the_call_returns_and_no_later_one_runs() -> None:
+def test_the_first_applicable_rule_returns_and_no_later_one_runs() -> None:
     ran: list[Rule] = []
 
     def noted(rule: Rule) -> Any:
@@ -157,7 +157,7 @@ def test_the_first_rule_that_covers_the_call_returns_and_no_later_one_runs() -> 
     assert ran == rules[:2]
 
 
-def test_what_a_rule_left_is_undone_before_the_next_runs() -> None:
+def test_effects_of_a_rule_that_declines_are_undone_before_the_next_runs() -> None:
     events: list[str] = []
 
     def noted(rule: Rule) -> Any:
@@ -173,7 +173,7 @@ def test_what_a_rule_left_is_undone_before_the_next_runs() -> None:
     assert events == ["ran", "undone", "ran", "undone", "ran"]
 
 
-def test_without_a_result_every_attempt_is_kept_with_its_reason() -> None:
+def test_if_all_rules_decline_every_attempt_is_reported_with_its_reason() -> None:
     inner = NoRoute(aten.sin.default)
     rules = rules_returning(NotImplemented, inner)
     undone: list[int] = []
@@ -184,36 +184,36 @@ def test_without_a_result_every_attempt_is_kept_with_its_reason() -> None:
     assert undone == [1, 1]
 
 
-def test_no_rules_at_all_is_no_route_without_attempts() -> None:
+def test_without_rules_there_is_no_route_and_no_attempt() -> None:
     with pytest.raises(NoRoute) as caught:
         first_applicable(aten.silu.default, [], apply)
     assert caught.value.attempts == ()
 
 
-def test_an_error_of_a_rule_is_the_users_and_no_other_rule_is_tried() -> None:
+def test_an_error_of_a_users_rule_propagates_and_no_other_rule_is_tried() -> None:
     rules = rules_returning(ValueError("mine"), "late")
     with pytest.raises(ValueError, match="mine"):
         first_applicable(aten.silu.default, rules, apply)
 
 
 @pytest.mark.parametrize("fn", [lambda: None, lambda x, y, z: x, lambda x, *, y: x])
-def test_a_rule_that_cannot_take_the_ops_arguments_is_refused_where_it_is_made(fn: Any) -> None:
+def test_a_rule_with_wrong_parameters_raises_at_registration(fn: Any) -> None:
     with pytest.raises(ed.RuleError, match=r"cannot take the arguments of aten\.gelu_backward\.default"):
         ed.register_decomposition("aten.gelu_backward.default")(fn)
 
 
-def test_a_rule_need_not_know_optional_arguments() -> None:
+def test_a_rule_may_omit_optional_arguments() -> None:
     rule = ed.register_decomposition("aten.gelu.default")(lambda x: x)
     assert rule(torch.ones(2)).tolist() == [1, 1]
 
 
-def test_a_partial_function_is_named_by_what_it_calls() -> None:
+def test_a_partial_function_has_the_name_of_its_function() -> None:
     rule = ed.register_decomposition("aten.gelu.default")(functools.partial(torch.mul, 2))
     assert "functools" not in rule.where
 
 
-def test_a_rule_with_another_default_than_its_op_is_refused() -> None:
-    """torch leaves an argument out that has its default: the rule would compute with its own."""
+def test_a_rule_with_another_default_than_its_op_raises() -> None:
+    """Torch omits arguments that equal the schema's default, so the rule would use its own default."""
     with pytest.raises(ed.RuleError, match=r"alpha=0\.5, where the op has alpha=1\.0"):
         ed.register_decomposition("aten.celu.default")(lambda x, alpha=0.5: x)
     with pytest.raises(ed.RuleError, match=r"keepdim=True, where the op has keepdim=False"):
@@ -222,7 +222,7 @@ def test_a_rule_with_another_default_than_its_op_is_refused() -> None:
         ed.register_decomposition("aten.celu.default")(fn)
 
 
-def test_a_rule_that_lacks_an_optional_argument_is_named_where_a_call_gives_it() -> None:
+def test_a_call_with_an_omitted_optional_argument_raises_and_names_the_rule() -> None:
     @ed.register_decomposition("aten.celu.default")
     def short(x: torch.Tensor) -> torch.Tensor:
         return x * 1

@@ -1,4 +1,4 @@
-"""Torch's shipped decompositions as rules: which come, and in which order."""
+"""Torch's own decompositions as rules: which ones are used, and in which order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ print(*({"torch._dynamo", "sympy"} & {*sys.modules}), sep=",")
 
 
 @pytest.mark.parametrize("name", ["aten.mode.values", "aten.add_.Tensor", "aten.relu_.default", "aten.stack.out"])
-def test_what_has_a_functional_variant_gets_no_rule_that_writes_by_itself(name: str) -> None:
+def test_ops_with_a_functional_variant_get_no_mutating_rule(name: str) -> None:
     op = op_of(name)
     assert facts_of(op).mutated
     assert functional_variant(op) is not None

@@ -1,6 +1,6 @@
-"""Every fault of the shipped tables is still there in torch, and the mode returns the call that shows it as eager does.
+"""Each known bug of torch's decompositions still exists in torch, and the mode returns eager's result for the call that shows it.
 
-An entry that torch repairs fails the first half: take its line from `FAULTS`.
+If torch fixes an entry, the first half fails: remove its line from `FAULTS`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def call(*args: Any, **kwargs: Any) -> Arguments:
 
 
 def turned(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Dense, its dimensions in the opposite order in memory."""
+    """Return a dense tensor whose dimensions are in the opposite order in memory."""
     return torch.randn(shape[::-1]).to(dtype).permute(*reversed(range(len(shape))))
 
 
 def last(*shape: int) -> Tensor:
-    """Channels last."""
+    """Return a channels-last tensor."""
     form = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
     return torch.randn(shape).contiguous(memory_format=form)
 
@@ -47,7 +47,7 @@ def last(*shape: int) -> Tensor:
 _EMPTY = torch.empty(0)
 _MASKED = (torch.ones(5, dtype=torch.bool), [torch.tensor([0, 9, 1, 2, 3])])
 
-#: A call that shows each fault.
+#: For each bug, a call that shows it.
 CALLS: dict[tuple[str, str], Arguments] = {
     ("aten._scaled_dot_product_flash_attention_for_cpu.default", "shape"): call(*torch.randn(3, 1, 2, 4, 8).unbind()),
     ("aten.nll_loss.default", "shape"): call(torch.randn(3, 4), torch.tensor([0, 1, 2]), None, 0),
@@ -131,7 +131,7 @@ def op_of(name: str) -> Any:
 
 
 def run(function: Callable[..., Any], arguments: Arguments) -> tuple[str, Any, list[Any]]:
-    """Return a call's result, and the arguments it was given."""
+    """Return a call's result, and its arguments after the call."""
     args, kwargs = copy.deepcopy(arguments)
     flat = [leaf for one in args for leaf in (one if isinstance(one, list) else [one]) if isinstance(leaf, Tensor)]
     before = copy.deepcopy(args)
@@ -156,12 +156,12 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_complex() else tensor.double()
 
 
-#: Rounding is no fault, unless the fault is about values.
+#: Rounding is not a bug, unless the bug is about values.
 TOLERANCE: dict[str, dict[str, float]] = defaultdict(lambda: {"rtol": 1e-4, "atol": 1e-5}, value={"rtol": 1e-12, "atol": 0.0})
 
 
 def kinds(fault: Fault, entry: Callable[..., Any]) -> set[str]:
-    """In which ways the entry is not the operator on the call that shows the fault."""
+    """Return how the decomposition differs from the op on the call that shows the bug."""
     arguments = CALLS[fault.op, fault.kind]
     torch.manual_seed(0)
     kind, want, (given, _) = run(op_of(fault.op), arguments)
@@ -191,7 +191,7 @@ def kinds(fault: Fault, entry: Callable[..., Any]) -> set[str]:
 IDS = [f"{fault.op}-{fault.kind}" for fault in FAULTS]
 
 
-def test_every_fault_has_its_call() -> None:
+def test_every_fault_has_an_example_call() -> None:
     assert set(CALLS) == {(fault.op, fault.kind) for fault in FAULTS}
     assert len(CALLS) == len(FAULTS)
 
@@ -199,14 +199,14 @@ def test_every_fault_has_its_call() -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=IDS)
 def test_torch_still_has_the_fault(fault: Fault) -> None:
     op = op_of(fault.op)
-    # For composite ops the core table holds their C++ kernel, which is not the entry.
+    # For composite ops the core table has their C++ kernel, not the decomposition.
     entry = full_table()[op]
     assert fault.kind in kinds(fault, entry), f"torch has repaired {fault.op}: take the line from FAULTS; it said: {fault.what}"
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS, ids=IDS)
-def test_the_mode_returns_as_eager_does(fault: Fault) -> None:
+def test_the_mode_equals_eager(fault: Fault) -> None:
     args, kwargs = CALLS[fault.op, fault.kind]
     op = op_of(fault.op)
 
@@ -218,5 +218,5 @@ def test_the_mode_returns_as_eager_does(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(unused_entries()))
-def test_an_entry_wrong_for_most_calls_is_never_given(name: str) -> None:
+def test_a_rule_that_is_wrong_for_most_calls_is_never_used(name: str) -> None:
     assert not [rule for rule in shipped_rules(op_of(name)) if rule.source in ("core", "table")]

@@ -1,4 +1,4 @@
-"""Small tensors that are computed by one kernel: which are, and what is written."""
+"""`_foreach_` ops compute small tensors by one kernel: which tensors are concatenated, and what is written."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def positions(*lists: list[Tensor], numbers: tuple[list[Any], ...] = ()) -> list
     return stacks
 
 
-def test_tensors_of_the_same_trailing_sizes_are_joined() -> None:
+def test_tensors_of_the_same_trailing_sizes_are_concatenated() -> None:
     shapes = [(3,), (2, 3), (4,), (), (1, 3), (17,), (0,), (5, 3), (2,), (2, 2)]
     assert positions([torch.ones(shape) for shape in shapes]) == [[0, 2, 8], [1, 4, 7]]
     assert positions([torch.ones(3)] * 2) == []
 
 
-def test_dtypes_strides_and_numbers_keep_tensors_apart() -> None:
+def test_tensors_of_different_dtypes_strides_or_scalars_are_not_concatenated() -> None:
     alike = [torch.ones(2, 3) for _ in range(6)]
     assert positions(alike) == [list(range(6))]
     assert positions([one.double() if at % 2 else one for at, one in enumerate(alike)]) == [[0, 2, 4], [1, 3, 5]]
@@ -36,7 +36,7 @@ def test_dtypes_strides_and_numbers_keep_tensors_apart() -> None:
     assert positions(alike, numbers=([0.0, -0.0] * 3,)) != [list(range(6))]
 
 
-def test_shared_memory_keeps_all_apart() -> None:
+def test_tensors_that_share_memory_are_not_concatenated() -> None:
     memory, others = torch.ones(12), [torch.ones(3) for _ in range(4)]
     assert positions(list(memory.split(3)), others) == [[0, 1, 2, 3]]
     assert positions([memory[at : at + 3] for at in (0, 3, 6, 8)], others) == []
@@ -50,14 +50,14 @@ class Named(Tensor):
     pass
 
 
-def test_only_plain_tensors_of_the_process_are_joined() -> None:
+def test_only_plain_tensors_are_concatenated() -> None:
     assert positions([torch.ones(3, device="meta") for _ in range(4)]) == []
     assert positions([torch.ones(3).as_subclass(Named) for _ in range(4)]) == []
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_writes_reach_the_memory_that_others_hold(count: int) -> None:
-    """Why each tensor is written by a `copy_`: a result that took the place of its memory would leave these behind."""
+def test_writes_reach_aliases(count: int) -> None:
+    """This is why each tensor is written by `copy_`: replacing its storage would not update its aliases."""
     tensors, others = [torch.rand(3) for _ in range(count)], [torch.rand(3) for _ in range(count)]
     held = [(one.numpy(), one.view(3, 1), one.untyped_storage(), one.data_ptr()) for one in tensors]
     on_core(lambda: (torch._foreach_lerp_(tensors, others, 0.5), torch._foreach_mul_(tensors, 2.0), tensors[0].add_(1)))

@@ -1,4 +1,4 @@
-"""Write-back: casts and overlaps are judged as eager judges them, over every dtype pair and random views of one buffer."""
+"""Write-back: casts and overlaps raise as in eager, for every pair of dtypes and random views of one buffer."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ PAIRS = list(itertools.product(DTYPES, DTYPES))
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=str)
-def test_can_cast_says_what_torch_says(source: torch.dtype, target: torch.dtype) -> None:
+def test_can_cast_equals_torch(source: torch.dtype, target: torch.dtype) -> None:
     assert can_cast(source, target) is torch.can_cast(source, target)
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if not torch.can_cast(*pair)], ids=str)
-def test_a_write_that_cannot_be_cast_is_refused_in_eagers_words(source: torch.dtype, target: torch.dtype) -> None:
+def test_a_write_that_cannot_be_cast_raises_eagers_error(source: torch.dtype, target: torch.dtype) -> None:
     result, written = torch.zeros(2, dtype=source), torch.zeros(2, dtype=target)
     with pytest.raises(RuntimeError) as want:
         torch.mul(result, result, out=written)
@@ -84,11 +84,11 @@ def test_a_write_that_cannot_be_cast_is_refused_in_eagers_words(source: torch.dt
 
 @st.composite
 def views(draw: st.DrawFn, rank: int | None = None) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Shape, strides and offset of a view of a buffer of 64 elements: dense, permuted, strided, expanded, overlapping, empty."""
+    """Generate shape, strides and offset of a view of a buffer of 64 elements."""
     rank = draw(st.integers(0, 3)) if rank is None else rank
     shape = tuple(draw(st.lists(st.sampled_from([1, 2, 2, 3, 0]), min_size=rank, max_size=rank)))
     if draw(st.booleans()):
-        # Dense in some order of the dimensions.
+        # Dense, with the dimensions in any order.
         strides, step = [0] * rank, 1
         for dim in draw(st.permutations(range(rank))):
             strides[dim] = step
@@ -100,7 +100,7 @@ def views(draw: st.DrawFn, rank: int | None = None) -> tuple[tuple[int, ...], tu
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[Any, Any]:
-    """Two views, often of one shape and close to each other."""
+    """Generate two views, often with the same shape and close to each other."""
     shape, strides, offset = draw(views())
     other = draw(views(rank=len(shape)))
     how = draw(st.integers(0, 3))
@@ -118,7 +118,7 @@ def view(buffer: torch.Tensor, of: tuple[tuple[int, ...], tuple[int, ...], int])
 
 
 def refuses(run: Callable[[], Any]) -> bool | None:
-    """Whether a call is refused for its memory; None where it is refused for another reason."""
+    """Return whether a call raises because of an overlap; None if it raises for another reason."""
     try:
         run()
     except RuntimeError as error:
@@ -129,7 +129,7 @@ def refuses(run: Callable[[], Any]) -> bool | None:
 @pytest.mark.full
 @settings(max_examples=400)
 @given(pairs())
-def test_overlap_is_refused_in_place_where_eager_refuses_it(pair: Any) -> None:
+def test_overlaps_of_in_place_ops_raise_as_in_eager(pair: Any) -> None:
     eagers, ours = torch.arange(64.0), torch.arange(64.0)
     target, given_ = view(eagers, pair[0]), view(eagers, pair[1])
     want = refuses(lambda: target.add_(given_))
@@ -141,9 +141,9 @@ def test_overlap_is_refused_in_place_where_eager_refuses_it(pair: Any) -> None:
 @pytest.mark.full
 @settings(max_examples=400)
 @given(pairs(), st.booleans())
-def test_overlap_is_refused_in_out_where_eager_refuses_it(pair: Any, twice: bool) -> None:
+def test_overlaps_of_out_raise_as_in_eager(pair: Any, twice: bool) -> None:
     eagers, ours = torch.arange(64.0), torch.arange(64.0)
-    assume(pair[0][0] == pair[1][0])  # no resize: that has its own rules
+    assume(pair[0][0] == pair[1][0])  # no resize: other tests cover it
     target, given_ = view(eagers, pair[0]), view(eagers, pair[1])
     want = refuses(lambda: torch.add(given_, target if twice else 1, out=target))
     assume(want is not None)
@@ -152,14 +152,17 @@ def test_overlap_is_refused_in_out_where_eager_refuses_it(pair: Any, twice: bool
 
 
 @pytest.mark.parametrize(("start", "overlaps"), [(0, False), (1, True), (2, True), (3, False)])
-def test_a_view_with_another_dtype_is_measured_in_bytes(start: int, overlaps: bool) -> None:
+def test_overlaps_of_views_with_another_dtype_are_computed_in_bytes(start: int, overlaps: bool) -> None:
     buffer = torch.zeros(8)
-    target, given_ = buffer[3:5], buffer.view(torch.float64)[start : start + 1]  # bytes 12 to 20; each given is 8 long
+    target, given_ = (
+        buffer[3:5],
+        buffer.view(torch.float64)[start : start + 1],
+    )  # bytes 12 to 20; each element of the other is 8 bytes long
     assert refuses(lambda: target.add_(given_)) is overlaps
     assert refuses(lambda: check_overlap(target, [given_])) is overlaps
 
 
-def test_tensors_of_other_memory_and_what_is_no_tensor_never_overlap() -> None:
+def test_tensors_of_different_storages_and_other_values_never_overlap() -> None:
     target = torch.zeros(4)
     check_overlap(target, [torch.zeros(4), 3, None, [target[1:]], "text"])
     assert target.tolist() == [0, 0, 0, 0]
@@ -169,7 +172,7 @@ def test_tensors_of_other_memory_and_what_is_no_tensor_never_overlap() -> None:
 
 
 class Noted:
-    """Ops called through the dispatcher, in order."""
+    """Records the ops called through the dispatcher, in order."""
 
     def __init__(self) -> None:
         self.ran: list[Any] = []
@@ -183,7 +186,7 @@ class Noted:
 
 
 @pytest.mark.parametrize("operands", range(3))
-def test_an_in_place_write_returns_the_caller_s_own_object_by_one_copy(operands: int) -> None:
+def test_an_in_place_write_makes_one_copy_and_returns_the_argument(operands: int) -> None:
     noted = Noted()
     target, others = torch.zeros(2, dtype=torch.float64), [torch.ones(2)] * operands
     functional = lambda *args: sum(args[1:], torch.ones(2))  # noqa: E731
@@ -212,8 +215,8 @@ def test_an_in_place_write_never_broadcasts_nor_resizes(operands: int) -> None:
 @pytest.mark.full
 @settings(max_examples=400)
 @given(pairs(), st.integers(0, 2))
-def test_every_in_place_write_checks_its_operands_memory(pair: Any, before: int) -> None:
-    """The operand that may overlap is the first, the second of several, or one of a list."""
+def test_every_in_place_write_checks_its_operands_for_overlaps(pair: Any, before: int) -> None:
+    """The overlapping operand is the first, the second of several, or in a list."""
     eagers, ours = torch.arange(64.0), torch.arange(64.0)
     target, other = view(eagers, pair[0]), view(eagers, pair[1])
     want = refuses(lambda: target.add_(other))
@@ -229,7 +232,7 @@ def test_every_in_place_write_checks_its_operands_memory(pair: Any, before: int)
     assert refuses(lambda: link(write_list, itself)(lists[0], lists[1:], map(torch.add, *lists))) is want
 
 
-def test_a_list_is_written_one_by_one_so_that_one_result_lives_at_a_time() -> None:
+def test_a_list_is_written_one_by_one_to_free_each_result() -> None:
     targets, alive, most = [torch.zeros(4) for _ in range(3)], weakref.WeakSet[Any](), 0
 
     def results() -> Iterator[torch.Tensor]:
@@ -247,7 +250,7 @@ def test_a_list_is_written_one_by_one_so_that_one_result_lives_at_a_time() -> No
 
 
 def out_of(start: torch.Tensor, result: torch.Tensor) -> tuple[torch.Tensor, list[str], list[Any]]:
-    """An `out` written with a result: the tensor, the warnings, the ops called."""
+    """Write a result to an `out`; return the tensor, the warnings and the ops called."""
     noted = Noted()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -279,7 +282,7 @@ def test_an_out_of_another_shape_is_resized_with_eagers_warning() -> None:
     assert torch.equal(written, want)
 
 
-def test_a_larger_out_keeps_its_memory() -> None:
+def test_a_larger_out_keeps_its_storage() -> None:
     start = torch.zeros(10)
     address = start.data_ptr()
     written, _, _ = out_of(start, torch.ones(2, 3))

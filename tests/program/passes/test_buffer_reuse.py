@@ -1,4 +1,4 @@
-"""Reuse of memory: dead temporaries are written to where the set has the kernels, and nothing else is."""
+"""Buffer reuse: results are written to the memory of dead temporaries, if the set has the kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ X = torch.randn(3, 4)
 
 
 def reused(before: Program, *arguments: Tensor, without: tuple[OpOverload, ...] = ()) -> list[str]:
-    """The calls after the pass, on a set of every op; both programs give the same."""
+    """Return the calls after the pass on a set of all ops; check that both programs return the same."""
     want, layouts = layouts_of(before, native, arguments)
     after = check(reuse(before, layouts, lambda op: op not in without))
     kept = [argument.clone() for argument in arguments]
@@ -33,7 +33,7 @@ def reused(before: Program, *arguments: Tensor, without: tuple[OpOverload, ...] 
     return [str(one) for one in after.calls]
 
 
-def test_a_chain_runs_in_the_memory_of_its_first_result() -> None:
+def test_a_chain_of_calls_reuses_the_memory_of_its_first_result() -> None:
     before = program(
         [S[0]],
         [call(S[1], aten.neg.default, S[0]), call(S[2], aten.exp.default, S[1]), call(S[3], aten.add.Scalar, S[2], 1)],
@@ -46,7 +46,7 @@ def test_a_chain_runs_in_the_memory_of_its_first_result() -> None:
     ]
 
 
-def test_another_argument_is_written_by_an_out_kernel() -> None:
+def test_another_argument_is_reused_through_an_out_kernel() -> None:
     before = program([S[0]], [call(S[1], aten.neg.default, S[0]), call(S[2], aten.div.Tensor, S[0], S[1])], S[2])
     assert reused(before, X) == ["%1 = aten.neg.default(%0)", "_ = aten.div.out(%0, %1, out=%1)"]
     assert reused(before, X, without=(aten.div.out,)) == ["%1 = aten.neg.default(%0)", "%2 = aten.div.Tensor(%0, %1)"]
@@ -55,8 +55,8 @@ def test_another_argument_is_written_by_an_out_kernel() -> None:
 @pytest.mark.parametrize(
     ("calls", "result"),
     [
-        ([call(S[1], aten.exp.default, S[0])], S[1]),  # the caller's own
-        ([call(S[1], aten.neg.default, S[0]), call(S[2], aten.exp.default, S[1])], [S[1], S[2]]),  # the caller gets it
+        ([call(S[1], aten.exp.default, S[0])], S[1]),  # an argument
+        ([call(S[1], aten.neg.default, S[0]), call(S[2], aten.exp.default, S[1])], [S[1], S[2]]),  # it is returned
         (
             [
                 call(S[1], aten.neg.default, S[0]),
@@ -66,12 +66,12 @@ def test_another_argument_is_written_by_an_out_kernel() -> None:
             ],
             S[4],
         ),  # a view of it is read
-        ([call(S[1], aten.neg.default, S[0]), call(S[2], aten.gt.Scalar, S[1], 0)], S[2]),  # of another type
-        ([call(S[1], aten.neg.default, S[0]), call(S[2], aten.cumsum.default, S[1], 0)], S[2]),  # not by elements
-        ([call(S[1], aten.sum.dim_IntList, S[0], [0]), call(S[2], aten.add.Tensor, S[1], S[0])], S[2]),  # of another shape
+        ([call(S[1], aten.neg.default, S[0]), call(S[2], aten.gt.Scalar, S[1], 0)], S[2]),  # another dtype
+        ([call(S[1], aten.neg.default, S[0]), call(S[2], aten.cumsum.default, S[1], 0)], S[2]),  # not pointwise
+        ([call(S[1], aten.sum.dim_IntList, S[0], [0]), call(S[2], aten.add.Tensor, S[1], S[0])], S[2]),  # another shape
     ],
 )
-def test_what_is_not_a_dead_temporary_that_fits_is_left(calls: Any, result: Any) -> None:
+def test_only_dead_temporaries_of_the_same_size_are_reused(calls: Any, result: Any) -> None:
     x = torch.randn(4, 4)
     before = program([S[0]], calls, result)
     assert reused(before, x) == [str(one) for one in before.calls]
@@ -96,7 +96,7 @@ def test_the_last_read_of_several_frees_the_memory() -> None:
     ]
 
 
-def test_float16_and_bfloat16_and_transposed_results_are_left_or_fit() -> None:
+def test_dtypes_and_strides_must_match_for_reuse() -> None:
     before = program([S[0], S[1]], [call(S[2], aten.neg.default, S[0]), call(S[3], aten.mul.Tensor, S[2], S[1])], S[3])
     assert reused(before, X.bfloat16(), X.bfloat16())[1] == "%3 = aten.mul.Tensor(%2, %1)"
     assert reused(before, torch.randn(4, 3).t(), X)[1] == "_ = aten.mul_.Tensor(%2, %1)"
@@ -107,7 +107,7 @@ BINARY = [aten.add.Tensor, aten.mul.Tensor, aten.sub.Tensor, aten.maximum.defaul
 
 
 @given(st.data())
-def test_any_program_gives_what_it_gave(data: st.DataObject) -> None:
+def test_results_of_random_programs_do_not_change(data: st.DataObject) -> None:
     calls, made = [], [S[0], S[1]]
     for number in range(2, data.draw(st.integers(3, 12))):
         pick = lambda: data.draw(st.sampled_from(made))  # noqa: E731
@@ -136,7 +136,7 @@ def _writers(ops: list[OpOverload]) -> list[OpOverload]:
 EVERY_WRITER = _writers([*UNARY, *BINARY])
 
 
-def test_a_set_without_such_kernels_keeps_its_programs() -> None:
+def test_programs_of_a_set_without_in_place_kernels_do_not_change() -> None:
     before = program([S[0]], [call(S[1], aten.neg.default, S[0]), call(S[2], aten.exp.default, S[1])], S[2])
     _, layouts = layouts_of(before, native, [X])
     assert reuse(before, layouts, lambda op: op in ed.core_aten()) == before

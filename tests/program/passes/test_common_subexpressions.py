@@ -1,4 +1,4 @@
-"""Common subexpressions: equal calls become one, where that changes no result."""
+"""Common subexpressions: equal calls are merged if that changes no result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eagerdecomp.program.passes.common_subexpressions import common_subexpressio
 aten = torch.ops.aten
 
 
-def test_the_second_of_two_equal_calls_goes_and_its_readers_read_the_first() -> None:
+def test_the_second_of_two_equal_calls_is_removed() -> None:
     before = program(
         [S[0]],
         [
@@ -35,7 +35,7 @@ def test_the_second_of_two_equal_calls_goes_and_its_readers_read_the_first() -> 
     )  # fmt: skip
 
 
-def test_equal_chains_are_merged_link_by_link() -> None:
+def test_equal_chains_of_calls_are_merged() -> None:
     before = program(
         [S[0]],
         [
@@ -56,7 +56,7 @@ def test_equal_chains_are_merged_link_by_link() -> None:
     )  # fmt: skip
 
 
-def test_several_results_are_merged_one_by_one() -> None:
+def test_each_of_several_results_is_merged() -> None:
     before = program(
         [S[0]],
         [
@@ -85,7 +85,7 @@ UNLIKE: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("left", "right"), UNLIKE, ids=repr)
-def test_calls_with_literals_that_only_look_equal_stay_two(left: Any, right: Any) -> None:
+def test_calls_whose_literals_only_compare_equal_are_not_merged(left: Any, right: Any) -> None:
     for calls in (
         [call(S[1], aten.silu.default, S[0], left), call(S[2], aten.silu.default, S[0], right)],
         [call(S[1], aten.silu.default, S[0], named=left), call(S[2], aten.silu.default, S[0], named=right)],
@@ -95,13 +95,13 @@ def test_calls_with_literals_that_only_look_equal_stay_two(left: Any, right: Any
 
 
 @pytest.mark.parametrize("literal", [math.nan, -0.0, [1, [2.0]], torch.float32, torch.device("cpu"), math.inf], ids=repr)
-def test_calls_with_the_same_literal_are_one_call(literal: Any) -> None:
+def test_calls_with_the_same_literal_are_merged(literal: Any) -> None:
     calls = [call(S[number], aten.silu.default, S[0], literal) for number in (1, 2)]
     before = program([S[0]], [*calls, call(S[3], aten.add.Tensor, S[1], S[2])], S[3])
     assert len(common_subexpressions(before).calls) == 2
 
 
-def test_draws_are_never_merged() -> None:
+def test_random_calls_are_never_merged() -> None:
     before = program(
         [S[0]],
         [
@@ -114,13 +114,13 @@ def test_draws_are_never_merged() -> None:
     assert common_subexpressions(before) == before
 
 
-def test_values_that_the_caller_gets_stay_distinct_tensors() -> None:
+def test_returned_values_stay_distinct_tensors() -> None:
     for result in ((S[1], S[2]), [S[1], [S[2]]]):
         before = program([S[0]], [call(S[1], aten.sin.default, S[0]), call(S[2], aten.sin.default, S[0])], result)
         assert common_subexpressions(before) == before
 
 
-def test_what_a_returned_view_is_of_stays_distinct_too() -> None:
+def test_bases_of_returned_views_stay_distinct() -> None:
     before = program(
         [S[0]],
         [
@@ -135,7 +135,7 @@ def test_what_a_returned_view_is_of_stays_distinct_too() -> None:
     assert common_subexpressions(before) == before
 
 
-def test_a_program_that_writes_is_left_as_it_is() -> None:
+def test_a_program_that_writes_does_not_change() -> None:
     before = program(
         [S[0]],
         [
@@ -149,7 +149,7 @@ def test_a_program_that_writes_is_left_as_it_is() -> None:
     assert common_subexpressions(before) == before
 
 
-def test_allocations_that_nobody_writes_may_be_one() -> None:
+def test_allocations_that_are_never_written_are_merged() -> None:
     before = program(
         [S[0]],
         [

@@ -1,4 +1,4 @@
-"""Dead code: calls go whose results nobody reads; writes and draws stay."""
+"""Dead code: calls with unused results are removed; writes and random calls stay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eagerdecomp.program.passes.dead_code import dead_code
 aten = torch.ops.aten
 
 
-def test_a_call_that_nobody_reads_goes_with_all_that_only_it_read() -> None:
+def test_an_unused_call_is_removed_with_the_calls_that_only_it_used() -> None:
     before = program(
         [S[0]],
         [
@@ -33,12 +33,12 @@ def test_a_call_that_nobody_reads_goes_with_all_that_only_it_read() -> None:
     )  # fmt: skip
 
 
-def test_one_result_read_of_several_keeps_the_call() -> None:
+def test_a_call_stays_if_one_of_its_results_is_used() -> None:
     before = program([S[0]], [call([S[1], S[2]], aten.max.dim, S[0], 0)], S[2])
     assert dead_code(before) == before
 
 
-def test_writes_stay_and_so_does_what_they_read() -> None:
+def test_writes_stay_with_the_calls_that_they_use() -> None:
     before = program(
         [S[0], S[1]],
         [
@@ -56,7 +56,7 @@ def test_writes_stay_and_so_does_what_they_read() -> None:
     )  # fmt: skip
 
 
-def test_a_write_into_a_view_of_what_is_returned_stays() -> None:
+def test_a_write_to_a_view_of_a_returned_value_stays() -> None:
     before = program(
         [S[0]],
         [
@@ -69,12 +69,12 @@ def test_a_write_into_a_view_of_what_is_returned_stays() -> None:
     assert dead_code(before) == before
 
 
-def test_draws_stay_so_that_a_replay_draws_as_often_as_the_recording_did() -> None:
+def test_random_calls_stay() -> None:
     before = program([S[0]], [call(S[1], aten.rand_like.default, S[0]), call(S[2], aten.rand_like.default, S[0])], S[2])
     assert dead_code(before) == before
 
 
-def test_arguments_in_lists_and_keywords_count_as_read() -> None:
+def test_arguments_in_lists_and_keywords_count_as_used() -> None:
     before = program(
         [S[0]],
         [
@@ -88,7 +88,7 @@ def test_arguments_in_lists_and_keywords_count_as_read() -> None:
     assert dead_code(before) == before
 
 
-def test_a_program_that_returns_its_argument_is_left_without_calls() -> None:
+def test_a_program_that_returns_its_argument_loses_all_calls() -> None:
     before = program([S[0]], [call(S[1], aten.sin.default, S[0])], S[0])
     after: Any = dead_code(before)
     assert after.calls == ()

@@ -1,4 +1,4 @@
-"""The pipeline: every pass is listed, every program means after it what it meant before, and no dead call is left."""
+"""The pipeline: it lists every pass, does not change results, and leaves no dead call."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_pass_keeps_what_a_recorded_program_computes(name: str) -> None:
+def test_no_pass_changes_the_results_of_a_recorded_program(name: str) -> None:
     op, *args = CALLS[name]
     recording, values, want = record(op, *args, ops=SMALL)
     assert recording.program is not None, recording.why_not
@@ -124,7 +124,7 @@ def test_every_pass_keeps_what_a_recorded_program_computes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_pipeline_leaves_no_dead_call_and_finds_nothing_more_the_second_time(name: str) -> None:
+def test_the_pipeline_is_idempotent_and_leaves_no_dead_call(name: str) -> None:
     op, *args = CALLS[name]
     recording, _, _ = record(op, *args, ops=SMALL)
     assert recording.program is not None
@@ -161,9 +161,9 @@ def test_the_passes_work_together() -> None:
     )
 
 
-def test_every_pass_of_the_folder_is_in_the_pipeline_under_its_own_name() -> None:
+def test_every_pass_module_is_in_the_pipeline() -> None:
     files = {module.name for module in pkgutil.iter_modules(passes.__path__)}
-    files.remove("buffer_reuse")  # needs to know the set, and the strides of values
+    files.remove("buffer_reuse")  # needs the op set and the strides of values
     assert {name for name, _ in PIPELINE} == files
     for name, apply in PIPELINE:
         assert apply.__name__ == name
@@ -171,7 +171,7 @@ def test_every_pass_of_the_folder_is_in_the_pipeline_under_its_own_name() -> Non
     assert len(PIPELINE) == len(files)
 
 
-def test_a_pass_that_breaks_a_program_is_caught_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_breaks_a_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(made: Program) -> Program:
         return program([S[0]], [call(S[1], aten.sin.default, S[5])], S[1])
 

@@ -1,4 +1,4 @@
-"""View chains: a view of a view reads the first tensor; what the caller gets, and what is written, stays."""
+"""View chains: a view of a view becomes a view of the first tensor, unless it is returned or written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eagerdecomp.program.passes.view_chains import view_chains
 aten = torch.ops.aten
 
 
-def test_two_permutes_become_one_of_the_first_tensor() -> None:
+def test_two_permutes_become_one() -> None:
     before = program(
         [S[0]],
         [call(S[1], aten.permute.default, S[0], [2, 0, 1]), call(S[2], aten.permute.default, S[1], [1, 0, -1])],
@@ -33,7 +33,7 @@ def test_two_permutes_become_one_of_the_first_tensor() -> None:
 
 
 @given(st.lists(st.permutations([0, 1, 2]), min_size=1, max_size=4), st.lists(st.booleans(), min_size=12, max_size=12))
-def test_any_chain_of_permutes_gives_the_same_view(orders: list[list[int]], negative: list[bool]) -> None:
+def test_random_chains_of_permutes_give_the_same_view(orders: list[list[int]], negative: list[bool]) -> None:
     signs = iter(negative)
     calls = [
         call(S[number], aten.permute.default, S[number - 1], [dim - 3 if next(signs) else dim for dim in order])
@@ -47,7 +47,7 @@ def test_any_chain_of_permutes_gives_the_same_view(orders: list[list[int]], nega
 
 
 @pytest.mark.parametrize("renaming", [aten.alias.default, aten.detach.default], ids=str)
-def test_what_reads_another_name_of_a_tensor_reads_the_tensor(renaming: Any) -> None:
+def test_readers_of_an_alias_read_the_tensor(renaming: Any) -> None:
     before = program(
         [S[0]],
         [
@@ -62,7 +62,7 @@ def test_what_reads_another_name_of_a_tensor_reads_the_tensor(renaming: Any) -> 
     assert [repr(one) for one in after.calls][2:] == ["%3 = aten.cat.default([%0, %0])", "%4 = aten.clamp.Tensor(%3, max=%0)"]
 
 
-def test_permutes_meet_through_other_names() -> None:
+def test_permutes_are_merged_across_aliases() -> None:
     before = program(
         [S[0]],
         [
@@ -75,7 +75,7 @@ def test_permutes_meet_through_other_names() -> None:
     assert repr(check(view_chains(before)).calls[-1]) == "%3 = aten.permute.default(%0, [0, 1])"
 
 
-def test_a_view_that_the_caller_gets_stays_a_tensor_of_its_own() -> None:
+def test_a_returned_view_stays_a_separate_tensor() -> None:
     # Eager returns a new tensor for `detach`; the caller must not get the argument itself.
     before = program([S[0]], [call(S[1], aten.detach.default, S[0]), call(S[2], aten.alias.default, S[1])], (S[1], S[2]))
     after = check(view_chains(before))
@@ -85,7 +85,7 @@ def test_a_view_that_the_caller_gets_stays_a_tensor_of_its_own() -> None:
     assert len({id(x), id(one), id(other)}) == 3
 
 
-def test_other_views_between_two_permutes_keep_them_apart() -> None:
+def test_permutes_with_another_view_between_are_not_merged() -> None:
     before = program(
         [S[0]],
         [
@@ -98,7 +98,7 @@ def test_other_views_between_two_permutes_keep_them_apart() -> None:
     assert view_chains(before) == before
 
 
-def test_a_program_that_writes_is_left_as_it_is() -> None:
+def test_a_program_that_writes_does_not_change() -> None:
     for writes, order in itertools.product((True, False), ([1, 0], [0, 1])):
         before = program(
             [S[0]],
