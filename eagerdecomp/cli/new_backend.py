@@ -42,7 +42,7 @@ FILES: Mapping[str, str] = {
     "tests/test_${name}.py": "test.py.txt",
 }
 
-#: Files of a project that defines its own device, ``${device}``. Seven of them also exist in `examples/npu` and five in
+#: Files of a project that defines its own device, ``${device}``. Eight of them also exist in `examples/npu` and six in
 #: `examples/xla`, under other names.
 DEVICE_FILES: Mapping[str, str] = {
     **COMMON,
@@ -56,6 +56,7 @@ DEVICE_FILES: Mapping[str, str] = {
     "${name}/host.py": "device_host.py.txt",
     "${name}/kernels.py": "device_kernels.py.txt",
     "${name}/memory.py": "device_memory.py.txt",
+    "${name}/modules.py": "device_modules.py.txt",
     "${name}/printing.py": "device_printing.py.txt",
     "${name}/storages.py": "device_storages.py.txt",
     "tests/conftest.py": "device_conftest.py.txt",

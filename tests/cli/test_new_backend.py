@@ -82,6 +82,7 @@ FAULTS = {
         ),
         ("host", "if draws and", "if not draws and", "test_random_numbers_come_from_the_devices_own_generator"),
         ("storages", "return new_storage(", "return (", "test_copies_by_deepcopy_save_and_load"),
+        ("modules", "swap_tensors(old, new)", "swap_tensors(new, new)", "test_a_module_that_moves_keeps_its_parameters"),
     ],
 }
 
@@ -202,8 +203,8 @@ def test_a_device_installed_editable_is_there_from_its_project_s_parent_too(tmp_
 @pytest.mark.parametrize(
     ("example", "device", "file"),
     [
-        *[("npu", "npu", file) for file in ("autocast", "device", "errors", "host", "memory", "printing", "storages")],
-        *[("xla", "jax", file) for file in ("autocast", "device", "errors", "printing", "storages")],
+        *[("npu", "npu", file) for file in ("autocast", "device", "errors", "host", "memory", "modules", "printing", "storages")],
+        *[("xla", "jax", file) for file in ("autocast", "device", "errors", "modules", "printing", "storages")],
     ],
 )
 def test_files_of_a_device_are_those_of_an_example(example: str, device: str, file: str) -> None:

@@ -16,13 +16,14 @@ from npu import device, errors
 
 _setup_privateuseone_for_python_backend("npu", device, device_guard=errors.Guard())
 
-from npu import autocast, host, printing, storages  # noqa: E402 - the device must have its name first
+from npu import autocast, host, modules, printing, storages  # noqa: E402 - the device must have its name first
 from npu.host import counts, reset_counts  # noqa: E402
 from npu.kernels import COMPOSITES, SUPPORTED, composite_kernels  # noqa: E402
 
 host.register(SUPPORTED)
 autocast.register()
 storages.patch()
+modules.patch()
 printing.patch()
 errors.patch()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,18 +154,18 @@ def test_a_process_that_saw_one_ends_as_it_says() -> None:
 # -- modules that move ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-def test_tied_weights_stay_tied_where_torch_is_set_to_swap(swapped: bool) -> None:
+@pytest.mark.parametrize("watched", [False, True])
+def test_tied_weights_stay_tied_where_a_module_moves(watched: bool) -> None:
+    """Also where torch cannot give a parameter other contents, since a weak reference to it would see them."""
     tied = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
-    tied[1].weight = tied[0].weight
-    before = torch.__future__.get_swap_module_params_on_conversion()
-    torch.__future__.set_swap_module_params_on_conversion(swapped)
-    try:
-        tied.npu()
-    finally:
-        torch.__future__.set_swap_module_params_on_conversion(before)
+    tied[1].weight = weight = tied[0].weight
+    watching = weakref.ref(weight) if watched else None
+    optimizer = torch.optim.SGD(tied.parameters(), lr=0.1)
+    tied.npu()
     assert tied[0].weight.is_npu
-    assert (tied[0].weight is tied[1].weight) == swapped
+    assert tied[0].weight is tied[1].weight
+    assert (tied[0].weight is weight) == (watching is None)
+    assert (optimizer.param_groups[0]["params"][0] is tied[0].weight) == (watching is None)
 
 
 # -- devices side by side ------------------------------------------------------------------------------------------------

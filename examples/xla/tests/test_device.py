@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import itertools
+import pickle
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -124,6 +127,44 @@ def test_printing_files_and_copies() -> None:
         copied["row"].zero_()
         assert copied["whole"][0].tolist() == [0, 0, 0]
     assert torch.equal(moved.cpu(), x)
+
+
+def test_a_pickled_tensor_is_a_tensor_of_the_device() -> None:
+    x = torch.arange(6.0).view(2, 3)
+    loaded = pickle.loads(pickle.dumps({"row": x.to("jax")[1], "half": nn.Parameter(x.to("jax").half())}))
+    assert loaded["row"].device.type == "jax"
+    assert torch.equal(loaded["row"].cpu(), x[1])
+    assert torch.equal(loaded["half"].detach().cpu(), x.half())
+
+
+def test_tied_parameters_and_those_of_an_optimizer_are_kept_where_a_module_moves() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3)), nn.LSTM(3, 3))
+    model[1][0].weight = model[0].weight
+    moved = copy.deepcopy(model)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, moved)]
+    moved.to("jax")
+    x = torch.randn(4, 3)
+    for _ in range(2):
+        for net, optimizer in zip((model, moved), optimizers, strict=True):
+            optimizer.zero_grad()
+            torch.autograd.backward([net(x.to(next(net.parameters()).device))[0].square().sum()])
+            optimizer.step()
+    assert moved[0].weight is moved[1][0].weight
+    assert all(one is other for one, other in zip(moved.parameters(), optimizers[1].param_groups[0]["params"], strict=True))
+    for one, other in zip(moved.cpu().parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_compiled_function_keeps_no_memory_of_its_first_call() -> None:
+    """Of no tensor among the arguments, in a list, or by a word; of the weights neither, whose graph is gone."""
+    x, weight = torch.randn(3, 17).to("jax"), torch.randn(17, 19).to("jax").requires_grad_()
+    found = torch.cat([x @ weight, x[:, :5]], dim=1).clamp(min=x[:, :1])
+    torch.autograd.backward([found.square().sum()])
+    cells = [weakref.ref(memory.cell_of(one)) for one in (x, weight, found)]
+    del x, weight, found
+    gc.collect()
+    assert [cell() for cell in cells] == [None] * 3
 
 
 def test_random_numbers_repeat_under_a_seed() -> None:

@@ -25,13 +25,14 @@ from xla import device, errors  # noqa: E402
 _setup_privateuseone_for_python_backend(device.NAME, device, device_guard=errors.Guard())
 
 import eagerdecomp as ed  # noqa: E402
-from xla import autocast, device_kernels, printing, programs, storages  # noqa: E402 - the device must have its name first
+from xla import autocast, device_kernels, modules, printing, programs, storages  # noqa: E402 - the device must have its name first
 from xla.calls import counts, reset_counts  # noqa: E402
 from xla.steps import Step, StepError, compile_step  # noqa: E402
 
 device_kernels.register()
 autocast.register()
 storages.patch()
+modules.patch()
 printing.patch()
 errors.patch()
 

@@ -269,6 +269,21 @@ class _Reader:
         return (layout, home, tensor.is_conj(), tensor.is_neg())
 
 
+@dataclass(frozen=True)
+class _Operand:
+    """What a compiled function remembers of a tensor that it was compiled for: it must not keep the memory."""
+
+    dtype: torch.dtype
+    stride: tuple[int, ...]
+
+
+def _forgetting(value: Any) -> Any:
+    """Return an argument with operands in the place of tensors."""
+    if isinstance(value, Tensor):
+        return _Operand(value.dtype, tuple(value.stride()))
+    return [_forgetting(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
 class _Rebuilder:
     """Rebuilds the arguments of a call around traced arrays."""
 
@@ -279,10 +294,10 @@ class _Rebuilder:
         self.ranged = ranged
 
     def given(self, value: Any, key: Any) -> Any:
-        if isinstance(value, Tensor):
+        if isinstance(value, _Operand):
             array = next(self.arrays)
             if key[0] == "cpu":
-                made = Value(array, value.dtype, value.stride())
+                made = Value(array, value.dtype, value.stride)
             else:
                 layout, home, conj, neg = key
                 array = array if home is None else read_layout(array, home, layout)
@@ -401,6 +416,7 @@ def _compile(
     keys, named = key[2 : 2 + len(args)], dict(key[2 + len(args) :])
     outs, nesting = results(args, kwargs)
     notes: dict[str, Any] = {}
+    args, kwargs = _forgetting(args), {word: _forgetting(value) for word, value in kwargs.items()}
 
     def traced(*given: Any) -> Any:
         rebuilder = _Rebuilder(given, computed, ranged)

@@ -1,4 +1,4 @@
-"""Storages, which torch handles directly: making them, and sending them to another process.
+"""Storages, which torch handles directly: making them, pickling them, and sending them to another process.
 
 `copy.deepcopy`, `torch.load` and ``UntypedStorage(n, device=...)`` make some, and torch asks the device's allocator, which can be
 given in C++ alone, and crashes without one. A `DataLoader`'s workers send some, by file descriptors, and only the CPU has those.
@@ -6,6 +6,7 @@ given in C++ alone, and crashes without one. A `DataLoader`'s workers send some,
 
 from __future__ import annotations
 
+import io
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import reduce_tensor
 from torch.nn import Parameter
+from torch.storage import _load_from_bytes
 
 from xla.device import NAME, check_index
 from xla.memory import new_storage
@@ -31,8 +33,24 @@ def patch() -> None:
         return new_storage(torch.UntypedStorage(*args, device="cpu", **kwargs))
 
     torch.UntypedStorage.__new__ = made  # type: ignore[method-assign]
+    for pickled in (torch.UntypedStorage, torch.TypedStorage):
+        _pickle_as_saved(pickled)
     for kind in (Tensor, Parameter):
         ForkingPickler.register(kind, _sent)
+
+
+def _pickle_as_saved(kind: Any) -> None:
+    """Have `pickle` write a storage of the device as `torch.save` does. Its older format reads the address of the storage."""
+    made_by_torch = kind.__reduce__
+
+    def reduced(self: Any) -> Any:
+        if getattr(self, "_untyped_storage", self).device.type != NAME:
+            return made_by_torch(self)
+        file = io.BytesIO()
+        torch.save(self, file)
+        return _load_from_bytes, (file.getvalue(),)
+
+    kind.__reduce__ = reduced
 
 
 def _sent(tensor: Tensor) -> Any:
