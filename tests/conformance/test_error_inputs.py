@@ -16,8 +16,8 @@ INFOS = {full_name(info): info for info in opinfos() if info.error_inputs_func i
 
 @pytest.mark.parametrize("ops", [CORE, prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.full) if name == "multinomial" else name for name in INFOS])
-def test_torchs_own_error_inputs_are_refused_as_eager_refuses_them(name: str, ops: OpSet) -> None:
-    # multinomial is given memory that nobody wrote: where it holds zeros, they are refused before a wrong out=.
+def test_torchs_error_inputs_raise_eagers_error(name: str, ops: OpSet) -> None:
+    # The sample of multinomial has uninitialized memory: if it contains zeros, they raise before the wrong out= does.
     allowed = {"pass"} if ops is CORE and name != "multinomial" else {"pass", "message", "unsupported"}
     found = list(refusals_of(INFOS[name], ops))
     assert {one.status for one in found} <= allowed, table(found)
@@ -31,7 +31,7 @@ _X = torch.ones(3, 2)
 _BOOLS = torch.tensor([True, False])
 _EXPANDED = torch.ones(1, 7).expand(2, 7)
 
-#: Calls that torch's database lacks, or has in one form of several.
+#: Calls that are not in torch's database, or only in one form.
 CALLS = {
     "narrow_copy of a dimension too low": lambda: torch.narrow_copy(_X, -4, 0, 1),
     "narrow_copy of less than nothing, from the end": lambda: torch.narrow_copy(_X, 0, -1, -1),
@@ -87,7 +87,7 @@ def test_messages_equal_eagers(name: str) -> None:
     "value", [torch.tensor(2 + 0j), torch.tensor(2j), torch.tensor(2.0, dtype=torch.float64), torch.tensor(2**40)], ids=str
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool], ids=str)
-def test_masked_fill_takes_what_fits(dtype: torch.dtype, value: object) -> None:
+def test_masked_fill_accepts_values_that_fit_the_dtype(dtype: torch.dtype, value: object) -> None:
     def call() -> torch.Tensor:
         return torch.ones(2).to(dtype).masked_fill(_BOOLS, value)
 

@@ -1,4 +1,4 @@
-"""The fuzzer: what it finds, what it forgives, and that programs by which it found something are eager's now."""
+"""The fuzzer: programs that once differed equal eager now, wrong kernels are found, and each permitted difference still exists."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ aten = torch.ops.aten
 @pytest.mark.full
 @pytest.mark.parametrize("name", REGRESSIONS)
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_a_program_that_once_differed_is_eagers(name: str, lanes: int) -> None:
+def test_a_program_that_once_differed_equals_eager(name: str, lanes: int) -> None:
     assert first_difference(Program(REGRESSIONS[name].lines, REGRESSIONS[name].ops, lanes)) is None
 
 
-#: Examples that differ on some processors only: whether LAPACK finds a matrix singular within rounding, and which rows a kernel
-#: computes in whole vectors, is the processor's.
+#: Examples that differ only on some processors. The processor decides whether LAPACK finds a matrix singular within rounding, and
+#: which rows a kernel computes with vector instructions.
 BY_PROCESSOR = frozenset(
     {
         r"\w*(linalg|inverse|solve|logdet)\w*\.\w+",
@@ -46,7 +46,7 @@ BY_PROCESSOR = frozenset(
 
 @pytest.mark.full
 @pytest.mark.parametrize("row", ALLOWED, ids=lambda row: row.op)
-def test_what_is_allowed_to_differ_does(row: Any) -> None:
+def test_each_permitted_error_still_differs(row: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("conformance.fuzz_limits.ALLOWED", ())
         found = first_difference(Program(row.example, row.ops))
@@ -58,7 +58,7 @@ def test_what_is_allowed_to_differ_does(row: Any) -> None:
     assert first_difference(Program(row.example, row.ops)) is None
 
 
-def test_what_is_refused_for_a_singular_matrix_is_of_one() -> None:
+def test_errors_for_singular_matrices_are_permitted_only_for_singular_ones() -> None:
     singular = RuntimeError("the input matrix is singular")
     for matrix, found in (("torch.ones(3, 3)", None), ("torch.eye(3)", Difference)):
         spaces = Spaces(1, Counts(), lambda line: None)
@@ -67,7 +67,7 @@ def test_what_is_refused_for_a_singular_matrix_is_of_one() -> None:
         assert type(caught.error) is (found or type(None))
 
 
-def test_an_error_of_the_sets_own_is_one_of_a_view_where_eagers_is() -> None:
+def test_value_errors_of_prims_are_permitted_only_for_views() -> None:
     out_of_bounds = RuntimeError("setStorage: sizes [9] are out of bounds for storage of size 4")
     spaces = Spaces(1, Counts(), lambda line: None)
     spaces.compare_errors("t1 = x", out_of_bounds, ValueError("Can't view a storage of size 4"))
@@ -80,7 +80,7 @@ def test_an_error_of_the_sets_own_is_one_of_a_view_where_eagers_is() -> None:
             spaces.compare_errors("t1 = x", eagers, ours)
 
 
-def test_masks_are_eagers_where_the_set_holds_its_kernel_of_dropout() -> None:
+def test_masks_equal_eagers_if_the_set_has_its_dropout_kernel() -> None:
     lines = ("t1 = leaf('float32', [9, 9], 'uniform', grad=True)", "t2 = aten.dropout.default(t1, 0.5, True)", "backward(t2)")
     assert first_difference(Program(lines, "prims")) is None
     scaled = lambda x, p, train: aten.native_dropout(aten.clone(x), 0.25, train)  # noqa: E731
@@ -88,7 +88,7 @@ def test_masks_are_eagers_where_the_set_holds_its_kernel_of_dropout() -> None:
 
 
 @pytest.mark.full
-def test_every_pattern_of_what_is_left_out_fits_an_op() -> None:
+def test_every_pattern_of_excluded_ops_matches_an_op() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("conformance.fuzz_drawing.EXCLUDED", {})
         every = [str(op) for op in templates.__wrapped__()]
@@ -97,7 +97,7 @@ def test_every_pattern_of_what_is_left_out_fits_an_op() -> None:
     assert len(templates()) > 900
 
 
-#: A table of what is not compared, and a program that differs without it.
+#: Description -> a table of calls that are not compared, a program that differs without the table, and its op set.
 NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "the gradient of a solution of a singular system": (
         "fuzz_roundings.FACTORED",
@@ -200,7 +200,7 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", NOT_COMPARED)
-def test_what_is_not_compared_differs(name: str) -> None:
+def test_calls_that_are_not_compared_still_differ(name: str) -> None:
     table, lines, ops = NOT_COMPARED[name]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"conformance.{table}", "nothing")
@@ -209,14 +209,14 @@ def test_what_is_not_compared_differs(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_eagers_exponential_of_half_floats_is_none(dtype: torch.dtype) -> None:
+def test_eagers_matrix_exp_of_16_bit_floats_is_wrong(dtype: torch.dtype) -> None:
     assert not torch.allclose(aten.linalg_matrix_exp(torch.eye(2).to(dtype)).float(), torch.eye(2) * 2.718, rtol=0.1)
     space = {"t1": torch.eye(2).to(dtype), "t2": torch.eye(2), "aten": aten}
     assert has_undefined_gradient(["t3 = aten.linalg_matrix_exp.default(t1)"], space)
     assert not has_undefined_gradient(["t3 = aten.linalg_matrix_exp.default(t2)"], space)
 
 
-def test_gradients_of_what_is_not_singular_are_compared() -> None:
+def test_gradients_of_regular_systems_are_compared() -> None:
     lines = (
         "t1 = leaf('float32', [3, 3], 'uniform', 'contiguous', 1)",
         "t2 = leaf('float32', [3, 1], 'normal', 'contiguous', 2, grad=True)",
@@ -228,24 +228,26 @@ def test_gradients_of_what_is_not_singular_are_compared() -> None:
     assert has_undefined_gradient(lines[2:3], {"t1": torch.ones(3, 3), "t2": torch.ones(3, 1), "torch": torch, "aten": aten})
 
 
-def test_a_sum_may_be_of_a_product_that_was_rounded_first() -> None:
+def test_sums_without_fused_multiply_add_are_accepted() -> None:
     most, inf = torch.full((3,), torch.finfo(torch.float32).max), torch.full((3,), float("inf"))
     for name, rounded in (("sub", inf - 2 * most), ("add", inf + 2 * most), ("rsub", most - 2 * inf)):
         assert is_unfused(name, (inf, most), {"alpha": 2}, rounded)
         assert not is_unfused(name, (inf, most), {"alpha": 2}, torch.zeros(3))
-        assert not is_unfused(name, (torch.ones(3), torch.ones(3)), {"alpha": 2}, torch.full((3,), 7.0))  # no product to round
+        assert not is_unfused(
+            name, (torch.ones(3), torch.ones(3)), {"alpha": 2}, torch.full((3,), 7.0)
+        )  # the product does not overflow
     written = ("t1 = leaf('float32', [3], 'ones')", "t2 = t1 * inf", "t3 = t1 * 3e38", "t4 = t2.sub_(t3, alpha=2)")
     assert first_difference(Program(written, "prims")) is None
 
 
-def test_parts_of_complex_numbers_are_near_beside_some_that_are_not_finite() -> None:
+def test_finite_parts_of_complex_numbers_are_compared() -> None:
     x = torch.tensor([complex("inf+0.1j"), complex("0.3-infj"), 1 + 2j])
     assert near(x, torch.complex(x.real * (1 + 2e-7), x.imag))
     assert not near(x, torch.complex(x.real * 1.01, x.imag))
     assert not near(x, torch.complex(x.real, -x.imag))
 
 
-def test_transforms_are_compared_where_nothing_infinite_goes_in() -> None:
+def test_transforms_are_compared_where_no_infinite_input_contributes() -> None:
     x = torch.ones(2, 3, 4)
     x[0, 1, 2] = torch.inf
     for op, args, reached in (
@@ -264,7 +266,7 @@ def test_transforms_are_compared_where_nothing_infinite_goes_in() -> None:
 
 
 @pytest.mark.full
-def test_what_schemas_do_not_say_is_written_is_drawn_as_if_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_that_are_written_without_a_schema_are_generated_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [aten.native_batch_norm.default])
     modes, seen = fuzz._Modes(), Counts()
     drawn = [fuzz.generate_and_run(2, number, modes, seen, lambda value: None) for number in range(25)]
@@ -278,7 +280,7 @@ def test_what_schemas_do_not_say_is_written_is_drawn_as_if_they_did(monkeypatch:
 
 
 def _expanded_before(others: float) -> torch.Tensor:
-    """Return six ones, a view of a storage that holds other numbers after them."""
+    """Return six ones as a view of a storage with other numbers after them."""
     return torch.tensor([1.0, *[others] * 5])[:1].expand(6)
 
 
@@ -290,7 +292,7 @@ _READERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", _READERS)
-def test_eager_reads_what_is_not_in_its_argument_where_programs_give_contiguous_ones_alone(name: str) -> None:
+def test_eager_still_misreads_non_contiguous_arguments_of_the_contiguous_only_ops(name: str) -> None:
     run = _READERS[name]
     low, high = (run(_expanded_before(others))[0] for others in (-7.0, 7.0))
     assert not torch.equal(low, high)
@@ -301,7 +303,7 @@ def test_eager_reads_what_is_not_in_its_argument_where_programs_give_contiguous_
 
 
 @pytest.mark.full
-def test_programs_give_contiguous_tensors_to_ops_that_read_others_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_pass_contiguous_tensors_to_the_contiguous_only_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [aten.native_group_norm.default, aten.nanmedian.dim_values])
     modes, seen = fuzz._Modes(), Counts()
     lines = [one for number in range(6) for one in fuzz.generate_and_run(1, number, modes, seen, lambda value: None)[0].lines]
@@ -313,14 +315,14 @@ def test_programs_give_contiguous_tensors_to_ops_that_read_others_wrong(monkeypa
         assert not re.search(r"\bt\d+(\[\d+\])*[,)]", given), call
 
 
-def test_eager_s_gelu_leaves_a_transposed_out_as_it_was_or_not_by_the_processor() -> None:
+def test_eagers_gelu_may_not_write_to_a_transposed_out() -> None:
     x, out = torch.full((8, 8), 3.0, dtype=torch.bfloat16), torch.zeros(8, 8, dtype=torch.bfloat16).t()
     aten.gelu.out(x, out=out)
     assert not out.any() or torch.equal(out, torch.nn.functional.gelu(x))
 
 
 @pytest.mark.parametrize("name", ["cat", "concat", "concatenate", "hstack", "column_stack", "dstack"])
-def test_eager_leaves_an_out_as_it_was(name: str) -> None:
+def test_eager_still_does_not_write_to_some_outs(name: str) -> None:
     out = torch.zeros(1, 2)[:, ::2]
     getattr(aten, name).out([torch.ones(1, 1)], *((1,) if "cat" in name else ()), out=out.unsqueeze(0) if name == "dstack" else out)
     assert not out.any()
@@ -328,7 +330,7 @@ def test_eager_leaves_an_out_as_it_was(name: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["cat", "concat", "concatenate", "hstack", "column_stack", "dstack", "gelu"])
-def test_programs_give_contiguous_outs_to_ops_that_leave_others_as_they_were(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_pass_contiguous_outs_to_ops_that_do_not_write_to_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     op = getattr(aten, name).out
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [op])
     modes, seen = fuzz._Modes(), Counts()
@@ -341,7 +343,7 @@ def test_programs_give_contiguous_outs_to_ops_that_leave_others_as_they_were(nam
 
 
 @pytest.mark.full
-def test_programs_give_finite_numbers_to_ops_of_which_others_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_pass_finite_numbers_to_ops_that_abort_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     ops = [aten.linalg_eigvals.default, aten.grid_sampler_2d.default]
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: ops)
     monkeypatch.setattr("conformance.fuzz_drawing._VALUES", ("special",))
@@ -351,14 +353,14 @@ def test_programs_give_finite_numbers_to_ops_of_which_others_end_the_process(mon
     assert all(any(re.fullmatch(pattern, str(op)) for op in ops) for pattern in FINITE)
 
 
-def test_what_differs_under_any_mode_is_known_behind_lines_that_differ_only_there() -> None:
+def test_differences_under_any_mode_are_recognized_after_lines_that_differ_only_there() -> None:
     program = Program(
         (
             "t1 = leaf('float32', [5], grad=True)",
             "t2 = leaf('float32', [])",
-            "with torch.inference_mode(): t3 = aten.linalg_norm.out(t1, 0.5, out=t2)",  # no write that counts under a mode
+            "with torch.inference_mode(): t3 = aten.linalg_norm.out(t1, 0.5, out=t2)",  # a mode does not count this write
             "with torch.inference_mode(): t4 = t3.exp()",
-            "with torch.inference_mode(): t5 = t1.reshape(-1)",  # no view of what needs a gradient under a mode
+            "with torch.inference_mode(): t5 = t1.reshape(-1)",  # under a mode not a view of a tensor that needs a gradient
         )
     )
     found = first_difference(program)
@@ -369,13 +371,13 @@ def test_what_differs_under_any_mode_is_known_behind_lines_that_differ_only_ther
     assert not as_under_any_mode(program, dataclasses.replace(found, line=program.lines[3]))
 
 
-def test_what_differs_under_any_mode_is_known_behind_lines_that_it_needs_and_that_do_too() -> None:
+def test_differences_under_any_mode_are_recognized_after_needed_lines_that_differ_too() -> None:
     program = Program(
         (
             "t1 = leaf('complex64', [4, 3], 'normal', 'contiguous', 211, grad=True)",
             "t2 = leaf('complex64', [4, 3], 'normal', 'contiguous', 572)",
-            "t3 = aten.linalg_lstsq.default(t1, t2, driver='gels')",  # of other values under a mode
-            "with torch.inference_mode(): t4 = t3[1].reshape(-1)[0:][:1].view([])",  # no view of what needs a gradient
+            "t3 = aten.linalg_lstsq.default(t1, t2, driver='gels')",  # returns other values under a mode
+            "with torch.inference_mode(): t4 = t3[1].reshape(-1)[0:][:1].view([])",  # not a view of a tensor that needs a gradient
         )
     )
     found = first_difference(program)
@@ -384,17 +386,17 @@ def test_what_differs_under_any_mode_is_known_behind_lines_that_it_needs_and_tha
     assert not as_under_any_mode(program, dataclasses.replace(found, kind="values"))
 
 
-def test_what_differs_under_any_mode_is_known_though_without_an_earlier_line_it_differs_otherwise() -> None:
+def test_differences_under_any_mode_are_recognized_if_an_earlier_line_changes_them() -> None:
     program = Program(
         (
             "t1 = leaf('float32', [4, 4], 'normal', 'contiguous', 67, grad=True)",
             "t2 = leaf('float32', [4, 4], 'zeros')",
             "t3 = t2.view([16])",
             "t4 = t1.view([16])",
-            "t5 = aten._foreach_add_.List([t3], [t4])",  # no base that needs a gradient under a mode
+            "t5 = aten._foreach_add_.List([t3], [t4])",  # under a mode its base needs no gradient
             "t6 = t2.view([2, 8])",
             "t7 = leaf('float32', [2, 4])",
-            "t8 = aten.adaptive_avg_pool1d.out(t6, [4], out=t7)",  # neither does `out`
+            "t8 = aten.adaptive_avg_pool1d.out(t6, [4], out=t7)",  # nor does `out`
         )
     )
     found = first_difference(program)
@@ -403,15 +405,15 @@ def test_what_differs_under_any_mode_is_known_though_without_an_earlier_line_it_
     assert as_under_any_mode(program, found)
 
 
-def test_what_differs_under_any_mode_is_known_though_a_line_that_it_needs_does_too() -> None:
+def test_differences_under_any_mode_are_recognized_if_a_needed_line_differs_too() -> None:
     program = Program(
         (
             "t1 = leaf('float32', [2, 3, 4, 4], 'zeros', 'strided', 485)",
             "t2 = t1.reshape(-1)[0:][:12].view([3, 4])",
             "t3 = leaf('float32', [3, 4], 'normal', 'contiguous', 551, grad=True)",
             "t4 = leaf('float32', [3, 4], 'normal', 'contiguous', 275)",
-            "t5 = aten._foreach_addcdiv_.Scalar([t2], [t3], [t4])",  # no write that counts under a mode
-            "t6 = t1.reshape(-1)",  # by another name under a mode
+            "t5 = aten._foreach_addcdiv_.Scalar([t2], [t3], [t4])",  # a mode does not count this write
+            "t6 = t1.reshape(-1)",  # has another grad_fn under a mode
         )
     )
     found = first_difference(program)
@@ -420,13 +422,13 @@ def test_what_differs_under_any_mode_is_known_though_a_line_that_it_needs_does_t
     assert as_under_any_mode(program, found)
 
 
-def test_what_eager_refuses_without_a_line_that_differs_under_any_mode_is_left_out_with_it() -> None:
+def test_lines_that_raise_in_eager_without_a_removed_line_are_removed_too() -> None:
     program = Program(
         (
             "t1 = leaf('float32', [5], grad=True)",
             "t2 = leaf('float32', [0])",
-            "with torch.inference_mode(): aten.linalg_norm.out(t1, 0.5, out=t2)",  # no write that counts under a mode
-            "t3 = t2.view(1)",  # of one element by the line before alone
+            "with torch.inference_mode(): aten.linalg_norm.out(t1, 0.5, out=t2)",  # a mode does not count this write
+            "t3 = t2.view(1)",  # has one element only because of the line before
             "t4 = t3.exp()",
             "with torch.inference_mode(): t5 = t1.reshape(-1)",
         )
@@ -438,7 +440,7 @@ def test_what_eager_refuses_without_a_line_that_differs_under_any_mode_is_left_o
 
 
 @pytest.mark.full
-def test_a_difference_that_its_short_form_shows_under_any_mode_is_none() -> None:
+def test_a_shortened_program_that_differs_under_any_mode_is_no_finding() -> None:
     lines = (
         "t1 = leaf('float32', [5])",
         "t2 = leaf('float32', [0])",
@@ -475,7 +477,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], Sequence[str]]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_kernel_is_found_and_the_program_made_short(name: str) -> None:
+def test_a_wrong_kernel_is_found_and_the_program_shortened(name: str) -> None:
     kind, kernels, lines = WRONG[name]
     around = ("t7 = leaf('float32', [2])", "t1 = leaf('float32', [3, 3])", "t8 = aten.abs.default(t7)")
     program = Program((*around, *lines, "t9 = aten.abs.default(t8)"), lanes=2)
@@ -490,7 +492,7 @@ def test_a_wrong_kernel_is_found_and_the_program_made_short(name: str) -> None:
 
 
 @pytest.mark.full
-def test_a_program_follows_from_its_seed_and_number() -> None:
+def test_seed_and_number_determine_a_program() -> None:
     runs = [fuzz.generate_and_run(3, 5, fuzz._Modes(), Counts(), lambda value: None)[0] for _ in range(2)]
     other = fuzz.generate_and_run(3, 6, fuzz._Modes(), Counts(), lambda value: None)[0]
     assert runs[0] == runs[1] != other
@@ -498,7 +500,7 @@ def test_a_program_follows_from_its_seed_and_number() -> None:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-def test_programs_of_a_seed_are_eagers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_of_one_seed_equal_eager(capsys: pytest.CaptureFixture[str]) -> None:
     """The part of the fuzzer that CI runs; `conformance/fuzz.py` runs all of it."""
     code = fuzz.main(["--seed", "0", "--programs", "60"])
     reported = capsys.readouterr().out
@@ -508,12 +510,12 @@ def test_programs_of_a_seed_are_eagers(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
-def test_many_programs_are_eagers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_programs_equal_eager(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main(["--seed", "0", "--programs", "5000", "--workers", str(os.cpu_count() or 1)]) == 0, capsys.readouterr().out
 
 
 @pytest.mark.full
-def test_a_run_goes_on_where_it_was(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_resumed(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     kept = str(tmp_path / "kept.json")
     fuzz.main(["--seed", "0", "--programs", "3", "--resume", kept])
     fuzz.main(["--seed", "0", "--programs", "5", "--resume", kept])
@@ -524,7 +526,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Any, capsys: pytest.CaptureFixture
     assert sorted(SETS) == ["core", "few", "prims"]
 
 
-def test_memory_that_a_line_is_handed_is_zeros_and_what_was_there_before_stays() -> None:
+def test_new_memory_is_filled_with_zeros_and_old_memory_stays() -> None:
     lanes = Lanes(ed.EagerDecompMode(ed.core_aten()), 2)
     lines = (
         "t1 = leaf('float32', [2], 'ones')",

@@ -1,4 +1,4 @@
-"""The fuzzer's criteria of linear algebra: what rounding leaves open they take, and wrong results they do not."""
+"""The fuzzer's criteria of linear algebra accept results that differ only by arbitrary choices, and reject wrong results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _flipped(basis: Tensor, upper: Tensor) -> list[Tensor]:
     return [-basis, -upper]
 
 
-#: op: a call, other right results made of eager's, and wrong ones.
+#: Op -> a call, functions that change eager's results to other right ones, and to wrong ones.
 CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] = {
     "eigenvalues": (aten.linalg_eigvals.default, [full(5, 5)], lambda w: [w.flip(0)], lambda w: [w[[0, 0, 2, 3, 4]]]),
     "eigenvalues of rank one": (
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] 
         aten.linalg_solve_ex.default,
         [low(4, 4), full(4, 2)],
         lambda x, info: [x * torch.nan, info + 3],
-        lambda x, info: [torch.ones_like(x), info * 0],  # not made of x, which is NaN where LAPACK meets a pivot of 0
+        lambda x, info: [torch.ones_like(x), info * 0],  # not computed from x, which is NaN if LAPACK finds a pivot of 0
     ),
     "inverse of what is singular": (
         aten.linalg_inv_ex.default,
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] 
 }
 
 
-#: Of the calls above that take options, the operator and these.
+#: Name of a call above -> its op and its options.
 _LAMBDAS: dict[str, tuple[Any, dict[str, Any]]] = {
     "solution of vectors from the right": (aten.linalg_solve_ex.default, {"left": False}),
     "solution of a rank that nobody looked at": (aten.linalg_lstsq.default, {}),
@@ -131,7 +131,7 @@ _LAMBDAS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_open_is_taken_and_what_is_wrong_is_not(name: str) -> None:
+def test_arbitrary_choices_are_accepted_and_wrong_results_are_not(name: str) -> None:
     run, args, other, wrong = CASES[name]
     op, given = (run, {}) if isinstance(run, torch._ops.OpOverload) else _LAMBDAS[name]
     assert op._schema.name in CRITERIA
@@ -143,7 +143,7 @@ def test_what_is_open_is_taken_and_what_is_wrong_is_not(name: str) -> None:
     assert is_right(op, args, given, wrong(*results)) is False
 
 
-def test_a_pseudo_inverse_is_open_where_rounding_decides_the_rank() -> None:
+def test_a_pseudo_inverse_is_accepted_if_rounding_decides_the_rank() -> None:
     op, nothing = aten.linalg_pinv.atol_rtol_float, {"rtol": 0.0}
     assert is_right(op, [low(4, 4)], nothing, [full(4, 4)])
     assert is_right(op, [low(4, 4)], {"atol": -3.0}, [full(4, 4) / 0])
@@ -152,7 +152,7 @@ def test_a_pseudo_inverse_is_open_where_rounding_decides_the_rank() -> None:
     assert is_right(op, [full(4, 4)], nothing, [full(4, 4)]) is None
 
 
-def test_residuals_of_a_solution_that_fits_are_squares_of_roundings() -> None:
+def test_residuals_of_an_exact_fit_are_squares_of_rounding_errors() -> None:
     matrix, op, gels = full(4, 3), aten.linalg_lstsq.default, {"driver": "gels"}
     right = matrix @ full(3, 2)
     solution, _, *rest = op(matrix, right, **gels)
@@ -162,7 +162,7 @@ def test_residuals_of_a_solution_that_fits_are_squares_of_roundings() -> None:
     assert is_right(op, [matrix, right + full(4, 2)], gels, [solution, torch.full((2,), 1e-12), *rest]) is None
 
 
-def test_composites_of_half_floats_are_held_to_roundings_of_their_steps() -> None:
+def test_16_bit_results_of_composites_may_round_at_each_step() -> None:
     logits = torch.tensor([[0.3, -1.2, 0.8], [1.1, 0.4, -0.7]]).bfloat16()
     op, chances = aten.cross_entropy_loss.default, logits * 0.5
     true = op(logits.double(), chances.double())
@@ -172,13 +172,13 @@ def test_composites_of_half_floats_are_held_to_roundings_of_their_steps() -> Non
     assert not is_within_rounding_of_steps(aten.exp.default, [logits], {}, [logits.exp()])  # one kernel
 
 
-def test_a_matrix_is_singular_where_rounding_decides_its_pivots() -> None:
+def test_a_matrix_is_singular_if_rounding_decides_its_pivots() -> None:
     assert has_singular([2, low(4, 4)])
     assert has_singular([full(4, 4) / 0])
     assert not has_singular([full(4, 4), full(4), torch.ones(4, 4, dtype=torch.int64), torch.ones(0, 4)])
 
 
-def test_eigenvalues_are_put_in_the_order_of_those_that_are_nearest() -> None:
+def test_eigenvalues_are_matched_to_the_nearest() -> None:
     values = torch.tensor([[1.0 + 2j, 3.0, -1.0], [0.0, 5.0, 7.0]])
     others = torch.stack([values[0].flip(0), values[1]]) + 1e-3
     assert torch.equal(matched_to(values, others), torch.stack([values[0].flip(0), values[1]]))
@@ -186,7 +186,7 @@ def test_eigenvalues_are_put_in_the_order_of_those_that_are_nearest() -> None:
     assert matched_to(values, others * 0) is values  # no order of theirs
 
 
-#: Programs whose values are anybody's, and one whose gradient holds what autograd kept of the inside of a composite.
+#: Programs with arbitrary values, and one whose gradient uses a tensor that autograd saved inside a composite.
 OPEN = {
     "eigenvalues": ("t1 = leaf('float32', [5, 5], 'ones')", "t2 = aten.linalg_eigvals.default(t1)"),
     "the gradient of eigenvalues, whose order is anybody's": (
@@ -327,5 +327,5 @@ OPEN = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", OPEN)
-def test_a_program_whose_values_are_open_finds_nothing(name: str) -> None:
+def test_a_program_with_arbitrary_values_has_no_finding(name: str) -> None:
     assert all(first_difference(Program(OPEN[name], ops)) is None for ops in ("core", "few"))

@@ -1,4 +1,4 @@
-"""The kill matrix separates found from missed, and its exit code says which it was."""
+"""The kill matrix: found and missed kernels, its table and its exit code."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ EQUIVALENT = replace(MISSED, name="exp: equivalent", kind="equivalent")
 ALARM = replace(FOUND, name="exp: alarm", kind="equivalent")
 
 
-def test_a_lot_has_one_kernel_of_an_op_and_none_is_left_out() -> None:
+def test_a_round_has_one_kernel_per_op_and_all_kernels_are_used() -> None:
     lots = rounds((*MUTANTS, *EQUIVALENTS))
     assert all(len({one.op for one in lot}) == len(lot) for lot in lots)
     assert sorted(one.name for lot in lots for one in lot) == sorted(one.name for one in (*MUTANTS, *EQUIVALENTS))
 
 
-def test_found_and_missed_are_counted_by_kind_and_what_is_wrong_is_listed() -> None:
+def test_found_kernels_are_counted_by_kind_and_wrong_verdicts_listed() -> None:
     assert [row.right for row in (FOUND, MISSED, EQUIVALENT, ALARM)] == [True, False, True, False]
     assert not replace(FOUND, others=("aten.mul.Tensor",)).right
     text = table([FOUND, MISSED, EQUIVALENT, ALARM])
@@ -42,7 +42,7 @@ def test_found_and_missed_are_counted_by_kind_and_what_is_wrong_is_listed() -> N
 
 
 @pytest.mark.full
-def test_a_broken_kernel_is_found_under_its_own_op_and_a_right_one_is_not() -> None:
+def test_a_broken_kernel_is_reported_with_its_op_and_a_right_one_is_not() -> None:
     lot = [
         broken("neg", "made up", "values", lambda c: c.eager() + 1, lambda: call(normal(3))),
         broken("abs", "made up", "values", lambda c: c.eager(), lambda: call(normal(3))),
@@ -55,9 +55,7 @@ def test_a_broken_kernel_is_found_under_its_own_op_and_a_right_one_is_not() -> N
     assert first.others == second.others == ()
 
 
-def test_exit_codes_report_what_came_of_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exit_codes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said: list[Row] = [FOUND]
     monkeypatch.setattr(kill_matrix, "judged", lambda lot, profile, seed, progress: said)
     arguments = ["--match", "^exp: overflows at 88$", "--json", str(tmp_path / "rows.json")]

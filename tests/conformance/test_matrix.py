@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 CORE = ed.core_aten()
 PLAIN = Cell("plain", "float32", "contiguous", "value")
 
-#: One cell in so many runs each time.
+#: The default tier runs one cell in this many.
 PARTS = 3000
 
 
@@ -45,7 +45,7 @@ def info_of(name: str) -> Any:
 
 
 @pytest.mark.full
-def test_a_rotating_part_of_the_cells_is_eagers_or_refused_as_listed() -> None:
+def test_a_part_of_the_cells_equals_eager_or_is_listed_as_unsupported() -> None:
     manifest = Manifest.read()
     every = [(job, cell) for job, mine in planned().items() for cell in mine]
     held = SavedResults()
@@ -63,7 +63,7 @@ def test_every_block_has_cells_and_a_cell_is_counted_once() -> None:
     assert {"float16", "bfloat16", "complex32", "bool", "uint8"} <= dtypes
 
 
-def test_layouts_lie_as_they_are_called() -> None:
+def test_layouts_have_the_strides_of_their_names() -> None:
     x, y = torch.randn(3, 4), torch.randn(4, 5)
     ((expanded, _), _) = in_layout(((x, y), {}), "expanded")
     assert expanded.shape == x.shape
@@ -86,7 +86,7 @@ def test_layouts_lie_as_they_are_called() -> None:
     ],
     ids=str,
 )
-def test_a_cell_that_is_eagers_passes_and_one_of_a_broken_rule_is_wrong(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_of_a_right_rule_passes_and_one_of_a_broken_rule_is_wrong(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     info = info_of("rad2deg")
     assert judge_cell(info, cell, CORE, 2)[:2] == ("pass", "")
 
@@ -100,7 +100,7 @@ def test_a_cell_that_is_eagers_passes_and_one_of_a_broken_rule_is_wrong(cell: Ce
     assert judge_cell(info, cell, CORE, 2).status == ("pass" if cell.layout == "size-0" else "wrong")
 
 
-def test_what_the_mode_returns_and_eager_refuses_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_returns_only_in_the_mode_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     info, errors = info_of("kthvalue"), Cell("plain", "float32", "contiguous", "errors")
     assert judge_cell(info, errors, CORE, 2).status == "pass"
 
@@ -114,7 +114,7 @@ def test_what_the_mode_returns_and_eager_refuses_is_wrong(monkeypatch: pytest.Mo
     assert "returns where eager raises" in result.detail
 
 
-def test_another_type_of_error_is_reported_and_fails_error_inputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_type_of_error_is_reported_and_fails_only_error_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         raise TypeError("another type of error")
 
@@ -132,7 +132,7 @@ def test_an_op_outside_the_set_is_a_leak(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("form", ["plain", "out"])
-def test_of_equals_any_may_be_picked_but_each_once(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indices_of_ties_may_differ_but_each_occurs_once(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix_judge, "EagerDecompMode", lambda op_set, cache: ed.EagerDecompMode(op_set, rules=rules))
     x = torch.tensor([3, 1, 3, 1])
     named = {"out": (torch.zeros(2).long(), torch.zeros(2).long())} if form == "out" else {}
@@ -152,7 +152,7 @@ def test_of_equals_any_may_be_picked_but_each_once(form: str, monkeypatch: pytes
     assert judged_with([0, 1], (3, 1)) == "wrong"
 
 
-def test_orders_of_equals_are_any() -> None:
+def test_ties_may_have_any_order() -> None:
     assert INDEX_RESULTS["argsort"] == (0, 1)
     x = torch.tensor([[math.nan, 1.0, math.nan, 1.0]])
 
@@ -182,7 +182,7 @@ def manifest_of(results: dict[str, Result]) -> Manifest:
     return made
 
 
-def test_the_manifest_is_strict_both_ways() -> None:
+def test_the_manifest_reports_new_and_fixed_unsupported_cells() -> None:
     listed = manifest_of({"a": REFUSED, "b": PASSED, "c": Result("none")})
     assert listed.open[JOB] == {"missing": ["aten.x.default"], "cells": ["a"]}
     assert listed.fault(JOB, "a", REFUSED) is listed.fault(JOB, "b", PASSED) is None
@@ -198,7 +198,7 @@ def test_an_opinfo_without_any_route_is_listed_as_one() -> None:
 
 
 @pytest.mark.parametrize("status", FAILED)
-def test_what_is_wrong_is_never_listed(status: str) -> None:
+def test_wrong_cells_are_never_listed(status: str) -> None:
     listed = manifest_of({"a": Result(status, "values differ"), "b": REFUSED})
     assert listed.open[JOB]["cells"] == ["b"]
 
@@ -211,7 +211,7 @@ def test_the_manifest_is_written_and_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_manifest_names_opinfos_and_cells_that_there_are() -> None:
+def test_the_manifest_names_existing_opinfos_and_cells() -> None:
     manifest, plan = Manifest.read(), planned()
     assert manifest.closed | set(manifest.open) <= set(plan)
     for job, entry in manifest.open.items():
@@ -224,7 +224,7 @@ FEW = ["--ops", "core", "--match", "^(rad2deg|positive)$", "--cells", "float32 c
 
 
 @pytest.mark.full
-def test_a_run_goes_on_where_it_was_and_writes_its_page(
+def test_a_run_is_resumed_and_writes_its_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resume, written = tmp_path / "held.json", tmp_path / "page.md"
@@ -241,7 +241,7 @@ def test_a_run_goes_on_where_it_was_and_writes_its_page(
 
 
 @pytest.mark.parametrize(("result", "code"), [(PASSED, 1), (REFUSED, 0), (WRONG, 1)])
-def test_a_result_that_is_not_as_listed_fails_the_run(
+def test_a_result_that_differs_from_the_manifest_fails_the_run(
     result: Result, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = Manifest(matrix.SAMPLES, open={("core", "positive"): {"missing": [], "cells": [str(PLAIN)]}})
@@ -255,7 +255,7 @@ def test_a_result_that_is_not_as_listed_fails_the_run(
 
 
 @pytest.mark.full
-def test_a_cell_that_ends_its_process_is_known_and_the_others_are_judged(
+def test_a_cell_that_ends_its_process_is_recorded_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def judge(info: Any, cell: Cell, op_set: Any, count: int, progress: Any) -> Result:
@@ -274,7 +274,7 @@ def test_a_cell_that_ends_its_process_is_known_and_the_others_are_judged(
     assert "exit code 7" in capsys.readouterr().out
 
 
-def test_the_page_counts_by_block_and_says_what_is_not_eagers() -> None:
+def test_the_page_counts_by_block_and_lists_failed_cells() -> None:
     held = SavedResults()
     held.add(JOB, {str(PLAIN): WRONG, "plain bool contiguous value": PASSED._replace(metadata="strides")})
     held.add(JOB, {"strided out bool gapped value": PASSED})
@@ -295,7 +295,7 @@ def test_the_page_counts_by_block_and_says_what_is_not_eagers() -> None:
 @pytest.mark.parametrize(
     "arguments", [["--shard", "0/2"], ["--part", "3/2"], ["--shard", "x"], ["--samples", "0"], ["--manifest", "--samples", "1"]]
 )
-def test_a_command_line_that_cannot_be_used_is_said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_reported(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         raise SystemExit(main(arguments))
     assert stopped.value.code == 2

@@ -1,4 +1,4 @@
-"""The judge of models catches what it is for, and the library passes it: some plain models here, all where marked slow."""
+"""The model table: planted faults are found, and models pass. The default tier runs some plain models, the nightly tier all."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ WITHOUT_EXPONENTIALS = CORE - ["aten.sigmoid", "aten.tanh", "aten.exp"]
 ALL = entries()
 PLAIN = [entry for entry in ALL if not entry.needs]
 
-#: One part in so many of the entries in plain torch runs each time.
+#: The default tier runs one in this many of the entries in plain torch.
 PARTS = 5
 
-#: Models that are compiled, a part of them each time.
+#: Models that are compiled; the default tier runs a part of them.
 COMPILED = [
     *("u-net", "spatial transformer", "graph attention", "dlrm", "factorisation machine", "variational autoencoder"),
     *("checkpoint", "autocast bfloat16", "tied weights", "gradients accumulated and clipped", "bert", "gpt2", "t5"),
@@ -46,7 +46,7 @@ COMPILED = [
 
 
 def faults(results: list[Result]) -> list[str]:
-    """Everything but a pass, or a column that says for want of which op it does not."""
+    """Return the results that neither pass nor are unsupported for named ops."""
     return [
         f"{one.name} / {one.column}: {one.status}: {one.detail}" for one in results if one.status not in ("pass", "unsupported")
     ]
@@ -54,13 +54,13 @@ def faults(results: list[Result]) -> list[str]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("entry", part_of(PLAIN, PARTS), ids=lambda entry: entry.name)
-def test_a_rotating_part_of_the_plain_models_is_right_or_refused(entry: Entry) -> None:
+def test_a_part_of_the_plain_models_passes_or_is_unsupported(entry: Entry) -> None:
     assert not faults(judge_entry(entry, CORE))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("entry", part_of([one for one in ALL if one.name in COMPILED], PARTS), ids=lambda entry: entry.name)
-def test_a_rotating_part_of_some_models_is_right_compiled(entry: Entry) -> None:
+def test_a_part_of_the_models_passes_compiled(entry: Entry) -> None:
     if missing := missing_extras(entry):
         pytest.skip(f"needs {', '.join(missing)}: pip install -c requirements/tested.txt -e .[models]")
     results = judge_entry_compiled(replace(entry, columns=("eval", "train")), CORE)
@@ -69,7 +69,7 @@ def test_a_rotating_part_of_some_models_is_right_compiled(entry: Entry) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: f"{entry.family}/{entry.name}")
-def test_every_model_is_right_or_refused_compiled(entry: Entry) -> None:
+def test_every_model_passes_or_is_unsupported_compiled(entry: Entry) -> None:
     if missing := missing_extras(entry):
         pytest.skip(f"needs {', '.join(missing)}: pip install -c requirements/tested.txt -e .[models]")
     assert not faults(judge_entry_compiled(entry, CORE))
@@ -77,7 +77,7 @@ def test_every_model_is_right_or_refused_compiled(entry: Entry) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: f"{entry.family}/{entry.name}")
-def test_every_model_is_right_or_refused(entry: Entry) -> None:
+def test_every_model_passes_or_is_unsupported(entry: Entry) -> None:
     if missing := missing_extras(entry):
         pytest.skip(f"needs {', '.join(missing)}: pip install -c requirements/tested.txt -e .[models]")
     assert not faults(judge_entry(entry, CORE))
@@ -86,7 +86,7 @@ def test_every_model_is_right_or_refused(entry: Entry) -> None:
 # -- the table ----------------------------------------------------------------------------------------------------
 
 
-def test_names_are_distinguished_and_every_file_of_entries_is_listed() -> None:
+def test_names_are_unique_and_every_module_is_listed() -> None:
     names = [(entry.family, entry.name) for entry in ALL]
     assert len(set(names)) == len(names)
     folder = Path(model_judge.__file__).parent / "models"
@@ -105,7 +105,7 @@ def test_the_command_writes_results_and_a_table(tmp_path: Path, capsys: pytest.C
     torch.set_num_threads(threads)
 
 
-def test_a_run_goes_on_where_another_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = tmp_path / "journal"
     todo = [_entry(torch.tanh), replace(_entry(torch.sin), name="other")]
     first = model_table.run(todo[:1], CORE, io.StringIO(), journal)
@@ -117,7 +117,7 @@ def test_a_run_goes_on_where_another_was_cut_off(tmp_path: Path, monkeypatch: py
     assert seen == ["other"]
 
 
-def test_an_absent_package_is_said() -> None:
+def test_a_missing_package_is_reported() -> None:
     absent = Entry("far away", lambda: pytest.fail("made"), ("no_such_package",))
     assert missing_extras(absent) == ["no_such_package"]
     assert "1 models need no_such_package" in model_table.summary([], [absent])
@@ -155,7 +155,7 @@ def _statuses(entry: Entry) -> dict[str, str]:
 
 
 def _eager_only(x: Tensor) -> Tensor:
-    """Right in eager, and off by a little where a mode is on: what a wrong rule would do."""
+    """Return a right result in eager and a slightly wrong one under a mode, as a wrong rule would."""
     return x * (1.0 if _our_mode_is_off() else 1.01)
 
 
@@ -168,20 +168,20 @@ def test_a_right_model_passes() -> None:
     assert _statuses(_entry(nn.functional.silu)) == dict.fromkeys(("make", "eval", "inference_mode", "train"), "pass")
 
 
-def test_wrong_values_are_seen_in_each_column() -> None:
+def test_wrong_values_are_found_in_each_column() -> None:
     assert _statuses(_entry(_eager_only)) == {"make": "pass", "eval": "wrong", "inference_mode": "wrong", "train": "wrong"}
 
 
 def _in_float32(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A model that makes a float32 tensor itself, so that it does not run in float64."""
+    """Return an entry whose model creates a float32 tensor explicitly, so that it does not run in float64."""
     return lambda x: function(nn.functional.linear(x, torch.eye(3)))
 
 
-def test_where_float64_cannot_judge_wrong_values_are_still_wrong() -> None:
+def test_wrong_values_are_found_without_a_float64_run() -> None:
     assert _statuses(_entry(_in_float32(_eager_only)))["train"] == "wrong"
 
 
-def test_where_float64_cannot_judge_noise_is_no_wrong_value() -> None:
+def test_rounding_is_accepted_without_a_float64_run() -> None:
     def noise(x: Tensor) -> Tensor:
         many, by = x * torch.linspace(0.1, 3, 997)[:, None, None], 3.3 if _our_mode_is_off() else 7.7
         return (many * by / by - many).sum(0) * 1e4 + x
@@ -191,7 +191,7 @@ def test_where_float64_cannot_judge_noise_is_no_wrong_value() -> None:
     assert result.note.startswith("as far from eager as eager")
 
 
-def test_an_error_in_the_mode_alone_is_seen() -> None:
+def test_an_error_only_in_the_mode_is_found() -> None:
     def refuse(x: Tensor) -> Tensor:
         if not _our_mode_is_off():
             raise RuntimeError("no")
@@ -200,7 +200,7 @@ def test_an_error_in_the_mode_alone_is_seen() -> None:
     assert set(_statuses(_entry(refuse)).values()) == {"pass", "error"}
 
 
-def test_a_refusal_that_the_model_swallows_is_no_wrong_value() -> None:
+def test_an_unsupported_error_that_the_model_catches_is_unsupported() -> None:
     def probe(x: Tensor) -> Tensor:
         try:
             return x.sigmoid()
@@ -211,12 +211,12 @@ def test_a_refusal_that_the_model_swallows_is_no_wrong_value() -> None:
     assert {one.column: one.status for one in judge_entry(entry, WITHOUT_EXPONENTIALS)}["eval"] == "unsupported"
 
 
-def test_an_entry_that_eager_cannot_run_is_called_broken() -> None:
+def test_an_entry_that_fails_in_eager_is_broken() -> None:
     assert _statuses(_entry(lambda x: x @ x))["eval"] == "broken"
 
 
-def test_a_leak_is_seen() -> None:
-    """Call an op outside the mode, as a rule that switched it off would."""
+def test_a_leak_is_found() -> None:
+    """The model calls an op outside the mode, as a rule that disables the mode would."""
 
     def round_it(x: Tensor) -> Tensor:
         modes = torch.utils._python_dispatch
@@ -241,7 +241,7 @@ def _off_in_graphs(x: Tensor) -> Tensor:
 
 
 def _off_by_ours(x: Tensor) -> Tensor:
-    """Eager's and aot_eager's number, and another in our mode."""
+    """Return eager's value in eager and under aot_eager, and another in our mode."""
     stack = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
     return x.sigmoid() * (1.01 if any(isinstance(mode, ed.EagerDecompMode) for mode in stack) else 1.0)
 
@@ -256,12 +256,12 @@ def _off_by_ours(x: Tensor) -> Tensor:
         (lambda x: x.sigmoid(), WITHOUT_EXPONENTIALS, "unsupported", ""),
     ],
 )
-def test_a_compiled_model_is_judged_alike(function: Callable[[Tensor], Tensor], ops: ed.OpSet, status: str, note: str) -> None:
+def test_a_compiled_model_is_compared(function: Callable[[Tensor], Tensor], ops: ed.OpSet, status: str, note: str) -> None:
     assert _compiled_statuses(function, ops) == {(status, note)}
 
 
 @pytest.mark.full
-def test_what_no_backend_by_way_of_aotautograd_can_is_no_fault() -> None:
+def test_a_failure_of_aot_eager_too_is_unsupported() -> None:
     def penalty(model: nn.Module, batch: Any) -> Tensor:
         return torch.autograd.grad(model(*batch[0]).square().sum(), list(model.parameters()), create_graph=True)[0].square().sum()
 
@@ -271,7 +271,7 @@ def test_what_no_backend_by_way_of_aotautograd_can_is_no_fault() -> None:
     assert "does not currently support double backward" in model_table.summary([result])
 
 
-def test_a_model_of_which_nothing_is_compiled_is_reported() -> None:
+def test_a_model_without_a_compiled_graph_is_reported() -> None:
     entry = _entry(nn.functional.silu)
     results = judge_entry_compiled(replace(entry, make=lambda: _left_alone(entry)), CORE)
     assert {(one.status, one.graphs, one.note) for one in results} == {("pass", 0, "Dynamo compiles nothing of it")}
@@ -285,7 +285,7 @@ def _left_alone(entry: Entry) -> Any:
 
 
 @pytest.mark.full
-def test_the_command_judges_compiled_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_runs_compiled_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     threads = torch.get_num_threads()
     facts = tmp_path / "models.json"
     assert model_table.main(["--compiled", "--match", "Training/tied weights", "--json", str(facts)]) == 0
@@ -301,7 +301,7 @@ def test_the_command_judges_compiled_models(tmp_path: Path, capsys: pytest.Captu
 
 
 def _nothing_is_installed(x: Tensor) -> Tensor:
-    """Right in eager, and off by a little where something is installed."""
+    """Return a right result in eager, and a slightly wrong one where a set is installed."""
     return x.sigmoid() * (1.01 if installation._installed else 1.0)
 
 
@@ -314,7 +314,7 @@ def _nothing_is_installed(x: Tensor) -> Tensor:
         (lambda x: x.sigmoid(), WITHOUT_EXPONENTIALS, "unsupported"),
     ],
 )
-def test_an_installed_set_is_judged_alike(function: Callable[[Tensor], Tensor], ops: ed.OpSet, status: str) -> None:
+def test_a_model_on_an_installed_set_is_compared(function: Callable[[Tensor], Tensor], ops: ed.OpSet, status: str) -> None:
     made, *others = judge_entry_installed(_entry(function), install_target("cpu", ops))
     assert (made.column, made.status) == ("make", "pass")
     assert [one.column for one in others] == ["eval", "inference_mode", "train"]
@@ -324,7 +324,7 @@ def test_an_installed_set_is_judged_alike(function: Callable[[Tensor], Tensor], 
 
 
 @pytest.mark.full
-def test_the_command_judges_what_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_runs_models_on_an_installed_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     threads = torch.get_num_threads()
     document = tmp_path / "models.md"
     assert model_table.main(["--installed", "cpu", "--match", "Training/SGD, fused", "--markdown", str(document)]) == 0
@@ -347,7 +347,7 @@ def test_the_command_judges_what_is_installed(tmp_path: Path, capsys: pytest.Cap
         (None, "none where eager has one"),
     ],
 )
-def test_tensors_are_compared_in_value_and_kind(have: Tensor | None, said: str) -> None:
+def test_values_and_metadata_of_tensors_are_compared(have: Tensor | None, said: str) -> None:
     difference = tensor_difference(torch.tensor([1.0, 2.0]), have)
     assert said in difference
     assert bool(difference) == bool(said)
@@ -359,13 +359,13 @@ def test_infinities_and_integers_are_compared_exactly() -> None:
     assert tensor_difference(torch.tensor([1, 2]), torch.tensor([1, 3]))
 
 
-def test_the_results_of_models_are_decomposed() -> None:
+def test_tensors_are_extracted_from_outputs_of_models() -> None:
     one, other = torch.ones(2), torch.zeros(2)
     assert len(tensors_of({"a": one, "b": [other, ("text", None, 3)]})) == 2
     assert loss_of({"loss": torch.tensor(2.0), "logits": one}) == 2
 
 
-def test_dropout_of_every_kind_is_turned_off() -> None:
+def test_all_kinds_of_dropout_are_disabled() -> None:
     class Odd(nn.Module):
         attention_dropout = 0.5
 
@@ -377,7 +377,7 @@ def test_dropout_of_every_kind_is_turned_off() -> None:
     assert model.drop_prob == model.inner.p == 0
 
 
-def test_the_stand_in_for_nms_keeps_the_best_of_those_that_overlap() -> None:
+def test_the_replacement_of_nms_keeps_the_best_of_overlapping_boxes() -> None:
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 30, 30], [0, 0, 10, 9]])
     assert _nms(boxes, torch.tensor([0.5, 0.9, 0.1, 0.4]), 0.5).tolist() == [1, 2]
     assert not len(_nms(torch.zeros(0, 4), torch.zeros(0), 0.5))

@@ -1,4 +1,4 @@
-"""The runner of PyTorch's own test files: small files in their style, and backends that are wrong on purpose."""
+"""The runner of PyTorch's own test files: small files in their style, and wrong backends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def in_mode():
     return type(_get_current_dispatch_mode()).__name__ == "EagerDecompMode"
 """
 
-#: A backend whose `atan` is wrong: what is right in eager fails on it. Imported by name, as a user's backend is.
+#: A backend with a wrong `atan`. It is imported by name, as a user's backend is.
 WRONG = ed.Backend("wrong", ed.core_aten(), kernels={"aten.atan.default": lambda x: torch.ops.aten.atan.default(x) + 1})
 
 
@@ -84,7 +84,7 @@ def test_each_test_gets_the_status_that_its_runs_give(tmp_path: Path, capsys: py
 
 
 @pytest.mark.full
-def test_a_process_that_ends_or_blocks_is_a_result_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_process_that_ends_or_hangs_is_a_result_and_the_other_tests_run(tmp_path: Path) -> None:
     _, statuses = run(
         tmp_path,
         """
@@ -266,7 +266,7 @@ def test_a_test_has_one_key_on_every_device(tmp_path: Path) -> None:
     "words",
     [["--tests", "no/such/folder"], ["no_such_file.py"], ["--ops", "no_such_set"], ["--backend", "no_such_module:x"]],
 )
-def test_a_command_line_that_cannot_be_used_says_why(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_reported_with_a_reason(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "test_it.py").write_text("")
     with pytest.raises(SystemExit) as raised:
         main(["--tests", str(tmp_path), *words])
@@ -279,7 +279,7 @@ def test_the_page_has_each_reason_of_the_table() -> None:
     assert [one.why for one in REASONS if f"| {one.why} |" not in page] == []
 
 
-def test_the_first_reason_that_fits_is_taken() -> None:
+def test_the_first_matching_reason_is_used() -> None:
     table = (Reason("a", "x", "first"), Reason("", "", "second"))
     assert reason_for("file_a", "test", "x y", table) == table[0]
     assert reason_for("file_b", "test", "x y", table) == table[1]

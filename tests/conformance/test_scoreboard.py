@@ -1,4 +1,4 @@
-"""The scoreboard's judge catches what it is for, and the library passes it: a rotating part here, the whole where marked slow."""
+"""The scoreboard: planted faults are found, and OpInfos pass. The default tier runs a part, the nightly tier all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ aten = torch.ops.aten
 
 CORE = ed.core_aten()
 
-#: One part in so many of the OpInfos runs each time.
+#: The default tier runs one in this many of the OpInfos.
 PARTS = 12
 
 SELECTIONS = {
@@ -48,7 +48,7 @@ SELECTIONS = {
 }
 
 
-#: What is known to differ, and why it is left.
+#: OpInfos that are known to differ, with the reason.
 KNOWN = {
     "linalg.lstsq": "an out= without elements gets the solution's own strides, in eager those of LAPACK's longer buffer",
 }
@@ -64,7 +64,7 @@ def faults(rows: list[Row]) -> list[str]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", SELECTIONS)
-def test_a_part_of_the_opinfos_is_right_or_refused(name: str) -> None:
+def test_a_part_of_the_opinfos_passes_or_is_unsupported(name: str) -> None:
     rows = [judge_opinfo(info, CORE, SELECTIONS[name]) for info in part_of(opinfos(), PARTS)]
     assert not faults(rows)
 
@@ -86,7 +86,7 @@ def test_no_gradient_is_wrong(layout: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("form", ["inplace", "out"])
-def test_no_writing_form_is_wrong(form: str) -> None:
+def test_no_in_place_or_out_form_is_wrong(form: str) -> None:
     assert not faults([judge_opinfo(info, CORE, Selection(form=form, layout=layout)) for info in opinfos() for layout in LAYOUTS])
 
 
@@ -101,14 +101,14 @@ def test_batch_norm_still_misreads_permuted_inputs_in_eager(op: Any) -> None:
     assert not torch.allclose(given[0], right[0]), "torch has repaired it: drop the entry of EAGER_FAULTS"
 
 
-def test_batch_norm_still_writes_each_channels_statistics_into_one_memory() -> None:
-    """One after the other in one thread, so that an order is left in them; at once in several."""
+def test_batch_norm_still_writes_expanded_statistics_wrongly_in_eager() -> None:
+    """One thread writes in order, so the last value stays; several threads race."""
     x, memory = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.zeros(1)
     torch.native_batch_norm(x, None, None, memory.expand(2), torch.ones(2), True, 0.5, 1e-5)
     assert memory.item() in (0.5, 1.0, 0.25 + 1.0), "torch has repaired it: drop the entry of EAGER_FAULTS"
 
 
-def test_some_ops_still_miswrite_a_permuted_out_in_eager() -> None:
+def test_some_ops_still_write_a_permuted_out_wrongly_in_eager() -> None:
     x, pooled = torch.randn(5, 5, 5), torch.randn(2, 5, 5, 5, 1).permute(4, 0, 1, 2, 3)
     calls = {
         "narrow_copy": lambda **out: torch.narrow_copy(x, 1, 2, 2, **out),
@@ -121,7 +121,7 @@ def test_some_ops_still_miswrite_a_permuted_out_in_eager() -> None:
         assert not torch.equal(call(out=out), right), "torch has repaired it: drop the entry of EAGER_FAULTS"
 
 
-def test_matrix_rank_still_writes_nothing_under_a_mode() -> None:
+def test_matrix_rank_out_is_still_not_written_under_a_mode() -> None:
     out = torch.zeros((), dtype=torch.int64)
     with ed.BackendRecorder():
         torch.linalg.matrix_rank(torch.eye(3), out=out)
@@ -140,7 +140,7 @@ def judged(rule: Callable[..., Any], function: Callable[..., Any], *args: Any, b
 
 
 def silu(fn: Callable[[Tensor], Any]) -> Any:
-    """A rule as the library's own, which nothing is asked of before the judge."""
+    """Return a rule in the form of the library's own rules, whose results the mode does not check."""
     return dataclasses.replace(ed.register_decomposition("aten.silu.default")(fn), source="own")
 
 
@@ -156,11 +156,11 @@ X = torch.randn(4, 3).t()
         (lambda x: x.copy_(x * torch.sigmoid(x)), "aliasing"),
     ],
 )
-def test_a_broken_rule_is_caught(rule: Callable[[Tensor], Any], said: str) -> None:
+def test_a_broken_rule_is_found(rule: Callable[[Tensor], Any], said: str) -> None:
     assert any(said in one for one in judged(silu(rule), torch.nn.functional.silu, X))
 
 
-def test_a_right_rule_is_not_caught() -> None:
+def test_a_right_rule_passes() -> None:
     assert judged(silu(lambda x: x * torch.sigmoid(x)), torch.nn.functional.silu, X) == []
 
 
@@ -176,7 +176,7 @@ def test_rounding_is_distinguished_from_error() -> None:
         assert excused(differences(expected, got), torch.sum, arguments, expected, got, False) is reported
 
 
-def test_what_rounded_inputs_would_change_too_is_distinguished_from_error() -> None:
+def test_differences_that_rounded_inputs_explain_are_accepted() -> None:
     def inverse(factor: float) -> Callable[[Tensor], Tensor]:
         return lambda x: factor / (x[1] - x[0])
 
@@ -193,9 +193,9 @@ def test_what_rounded_inputs_would_change_too_is_distinguished_from_error() -> N
     assert not excused(differences(expected, got), inverse(1), beyond, expected, got, False)
 
 
-def test_luck_of_eagers_rounding_is_distinguished_from_error() -> None:
+def test_eagers_error_for_nearby_inputs_is_considered() -> None:
     def lucky(x: Tensor) -> Tensor:
-        """An unstable way to x, which is off by 2**-8 in float32, but not at 1."""
+        """Compute x by an unstable formula, with an error of 2**-8 in float32 except at 1."""
         return x + (0 if x.dtype is torch.float64 or x[0] == 1 else 2.0**-8)
 
     arguments = ((torch.ones(1),), {})
@@ -206,13 +206,13 @@ def test_luck_of_eagers_rounding_is_distinguished_from_error() -> None:
         assert excused(found, lucky, arguments, expected, got, False) is reported
 
 
-def test_a_wrong_gradient_is_caught() -> None:
+def test_a_wrong_gradient_is_found() -> None:
     broken = ed.register_decomposition("aten.silu_backward.default")(lambda g, x: g * torch.sigmoid(x))
     found = judged(broken, torch.nn.functional.silu, X.detach().requires_grad_(), backward=True)
     assert any("gradient 0" in one for one in found)
 
 
-def test_a_leak_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leaked_op_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     lenient = functools.partial(ed.EagerDecompMode, on_unsupported="fallback")
     info, op_set = opinfos("^exp$")[0], CORE - ["aten.exp"]
     assert judge_opinfo(info, op_set, Selection()).status == "unsupported"
@@ -221,7 +221,7 @@ def test_a_leak_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (row.status, row.detail) == ("leak", "call 1: aten.exp.default")
 
 
-def test_copies_of_arguments_share_storage_as_the_originals_do() -> None:
+def test_copies_of_arguments_alias_as_the_originals_do() -> None:
     base = torch.arange(6.0)
     (left, right, again), _ = clone_arguments(((base[1:4], base[2:], base[1:4]), {}))
     left.fill_(-1)
@@ -254,7 +254,7 @@ def test_the_command_prints_a_table_and_writes_json(tmp_path: Path, capsys: pyte
     assert {row["name"]: row["status"] for row in json.loads(file.read_text())}["add"] == "pass"
 
 
-def test_the_table_shows_what_is_wrong_and_what_blocks() -> None:
+def test_the_table_shows_wrong_rows_and_ops_without_a_route() -> None:
     rows = [Row("a", "wrong", 3, "value"), Row("b", "unsupported", 0, "", ("aten.x.default",)), Row("c", "none")]
     shown = table(rows, CORE)
     assert "a (sample 3): value" in shown
@@ -262,7 +262,7 @@ def test_the_table_shows_what_is_wrong_and_what_blocks() -> None:
     assert shown.startswith("2 OpInfos")
 
 
-def test_rounding_excuses_values_and_nothing_else() -> None:
+def test_only_values_are_excused_as_rounding() -> None:
     x = torch.rand(3)
     want = observe(lambda given: given.view(3), ((x,), {}))
     copied = observe(lambda given: given.clone(), ((x,), {}))

@@ -24,7 +24,7 @@ FIXED = (
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore:.* runs natively")
-def test_a_fixed_sample_of_calls_fails_nowhere() -> None:
+def test_a_fixed_sample_of_calls_passes() -> None:
     infos = [info for info in opinfos() if full_name(info) in FIXED]
     assert len(infos) == len(FIXED)
     counts: Counter[str] = Counter()
@@ -35,12 +35,12 @@ def test_a_fixed_sample_of_calls_fails_nowhere() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.* runs natively")
-def test_this_weeks_part_of_all_calls_fails_nowhere() -> None:
+def test_a_larger_sample_of_calls_passes() -> None:
     found = list(failures(part_of(opinfos(), 40), tuple(SETS)))
     assert found == [], "\n".join(map(str, found))
 
 
-def test_other_errors_than_eagers_fail() -> None:
+def test_an_error_that_differs_from_eagers_is_a_failure() -> None:
     result = Observed([], None, [], None, [], [])
     assert _judged(result, RuntimeError("view size"))[0] == "failed"
     assert _judged(RuntimeError("a"), IndexError("a"))[0] == "failed"

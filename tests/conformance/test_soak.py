@@ -1,4 +1,4 @@
-"""The soak, condensed: some rounds in place of an hour, and what it would find."""
+"""The soak test, shortened to some rounds; planted faults and growth are reported."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def _one_thread_an_op() -> object:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-def test_steps_of_four_threads_are_eagers_and_no_tensor_stays() -> None:
+def test_steps_of_four_threads_equal_eager_and_free_all_tensors() -> None:
     report = soak(rounds=4, models=5, seed=1)
     assert not report.wrong
     assert not report.hung
     assert report.total_steps() == 4 * 4 * 5 * 4
     assert set(report.steps) == set(JOBS)
     assert report.hits > 20 * report.misses > 0
-    # Constants of programs are kept, a few each time that a program is new; models and batches are not.
+    # Constants of new programs are cached, so the count may grow a little. Models and batches must be freed.
     assert report.samples[-1].tensors - report.samples[0].tensors < 80
 
 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
-def test_ten_minutes_of_steps_are_eagers_and_memory_is_flat() -> None:
+def test_ten_minutes_of_steps_equal_eager_and_memory_is_flat() -> None:
     report = soak(seconds=600)
     assert [*report.wrong, *report.growth()] == [], str(report)
     assert not report.hung
@@ -43,13 +43,13 @@ def test_ten_minutes_of_steps_are_eagers_and_memory_is_flat() -> None:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-def test_a_loss_that_is_another_is_reported_with_its_seed() -> None:
+def test_a_different_loss_is_reported_with_its_seed() -> None:
     report = soak(rounds=1, threads=2, models=1, offset=0.1)
     assert len(report.wrong) == report.total_steps() == 8
     assert "seed" in report.wrong[0]
 
 
-def test_what_grows_is_reported_and_a_single_peak_is_not() -> None:
+def test_growth_is_reported_and_a_single_peak_is_not() -> None:
     seconds = [float(number) for number in range(30)]
     assert grows(seconds, [100.0 + one for one in seconds]) == pytest.approx(19)
     assert grows(seconds, [100.0] * 20 + [500.0] + [100.0] * 9) == 0
@@ -61,7 +61,7 @@ def test_what_grows_is_reported_and_a_single_peak_is_not() -> None:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-def test_the_command_says_what_it_resulted_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "soak.json"
     soaking.main(["--minutes", "0.01", "--threads", "1", "--json", str(kept)])
     assert "not eager's" in capsys.readouterr().out

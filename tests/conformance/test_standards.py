@@ -1,4 +1,4 @@
-"""The table of what eager is no standard for holds what is needed, and the scoreboard leaves out only that."""
+"""The table of OpInfos for which eager's values are no reference: every entry is needed, and only values are excluded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_each_entry_names_an_opinfo_of_its_dtypes() -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), HERE)
-def test_an_entry_that_is_not_needed_fails(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_entry_is_needed(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     selection = Selection(samples=2, dtype=dtype)
     left_out = judge_opinfo(INFOS[name], CORE, selection)
     assert (left_out.status, left_out.detail) == ("none", NOT_A_REFERENCE[name][2])
@@ -43,7 +43,7 @@ def test_an_entry_that_is_not_needed_fails(name: str, dtype: torch.dtype, monkey
     assert " values, the worst" in row.detail
 
 
-def test_what_the_table_leaves_out_are_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_values_are_excluded_by_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoreboard, "why_no_reference", lambda *_: "no reason")
     assert judge_opinfo(INFOS["kthvalue"], CORE, Selection(samples=2)).status == "pass"
     monkeypatch.setattr(scoreboard, "differences", lambda *_: [Difference("dtype", "result 0", torch.int64, torch.int32)])

@@ -7,43 +7,41 @@ from conformance.fuzz_running import Program
 __all__ = ["OUT_REGRESSIONS"]
 
 OUT_REGRESSIONS: dict[str, Program] = {
-    "out= of another dtype where eager writes its own alone": Program(
+    "argmin.out of another dtype": Program(
         ("t1 = leaf('float32', [3, 4])", "t2 = leaf('float32', [3])", "t3 = aten.argmin.out(t1, 1, out=t2)")
     ),
-    "out= of another dtype of what torch generates": Program(
+    "mul.Scalar_out of another dtype": Program(
         ("t1 = leaf('float32', [3, 4])", "t2 = leaf('float64', [3, 4])", "t3 = aten.mul.Scalar_out(t1, 2.0, out=t2)")
     ),
-    "out= that is resized for a transform": Program(
+    "fft_hfft.out that is resized": Program(
         (
             "t1 = leaf('float32', [5, 6, 7])",
             "t2 = leaf('float32', [0])",
             "with torch.inference_mode(): t3 = aten.fft_hfft.out(t1, 10, 1, 'ortho', out=t2)",
         )
     ),
-    "out= that is resized by a kernel that hands it on": Program(
+    "rad2deg.out that is resized": Program(
         ("t1 = leaf('float32', [4, 5], 'normal', 'transposed')", "t2 = leaf('float32', [])", "t3 = aten.rad2deg.out(t1, out=t2)")
     ),
-    "out= of the right shape that a pool lays out again": Program(
+    "adaptive_avg_pool2d.out that is channels-last": Program(
         (
             "t1 = leaf('float32', [1, 2, 5, 5])",
             "t2 = leaf('float32', [1, 2, 2, 3], 'ones', 'channels_last')",
             "t3 = aten.adaptive_avg_pool2d.out(t1, [2, 3], out=t2)",
         )
     ),
-    "out= of joined tensors that cannot hold them": Program(
+    "concat.out of integers for floats": Program(
         ("t1 = leaf('float32', [5, 5])", "t2 = leaf('int32', [5, 10])", "t3 = aten.concat.out([t1, t1], -1, out=t2)")
     ),
-    "whether all are true, into numbers": Program(
-        ("t1 = leaf('float32', [5, 5])", "t2 = leaf('int64', [5])", "t3 = aten.all.out(t1, 0, out=t2)")
-    ),
-    "windows of no batch, into integers": Program(
+    "all.out of integers": Program(("t1 = leaf('float32', [5, 5])", "t2 = leaf('int64', [5])", "t3 = aten.all.out(t1, 0, out=t2)")),
+    "im2col.out of an empty batch": Program(
         (
             "t1 = leaf('float32', [0, 1, 5, 5])",
             "t2 = leaf('int64', [0, 4, 16])",
             "t3 = aten.im2col.out(t1, [2, 2], [1, 1], [0, 0], [1, 1], out=t2)",
         )
     ),
-    "random numbers into tensors of another type or shape": Program(
+    "random ops with outs of other dtypes and shapes": Program(
         (
             "t1 = leaf('float32', [3, 4], 'uniform')",
             "t2 = leaf('int64', [3, 4], 'small', 'transposed')",
@@ -56,7 +54,7 @@ OUT_REGRESSIONS: dict[str, Program] = {
             "t9 = aten.normal.float_Tensor_out(1.5, t5, out=t7)",
         )
     ),
-    "out= of a wider type, in which means and deviations are computed": Program(
+    "mean, std and var with an out of a wider dtype": Program(
         (
             "t1 = leaf('bfloat16', [5, 5])",
             "t2 = leaf('float64', [5])",
@@ -67,10 +65,10 @@ OUT_REGRESSIONS: dict[str, Program] = {
             "t7 = aten.var.correction_out(t1, [1], correction=2, out=t2)",
         )
     ),
-    "out= of a wider type, to which what is computed in a narrower one is written": Program(
+    "digamma.out of integers into float64": Program(
         ("t1 = leaf('int64', [9], 'ones')", "t2 = leaf('float64', [9])", "t3 = aten.digamma.out(t1, out=t2)")
     ),
-    "out= of another type than picked rows, and than a blend by a number": Program(
+    "lerp and index_select with outs of another dtype": Program(
         (
             "t1 = leaf('float32', [5, 5])",
             "t2 = leaf('int64', [2], 'below 5')",
@@ -79,10 +77,8 @@ OUT_REGRESSIONS: dict[str, Program] = {
             "t5 = aten.index_select.out(t1, 0, t2, out=t3)",
         )
     ),
-    "products along a dimension as bools": Program(
-        ("t1 = leaf('int64', [4])", "t2 = leaf('bool', [4])", "t3 = aten.cumprod.out(t1, 0, out=t2)")
-    ),
-    "out= that a kernel of LAPACK computes in": Program(
+    "cumprod.out of bools": Program(("t1 = leaf('int64', [4])", "t2 = leaf('bool', [4])", "t3 = aten.cumprod.out(t1, 0, out=t2)")),
+    "linalg_lstsq.out and geqrf.a": Program(
         (
             "t1 = leaf('float32', [4, 3])",
             "t2 = leaf('float32', [4, 2])",
@@ -98,7 +94,7 @@ OUT_REGRESSIONS: dict[str, Program] = {
             "t12 = aten.geqrf.a(t1, a=t10, tau=t11)",
         )
     ),
-    "out= of transforms and inverses, in inference mode": Program(
+    "outs of ifft, tensorinv and inner in inference mode": Program(
         (
             "t1 = leaf('float32', [5, 6, 7])",
             "t2 = leaf('complex64', [0])",
@@ -110,7 +106,7 @@ OUT_REGRESSIONS: dict[str, Program] = {
             "with torch.inference_mode(): t8 = aten.inner.out(t7, t7, out=t5)",
         )
     ),
-    "a product of rows that is written to every second place": Program(
+    "linear.out with a strided out": Program(
         (
             "t1 = leaf('float32', [3])",
             "t2 = leaf('float32', [4, 3])",
@@ -118,14 +114,14 @@ OUT_REGRESSIONS: dict[str, Program] = {
             "t4 = aten.linear.out(t1, t2, out=t3)",
         ),
     ),
-    "a power of matrices into another type": Program(
+    "matrix_power.out of another dtype": Program(
         (
             "t1 = leaf('float32', [2, 2])",
             "t2 = leaf('float64', [2, 2])",
             "with torch.inference_mode(): t3 = aten.linalg_matrix_power.out(t1, -1, out=t2)",
         ),
     ),
-    "frexp of which one out= is resized and the other decides how it lies": Program(
+    "frexp with one resized out": Program(
         (
             "t1 = leaf('float32', [2, 3, 4], 'ones', 'transposed')",
             "t2 = leaf('float32', [2, 3, 4])",
@@ -133,14 +129,14 @@ OUT_REGRESSIONS: dict[str, Program] = {
             "t4 = aten.frexp.Tensor_out(t1, mantissa=t2, exponent=t3)",
         )
     ),
-    "a power of float16 and bfloat16 into a wider out= in inference mode": Program(
+    "matrix_power of float16 into float32 in inference mode": Program(
         (
             "t1 = leaf('float16', [1, 1])",
             "t2 = leaf('float32', [1, 1])",
             "with torch.inference_mode(): t3 = aten.matrix_power.out(t1, 3, out=t2)",
         )
     ),
-    "a power of one into an out= of any type": Program(
+    "pow of 1 into an out of bools": Program(
         (
             "t1 = leaf('float32', [3])",
             "t2 = leaf('bool', [3])",
