@@ -1,4 +1,4 @@
-"""A backend is a value: its set, its kernels (for ops of the set alone), its device."""
+"""A backend is an immutable value: its set, its kernels (only for ops of the set), its device."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_ops_may_be_names_and_kernels_are_found_by_overload() -> None:
     assert (backend.name, backend.compile, backend.device_type) == ("mine", None, "cpu")
 
 
-def test_a_kernel_for_a_packet_serves_each_overload() -> None:
+def test_a_kernel_for_a_packet_runs_for_each_overload() -> None:
     backend = ed.Backend("mine", ["aten.sin"], kernels={aten.sin: kernel})
     assert set(backend.kernels) == set(backend.ops) == {aten.sin.default, aten.sin.out}
 
@@ -67,19 +67,19 @@ def test_its_text_says_what_it_is() -> None:
         ("aten.sin.default", {}, "not one operator"),
     ],
 )
-def test_what_does_not_fit_is_refused(ops: Any, kernels: Any, words: str) -> None:
+def test_invalid_arguments_raise(ops: Any, kernels: Any, words: str) -> None:
     with pytest.raises((ed.OpSetError, ed.ArgumentTypeError), match=words):
         ed.Backend("mine", ops, kernels=kernels)
 
 
-def test_a_set_becomes_an_anonymous_backend_and_a_backend_stays_itself() -> None:
+def test_a_set_becomes_an_anonymous_backend_and_a_backend_is_returned_unchanged() -> None:
     backend = ed.Backend("mine", ["aten.sin.default"])
     assert as_backend(backend) is backend
     made = as_backend(["aten.sin.default"], {"aten.sin.default": kernel})
     assert (made.name, made.ops, dict(made.kernels)) == ("anonymous", ed.OpSet(["aten.sin.default"]), {aten.sin.default: kernel})
 
 
-def test_kernels_given_beside_a_backend_win_and_leave_it_as_it_was() -> None:
+def test_extra_kernels_take_precedence_and_do_not_change_the_backend() -> None:
     def compile_(program: Any) -> Any:
         return program
 
@@ -119,7 +119,7 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
         ("aten.mul.out", lambda x, y: x, "<lambda>(x, y)"),
     ],
 )
-def test_a_kernel_that_cannot_take_its_op_s_arguments_is_refused(op: str, wrong: Any, shown: str) -> None:
+def test_a_kernel_with_wrong_parameters_raises(op: str, wrong: Any, shown: str) -> None:
     schema = next(iter(ed.OpSet([op])))._schema
     for make in (
         lambda: ed.Backend("mine", [op], kernels={op: wrong}),
@@ -136,7 +136,7 @@ def test_a_kernel_that_cannot_take_its_op_s_arguments_is_refused(op: str, wrong:
 @pytest.mark.parametrize(
     ("op", "right"),
     [
-        ("aten.add.Tensor", lambda x, y: x),  # without alpha: the call that gives it fails
+        ("aten.add.Tensor", lambda x, y: x),  # without alpha: calls with alpha would fail
         ("aten.add.Tensor", lambda x, y, *, alpha=1: x),
         ("aten.add.Tensor", lambda x, y, scale=2, *more: x),
         ("aten.mul.out", lambda x, y, *, out: out),
@@ -148,18 +148,18 @@ def test_a_kernel_that_cannot_take_its_op_s_arguments_is_refused(op: str, wrong:
         ("aten.sin.default", Doubling()),
     ],
 )
-def test_a_kernel_that_takes_the_shortest_call_of_its_op_will_do(op: str, right: Any) -> None:
+def test_a_kernel_may_omit_optional_parameters(op: str, right: Any) -> None:
     assert list(ed.Backend("mine", [op], kernels={op: right}).kernels.values()) == [right]
 
 
-def test_a_kernel_for_a_packet_must_take_the_arguments_of_one_overload() -> None:
+def test_a_kernel_for_a_packet_must_accept_the_arguments_of_one_overload() -> None:
     two = lambda x, y: x  # noqa: E731
     assert set(ed.Backend("mine", ["aten.sub"], kernels={"aten.sub": two}).kernels) == set(ed.OpSet(["aten.sub"]))
     with pytest.raises(ed.OpSetError, match="cannot take its arguments"):
         ed.Backend("mine", ["aten.sin"], kernels={"aten.sin": two})
 
 
-def test_a_kernel_behind_a_predicate_may_ask_for_more() -> None:
+def test_a_kernel_with_a_predicate_may_have_more_parameters() -> None:
     ops = ed.OpSet(["aten.add.Tensor"]).with_predicate("aten.add.Tensor", lambda *args, **kwargs: "alpha" in kwargs)
     longer = lambda x, y, *, alpha: x  # noqa: E731
     assert list(ed.Backend("mine", ops, kernels={"aten.add.Tensor": longer}).kernels.values()) == [longer]

@@ -1,4 +1,4 @@
-"""The arguments of a call read from text: what is meant, nothing that runs, and where a text is wrong."""
+"""Call texts: parsing, formatting, no evaluation of code, and the position of errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_tensor_is_a_dtype_with_sizes_and_strides(text: str, dtype: Any, shape
     assert (tensor.dtype, tuple(tensor.shape), tensor.stride()) == (dtype, shape, strides)
 
 
-def test_values_are_such_as_most_ops_take() -> None:
+def test_values_are_accepted_by_most_ops() -> None:
     values = one("f32[100]")
     assert 0 <= values.min() < 0.2 < 0.8 < values.max() < 1
     assert one("i64[3]").tolist() == [0, 0, 0]
@@ -114,7 +114,7 @@ def test_arguments_come_by_position_and_by_name() -> None:
         ("1 #", "column 3, '#'", "comments are not supported"),
     ],
 )
-def test_a_wrong_text_is_reported_by_its_place(text: str, where: str, why: str) -> None:
+def test_the_error_shows_the_position_in_a_wrong_text(text: str, where: str, why: str) -> None:
     with pytest.raises(CallTextError) as caught:
         parse_call(text)
     assert where in str(caught.value)
@@ -123,7 +123,7 @@ def test_a_wrong_text_is_reported_by_its_place(text: str, where: str, why: str) 
 
 
 @given(st.text(alphabet="f32[]()., '=*+-atorch1:\"\\\n#", max_size=20))
-def test_no_text_does_more_than_be_read_or_refused(text: str) -> None:
+def test_random_texts_are_parsed_or_rejected(text: str) -> None:
     with contextlib.suppress(CallTextError):
         parse_call(text)
 
@@ -142,7 +142,7 @@ _NAMED = st.dictionaries(st.sampled_from(["alpha", "dim"]), _VALUES)
 
 
 def facts(value: Any) -> Any:
-    """Return what the text of a call keeps of a value: all but the elements of tensors."""
+    """Return what the text of a call contains of a value: everything except the elements of tensors."""
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape, value.stride()
     if isinstance(value, dict):
@@ -152,7 +152,7 @@ def facts(value: Any) -> Any:
 
 @settings(max_examples=40)
 @given(st.lists(_VALUES, max_size=4), _NAMED)
-def test_the_reader_reads_back_what_the_writer_writes(args: Any, kwargs: Any) -> None:
+def test_parsing_the_text_of_a_call_gives_the_call(args: Any, kwargs: Any) -> None:
     with_strides = functools.partial(tensor_text, strides=True)
     again = parse_call(call_text(args, kwargs, tensor=with_strides))
     assert [*map(facts, again)] == [*map(facts, (args, kwargs))]
@@ -160,12 +160,12 @@ def test_the_reader_reads_back_what_the_writer_writes(args: Any, kwargs: Any) ->
 
 
 @pytest.mark.parametrize("text", ["nan", "(nan+nanj)", "(1-infj)", "infj"])
-def test_infinities_and_nans_are_read_back(text: str) -> None:
+def test_infinities_and_nans_are_parsed(text: str) -> None:
     assert value_text(one(text)) == text
 
 
 @pytest.mark.full
-def test_shipped_examples_are_what_the_writer_writes() -> None:
+def test_shipped_examples_have_the_current_text_format() -> None:
     read = []
     for seen in load_calls().values():
         for example in [call.example for call in seen.calls] + [example for example, _ in seen.gradient]:
@@ -183,7 +183,7 @@ def tensor_as_recorded(tensor: torch.Tensor) -> str:
     return tensor_text(tensor, strides=tensor.layout is torch.strided and not tensor.is_contiguous())
 
 
-def test_a_call_is_written_in_short() -> None:
+def test_the_short_text_of_a_call() -> None:
     many = [torch.rand(2, 3)] * 90
     assert call_text((torch.rand(2, 3), [1, 2]), {"alpha": 2}) == "f32[2, 3], [1, 2], alpha=2"
     assert len(call_text((many,), width=100)) == 100

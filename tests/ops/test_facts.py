@@ -1,4 +1,4 @@
-"""The table of facts that no schema states: its rows name ops of torch, once each for a fact, and `facts_of` returns them."""
+"""The table of facts that are not in schemas: its rows name ops of torch, each once per fact, and `facts_of` returns them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_no_op_has_a_fact_twice() -> None:
     assert [pair for pair, count in stated.items() if count > 1] == []
 
 
-def test_every_row_states_what_the_defaults_do_not() -> None:
+def test_every_row_differs_from_the_defaults() -> None:
     assert [facts for facts, _ in ROWS for fact, value in facts.items() if value == getattr(UnstatedFacts, fact)] == []
 
 
@@ -51,6 +51,6 @@ def test_an_overload_may_differ_from_its_packet() -> None:
 
 
 @pytest.mark.parametrize("name", ["resize_", "resize_as_", "set_.source_Storage", "t_", "as_strided_"])
-def test_what_changes_metadata_has_a_tag(name: str) -> None:
+def test_ops_that_change_metadata_have_a_tag(name: str) -> None:
     (op,) = resolve_ops([f"aten.{name}" if "." in name else f"aten.{name}.default"])
     assert facts_of(op).changes_metadata

@@ -1,4 +1,4 @@
-"""Direct functions reach the overload that they stand for, with the arguments they were given, and nothing else: each is proven."""
+"""Direct functions call exactly their overload, with the same arguments. Each function of the table is checked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def op_of(name: str) -> OpOverload:
-    """The overload of a name as the table spells it: ``aten.add.Tensor``."""
+    """Return the overload with this name of the table, for example ``aten.add.Tensor``."""
     namespace, packet, overload_name = name.split(".")
     found = overload(f"{namespace}::{packet}.{overload_name}")
     assert found is not None
@@ -46,7 +46,7 @@ def op_of(name: str) -> OpOverload:
 
 
 def wrong(tool: Any, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Those of the table's claims that do not hold."""
+    """Return the wrong entries of the table."""
     table = load_direct()
     return tool.run_in_handler(
         lambda: [(name, path) for name in names for path, holds in tool.check_entry(op_of(name), table[name]) if not holds]
@@ -55,13 +55,13 @@ def wrong(tool: Any, names: Sequence[str]) -> list[tuple[str, str]]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("part", range(8))
-def test_each_function_of_the_table_reaches_its_overload_alone(tool: Any, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
-    monkeypatch.setattr(tool, "COMBINATIONS", 60)  # the script proves by more
+def test_each_function_of_the_table_reaches_only_its_overload(tool: Any, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    monkeypatch.setattr(tool, "COMBINATIONS", 60)  # the script uses more combinations
     assert wrong(tool, NAMES[part::8]) == []
 
 
 @pytest.mark.full
-def test_core_ops_are_proven_by_every_sample(tool: Any) -> None:
+def test_direct_functions_of_core_ops_are_checked_with_every_sample(tool: Any) -> None:
     assert wrong(tool, [name for name in NAMES if name in CORE]) == []
 
 
@@ -83,13 +83,13 @@ FALSE_CLAIMS: dict[str, tuple[OpOverload, Any]] = {
 
 
 @pytest.mark.parametrize("name", FALSE_CLAIMS)
-def test_a_claim_that_does_not_hold_is_seen(tool: Any, name: str) -> None:
+def test_a_wrong_entry_is_found(tool: Any, name: str) -> None:
     op, written = FALSE_CLAIMS[name]
     assert [holds for _, holds in tool.run_in_handler(lambda: list(tool.check_entry(op, written)))] == [False]
 
 
 @pytest.mark.full
-def test_the_script_writes_what_the_table_holds(tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_script_writes_the_table(tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     output = tmp_path / "direct.json"
     monkeypatch.setattr("sys.argv", ["prove_direct.py", "--match", r"^aten::(mul|clamp|var)(\.|$)", "--output", str(output)])
     assert tool.main() == 0
@@ -121,19 +121,19 @@ def test_the_function_depends_on_the_kinds_of_arguments() -> None:
     assert found(aten.add.Scalar, X, 1, ...) is None
 
 
-def test_factories_stay_boxed() -> None:
-    # They return a copy, by another op, where a mode outside keeps what they made; and say a device that they are not given.
+def test_factory_ops_stay_boxed() -> None:
+    # If an outer mode keeps their results, they return a copy by another op; and they pass a device that the caller did not pass.
     for op in (aten.full.default, aten.empty.memory_format, aten.arange.start_step, aten.scalar_tensor.default, aten.rand.default):
         assert str(op) not in load_direct()
 
 
-def test_only_what_holds_for_every_call_is_native() -> None:
+def test_only_functions_that_are_right_for_every_call_are_native() -> None:
     assert native(aten.add.Tensor) is torch.add
     assert native(aten.exp.default) is torch.Tensor.exp
     assert native(aten.gelu.default) is torch._C._nn.gelu
     for op in (aten.clamp.default, aten.var.correction, aten.add.Scalar, aten.slice.Tensor):
         assert native(op) is builtin(op)
-    # `torch.where` takes a tensor without dimensions that is given by name, as `self`, for a number.
+    # `torch.where` treats a 0-dim tensor that is passed as `self=` as a scalar.
     assert native(aten.where.self) is torch.where
 
 
@@ -141,7 +141,7 @@ def test_only_what_holds_for_every_call_is_native() -> None:
 
 
 class Listener(DispatchMode):
-    """Notes what reaches it: ops, and arguments by type and text, tensors by what they are."""
+    """A mode that records ops and arguments: tensors by metadata, others by type and text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ def reached(run: Any, values: Sequence[Any]) -> tuple[list[Any], Any]:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_a_program_reaches_the_backend_as_it_does_by_boxed_calls(name: str) -> None:
+def test_a_program_reaches_the_backend_as_with_boxed_calls(name: str) -> None:
     from eagerdecomp.ops.schema import arguments_of
     from eagerdecomp.program.key import program_arguments
 
@@ -206,7 +206,7 @@ def test_a_program_reaches_the_backend_as_it_does_by_boxed_calls(name: str) -> N
     assert any(value not in [builtin(one.op) for one in made.calls] for value in used), "every call is boxed"
 
 
-def test_one_op_by_way_of_several_functions_keeps_them_apart() -> None:
+def test_several_direct_functions_of_one_op_are_distinguished() -> None:
     several = program(
         [S[0]],
         [
@@ -235,7 +235,7 @@ def test_a_generator_that_is_an_argument_reaches_the_kernel() -> None:
 # -- in the mode -------------------------------------------------------------------------------------------------------------------
 
 
-def test_supported_ops_pass_by_their_direct_function_and_linked_rules_call_it() -> None:
+def test_supported_ops_and_linked_rules_use_the_direct_function() -> None:
     mode = ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache())
     x = torch.randn(3)
     with mode:
@@ -244,7 +244,7 @@ def test_supported_ops_pass_by_their_direct_function_and_linked_rules_call_it() 
     assert mode._entries[builtin(aten.exp.default)].run is torch.Tensor.exp
 
 
-def test_a_kernel_of_the_backend_comes_before_the_direct_function() -> None:
+def test_a_backends_kernel_takes_precedence_over_the_direct_function() -> None:
     seen: list[str] = []
 
     def mul(x: Any, y: Any) -> Any:
@@ -274,7 +274,7 @@ def test_a_default_device_does_not_reach_the_kernels_of_a_program() -> None:
     with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):
         for _ in range(4):
             x.grad = None
-            # Of the ways to a gradient this one leaves the modes of `__torch_function__` on.
+            # This way to compute a gradient leaves `__torch_function__` modes on.
             torch.autograd.backward(torch.nn.functional.silu(x).cumprod(0).sum())
             assert x.grad is not None
             assert x.grad.device == cpu
@@ -285,7 +285,7 @@ def test_a_default_device_does_not_reach_the_kernels_of_a_program() -> None:
 
 
 class Doubling(torch.Tensor):
-    """A subclass that has its own idea of multiplication, for its user's calls."""
+    """A subclass that overrides multiplication for its user's calls."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -293,7 +293,7 @@ class Doubling(torch.Tensor):
         return result * 2 if func is torch.mul else result
 
 
-def test_a_subclass_sees_its_users_calls_alone() -> None:
+def test_a_subclass_sees_only_its_users_calls() -> None:
     x = torch.linspace(-2, 2, 6)
 
     def run() -> list[Any]:
@@ -319,7 +319,7 @@ class Listening(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_mode_of_torch_functions_sees_its_users_calls_alone() -> None:
+def test_a_torch_function_mode_sees_only_its_users_calls() -> None:
     x = torch.linspace(-2, 2, 6, requires_grad=True)
     with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):
         for _ in range(4):

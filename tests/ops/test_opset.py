@@ -34,7 +34,7 @@ overloads = st.sets(st.sampled_from(SOME))
 
 
 @given(overloads, overloads)
-def test_union_and_difference_are_those_of_sets(left: set[Any], right: set[Any]) -> None:
+def test_union_and_difference_equal_those_of_python_sets(left: set[Any], right: set[Any]) -> None:
     assert set(ed.OpSet(left) | ed.OpSet(right)) == left | right
     assert set(ed.OpSet(left) - ed.OpSet(right)) == left - right
     assert set(left | ed.OpSet(right)) == left | right
@@ -43,7 +43,7 @@ def test_union_and_difference_are_those_of_sets(left: set[Any], right: set[Any])
 
 
 @given(overloads, overloads, overloads)
-def test_sets_combine_as_sets_do(a: set[Any], b: set[Any], c: set[Any]) -> None:
+def test_op_sets_combine_like_python_sets(a: set[Any], b: set[Any], c: set[Any]) -> None:
     x, y, z = map(ed.OpSet, (a, b, c))
     assert x | y == y | x
     assert (x | y) | z == x | (y | z)
@@ -54,7 +54,7 @@ def test_sets_combine_as_sets_do(a: set[Any], b: set[Any], c: set[Any]) -> None:
 
 
 @given(st.permutations(SOME), st.integers(0, len(SOME)))
-def test_equal_sets_are_equal_whatever_the_order_given_and_iterate_alike(order: list[Any], doubled: int) -> None:
+def test_equality_and_iteration_do_not_depend_on_the_order_of_ops(order: list[Any], doubled: int) -> None:
     one, other = ed.OpSet(SOME), ed.OpSet(order + order[:doubled])
     assert one == other
     assert hash(one) == hash(other)
@@ -62,12 +62,12 @@ def test_equal_sets_are_equal_whatever_the_order_given_and_iterate_alike(order: 
     assert len(other) == len(SOME)
 
 
-def test_a_label_is_a_text() -> None:
+def test_a_label_must_be_a_string() -> None:
     with pytest.raises(ed.ArgumentTypeError, match="label"):
         ed.OpSet(["aten.sin.default"], label=3)  # type: ignore[arg-type]
 
 
-def test_a_label_is_for_people_only() -> None:
+def test_a_label_does_not_affect_equality() -> None:
     assert ed.OpSet(["aten.sin.default"], label="mine") == ed.OpSet(["aten.sin.default"])
     assert ed.OpSet(["aten.sin.default"]) != {aten.sin.default}
 
@@ -84,7 +84,7 @@ def test_no_operation_changes_its_operands() -> None:
     assert x.predicate(aten.tan.default) is None
 
 
-def test_a_set_takes_no_new_attributes_and_no_items() -> None:
+def test_a_set_is_immutable() -> None:
     x: Any = ed.core_aten()
     with pytest.raises(AttributeError):
         x.extra = 1
@@ -92,7 +92,7 @@ def test_a_set_takes_no_new_attributes_and_no_items() -> None:
         assert not hasattr(x, name)
 
 
-def test_an_empty_set_is_false_and_a_full_one_true() -> None:
+def test_truth_value_of_sets() -> None:
     assert not ed.OpSet()
     assert ed.OpSet(["aten.sin.default"])
 
@@ -142,7 +142,7 @@ def test_a_name_without_overload_and_a_packet_stand_for_every_overload(given_as:
     found = ed.OpSet([given_as])
     assert {aten.add.Tensor, aten.add.Scalar, aten.add.out} <= set(found)
     assert {op._schema.name for op in found} == {"aten::add"}
-    # TorchScript's overloads on strings and lists of the same packet are no operators of tensors.
+    # TorchScript's overloads on strings and lists of the same packet are not ops on tensors.
     assert not any(str(op) in ("aten.add.str", "aten.add.int", "aten.add.t") for op in found)
     assert given_as in found
     assert given_as not in found - ["aten.add.out"]
@@ -170,7 +170,7 @@ def test_a_difference_takes_a_single_name_packet_or_overload() -> None:
         ("prims.convert_elemnt_type", "prims.convert_element_type"),
     ],
 )
-def test_a_misspelt_name_is_refused_with_close_matches(name: str, offered: str) -> None:
+def test_a_misspelt_name_raises_with_close_matches(name: str, offered: str) -> None:
     with pytest.raises(ed.OpSetError) as caught:
         ed.OpSet([name])
     assert repr(name) in str(caught.value)
@@ -178,7 +178,7 @@ def test_a_misspelt_name_is_refused_with_close_matches(name: str, offered: str) 
     assert torch.__version__ in str(caught.value)
 
 
-def test_all_names_that_are_none_are_reported_at_once() -> None:
+def test_all_unknown_names_are_reported_at_once() -> None:
     with pytest.raises(ed.OpSetError) as caught:
         ed.OpSet(["aten.mull", "aten.mul", "aten.addd", "aten.mull"])
     reported = str(caught.value).splitlines()
@@ -187,19 +187,19 @@ def test_all_names_that_are_none_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "gelu", "aten", "aten.", "nosuch.op", "aten.add.Tensor.more", "."])
-def test_what_is_no_name_of_an_operator_is_refused(name: str) -> None:
+def test_strings_that_are_not_op_names_raise(name: str) -> None:
     with pytest.raises(ed.OpSetError, match="has no operator"):
         ed.OpSet([name])
 
 
 @pytest.mark.parametrize("thing", [3, None, torch.add, aten, [aten.sin.default]])
-def test_what_is_no_operator_at_all_is_refused(thing: Any) -> None:
+def test_values_that_are_not_ops_raise(thing: Any) -> None:
     with pytest.raises(ed.ArgumentTypeError, match="an operator must be"):
         ed.OpSet([thing])
 
 
 @pytest.mark.parametrize("one", ["aten.sin.default", aten.sin.default, aten.sin])
-def test_a_single_operator_is_no_set(one: Any) -> None:
+def test_a_single_op_is_not_a_set(one: Any) -> None:
     with pytest.raises(ed.ArgumentTypeError, match="not one operator"):
         as_op_set(one)
     with pytest.raises(ed.ArgumentTypeError, match="not one operator"):
@@ -231,7 +231,7 @@ def test_core_aten_is_every_overload_tagged_core_and_infra() -> None:
 
 
 def test_prims_is_the_prims_namespace_and_infra() -> None:
-    import torch._inductor.inductor_prims  # adds some of its own, which are no prims
+    import torch._inductor.inductor_prims  # adds ops to the namespace that are not prims
 
     ours = {op for op in every_op() if op.namespace == "prims" and op not in inductor_prims()}
     assert set(ed.prims()) == ours | set(ed.infra())
@@ -272,7 +272,7 @@ PLAIN, SMALL, EVEN = ed.OpSet([SIN]), ed.OpSet().with_predicate(SIN, small), ed.
 
 
 def taken(op_set: ed.OpSet, x: int) -> bool:
-    """Whether a set takes a call of sin: what the planner makes of a predicate."""
+    """Return whether a set accepts a call of sin, according to the planner."""
     if SIN not in op_set:
         return False
     when = op_set.predicate(SIN)
@@ -283,7 +283,7 @@ ALL = [PLAIN, SMALL, EVEN, ed.OpSet(), ed.OpSet(["aten.cos.default"])]
 
 
 @given(st.sampled_from(ALL), st.sampled_from(ALL), st.sampled_from(ALL), st.integers(0, 20))
-def test_a_union_takes_the_calls_that_one_side_takes(a: ed.OpSet, b: ed.OpSet, c: ed.OpSet, x: int) -> None:
+def test_a_union_accepts_the_calls_that_either_side_accepts(a: ed.OpSet, b: ed.OpSet, c: ed.OpSet, x: int) -> None:
     assert taken(a | b, x) is (taken(a, x) or taken(b, x))
     assert taken(a | b | c, x) is (taken(a, x) or taken(b, x) or taken(c, x))
 
@@ -294,7 +294,7 @@ def test_a_difference_drops_an_op_with_its_predicate_and_keeps_the_others() -> N
     assert left.predicate(SIN) is small
     assert left.predicate(aten.cos.default) is None
     assert SIN not in both - SMALL
-    # A set with a predicate removes the op, whatever its own predicate says.
+    # Subtracting a set with a predicate removes the op completely.
     assert not set(PLAIN - SMALL)
 
 
@@ -306,11 +306,11 @@ def test_a_predicate_is_part_of_what_a_set_is() -> None:
     assert SMALL | SMALL == SMALL
 
 
-def test_the_last_predicate_given_for_an_op_holds() -> None:
+def test_the_last_predicate_of_an_op_is_used() -> None:
     assert SMALL.with_predicate(SIN, even).predicate(SIN) is even
 
 
-def test_a_predicate_for_a_packet_holds_for_each_overload() -> None:
+def test_a_predicate_for_a_packet_applies_to_each_overload() -> None:
     op_set = ed.OpSet().with_predicate("aten.add", small)
     assert aten.add in op_set
     assert all(op_set.predicate(op) is small for op in op_set)
@@ -337,6 +337,6 @@ def test_a_set_survives_pickling_with_its_label_and_predicates() -> None:
     assert repr(copied) == repr(op_set)
 
 
-def test_a_function_in_a_sets_place_is_refused_with_advice() -> None:
+def test_a_function_instead_of_a_set_raises_with_advice() -> None:
     with pytest.raises(ed.ArgumentTypeError, match="parentheses"):
         as_op_set(core_aten)

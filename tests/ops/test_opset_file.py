@@ -14,7 +14,7 @@ from eagerdecomp.ops.opset_file import op_set_from, parse_ops
 aten = torch.ops.aten
 
 
-def test_names_stand_for_the_library_s_own_sets() -> None:
+def test_names_of_the_librarys_sets() -> None:
     assert op_set_from("core") == ed.core_aten()
     assert op_set_from("prims") == ed.prims()
     assert op_set_from("infra") == ed.infra()
@@ -28,7 +28,7 @@ def test_a_line_is_an_overload_or_a_packet() -> None:
     assert aten.relu.default in ops
 
 
-def test_comments_and_empty_lines_say_nothing() -> None:
+def test_comments_and_empty_lines_are_ignored() -> None:
     assert list(parse_ops(["# all of it", "", "aten.add.Tensor # the one", "   "], source="f")) == [aten.add.Tensor]
 
 
@@ -49,7 +49,7 @@ def test_an_unknown_op_is_reported_with_its_line_and_close_matches() -> None:
 
 
 @pytest.mark.full
-def test_every_line_that_is_wrong_is_reported() -> None:
+def test_every_wrong_line_is_reported() -> None:
     with pytest.raises(ed.OpSetError) as caught:
         parse_ops(["aten.add.Tensro", "aten.mul", "aten.mull", "@cores"], source="ops.txt")
     reported = str(caught.value).splitlines()
@@ -76,12 +76,12 @@ def test_a_file_is_read_and_names_the_set(tmp_path: Path) -> None:
     assert "mine.txt" in repr(ops)
 
 
-def test_a_file_that_is_not_there_is_reported_with_the_names_of_sets() -> None:
+def test_a_missing_file_is_reported_with_the_names_of_sets() -> None:
     with pytest.raises(ed.OpSetError, match=r"--ops cores: no op set and no file has this name\. Pass one of core, prims, infra"):
         op_set_from("cores")
 
 
-def test_a_file_that_cannot_be_read_is_an_error_of_ours(tmp_path: Path) -> None:
+def test_an_unreadable_file_raises_an_error_of_the_library(tmp_path: Path) -> None:
     with pytest.raises(ed.OpSetError, match="cannot read this file"):
         op_set_from(str(tmp_path))
     binary = tmp_path / "binary"

@@ -1,4 +1,4 @@
-"""Facts come from schemas and tags, whatever an op is called; calls go to arguments and back unchanged."""
+"""Facts come from schemas and tags, not from names; calls are converted to arguments and back unchanged."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ EVERY_ATEN_OP = [op for name in op_names() if name.startswith("aten::") and (op 
         (aten.add.out, "out"),
         (aten.max.dim_max, "out"),  # an out= op whose overload name has no "out" in it
         (aten.geqrf.a, "out"),
-        (aten._slow_conv2d_backward.output_mask, "functional"),  # and one with "out" in its name that writes nothing
+        (aten._slow_conv2d_backward.output_mask, "functional"),  # an op with "out" in its name that writes nothing
         (aten.to.dtype_layout, "view"),
-        (aten.__and__.Tensor, "functional"),  # a trailing underscore alone means nothing
-        (aten.record_stream.default, "in place"),  # nor does its absence
+        (aten.__and__.Tensor, "functional"),  # a trailing underscore does not mean in-place
+        (aten.record_stream.default, "in place"),  # and in-place ops may have none
         (aten.set_.source_Tensor, "in place"),
         (aten.view.default, "view"),
         (aten.unbind.int, "view"),
@@ -40,7 +40,7 @@ EVERY_ATEN_OP = [op for name in op_names() if name.startswith("aten::") and (op 
         (aten._native_batch_norm_legit.default, "writes others"),  # running statistics, neither first nor keyword-only
         (aten._foreach_add_.Scalar, "in place"),
         (aten._foreach_add.Scalar_out, "out"),
-        (aten.full.out, "out"),  # no tensor argument but the written one
+        (aten.full.out, "out"),  # the written tensor is the only tensor argument
         (aten._fused_adam_.default, "in place"),
     ],
     ids=str,
@@ -57,13 +57,13 @@ def test_the_kind_of_an_op_is_read_from_its_schema(op: Any, kind: str) -> None:
     assert [name for name, holds in read.items() if holds] == [kind]
 
 
-def test_every_aten_op_is_of_one_kind_at_most_and_writes_what_torch_says_is_mutable() -> None:
+def test_every_aten_op_has_at_most_one_kind_and_mutates_what_its_schema_says() -> None:
     for op in EVERY_ATEN_OP:
         facts = facts_of(op)
         assert bool(facts.mutated) is op._schema.is_mutable, op
         assert not (facts.is_out and facts.is_inplace), op
         assert not (facts.is_functional and (facts.is_out or facts.is_inplace)), op
-        # Where torch tags an op as out= and we do not, it writes an argument of another kind too (running statistics).
+        # Ops that torch tags as out= and we do not also write to another argument (running statistics).
         others = [position for position in facts.mutated if not facts.arguments[position].kwarg_only]
         assert facts.is_out is (torch.Tag.out in op.tags and not others), op
 
@@ -119,7 +119,7 @@ def test_composite_means_composite_implicit_autograd() -> None:
         (aten.fill_.Tensor, aten.fill.Tensor),
         (aten.view.default, None),  # writes nothing
         (aten.add.Tensor, None),
-        (aten.t_.default, None),  # changes the object's own metadata: no fresh value could stand for it
+        (aten.t_.default, None),  # changes the metadata of the object itself, so a new value cannot replace it
         (aten.resize_.default, None),
         (aten.set_.source_Tensor, None),
     ],
@@ -149,7 +149,7 @@ def test_every_variant_of_aten_matches_by_schema() -> None:
         assert {argument[0] for argument in more} <= {"dtype", "layout", "device", "pin_memory", "memory_format"}, (
             f"{op} -> {variant}"
         )
-        # One fresh value for each written argument.
+        # One new value for each written argument.
         assert len(variant._schema.returns) in (len(facts.mutated), len(op._schema.returns)), f"{op} -> {variant}"
         written = [facts.arguments[position].is_list for position in facts.mutated]
         fresh = ["List" in str(value.real_type) for value in variant._schema.returns]
@@ -158,7 +158,7 @@ def test_every_variant_of_aten_matches_by_schema() -> None:
     assert found > 1000
 
 
-def test_an_op_that_draws_has_a_variant_that_draws() -> None:
+def test_the_variant_of_a_random_op_is_random() -> None:
     pairs = [(op, variant) for op in EVERY_ATEN_OP if (variant := functional_variant(op)) is not None]
     assert [(str(op), str(variant)) for op, variant in pairs if facts_of(op).is_random is not facts_of(variant).is_random] == []
 
@@ -203,7 +203,7 @@ def same(left: Any, right: Any) -> bool:
 @pytest.mark.full
 @given(data=st.data())
 @pytest.mark.parametrize("op", CALLS, ids=str)
-def test_arguments_survive_the_way_to_a_call_and_back(op: Any, data: st.DataObject) -> None:
+def test_arguments_survive_conversion_to_a_call_and_back(op: Any, data: st.DataObject) -> None:
     values = [data.draw(strategy) for strategy in CALLS[op]]
     args, kwargs = call_of(op, values)
     assert same(arguments_of(op, args, kwargs), values)
@@ -211,7 +211,7 @@ def test_arguments_survive_the_way_to_a_call_and_back(op: Any, data: st.DataObje
 
 @given(data=st.data())
 @pytest.mark.parametrize("op", CALLS, ids=str)
-def test_a_call_holds_no_more_than_it_must(op: Any, data: st.DataObject) -> None:
+def test_a_call_omits_defaults_at_its_end(op: Any, data: st.DataObject) -> None:
     values = [data.draw(strategy) for strategy in CALLS[op]]
     args, kwargs = call_of(op, values)
     arguments = facts_of(op).arguments
@@ -233,11 +233,11 @@ def test_a_call_holds_no_more_than_it_must(op: Any, data: st.DataObject) -> None
         (aten.sum.dim_IntList, [TENSOR, [0], False, None], [TENSOR, [0]], {}),
     ],
 )
-def test_defaults_are_left_out_as_the_dispatcher_leaves_them_out(op: Any, values: Any, args: Any, kwargs: Any) -> None:
+def test_defaults_are_omitted_as_by_the_dispatcher(op: Any, values: Any, args: Any, kwargs: Any) -> None:
     got_args, got_kwargs = call_of(op, values)
     assert same(got_args, args)
     assert same(list(got_kwargs.items()), list(kwargs.items()))
 
 
-def test_arguments_given_by_keyword_find_their_place() -> None:
+def test_keyword_arguments_are_sorted_into_the_schemas_order() -> None:
     assert same(arguments_of(aten.clamp.default, [TENSOR], {"max": 2}), [TENSOR, None, 2])

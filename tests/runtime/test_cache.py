@@ -33,7 +33,7 @@ def table(limit: int = 3) -> OpPrograms:
 # -- bounds ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_program_stored_first_goes_first() -> None:
+def test_the_oldest_program_is_evicted_first() -> None:
     programs = table(3)
     for key in "abc":
         programs.store(key, runs(key), key.upper())
@@ -43,7 +43,7 @@ def test_the_program_stored_first_goes_first() -> None:
     assert programs.evictions == 1
 
 
-def test_storing_again_under_a_key_evicts_nothing() -> None:
+def test_replacing_a_program_evicts_nothing() -> None:
     programs = table(2)
     for key, name in (("a", 1), ("b", 2), ("a", 3)):
         programs.store(key, runs(name), name)
@@ -53,7 +53,7 @@ def test_storing_again_under_a_key_evicts_nothing() -> None:
 
 
 @given(st.lists(st.integers(0, 9)), st.integers(1, 5))
-def test_no_more_than_the_bound_is_ever_held_and_the_newest_are(keys: list[int], limit: int) -> None:
+def test_the_cache_holds_the_newest_programs_up_to_its_limit(keys: list[int], limit: int) -> None:
     programs = table(limit)
     for key in keys:
         programs.store(key, runs(key), key)
@@ -63,7 +63,7 @@ def test_no_more_than_the_bound_is_ever_held_and_the_newest_are(keys: list[int],
     assert len(programs.programs) == min(limit, len(set(keys)))
 
 
-def test_a_compiled_function_takes_its_programs_place_unless_that_is_gone() -> None:
+def test_a_compiled_function_replaces_its_program_unless_it_was_evicted() -> None:
     programs = table(2)
     programs.store("a", runs("recorded"), "listing")
     programs.replace("a", runs("compiled"))
@@ -73,7 +73,7 @@ def test_a_compiled_function_takes_its_programs_place_unless_that_is_gone() -> N
     assert "b" not in programs.programs
 
 
-def test_a_bound_below_one_is_refused() -> None:
+def test_a_limit_below_one_raises() -> None:
     with pytest.raises(ValueError, match="from 1 up, not 0"):
         ProgramCache(limit_per_op=0)
 
@@ -81,7 +81,7 @@ def test_a_bound_below_one_is_refused() -> None:
 # -- what is worth recording -----------------------------------------------------------------------------------------------
 
 
-def test_every_key_is_worth_recording_until_the_bound() -> None:
+def test_every_key_is_recorded_until_the_limit() -> None:
     programs = table(3)
     for key in range(3):
         assert programs.worth_recording(key)
@@ -89,7 +89,7 @@ def test_every_key_is_worth_recording_until_the_bound() -> None:
     assert not programs.worth_recording("new")
 
 
-def test_once_shapes_keep_changing_only_a_key_seen_before_is_worth_recording() -> None:
+def test_if_shapes_keep_changing_only_keys_seen_before_are_recorded() -> None:
     programs = table(2)
     for key in range(2):
         programs.store(key, runs(key), key)
@@ -120,7 +120,7 @@ def test_keys_seen_long_ago_are_forgotten() -> None:
     assert not programs.worth_recording("x")
 
 
-def test_an_op_whose_recordings_never_become_programs_is_recorded_no_more() -> None:
+def test_an_op_whose_recordings_always_fail_is_not_recorded_any_more() -> None:
     programs = table()
     for _ in range(3):
         assert programs.worth_recording("key")
@@ -139,7 +139,7 @@ def test_an_op_with_a_program_is_still_recorded_after_failed_recordings() -> Non
 # -- why a call missed -------------------------------------------------------------------------------------------------------
 
 
-def test_a_miss_is_explained_by_the_facts_that_the_nearest_program_does_not_share() -> None:
+def test_a_miss_is_explained_by_the_guards_that_the_nearest_program_fails() -> None:
     programs = table(8)
     x = torch.ones(2, 3)
     asked = key_of(aten.elu.default, [x, 1.0, 1, 1])
@@ -151,7 +151,7 @@ def test_a_miss_is_explained_by_the_facts_that_the_nearest_program_does_not_shar
     assert programs.why_missed(asked) == "2.0 became 1.0", "compared with itself"
 
 
-def test_several_changed_facts_are_all_named() -> None:
+def test_all_changed_guards_are_named() -> None:
     programs = table()
     programs.store((1, 2, 3), runs(0), 0)
     assert programs.why_missed((1, 5, 6)) == "2 became 5; 3 became 6"
@@ -162,7 +162,7 @@ def test_several_changed_facts_are_all_named() -> None:
 A, B, C, D, E, F, G = (Guard(text) for text in "abcdefg")
 
 
-def test_reading_more_forgets_programs_that_did_not_and_leaves_old_handlers_an_empty_table() -> None:
+def test_a_new_guard_drops_the_programs_without_it_and_empties_the_table_of_old_handlers() -> None:
     programs = table()
     assert programs.widen([A], (D, E)) == (A,)
     held_by_a_handler = programs.programs
@@ -173,7 +173,7 @@ def test_reading_more_forgets_programs_that_did_not_and_leaves_old_handlers_an_e
     assert held_by_a_handler == {}
 
 
-def test_reading_what_was_read_before_forgets_nothing() -> None:
+def test_a_known_guard_drops_nothing() -> None:
     programs = table()
     programs.widen([A, B], (D, E))
     programs.store("a", runs("a"), "a")
@@ -181,7 +181,7 @@ def test_reading_what_was_read_before_forgets_nothing() -> None:
     assert list(programs.programs) == ["a"]
 
 
-def test_all_facts_are_read_once_new_ones_keep_coming_or_there_are_more_of_them() -> None:
+def test_all_guards_are_used_once_there_are_too_many_or_new_ones_keep_coming() -> None:
     programs = table()
     many = tuple(Guard(str(number)) for number in range(30))
     for one in many[:8]:
@@ -193,7 +193,7 @@ def test_all_facts_are_read_once_new_ones_keep_coming_or_there_are_more_of_them(
     assert table().widen([A, D, E], (D, E)) == (D, E)
 
 
-def test_a_program_under_guards_that_are_the_tables_no_more_is_not_kept() -> None:
+def test_a_program_with_outdated_guards_is_not_cached() -> None:
     programs = table()
     guards = programs.widen([A], (D, E))
     programs.widen([B], (D, E))
@@ -214,7 +214,7 @@ def test_backends_do_not_see_each_others_programs() -> None:
     assert cache.of(mine, aten.gelu.default).programs == {}
 
 
-def test_the_counts_are_those_of_all_ops_and_backends() -> None:
+def test_counts_are_summed_over_ops_and_backends() -> None:
     cache = ProgramCache(limit_per_op=2)
     for owner, op, keys in (
         ("mine", aten.silu.default, "abc"),
@@ -243,7 +243,7 @@ def test_after_clearing_modes_record_again_and_return_as_before() -> None:
 
 @pytest.fixture
 def shared() -> Iterator[None]:
-    """The process's shared caches, put back as they were."""
+    """Yield the process's shared caches, and restore them afterwards."""
     before = cache_module._shared.copy()
     cache_module._shared.clear()
     yield
@@ -258,9 +258,9 @@ def test_equal_owners_share_a_cache() -> None:
 
 
 @pytest.mark.usefixtures("shared")
-def test_the_least_recently_asked_for_of_sixteen_is_dropped() -> None:
+def test_the_least_recently_used_of_sixteen_backends_is_dropped() -> None:
     caches = [shared_cache(number) for number in range(16)]
-    assert shared_cache(0) is caches[0]  # now the most recent
+    assert shared_cache(0) is caches[0]  # now the most recently used
     shared_cache("seventeenth")
     assert shared_cache(0) is caches[0]
     assert shared_cache(2) is caches[2]
@@ -270,7 +270,7 @@ def test_the_least_recently_asked_for_of_sixteen_is_dropped() -> None:
 # -- threads ------------------------------------------------------------------------------------------------------------------
 
 
-def test_threads_that_store_replace_read_and_clear_at_once_find_only_what_was_stored() -> None:
+def test_concurrent_stores_reads_and_clears_are_consistent() -> None:
     cache = ProgramCache(limit_per_op=4)
     space = cache.space("mine")
     start = threading.Barrier(4)
@@ -298,7 +298,7 @@ def test_threads_that_store_replace_read_and_clear_at_once_find_only_what_was_st
     assert programs.programs.keys() == programs.listings.keys()
 
 
-def test_threads_that_ask_at_once_get_one_table() -> None:
+def test_concurrent_threads_get_the_same_table() -> None:
     cache = ProgramCache()
     start = threading.Barrier(4)
 

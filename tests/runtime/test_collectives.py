@@ -1,4 +1,4 @@
-"""Callbacks of collectives run under the modes of who gave them, in whichever thread; FSDP's copies decompose into the set."""
+"""Callbacks of collectives run under the modes of their caller, in any thread; FSDP's copies decompose into the set."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def completed_elsewhere(given: Callable[[torch.futures.Future[Any]], Any], name:
 
 
 def meeting() -> ed.EagerDecompMode:
-    """A mode that has seen a collective."""
+    """Return a mode under which a collective has run."""
     mode = ed.EagerDecompMode(CORE)
     mode._runtime.callbacks.passing(torch.ops.c10d.allreduce_.default)
     return mode
 
 
-def test_a_callback_runs_under_the_modes_of_who_gave_it_in_any_thread() -> None:
+def test_a_callback_runs_under_the_modes_of_its_caller_in_any_thread() -> None:
     for name in ("then", "add_done_callback"):
         seen_there: list[object] = []
 
@@ -67,7 +67,7 @@ def test_a_callback_that_runs_at_once_is_seen_once() -> None:
     assert not seen.outside(CORE)
 
 
-def test_without_a_mode_a_callback_is_what_it_was_and_none_is_left_on() -> None:
+def test_without_a_mode_callbacks_are_unchanged() -> None:
     assert with_modes_of_here(in_a_thread) is in_a_thread
     depths: list[int] = []
     with meeting():
@@ -82,7 +82,7 @@ def test_without_a_mode_a_callback_is_what_it_was_and_none_is_left_on() -> None:
     assert depths == [1, 0]
 
 
-def test_an_error_of_a_callback_leaves_no_mode_on_and_is_reported() -> None:
+def test_an_error_of_a_callback_exits_all_modes_and_is_reported() -> None:
 
     def fails(done: torch.futures.Future[Any]) -> None:
         raise KeyError("so it goes")
@@ -118,7 +118,7 @@ def methods() -> list[object]:
     return [torch._C.Future.then, torch._C.Future.add_done_callback]
 
 
-def test_torchs_methods_are_its_own_again_once_the_last_mode_is_left() -> None:
+def test_exit_of_the_last_mode_restores_torchs_methods() -> None:
     before, first, second = methods(), meeting(), meeting()
     with first:
         inside = methods()
@@ -129,7 +129,7 @@ def test_torchs_methods_are_its_own_again_once_the_last_mode_is_left() -> None:
             raise ZeroDivisionError
         assert methods() == inside
     assert methods() == before
-    with ed.EagerDecompMode(CORE):  # one that has seen none
+    with ed.EagerDecompMode(CORE):  # a mode without a collective
         assert methods() == before
     with second:
         assert methods() != before
@@ -137,7 +137,7 @@ def test_torchs_methods_are_its_own_again_once_the_last_mode_is_left() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_mode_that_meets_a_collective_carries_its_callbacks() -> None:
+def test_a_mode_that_runs_a_collective_wraps_its_callbacks() -> None:
     before = methods()
     with ed.EagerDecompMode(CORE) as mode:
         work = dist.all_reduce(torch.ones(3), async_op=True)
@@ -180,7 +180,7 @@ def copied() -> tuple[Tensor, ...]:
 @pytest.mark.full
 @pytest.mark.parametrize("run", [gathered_in, split_out, joined, copied])
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
-def test_fsdps_copies_result_in_the_set(run: Callable[[], tuple[Tensor, ...]], ops: ed.OpSet) -> None:
+def test_fsdps_copies_decompose_into_the_set(run: Callable[[], tuple[Tensor, ...]], ops: ed.OpSet) -> None:
     want = run()
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops):
         got = [one.clone() for one in run()]

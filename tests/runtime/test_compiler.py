@@ -1,4 +1,4 @@
-"""A stored program is replayed call by call at first and compiled once it has been hit again; both give the same."""
+"""A stored program is replayed at its first hit and compiled at the second; both return the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eagerdecomp.runtime.compiler import install_program
 
 aten = torch.ops.aten
 
-# sigmoid is computed twice and a negation is dead: replay runs what was recorded, compiled code what is left of it.
+# sigmoid is computed twice and a negation is dead: replay runs the recorded calls, compiled code the optimized ones.
 WASTEFUL = program(
     [S[0]],
     [
@@ -28,7 +28,7 @@ WASTEFUL = program(
 
 
 def installed(listing: Any = WASTEFUL, limit: int = 4) -> tuple[OpPrograms, list[Any]]:
-    """A table with the program under "key", and the list of kernels that run."""
+    """Return a table with the program under "key", and the list of kernels that run."""
     cache = ProgramCache(limit_per_op=limit)
     table = cache.of(cache.space("mine"), aten.silu.default)
     ran: list[Any] = []
@@ -62,12 +62,12 @@ def test_the_first_hit_replays_what_was_recorded_and_the_second_runs_compiled_co
     assert table.programs["key"] is stored[2], "compiled more than once"
 
 
-def test_the_listing_kept_is_the_program_as_recorded() -> None:
+def test_the_saved_listing_is_the_recorded_program() -> None:
     table, _ = installed()
     assert table.listings["key"] is WASTEFUL
 
 
-def test_compiled_code_of_an_evicted_program_is_not_put_back() -> None:
+def test_compiled_code_of_an_evicted_program_is_not_stored() -> None:
     table, _ = installed(limit=1)
     run = table.programs["key"]
     table.store("other", run, WASTEFUL)
@@ -77,12 +77,12 @@ def test_compiled_code_of_an_evicted_program_is_not_put_back() -> None:
     assert list(table.programs) == ["other"]
 
 
-def test_a_malformed_program_is_refused_before_it_is_stored() -> None:
+def test_a_malformed_program_raises_before_it_is_stored() -> None:
     with pytest.raises(ed.ProgramError, match="%9 is read before it is assigned"):
         installed(program([S[0]], [call(S[1], aten.sin.default, S[9])], S[1]))
 
 
-def test_an_error_of_a_kernel_leaves_the_program_in_place() -> None:
+def test_an_error_of_a_kernel_does_not_remove_the_program() -> None:
     table, _ = installed()
     for _ in range(3):
         with pytest.raises(RuntimeError, match="sigmoid"):
@@ -90,9 +90,9 @@ def test_an_error_of_a_kernel_leaves_the_program_in_place() -> None:
     torch.testing.assert_close(table.programs["key"](torch.zeros(1)), torch.tensor([0.25]))
 
 
-def test_a_program_of_one_layout_writes_to_dead_temporaries_where_the_set_can() -> None:
+def test_a_program_for_one_layout_reuses_dead_temporaries_if_the_set_permits() -> None:
     ops = ed.core_aten() | ["aten.add_.Tensor", "aten.mul_.Tensor", "aten.exp_"]
-    op = aten.special_entr.default  # torch's own entry, whose programs are for one layout
+    op = aten.special_entr.default  # torch's own decomposition, whose programs are for one layout
     x = torch.rand(4, 5)
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=ed.ProgramCache()) as mode:
         got = [op(x) for _ in range(5)]
@@ -104,7 +104,7 @@ def test_a_program_of_one_layout_writes_to_dead_temporaries_where_the_set_can() 
     assert mode.stats()[op].misses == 2
 
 
-def test_a_program_for_many_layouts_writes_to_nothing() -> None:
+def test_a_program_for_many_layouts_reuses_no_memory() -> None:
     ops = ed.core_aten() | ["aten.add_.Tensor", "aten.mul_.Tensor", "aten.exp_"]
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=ed.ProgramCache()):
         for shape in ((4, 5), (4, 5), (4, 5), (1, 5), (4, 1)):

@@ -1,4 +1,4 @@
-"""The runtime: which handler an op gets, and what becomes of a call that its first rule cannot bring to the set."""
+"""The runtime: which handler an op gets, and what happens to a call that its first rule cannot decompose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ aten = torch.ops.aten
 
 
 def only_vectors(call: Call) -> Callable[..., Any]:
-    """A linked rule that has a route for vectors only."""
+    """Return a linked rule that has a route only for vectors."""
     sigmoid, mul, inverse = call(aten.sigmoid.default), call(aten.mul.Tensor), call(OPAQUE)
 
     def run(x: torch.Tensor) -> torch.Tensor:
@@ -42,7 +42,7 @@ def linked_silu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("linked_silu")
-def test_a_call_that_a_linked_rule_cannot_bring_to_the_set_goes_to_the_next_rule() -> None:
+def test_a_call_that_a_linked_rule_cannot_decompose_goes_to_the_next_rule() -> None:
     vector, matrix = torch.arange(3.0), torch.arange(4.0).view(2, 2)
     with ed.BackendRecorder() as recorder, ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()) as mode:
         got = [F.silu(x) for x in (vector, matrix, vector, matrix)]
@@ -54,7 +54,7 @@ def test_a_call_that_a_linked_rule_cannot_bring_to_the_set_goes_to_the_next_rule
 
 
 @pytest.mark.usefixtures("linked_silu")
-def test_where_no_other_rule_closes_the_error_says_of_the_first() -> None:
+def test_if_no_rule_has_a_route_the_error_is_about_the_first() -> None:
     op_set = ed.core_aten() - ["aten.sigmoid", "aten.exp"]
     with ed.EagerDecompMode(op_set, cache=ed.ProgramCache()), pytest.raises(ed.UnsupportedOpError) as caught:
         F.silu(torch.ones(2, 2))
@@ -62,12 +62,12 @@ def test_where_no_other_rule_closes_the_error_says_of_the_first() -> None:
 
 
 def vectors_alone(call: Call) -> Callable[..., Any]:
-    """A linked rule that hands all but vectors to the rules after it."""
+    """Return a linked rule that declines all inputs except vectors."""
     sigmoid, mul, others = call(aten.sigmoid.default), call(aten.mul.Tensor), call(aten.silu.default)
     return lambda x: mul(sigmoid(x), x) if x.dim() == 1 else others(x)
 
 
-def test_a_call_that_a_linked_rule_leaves_goes_to_the_rules_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_a_linked_rule_declines_goes_to_the_next_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     def rules(op: OpOverload) -> Iterator[Rule]:
         return iter([make_rule(op, Linkable(vectors_alone))]) if op is aten.silu.default else our_rules(op)
 
@@ -75,7 +75,7 @@ def test_a_call_that_a_linked_rule_leaves_goes_to_the_rules_behind_it(monkeypatc
     vector, matrix = torch.arange(3.0), torch.arange(4.0).view(2, 2)
     with ed.BackendRecorder() as recorder, ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()) as mode:
         got = [F.silu(x) for x in (vector, matrix, vector, matrix)]
-        # Linked behind another rule, too.
+        # Also if it is linked after another rule.
         nested = [aten.silu_.default(x.clone()) for x in (vector, matrix, matrix)]
     torch.testing.assert_close(got, [F.silu(x) for x in (vector, matrix, vector, matrix)])
     torch.testing.assert_close(nested, [F.silu(x) for x in (vector, matrix, matrix)])
@@ -84,17 +84,17 @@ def test_a_call_that_a_linked_rule_leaves_goes_to_the_rules_behind_it(monkeypatc
     assert (counts.calls, counts.hits, counts.misses, counts.bypassed) == (4, 3, 1, 0)
 
 
-def test_a_linked_rule_that_is_recorded_leaves_a_call_to_the_rules_behind_it() -> None:
+def test_a_linked_rule_that_is_recorded_can_decline_a_call() -> None:
     rule = make_rule(aten.silu.default, Linkable(vectors_alone))
     assert rule(torch.ones(2, 2)) is NotImplemented
     assert rule(torch.zeros(2)).tolist() == [0, 0]
 
 
-def test_an_op_of_the_set_is_its_kernel_and_nothing_more() -> None:
+def test_the_handler_of_an_op_of_the_set_is_its_kernel() -> None:
     kernel = torch.exp
     mode = ed.EagerDecompMode(ed.core_aten(), kernels={"aten.exp.default": kernel})
     with mode:
-        for _ in range(4):  # the first calls of a kernel check what it returns
+        for _ in range(4):  # the results of a kernel's first calls are checked
             torch.ones(2).exp()
     assert mode._runtime.entry(aten.exp.default).run is kernel
     assert mode._runtime.entry(aten.sigmoid.default).run is torch.Tensor.sigmoid
@@ -123,9 +123,7 @@ def test_an_op_that_reads_offsets_gets_a_handler_with_them_in_its_key(monkeypatc
     ],
     ids=["one tensor", "the first is a tensor", "a number for a tensor", "a kernel of one tensor", "a kernel of two"],
 )
-def test_a_call_asks_for_layouts_once_in_the_frame_that_serves_its_rule(
-    call: Callable[[torch.Tensor], Any], frames: list[str]
-) -> None:
+def test_a_call_checks_layouts_once_in_the_frame_of_its_rule(call: Callable[[torch.Tensor], Any], frames: list[str]) -> None:
     seen: list[str] = []
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -144,14 +142,14 @@ def test_a_call_asks_for_layouts_once_in_the_frame_that_serves_its_rule(
 
 
 @pytest.mark.parametrize("op", [aten.add.Tensor, aten.mul.Tensor, aten.floor_divide.default], ids=str)
-def test_a_number_may_stand_in_a_tensors_place_where_layouts_are_asked_for(op: OpOverload) -> None:
+def test_a_scalar_may_replace_a_tensor_where_layouts_are_checked(op: OpOverload) -> None:
     x = torch.tensor([0.5, -2.0, 3.0])
     with ed.EagerDecompMode(ed.core_aten()):
         found = op(7, x), op(x, 7)
     assert torch.equal(torch.stack(found), torch.stack((op(7, x), op(x, 7))))
 
 
-def test_a_kernel_of_the_users_gets_tensors_in_the_place_of_numbers() -> None:
+def test_a_users_kernel_gets_tensors_for_wrapped_numbers() -> None:
     got = []
 
     def add(x: Any, y: Any, *, alpha: Any = 1) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""No stale program ever runs: a program warmed by call A never returns a call B that differs in a fact it depends on.
+"""A cached program never runs for a call that differs in a fact on which the program depends.
 
-A is called three times (recorded, compiled, hit), then B, which differs from A in one fact; B must be eager's B. The facts are
-those that a rule may read: shape, strides, dtype, storage offset, identity of arguments, scalars by type and sign, absent tensors,
-lists; `test_mode` has the ambient switches.
+Call A runs three times (recorded, compiled, hit), then call B, which differs from A in one fact. B must equal eager. The facts are
+those that a rule may read: shape, strides, dtype, storage offset, identity of arguments, scalars with type and sign, absent tensors
+and lists. `test_mode` tests global settings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eagerdecomp.runtime.cache import OpPrograms
 
 aten = torch.ops.aten
 
-# Core ops taken away, so that their decompositions are exercised too.
+# Core ops that are removed from the set, so that their decompositions run too.
 SMALL_SET = ed.core_aten() - [
     "aten.gelu",
     "aten.native_layer_norm",
@@ -48,7 +48,7 @@ SMALL_SET = ed.core_aten() - [
 
 
 def _make(shape: tuple[int, ...], dtype: torch.dtype, layout: str, seed: int) -> torch.Tensor:
-    """A tensor of given facts; the same arguments give the same values."""
+    """Return a tensor with these facts; equal arguments give equal values."""
     generator = torch.Generator().manual_seed(seed)
     if layout == "expanded" and shape:
         return _make((1, *shape[1:]), dtype, "contiguous", seed).expand(shape)
@@ -84,7 +84,7 @@ floats = st.builds(
 wide_floats = floats.map(lambda x: x if x.dtype is torch.float64 else x.float())
 scalars = st.sampled_from(SCALARS)
 
-finite = scalars.filter(math.isfinite)  # from infinite ends eager makes as many NaN as its vectors have lanes
+finite = scalars.filter(math.isfinite)  # for infinite ends the number of NaN in eager depends on its vector length
 
 # Each op with a strategy for every argument.
 CALLS: dict[str, tuple[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]]] = {
@@ -142,7 +142,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]]] 
 @pytest.mark.full
 @given(data=st.data())
 @pytest.mark.parametrize("name", CALLS)
-def test_a_warm_program_never_serves_another_call(name: str, data: st.DataObject) -> None:
+def test_a_cached_program_never_runs_for_a_different_call(name: str, data: st.DataObject) -> None:
     call, strategies = CALLS[name]
     first = [data.draw(strategy) for strategy in strategies]
     changed = data.draw(st.integers(0, len(first) - 1), label="changed argument")
@@ -171,8 +171,8 @@ def test_a_warm_program_never_serves_another_call(name: str, data: st.DataObject
 
 
 @pytest.mark.parametrize("first", [19, 0])
-def test_a_view_on_prims_begins_where_its_tensor_does(first: int) -> None:
-    """`prims.as_strided` holds the offset of the tensor that was recorded, and another tensor of those sizes may lie elsewhere."""
+def test_a_view_on_prims_has_the_storage_offset_of_its_tensor(first: int) -> None:
+    """`prims.as_strided` contains the recorded tensor's storage offset, which another tensor of the same sizes may not have."""
     base = torch.arange(24.0)
     with ed.EagerDecompMode(ed.prims(), cache=ed.ProgramCache()):
         for start in (first, 3, 0, 7):
@@ -181,8 +181,7 @@ def test_a_view_on_prims_begins_where_its_tensor_does(first: int) -> None:
 
 
 def _stale(monkeypatch: pytest.MonkeyPatch, name: str, programs: int) -> list[str]:
-    """Return the differences from eager in random programs that call one op, found only under a cache that earlier programs
-    filled."""
+    """Return the differences from eager of random programs of one op that occur only with a cache that earlier programs filled."""
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [op_named(name)])
     modes, seen, found = fuzz._Modes(), Counts(), []
     for number in range(programs):
@@ -202,13 +201,13 @@ def _stale(monkeypatch: pytest.MonkeyPatch, name: str, programs: int) -> list[st
         *("aten.logaddexp2.default", "aten.threshold.default", "aten.roll.default", "aten.index_select.default"),
     ],
 )
-def test_programs_of_one_op_leave_nothing_behind_that_others_take(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzed_programs_of_one_op_never_run_stale_programs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _stale(monkeypatch, name, 12) == []
 
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-def test_keys_without_dtypes_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_without_dtypes_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     widen = OpPrograms.widen
 
     def forgetful(self: OpPrograms, columns: Any, exact: Any) -> Any:

@@ -52,7 +52,7 @@ def test_the_table_lists_the_most_called_first_then_totals_the_cache_and_the_rea
     assert table(STATS) == str(STATS)
 
 
-def test_a_table_of_nothing_has_its_heads_and_zeros() -> None:
+def test_an_empty_table_has_headings_and_zeros() -> None:
     assert str(Stats({})) == (
         "op     calls  direct  decomposed  hits  misses  bypassed  fell_back\n"
         "-------------------------------------------------------------------\n"

@@ -21,7 +21,7 @@ OPS = CORE - ["aten.native_layer_norm", "aten.native_group_norm", "aten._softmax
 
 
 def _together(*work: Callable[[], None]) -> None:
-    """Run functions on threads that start at once; what one raises is raised here, and so is that one does not end."""
+    """Run functions on threads that start together; raise if one raises or does not end."""
     ready, raised = threading.Barrier(len(work)), []
 
     def run(one: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ def _together(*work: Callable[[], None]) -> None:
 
 
 def _requests(seed: int, count: int) -> list[tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]]:
-    """Calls of several kinds and sizes."""
+    """Make calls of several kinds and sizes."""
     draws = random.Random(seed)
     kinds: list[tuple[Callable[[torch.Tensor], torch.Tensor], int]] = [
         (lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), 2),
@@ -61,7 +61,7 @@ def _requests(seed: int, count: int) -> list[tuple[Callable[[torch.Tensor], torc
 
 @pytest.mark.full
 @pytest.mark.parametrize("per_thread", ["one mode", "a mode a request"])
-def test_requests_of_many_threads_are_eagers_and_their_counts_add_up(per_thread: str) -> None:
+def test_results_of_many_threads_equal_eager_and_counts_add_up(per_thread: str) -> None:
     cache, modes, lock = ed.ProgramCache(), [], threading.Lock()
     alone = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())
     work = []
@@ -91,12 +91,12 @@ def test_requests_of_many_threads_are_eagers_and_their_counts_add_up(per_thread:
     assert sum(one.decomposed for one in total) == before.decomposed
     recorded = sum(one.hits + one.misses + one.bypassed for one in total)
     assert recorded == before.hits + before.misses + before.bypassed
-    # Threads that meet a call at once may each record it: it is stored once.
+    # Concurrent threads may each record the call, but it is stored once.
     assert 0 < cache.info().programs <= sum(one.misses for one in total) <= 6 * before.misses
 
 
 @pytest.mark.full
-def test_threads_that_make_a_first_call_at_once_leave_one_program() -> None:
+def test_concurrent_first_calls_store_one_program() -> None:
     for number in range(10):
         cache, x = ed.ProgramCache(), torch.rand(2 + number, 3)
         modes: list[ed.EagerDecompMode] = []
@@ -122,7 +122,7 @@ def test_threads_that_make_a_first_call_at_once_leave_one_program() -> None:
 
 
 @pytest.mark.full
-def test_a_cache_that_is_cleared_meanwhile_gives_right_values() -> None:
+def test_values_are_right_while_the_cache_is_cleared() -> None:
     cache, stop = ed.ProgramCache(limit_per_op=3), threading.Event()
     given = _requests(7, 60)
     wanted = [run(x) for run, x in given]
@@ -144,7 +144,7 @@ def test_a_cache_that_is_cleared_meanwhile_gives_right_values() -> None:
     _together(serve, serve, disturb)
 
 
-def test_a_mode_on_one_thread_is_none_on_another() -> None:
+def test_a_mode_is_active_only_on_its_thread() -> None:
     entered, looked = threading.Event(), threading.Event()
     mode = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())
     x = torch.rand(3, 4)
@@ -164,7 +164,7 @@ def test_a_mode_on_one_thread_is_none_on_another() -> None:
 
 
 @pytest.mark.full
-def test_a_draw_waits_while_another_thread_has_lent_the_state_of_its_generator() -> None:
+def test_a_random_call_waits_while_another_thread_uses_its_generators_state() -> None:
     mine = torch.Generator().manual_seed(3)
     want = torch.empty(4).uniform_(generator=torch.Generator().manual_seed(3))
     torch.manual_seed(5)
@@ -180,7 +180,7 @@ def test_a_draw_waits_while_another_thread_has_lent_the_state_of_its_generator()
     def kernel(*args: object, **kwargs: object) -> torch.Tensor:
         if threading.current_thread() is not other:
             other.start()
-            other.join(0.3)  # it ends if it does not wait
+            other.join(0.3)  # it would end if it did not wait
         return aten.rand.default(*args, **kwargs)
 
     backend = ed.Backend("slow", CORE, {"aten.rand.default": kernel})

@@ -1,4 +1,4 @@
-"""Zeros that autograd makes for tangents that are not there: dropped from sums and products in a mode as eager drops them."""
+"""ZeroTensors, which autograd creates for missing tangents: sums and products under the mode drop them as eager does."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ CALLS: dict[str, Callable[[], Any]] = {
 
 def same(got: Any, want: Any) -> None:
     for one, other in zip(tree_leaves(got), tree_leaves(want), strict=True):
-        other = other.clone()  # memory for zeros without
+        other = other.clone()  # a ZeroTensor has no memory, its clone has
         torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
         assert torch.equal(one.isnan() | one.signbit(), other.isnan() | other.signbit()), f"{one} for {other}"
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_torchs_zeros_are_dropped_as_eager_drops_them(name: str) -> None:
+def test_zero_tensors_are_dropped_as_in_eager(name: str) -> None:
     want = CALLS[name]()
     for _ in range(2):
         with on(CORE):
@@ -86,7 +86,7 @@ FORWARD: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
 
 @pytest.mark.parametrize("backend", [CORE, BACKEND, ed.prims()], ids=["core", "numpy", "prims"])
 @pytest.mark.parametrize("name", FORWARD)
-def test_tangents_of_infinite_values_are_eagers(name: str, backend: Any) -> None:
+def test_tangents_of_infinite_values_equal_eager(name: str, backend: Any) -> None:
     function, given = FORWARD[name]
     want = tangent(function, *given)
     with ed.EagerDecompMode(backend, cache=ed.ProgramCache()):
@@ -96,7 +96,7 @@ def test_tangents_of_infinite_values_are_eagers(name: str, backend: Any) -> None
 
 
 @pytest.mark.full
-def test_an_installed_set_leaves_torchs_zeros_to_torch() -> None:
+def test_zero_tensors_with_an_installed_set_equal_eager() -> None:
     function, given = FORWARD["a mean"]
     want = tangent(function, *given)
     with ed.install(CORE, "cpu"):
@@ -104,7 +104,7 @@ def test_an_installed_set_leaves_torchs_zeros_to_torch() -> None:
     same(got, want)
 
 
-def test_a_number_of_zero_that_no_derivative_made_is_a_number() -> None:
+def test_a_zero_that_autograd_did_not_create_is_not_dropped() -> None:
     with ed.EagerDecompMode(CORE):
         tangent(lambda x: x * 0.5, ODD)
         torch.neg(ODD)
@@ -112,7 +112,7 @@ def test_a_number_of_zero_that_no_derivative_made_is_a_number() -> None:
     assert made[-1].isnan().any(), "0.0 was taken for zeros that torch drops"
 
 
-def test_memory_that_was_written_to_is_zero_no_more() -> None:
+def test_a_zero_tensor_that_was_written_is_not_dropped() -> None:
     known = Zeros(lambda op, around: None, lambda op: op)
     made = known.noted(torch.zeros(4))
     assert known.holds(made.view(2, 2))
@@ -121,7 +121,7 @@ def test_memory_that_was_written_to_is_zero_no_more() -> None:
     assert not known.holds(made)
 
 
-def test_memory_that_is_no_more_is_forgotten() -> None:
+def test_freed_zero_tensors_are_forgotten() -> None:
     known = Zeros(lambda op, around: None, lambda op: op)
     known.noted(torch.zeros(4))
     assert not known.holds(torch.zeros(4))

@@ -1,7 +1,7 @@
-"""Forward and backward lower together: what forward saves is what backward expects, also when the set holds only one of the two.
+"""Forward and backward ops match: forward saves what backward expects, also if the set contains only one of the two.
 
-For each function below, every op that eager dispatches in it and that Core ATen lacks is added to Core ATen alone: its kernel then
-meets our decompositions of all the others. And the core ops that save something for their backward, or read it, are taken away.
+For each function below, each op that eager dispatches and that is not in Core ATen is added to Core ATen on its own. So its kernel
+runs together with the decompositions of all others. Core ops that save something for their backward, or read it, are removed in turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import eagerdecomp as ed
 
 aten = torch.ops.aten
 
-#: Core ops with a partner: one writes what the other reads.
+#: Core ops with a partner: one saves what the other reads.
 PARTNERS = frozenset(
     {
         aten.native_group_norm.default,
@@ -61,7 +61,7 @@ def _recurrent(kind: str) -> Callable[..., Tensor]:
     return run
 
 
-#: name -> the function, and the shapes of the tensors it is differentiated by.
+#: Name -> the function, and the shapes of its inputs, which require gradients.
 CASES: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "batch norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), ((4, 3, 5), (3,), (3,))),
     "batch norm, running": (
@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
 
 
 def gradients(function: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
-    """The result, and the gradients of all inputs by an uneven cotangent."""
+    """Return the result, and the gradients of all inputs for a non-constant cotangent."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     result = function(*leaves)
     cotangent = torch.linspace(0.5, 1.5, result.numel()).view(result.shape) if result.dim() else torch.tensor(0.5)
@@ -138,7 +138,7 @@ def inputs_of(name: str) -> list[Tensor]:
 
 
 def sets() -> Iterator[Any]:
-    """Each case with each op whose kernel alone stands among decompositions, or alone is decomposed."""
+    """Yield each case with sets in which one op is native and its partners are decomposed, or the other way round."""
     for name, (function, _) in CASES.items():
         inputs = inputs_of(name)
         with ed.BackendRecorder() as seen:
@@ -158,7 +158,7 @@ def test_gradients_do_not_depend_on_which_half_is_native(name: str, op_set: ed.O
     check(gradients, function, *inputs_of(name), ops=op_set)
 
 
-def test_a_backward_kernel_is_not_given_a_workspace_of_ours() -> None:
+def test_a_native_backward_kernel_gets_no_workspace_of_a_decomposed_forward() -> None:
     """oneDNN's LSTM: the backward kernel crashes on a workspace that its own forward kernel did not write."""
     layer = nn.LSTM(3, 4)
     x = torch.randn(5, 2, 3)

@@ -1,4 +1,4 @@
-"""A key holds what a rule reads and nothing else: one program serves all calls for which the rule reads the same."""
+"""A key contains only facts that the rule reads: one program runs for all calls with equal facts."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.tracing.recorder import Recorder, Recording
 
 aten = torch.ops.aten
-OP = aten.hypot.default  # two tensors, not pointwise by name alone: its rule is whatever a test says
+OP = aten.hypot.default  # an op with two tensors; each test gives it a toy rule
 
 X, Y = torch.arange(1.0, 7).view(2, 3), torch.ones(2, 3)
 
 
 @pytest.fixture(autouse=True)
 def _rules_are_toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules here stand for the calls they make: nobody holds what they return to their operator's results."""
+    """Disable the check of results: the toy rules do not compute their op."""
     monkeypatch.setattr("eagerdecomp.tracing.recorder.expected_of", lambda *_: None)
 
 
 def observed(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "own") -> tuple[Recording, Any]:
-    """A recording of one rule's run, and its result."""
+    """Record one run of a rule; return the recording and the result."""
     rule = make_rule(op, fn, recorded=True) if source == "own" else Rule(op, fn, source, "here")
     values = arguments_of(op, args, {})
     recorder = Recorder(planner_for(ed.core_aten()).decide, op, program_arguments(op, values), call=values)
@@ -43,14 +43,14 @@ def observed(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "ow
 
 
 def guards(fn: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any] | None:
-    """Return what was read, by text; None where everything counts as read."""
+    """Return the guards as text; None if all facts are guards."""
     recording, _ = observed(fn, *args, **options)
     assert recording.program is not None, recording.why_not
     return None if recording.guards is None else {one.text: value for one, value in recording.guards.items()}
 
 
 def literals(fn: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
-    """The arguments of the first kernel call after its tensor."""
+    """Return the arguments of the first kernel call after its first tensor."""
     recording, _ = observed(fn, *args, **options)
     assert recording.program is not None
     return list(recording.program.calls[0].args[1:])
@@ -93,7 +93,7 @@ def asks(question: Callable[[Tensor], Any]) -> Callable[..., Any]:
         (lambda x: x.stride(0), {"self.shape": (2, 3), "self.stride()": (3, 1)}),
     ],
 )
-def test_a_question_becomes_a_guard(question: Callable[[Tensor], Any], read: dict[str, Any]) -> None:
+def test_each_fact_that_a_rule_reads_becomes_a_guard(question: Callable[[Tensor], Any], read: dict[str, Any]) -> None:
     assert guards(asks(question), X, Y) == read
 
 
@@ -110,23 +110,23 @@ def test_shapes_of_two_arguments_are_compared_in_one_guard() -> None:
     [lambda x: x.data_ptr(), lambda x: x.untyped_storage(), lambda x: x._base, lambda x: x.grad_fn],
     ids=["address", "storage", "base", "graph"],
 )
-def test_a_question_not_known_reads_everything(question: Callable[[Tensor], Any]) -> None:
+def test_an_unknown_attribute_adds_all_guards(question: Callable[[Tensor], Any]) -> None:
     assert guards(asks(question), X, Y) is None
 
 
-def test_empty_arguments_are_distinguished_from_others() -> None:
+def test_empty_arguments_have_their_own_guard() -> None:
     assert guards(asks(lambda x: None), X[:0], Y[:1]) == {"self.numel() == 0": True, "other.numel() == 0": False}
 
 
-def test_an_empty_call_costs_an_op_no_generality() -> None:
+def test_an_empty_call_does_not_add_guards_to_other_calls() -> None:
     with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()) as mode:
         for rows in (2, 3, 0, 2, 4, 5, 0, 6):
             OP(torch.ones(rows, 3), torch.ones(rows, 3))
     assert mode.stats()[OP].misses <= 3
 
 
-def test_the_type_of_a_sum_depends_on_ranks() -> None:
-    """A sum without dimensions promotes nothing, one with some does."""
+def test_the_promoted_dtype_depends_on_ranks() -> None:
+    """A 0-dim operand does not change the promoted dtype; one with dimensions does."""
 
     @ed.register_decomposition(OP)
     def rule(self: Tensor, other: Tensor) -> Any:
@@ -140,7 +140,7 @@ def test_the_type_of_a_sum_depends_on_ranks() -> None:
         assert OP(x.view(3, 1), y).tolist() == [-4.0, -4.0, -4.0]
 
 
-def test_lists_of_tensors_read_everything() -> None:
+def test_lists_of_tensors_add_all_guards() -> None:
     def cat(tensors: list[Tensor], dim: int = 0) -> Tensor:
         return aten.add.Tensor(*tensors)  # type: ignore[no-any-return]
 
@@ -176,11 +176,11 @@ TYPES = {"self.dtype": torch.float32, "self.dim()": 2, "other.dtype": torch.floa
         (lambda x: aten.permute.default(x, [1, 0]).is_contiguous(), None),
     ],
 )
-def test_what_kernels_made_follows_from_facts_of_the_arguments(question: Any, read: dict[str, Any] | None) -> None:
+def test_facts_of_kernel_results_add_guards_on_the_arguments(question: Any, read: dict[str, Any] | None) -> None:
     assert guards(asks_a_sum(question), X, Y) == read
 
 
-def test_a_rank_that_sizes_decide_reads_everything() -> None:
+def test_a_rank_that_depends_on_sizes_adds_all_guards() -> None:
     def rule(self: Tensor, other: Tensor) -> Tensor:
         made = aten.squeeze.dims(aten.add.Tensor(self, other), [0])
         return aten.view.default(made, [-1] + [1] * made.dim())  # type: ignore[no-any-return]
@@ -203,7 +203,7 @@ def test_a_rank_that_sizes_decide_reads_everything() -> None:
         lambda x, y: x.to(torch.float64).dtype and x,
     ],
 )
-def test_functions_that_are_one_op_read_nothing_else(call: Callable[..., Any]) -> None:
+def test_functions_that_call_one_op_add_no_guards(call: Callable[..., Any]) -> None:
     def rule(self: Tensor, other: Tensor) -> Tensor:
         return aten.exp.default(call(self, other))  # type: ignore[no-any-return]
 
@@ -215,7 +215,7 @@ def test_functions_that_are_one_op_read_nothing_else(call: Callable[..., Any]) -
 @pytest.mark.parametrize(
     "call", [lambda x, y: torch.matmul(x, y.t()), lambda x, y: x.reshape(3, 2), lambda x, y: x[0], lambda x, y: aten.linear(x, y)]
 )
-def test_compositions_in_cpp_read_everything(call: Callable[..., Any]) -> None:
+def test_composites_in_cpp_add_all_guards(call: Callable[..., Any]) -> None:
     def rule(self: Tensor, other: Tensor) -> Tensor:
         return aten.exp.default(call(self, other))  # type: ignore[no-any-return]
 
@@ -230,7 +230,7 @@ def flat(self: Tensor, other: Tensor) -> Tensor:
     return aten.view.default(self, [rows * guards_])  # type: ignore[no-any-return]
 
 
-def test_sizes_that_kernels_are_given_are_no_facts() -> None:
+def test_sizes_passed_to_kernels_add_no_guards() -> None:
     assert guards(flat, X, Y) == {"self.dim()": 2}
     (size,) = literals(flat, X, Y)[0]
     assert isinstance(size, Expression)
@@ -249,7 +249,7 @@ def test_sizes_that_kernels_are_given_are_no_facts() -> None:
     ],
     ids=["view", "expand", "factory", "quotient", "of what a kernel made", "decomposed"],
 )
-def test_one_program_serves_every_shape(fn: Callable[..., Any]) -> None:
+def test_one_program_runs_for_every_shape(fn: Callable[..., Any]) -> None:
     ops = ed.core_aten() - ["aten.native_layer_norm"]
     rule = Rule(OP, fn, "own", "here")
     with ed.EagerDecompMode(ops, cache=ed.ProgramCache()) as mode:
@@ -262,7 +262,7 @@ def test_one_program_serves_every_shape(fn: Callable[..., Any]) -> None:
         assert mode.stats()[OP].misses == 1, mode.why_missed(OP)
 
 
-def test_rules_of_torchs_get_plain_numbers_and_their_shapes_are_read_whole() -> None:
+def test_torchs_rules_get_plain_ints_and_guards_on_whole_shapes() -> None:
     seen: list[Any] = []
 
     def rule(self: Tensor, other: Tensor) -> Tensor:
@@ -274,11 +274,11 @@ def test_rules_of_torchs_get_plain_numbers_and_their_shapes_are_read_whole() -> 
 
 
 @pytest.mark.parametrize("op", [aten.rsub.Scalar, aten.mul_.Scalar], ids=str)
-def test_sizes_are_plain_numbers_to_every_rule_once_everything_is_read(op: Any) -> None:
+def test_sizes_are_plain_ints_once_all_guards_are_added(op: Any) -> None:
     def rule(self: Tensor, other: Tensor) -> Any:
         size = self.size(0)
-        self.data_ptr()  # from here on everything is read
-        return op(torch.clone(self), size)  # whose own rule may hand the number on in a tensor's place
+        self.data_ptr()  # from here on all facts are guards
+        return op(torch.clone(self), size)  # its own rule may pass the scalar on instead of a tensor
 
     recording, result = observed(rule, X, Y)
     assert recording.program is not None
@@ -312,7 +312,7 @@ BRANCHES: list[tuple[Callable[..., Tensor], Tensor, Tensor]] = [
 
 
 @pytest.mark.parametrize(("fn", "first", "second"), BRANCHES)
-def test_a_users_rule_may_go_by_errors(fn: Callable[..., Tensor], first: Tensor, second: Tensor) -> None:
+def test_a_users_rule_may_depend_on_errors(fn: Callable[..., Tensor], first: Tensor, second: Tensor) -> None:
     rule = ed.register_decomposition(OP)(fn)
     with ed.EagerDecompMode(ed.core_aten(), rules=[rule], cache=ed.ProgramCache()):
         for _ in range(4):
@@ -332,7 +332,7 @@ UNKEYED: dict[str, Callable[[Tensor], float]] = {
 
 
 @pytest.mark.parametrize("name", UNKEYED)
-def test_what_no_key_reports_is_asked_again_at_every_call(name: str) -> None:
+def test_facts_that_no_guard_covers_are_read_at_every_call(name: str) -> None:
     def fn(self: Tensor, other: Tensor) -> Tensor:
         return other * UNKEYED[name](self)
 
@@ -344,7 +344,7 @@ def test_what_no_key_reports_is_asked_again_at_every_call(name: str) -> None:
     assert "no guard can cover" in mode.stats()[OP].why_bypassed or "reads the data" in mode.stats()[OP].why_bypassed
 
 
-def test_a_rule_that_resizes_an_argument_is_recorded_by_every_fact() -> None:
+def test_a_rule_that_resizes_an_argument_adds_all_guards() -> None:
     def rule(self: Tensor, other: Tensor) -> Tensor:
         aten.resize_.default(self, [3])
         aten.copy_.default(self, other)
@@ -353,7 +353,7 @@ def test_a_rule_that_resizes_an_argument_is_recorded_by_every_fact() -> None:
     assert guards(rule, torch.ones(2), torch.ones(3)) is None
 
 
-def test_sizes_kept_beyond_their_recording_are_numbers() -> None:
+def test_sizes_used_after_their_recording_are_ints() -> None:
     kept: list[Any] = []
 
     def rule(self: Tensor, other: Tensor) -> Tensor:
@@ -365,8 +365,8 @@ def test_sizes_kept_beyond_their_recording_are_numbers() -> None:
     assert kept[0] + 1 == 3
 
 
-def test_the_order_in_which_facts_are_seen_does_not_matter_to_values() -> None:
-    """A table that learns of a new fact drops what it knew, and handlers made before find the way."""
+def test_values_do_not_depend_on_the_order_in_which_guards_are_added() -> None:
+    """A table with a new guard drops its programs, and older handlers still work."""
 
     @ed.register_decomposition(OP)
     def rule(self: Tensor, other: Tensor) -> Any:
@@ -407,8 +407,8 @@ CONTIGUOUS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", CONTIGUOUS)
-def test_results_of_contiguous_tensors_that_are_taken_for_contiguous_are(name: str) -> None:
-    """For all sizes, 1 among them: the key holds the arguments' layout alone."""
+def test_results_that_are_assumed_contiguous_are_contiguous(name: str) -> None:
+    """For all sizes, including 1, because the key contains only the arguments' layout."""
     make = CONTIGUOUS[name]
     read = guards(lambda self, other: make(self, other) if make(self, other).is_contiguous() else self, X.view(2, 1, 3), Y)
     assert read is not None

@@ -1,4 +1,4 @@
-"""A recording holds calls. Work that a rule does beside them (reading or writing memory itself) must not be replayed from it."""
+"""A recording contains only calls. A rule that also reads or writes memory directly must run at every call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_kernel_that_reads_lengths_from_memory_is_not_replayed() -> None:
 
 
 def test_a_composite_that_reads_indices_from_memory_is_not_replayed() -> None:
-    # Only in inference mode does the composite arrive whole.
+    # Only in inference mode does the composite reach the mode undecomposed.
     x = torch.arange(6.0)
     with torch.inference_mode(), ed.EagerDecompMode(ed.core_aten()):
         sizes = [[len(part) for part in torch.tensor_split(x, torch.tensor(at))] for at in ([1, 3], [1, 3], [1, 3], [2, 5])]
@@ -42,7 +42,7 @@ def test_a_rule_that_computes_outside_torch_is_not_replayed() -> None:
     assert [result[0].item() for result in results] == [0.0, 2.0, 4.0, 6.0]
 
 
-def test_memory_filled_by_no_operator_is_not_replayed() -> None:
+def test_memory_filled_without_an_op_is_not_replayed() -> None:
     @ed.register_decomposition("aten.special_i0e.default")
     def through_a_buffer(x: torch.Tensor) -> torch.Tensor:
         buffer = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
@@ -55,7 +55,7 @@ def test_memory_filled_by_no_operator_is_not_replayed() -> None:
     assert [result[0].item() for result in results] == [0.0, 2.0, 4.0, 6.0]
 
 
-def test_a_buffer_that_operators_fill_is_replayed() -> None:
+def test_a_buffer_filled_by_ops_is_replayed() -> None:
     @ed.register_decomposition("aten.special_i0e.default")
     def through_a_buffer(x: torch.Tensor) -> torch.Tensor:
         buffer = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
@@ -68,7 +68,7 @@ def test_a_buffer_that_operators_fill_is_replayed() -> None:
     assert mode.stats()["aten.special_i0e.default"].hits == 3
 
 
-def test_a_tensor_kept_by_an_abandoned_rule_does_not_stand_for_its_call() -> None:
+def test_a_tensor_saved_by_an_abandoned_rule_is_not_taken_for_a_result_of_its_calls() -> None:
     kept: list[torch.Tensor] = []
 
     @ed.register_decomposition(OPAQUE)
@@ -88,8 +88,8 @@ def test_a_tensor_kept_by_an_abandoned_rule_does_not_stand_for_its_call() -> Non
     assert [result[0].item() for result in results] == [4.0, 4.0, 4.0]
 
 
-def test_a_storage_is_not_kept_from_one_call_to_the_next() -> None:
-    # Resizing `out` to the strides of the result binds it to its own storage again; that of the first call is not another's.
+def test_a_storage_is_not_reused_by_the_next_call() -> None:
+    # Resizing `out` to the strides of the result sets its storage again; the storage of the first call must not be used later.
     x, weight = torch.randn(3, 4), torch.randn(5, 4).t().contiguous().t()
     outs = [torch.zeros(0) for _ in range(4)]
     with ed.EagerDecompMode(ed.core_aten()):

@@ -1,4 +1,4 @@
-"""The tracer: one run of a rule becomes a program of the set's ops alone, or a reason why it cannot be one."""
+"""The recorder: one run of a rule becomes a program of ops of the set, or a reason why it cannot be recorded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X, Y = torch.arange(6.0).view(2, 3), torch.ones(2, 3)
 
 @pytest.fixture(autouse=True)
 def _rules_are_toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules here stand for the calls they make: nobody holds what they return to their operator's results."""
+    """Disable the check of results: the toy rules do not compute their op."""
     monkeypatch.setattr("eagerdecomp.tracing.recorder.expected_of", lambda *_: None)
 
 
@@ -60,7 +60,7 @@ def test_rules_of_rules_are_inlined() -> None:
     torch.testing.assert_close(evaluate(made, native, [X]), torch.nn.functional.silu(X))
 
 
-def test_the_result_of_the_recorded_run_is_the_calls_own() -> None:
+def test_the_recorded_run_returns_the_calls_result() -> None:
     recording, values, result = record(aten.gelu_backward.default, X, Y)
     assert recording.program is not None
     torch.testing.assert_close(result, aten.gelu_backward.default(X, Y))
@@ -72,7 +72,7 @@ def test_the_same_tensor_twice_has_one_slot() -> None:
     assert str(recorded(aten.stack.default, [X, Y, X]).parameters) == "([%0, %1, %0],)"
 
 
-def test_an_absent_tensor_has_a_slot_that_nothing_reads() -> None:
+def test_an_absent_tensor_has_an_unused_slot() -> None:
     made = recorded(aten.linear.default, X, torch.ones(4, 3))
     assert [repr(slot) for slot in made.parameters] == ["%0", "%1", "%2"]
     assert not any(repr(slot) == "%2" for one in made.calls for slot in one.reads())
@@ -99,7 +99,7 @@ def test_a_rule_that_returns_its_argument_is_a_program_without_calls() -> None:
     assert str(recorded(aten.silu.default, X, rules=[silu])) == "aten.silu.default(%0):\n  return %0"
 
 
-def test_several_results_unread_results_and_literals_are_returned_in_place() -> None:
+def test_multiple_results_unused_results_and_literals_are_returned() -> None:
     @decomposition("aten.max.dim")
     def largest(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
         values, indices = torch.sort(x, dim, descending=True)
@@ -112,7 +112,7 @@ def test_several_results_unread_results_and_literals_are_returned_in_place() -> 
     assert [one.tolist() for one in got] == [[2, 5], [2, 2]]
 
 
-def test_in_place_kernels_are_recorded_and_their_result_is_the_tensor_written() -> None:
+def test_in_place_kernels_are_recorded_with_the_written_tensor_as_result() -> None:
     @decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(x.shape, x.stride()).copy_(x)
@@ -133,13 +133,13 @@ def test_passthrough_is_not_recorded() -> None:
     assert ops_of(recorded(aten.silu.default, X, rules=[silu])) == ["mul.Tensor"]
 
 
-def test_a_predicate_decides_within_a_recording() -> None:
+def test_predicates_are_evaluated_during_a_recording() -> None:
     ops = CORE.with_predicate("aten.sigmoid.default", when=lambda x: x.dim() == 1)
     assert "sigmoid.default" in ops_of(recorded(aten.silu.default, X[0], ops=ops))
     assert "sigmoid.default" not in ops_of(recorded(aten.silu.default, X, ops=ops))
 
 
-def test_a_kernel_of_the_backend_runs_and_the_calls_it_makes_are_its_own() -> None:
+def test_calls_inside_a_backends_kernel_are_not_recorded() -> None:
     backend = ed.Backend("mine", CORE, kernels={"aten.sigmoid.default": lambda x: torch.exp(x) * 0 + 3})
     planner = planner_for(backend)
     recorder = Recorder(planner.decide, aten.silu.default, (X,))
@@ -153,7 +153,7 @@ def test_a_kernel_of_the_backend_runs_and_the_calls_it_makes_are_its_own() -> No
 # -- random, constants, data -------------------------------------------------------------------------------------------------------
 
 
-def test_a_random_op_of_the_set_is_recorded_and_draws_again_at_each_replay() -> None:
+def test_a_random_op_of_the_set_is_recorded_and_returns_new_numbers_at_each_replay() -> None:
     @decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         return x + torch.rand(x.shape)
@@ -170,7 +170,7 @@ def test_a_random_op_of_the_set_is_recorded_and_draws_again_at_each_replay() -> 
 KEPT = torch.tensor([10.0, 20.0, 30.0])
 
 
-def test_a_tensor_that_a_rule_brings_along_is_a_constant() -> None:
+def test_a_tensor_that_a_rule_captures_is_a_constant() -> None:
     @decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         return x + KEPT
@@ -181,7 +181,7 @@ def test_a_tensor_that_a_rule_brings_along_is_a_constant() -> None:
     assert list(made.calls[0].reads()) == [made.parameters[0], slot]
 
 
-def test_a_rule_that_writes_to_a_tensor_it_brings_along_is_not_recorded() -> None:
+def test_a_rule_that_writes_to_a_captured_tensor_is_not_recorded() -> None:
     counter = torch.zeros(1)
 
     @decomposition("aten.silu.default")
@@ -194,7 +194,7 @@ def test_a_rule_that_writes_to_a_tensor_it_brings_along_is_not_recorded() -> Non
     assert recording.why_not == "writes to a tensor that its rule made outside any operator"
 
 
-def test_a_rule_that_returns_a_tensor_it_brings_along_is_not_recorded() -> None:
+def test_a_rule_that_returns_a_captured_tensor_is_not_recorded() -> None:
     @decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> Any:
         return KEPT
@@ -218,7 +218,7 @@ def test_a_rule_that_reads_data_is_not_recorded(op: Any, args: Any) -> None:
     assert recording.why_not.startswith("reads the data of a tensor (aten.")
 
 
-def test_indexing_by_integers_reads_no_data_and_by_a_mask_it_does() -> None:
+def test_indexing_by_a_mask_reads_data_and_by_integers_does_not() -> None:
     @decomposition("aten.take_along_dim.default")
     def take(x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
         return aten.index.Tensor(x, [indices])
@@ -263,7 +263,7 @@ def test_calls_of_an_abandoned_rule_leave_no_trace() -> None:
     assert made.constants == ()
 
 
-def test_data_read_by_an_abandoned_rule_does_not_spoil_the_next() -> None:
+def test_data_read_by_an_abandoned_rule_does_not_affect_the_next() -> None:
     @decomposition("aten.silu.default")
     def reads(x: torch.Tensor) -> Any:
         return x * 2 if x.sum().item() < 0 else NotImplemented
@@ -272,14 +272,14 @@ def test_data_read_by_an_abandoned_rule_does_not_spoil_the_next() -> None:
     assert record(aten.silu.default, -X, rules=[reads])[0].why_not.startswith("reads the data")
 
 
-def test_without_a_route_the_ends_of_the_search_are_reported() -> None:
+def test_without_a_route_the_ops_at_the_ends_of_the_search_are_reported() -> None:
     with pytest.raises(NoRoute) as caught:
         record(aten.silu.default, X, ops=["aten.mul.Tensor", *ed.infra()])
     assert caught.value.op is aten.silu.default
     assert any(inner is not None and inner.op is aten.sigmoid.default for _, _, inner in caught.value.attempts)
 
 
-def test_a_rule_that_calls_its_own_op_on_the_same_arguments_is_cut() -> None:
+def test_a_rule_that_calls_its_own_op_on_the_same_arguments_is_abandoned() -> None:
     @decomposition("aten.silu.default")
     def circular(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.silu(x)
@@ -288,7 +288,7 @@ def test_a_rule_that_calls_its_own_op_on_the_same_arguments_is_cut() -> None:
     assert ops_of(made) == ["sigmoid.default", "mul.Tensor"], "the next rule was not tried"
 
 
-def test_two_rules_that_call_each_other_are_cut() -> None:
+def test_two_rules_that_call_each_other_are_abandoned() -> None:
     @decomposition("aten.silu.default")
     def one(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.mish(x)
@@ -323,10 +323,10 @@ def test_a_rule_may_call_its_own_op_on_smaller_arguments() -> None:
     torch.testing.assert_close(evaluate(made, native, [X + 1]), torch.nn.functional.silu(X + 1))
 
 
-def test_an_endless_descent_is_cut_too() -> None:
+def test_endless_recursion_is_abandoned() -> None:
     @decomposition("aten.silu.default")
     def growing(x: torch.Tensor) -> torch.Tensor:
-        # Never the same facts twice.
+        # The facts change at every call.
         return torch.nn.functional.silu(torch.cat([x, x[:1]]))[:2]
 
     made = recorded(aten.silu.default, X, rules=[growing])
@@ -334,7 +334,7 @@ def test_an_endless_descent_is_cut_too() -> None:
     torch.testing.assert_close(evaluate(made, native, [X]), torch.nn.functional.silu(X))
 
 
-def test_an_error_of_a_rule_is_the_users() -> None:
+def test_an_error_of_a_rule_propagates() -> None:
     @decomposition("aten.silu.default")
     def broken(x: torch.Tensor) -> torch.Tensor:
         raise KeyError("mine")
@@ -347,7 +347,7 @@ def test_an_error_of_a_rule_is_the_users() -> None:
 # -- the chain and subclasses ------------------------------------------------------------
 
 
-def test_the_chain_forgets_a_rule_that_is_done_also_after_an_error() -> None:
+def test_a_finished_rule_is_removed_from_the_chain_also_after_an_error() -> None:
     @decomposition("aten.silu.default")
     def rule(x: torch.Tensor) -> torch.Tensor:
         return x
@@ -363,7 +363,7 @@ def test_the_chain_forgets_a_rule_that_is_done_also_after_an_error() -> None:
             pass
 
 
-def test_subclasses_that_decompose_operators_go_first() -> None:
+def test_subclasses_that_decompose_ops_run_first() -> None:
     class Takes(torch.Tensor):
         @classmethod
         def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

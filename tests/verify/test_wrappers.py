@@ -1,4 +1,4 @@
-"""Verifying: calls held to native eager while a program runs: what is wrong is found and named, what is right is left alone."""
+"""`verify=`: calls are compared with native eager while a program runs. Right programs have no finding and do not change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ aten = torch.ops.aten
 
 
 def right(op: Any) -> Callable[..., Any]:
-    """A kernel of one's own that is eager's."""
+    """Return a user's kernel that equals eager."""
     return lambda *args, **kwargs: op(*args, **kwargs)
 
 
@@ -42,7 +42,7 @@ OWN = ("aten.add.", "aten.mul.", "aten.mm.", "aten.view.", "aten.sigmoid.", "ate
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", CLEAN)
-def test_programs_that_are_right_differ_nowhere(name: str) -> None:
+def test_right_programs_have_no_difference(name: str) -> None:
     kernels = {str(op): right(op._op) for op in ed.core_aten() if str(op).startswith(OWN)}
     for mode in (ed.EagerDecompMode(CORE, verify=EVERY_CALL), verifying_mode(kernels)):
         with mode:
@@ -53,12 +53,12 @@ def test_programs_that_are_right_differ_nowhere(name: str) -> None:
 
 
 def to_hold(dtype: torch.dtype) -> list[Any]:
-    """The OpInfos of a dtype that are held to eager."""
+    """Return the OpInfos of a dtype that are verified."""
     return [info for info in opinfos() if dtype in info.dtypes]
 
 
 def held(info: Any, dtype: torch.dtype, samples: int) -> ed.Verified:
-    """Return the findings while samples of an OpInfo, and their gradients, run twice."""
+    """Run samples of an OpInfo and their gradients twice under verification; return the findings."""
     mode = ed.EagerDecompMode(CORE, verify=RECORD_EVERY_CALL, on_unsupported="fallback")
     selection = Selection(samples=samples, dtype=dtype, grad=dtype.is_floating_point or dtype.is_complex)
     for case in cases(info, selection, SEED):
@@ -74,7 +74,7 @@ def held(info: Any, dtype: torch.dtype, samples: int) -> ed.Verified:
                         sums = [one.abs().sum() if one.is_complex() else one.sum() for one in made]
                         torch.autograd.grad(sums, leaves, allow_unused=True)
                 except (RuntimeError, IndexError, ValueError, TypeError):
-                    continue  # what eager's kernels or torch's gradients refuse; a difference is recorded all the same
+                    continue  # eager's kernels or gradients raise for some samples; differences are recorded nevertheless
     return mode.verified
 
 
@@ -84,7 +84,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.complex64)
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_calls_of_torchs_operator_database_differ_nowhere(dtype: torch.dtype) -> None:
+def test_a_sample_of_torchs_operator_database_has_no_difference(dtype: torch.dtype) -> None:
     reported = {full_name(info): held(info, dtype, 1) for info in to_hold(dtype)[SEED % PART :: PART]}
     assert not [f"{name}: {one}" for name, one in reported.items() if one]
     assert sum(one.calls for one in reported.values()) > 50
@@ -92,7 +92,7 @@ def test_calls_of_torchs_operator_database_differ_nowhere(dtype: torch.dtype) ->
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_no_call_of_torchs_operator_database_differs(dtype: torch.dtype) -> None:
+def test_torchs_operator_database_has_no_difference(dtype: torch.dtype) -> None:
     reported = {full_name(info): held(info, dtype, 3) for info in to_hold(dtype)}
     assert not [f"{name}: {one}" for name, one in reported.items() if one]
 
@@ -103,7 +103,7 @@ def test_no_call_of_torchs_operator_database_differs(dtype: torch.dtype) -> None
 @pytest.mark.parametrize(
     ("spec", "checked"), [(ed.Verify(every=10, first=3), 3 + 3), (ed.Verify(every=10, first=0), 3), (ed.Verify(every=1), 30)]
 )
-def test_the_first_calls_of_a_kind_are_checked_and_then_one_of_so_many(spec: ed.Verify, checked: int) -> None:
+def test_the_first_calls_of_a_kind_are_verified_and_then_every_nth(spec: ed.Verify, checked: int) -> None:
     mode = verifying_mode({"aten.exp.default": right(aten.exp.default)}, spec)
     three, four = torch.ones(3), torch.ones(4)
     with mode:
@@ -115,7 +115,7 @@ def test_the_first_calls_of_a_kind_are_checked_and_then_one_of_so_many(spec: ed.
     assert mode.verified.calls == checked + (spec.first > 0 or spec.every == 1)
 
 
-def test_kinds_without_end_are_not_all_checked_again() -> None:
+def test_an_unbounded_number_of_kinds_is_not_verified_at_each_first_call() -> None:
     mode = verifying_mode({"aten.exp.default": right(aten.exp.default)}, ed.Verify(every=100, first=1))
     tensors = [torch.ones(size) for size in range(1, 1065)]
     with mode:
@@ -124,7 +124,7 @@ def test_kinds_without_end_are_not_all_checked_again() -> None:
     assert 64 <= mode.verified.calls <= 64 + 11
 
 
-def test_an_op_and_its_kernels_are_counted_apart() -> None:
+def test_an_op_and_its_kernels_are_counted_separately() -> None:
     mode = verifying_mode({"aten.sigmoid.default": right(aten.sigmoid.default)}, ed.Verify(every=10**6, first=2))
     with mode:
         for _ in range(5):
@@ -132,7 +132,7 @@ def test_an_op_and_its_kernels_are_counted_apart() -> None:
     assert mode.verified.checked == {"aten.silu.default": 2, "aten.sigmoid.default": 2}
 
 
-def test_torchs_own_kernels_are_not_checked() -> None:
+def test_torchs_own_kernels_are_not_verified() -> None:
     mode, x = ed.EagerDecompMode(CORE, verify=EVERY_CALL), torch.ones(3)
     with mode:
         torch.exp(x)
@@ -140,7 +140,7 @@ def test_torchs_own_kernels_are_not_checked() -> None:
     assert str(mode.verified).startswith("nothing was checked: ")
 
 
-def test_a_kernel_with_a_predicate_is_checked_once_a_call() -> None:
+def test_a_kernel_with_a_predicate_is_verified_once_per_call() -> None:
     ops = ed.core_aten().with_predicate("aten.silu.default", lambda x: x.dim() == 1)
     mode = ed.EagerDecompMode(ed.Backend("some", ops, {"aten.silu.default": right(aten.silu.default)}), verify=EVERY_CALL)
     vector, matrix = torch.ones(3), torch.ones(3, 1)
@@ -150,7 +150,7 @@ def test_a_kernel_with_a_predicate_is_checked_once_a_call() -> None:
     assert mode.verified.checked == {"aten.silu.default": 2}
 
 
-def test_a_mode_that_verifies_nothing_has_the_handlers_of_one_without_the_argument() -> None:
+def test_without_verify_the_handlers_are_not_wrapped() -> None:
     cache = ed.ProgramCache()
     plain, none = ed.EagerDecompMode(CORE, cache=cache), ed.EagerDecompMode(CORE, cache=cache, verify=None)
     for mode in (plain, none):
@@ -171,7 +171,7 @@ def net() -> tuple[nn.Module, Tensor]:
 
 
 def trained(**options: Any) -> list[Tensor]:
-    """Return the state after a training run, the random state too."""
+    """Return the state after a training run, including the RNG state."""
     model, x = net()
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
     given = torch.Generator().manual_seed(5)
@@ -187,12 +187,12 @@ def trained(**options: Any) -> list[Tensor]:
 
 
 @pytest.mark.full
-def test_a_run_that_is_checked_ends_as_one_that_is_not() -> None:
+def test_a_verified_run_ends_like_an_unverified_one() -> None:
     want, have = trained(verify=None), trained(verify=EVERY_CALL)
     assert all(torch.equal(one, other) for one, other in zip(want, have, strict=True))
 
 
-def test_versions_gradients_and_aliases_are_those_of_the_run_alone() -> None:
+def test_versions_gradients_and_aliases_equal_those_without_verification() -> None:
     def facts(verify: Any) -> list[Any]:
         base = torch.zeros(4, 4)
         leaf = torch.ones(4, requires_grad=True)
@@ -215,7 +215,7 @@ def test_versions_gradients_and_aliases_are_those_of_the_run_alone() -> None:
 
 
 @pytest.mark.full
-def test_no_tensor_is_kept_beyond_its_call() -> None:
+def test_no_tensor_is_kept_alive_after_its_call() -> None:
     def run(mode: ed.EagerDecompMode) -> list[weakref.ref[Tensor]]:
         x = torch.randn(64, requires_grad=True)
         with mode:
@@ -259,8 +259,8 @@ def test_the_next_call_after_a_difference_is_right() -> None:
     assert mode.verified.differences == 1
 
 
-def test_threads_draw_the_numbers_that_they_would_without() -> None:
-    """Checks of ops that draw nothing leave the generator, which other threads draw from, alone."""
+def test_random_numbers_of_threads_do_not_change() -> None:
+    """Verification of ops that are not random must not use the generator, which other threads use."""
     started, over = threading.Event(), threading.Event()
 
     def busy() -> None:
@@ -303,7 +303,7 @@ def test_calls_of_many_threads_are_all_counted() -> None:
 
 
 @pytest.mark.full
-def test_an_installed_backend_is_checked_too() -> None:
+def test_an_installed_backend_is_verified() -> None:
     backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": inexact_sigmoid})
     with ed.install(backend, "cpu", verify=RECORD_EVERY_CALL) as handle:
         run_silu()
@@ -320,7 +320,7 @@ def test_an_installed_backend_is_checked_too() -> None:
     assert handle.verified.calls == 0
 
 
-def test_a_recording_mode_is_checked_and_names_the_kernel_where_it_stands() -> None:
+def test_a_recording_mode_is_verified_and_names_the_kernel_with_its_location() -> None:
     backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": inexact_sigmoid})
     with ed.RecordingMode(backend, verify=RECORD_EVERY_CALL) as mode:
         run_silu()
@@ -329,7 +329,7 @@ def test_a_recording_mode_is_checked_and_names_the_kernel_where_it_stands() -> N
     assert "aten.silu.default" in str(mode.record().sites)
 
 
-def test_with_preflight_too() -> None:
+def test_verify_works_with_preflight() -> None:
     mode = verifying_mode({"aten.sigmoid.default": inexact_sigmoid}, RECORD_EVERY_CALL, preflight=True)
     with mode:
         F.silu(torch.randn(3, requires_grad=True))
@@ -339,19 +339,19 @@ def test_with_preflight_too() -> None:
         F.gelu(torch.randn(3, requires_grad=True))
 
 
-def test_what_has_no_route_raises_as_ever() -> None:
+def test_a_call_without_a_route_raises_as_without_verify() -> None:
     with ed.EagerDecompMode(["aten.add.Tensor"], verify=EVERY_CALL), pytest.raises(ed.UnsupportedOpError):
         torch.exp(torch.ones(3))
 
 
-def test_errors_that_eager_raises_too_are_the_programs() -> None:
+def test_errors_that_eager_raises_too_propagate() -> None:
     with ed.EagerDecompMode(CORE, verify=EVERY_CALL) as mode, pytest.raises(RuntimeError, match="must match"):
         torch.lerp(torch.ones(3), torch.ones(4), 0.5)
     assert not mode.verified
 
 
 @pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
-def test_a_kernel_without_memory_raises_as_ever(error: type[Exception]) -> None:
+def test_an_out_of_memory_error_propagates(error: type[Exception]) -> None:
     def full(x: torch.Tensor) -> torch.Tensor:
         raise error("no memory")
 
@@ -361,7 +361,7 @@ def test_a_kernel_without_memory_raises_as_ever(error: type[Exception]) -> None:
     assert not mode.verified
 
 
-def test_fake_tensors_are_left_alone() -> None:
+def test_fake_tensors_are_not_verified() -> None:
     mode = ed.EagerDecompMode(CORE, verify=EVERY_CALL)
     with FakeTensorMode(), mode:
         F.silu(torch.empty(3))
@@ -421,14 +421,14 @@ def test_tensors_without_values_are_counted_as_not_compared(program: Callable[[]
     assert any(reason in why for why in mode.verified.skipped), mode.verified
 
 
-def test_a_fake_tensor_mode_leaves_the_errors_of_fake_tensors() -> None:
+def test_errors_of_fake_tensors_propagate() -> None:
     real = torch.ones(3)
     mode = ed.EagerDecompMode(CORE, verify=EVERY_CALL)
     with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"), mode, FakeTensorMode():
         F.silu(real)
 
 
-def test_what_metadata_a_meta_tensor_has_is_compared() -> None:
+def test_metadata_of_meta_tensors_is_compared() -> None:
     mode = verifying_mode({"aten.exp.default": lambda x: torch.empty_like(x, dtype=torch.float64)}, RECORD_EVERY_CALL)
     with mode:
         torch.exp(torch.ones(3, device="meta"))
@@ -437,7 +437,7 @@ def test_what_metadata_a_meta_tensor_has_is_compared() -> None:
     assert mode.verified.calls == 0
 
 
-def test_a_nested_result_where_eager_s_is_not_is_a_difference() -> None:
+def test_a_nested_result_instead_of_a_flat_one_is_a_difference() -> None:
     def nested(x: Tensor) -> Tensor:
         return aten._nested_tensor_from_tensor_list([x, x])
 
@@ -471,7 +471,7 @@ def _compiled() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("program", [_transforms, _recurrent_and_checkpointed, _compiled])
-def test_modes_around_transforms_checkpoints_and_compiled_regions_differ_nowhere(program: Callable[[], None]) -> None:
+def test_transforms_checkpoints_and_compiled_regions_have_no_difference(program: Callable[[], None]) -> None:
     mode = ed.EagerDecompMode(CORE, verify=EVERY_CALL)
     with mode:
         program()
@@ -479,7 +479,7 @@ def test_modes_around_transforms_checkpoints_and_compiled_regions_differ_nowhere
     assert mode.verified.calls > 0
 
 
-def test_a_quantized_tensor_passes_where_the_set_has_its_ops() -> None:
+def test_a_quantized_tensor_passes_if_the_set_has_its_ops() -> None:
     ops = ed.core_aten() | {"aten.quantize_per_tensor.default", "aten.dequantize.self"}
     x = torch.linspace(-1, 1, 6)
     with ed.EagerDecompMode(ops, verify=EVERY_CALL) as mode:
@@ -489,7 +489,7 @@ def test_a_quantized_tensor_passes_where_the_set_has_its_ops() -> None:
     assert mode.verified.checked == {"aten.silu.default": 1}
 
 
-def test_a_tolerance_takes_more_for_rounding() -> None:
+def test_a_larger_tolerance_accepts_larger_differences() -> None:
     def slightly(x: Tensor) -> Tensor:
         return torch.exp(x) * (1 + 2.0**-17)
 
@@ -514,14 +514,14 @@ def test_a_tolerance_takes_more_for_rounding() -> None:
     ],
     ids=str,
 )
-def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any]) -> None:
+def test_an_invalid_verify_spec_raises(spec: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"{next(iter(spec))} must be "):
         ed.Verify(**spec)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("verify", ["cuda", True, 3])
-def test_what_is_no_spec_is_refused(verify: Any) -> None:
+def test_a_value_that_is_not_a_verify_spec_raises(verify: Any) -> None:
     with pytest.raises(ValueError, match="verify must be"):
         ed.EagerDecompMode(CORE, verify=verify)
     with pytest.raises(ValueError, match="verify must be"):

@@ -1,4 +1,4 @@
-"""Verifying: kernels, rules and what hooks make, wrong always, late or once, are found and named."""
+"""`verify=`: wrong kernels, rules and fused functions are found and named, even if wrong only late or once."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_wrong_kernel_is_named_at_its_first_wrong_call(name: str) -> None:
         assert "no memory left" in str(caught.value.__cause__)
 
 
-def test_a_kernel_within_an_op_is_reported_with_the_call_that_led_to_it() -> None:
+def test_a_kernel_of_a_decomposed_op_is_reported_with_the_ops_call() -> None:
     with pytest.raises(ed.DifferenceError) as caught, verifying_mode({"aten.sigmoid.default": inexact_sigmoid}, "cpu"):
         run_silu()
     assert caught.value.blame.culprit.chain == ("aten.silu.default(f32[3, 4])",)
@@ -85,9 +85,9 @@ def test_a_kernel_within_an_op_is_reported_with_the_call_that_led_to_it() -> Non
     assert str(again) == str(caught.value)
 
 
-def test_a_wrong_kernel_is_found_in_the_backward_pass_and_the_line_of_it_is_reported() -> None:
+def test_a_wrong_kernel_in_the_backward_pass_is_found_with_its_line() -> None:
     x = torch.randn(5, requires_grad=True)
-    loss = torch.tanh(x).sum()  # outside: only its gradient reaches the mode
+    loss = torch.tanh(x).sum()  # outside of the mode: only its gradient runs in it
     with pytest.raises(ed.DifferenceError) as caught, verifying_mode({"aten.mul.Tensor": lambda x, y: x * y * 1.01}, "cpu"):
         loss.backward()
     assert "TanhBackward0" in caught.value.blame.where[0]
@@ -98,7 +98,7 @@ def wrong_rule(x: Tensor) -> Tensor:
     return x * (x + 3).clamp(0, 5) / 6
 
 
-def test_a_wrong_rule_is_named_where_its_kernels_are_right() -> None:
+def test_a_wrong_rule_is_named_if_its_kernels_are_right() -> None:
     with pytest.raises(ed.DifferenceError) as caught, ed.EagerDecompMode(CORE, rules=[wrong_rule], verify="cpu"):
         F.hardswish(torch.linspace(-4, 4, 9))
     culprit = caught.value.blame.culprit
@@ -106,7 +106,7 @@ def test_a_wrong_rule_is_named_where_its_kernels_are_right() -> None:
     assert "wrong_rule" in culprit.name
 
 
-def test_what_a_hook_makes_of_a_program_is_to_blame_where_that_is_wrong() -> None:
+def test_a_wrong_fused_function_is_to_blame() -> None:
     def hook(graph: Any, inputs: Any) -> Any:
         return lambda *given: [one + 1 for one in graph(*given)]
 
@@ -123,7 +123,7 @@ def test_what_a_hook_makes_of_a_program_is_to_blame_where_that_is_wrong() -> Non
 
 
 @pytest.mark.parametrize("every", [1, 7, 50])
-def test_a_kernel_that_goes_wrong_late_is_found_within_so_many_calls(every: int) -> None:
+def test_a_kernel_that_becomes_wrong_is_found_within_one_interval(every: int) -> None:
     kernel, x = WrongBetween(50, 10**6), torch.ones(3)
     with pytest.raises(ed.DifferenceError) as caught, verifying_mode({"aten.exp.default": kernel}, ed.Verify(every=every)):
         [torch.exp(x) for _ in range(49 + every)]
@@ -131,7 +131,7 @@ def test_a_kernel_that_goes_wrong_late_is_found_within_so_many_calls(every: int)
 
 
 @pytest.mark.parametrize(("every", "found"), [(1, True), (50, True), (7, False)])
-def test_a_kernel_that_is_wrong_once_is_named_though_its_call_cannot_be_made_again(every: int, found: bool) -> None:
+def test_a_kernel_that_is_wrong_once_is_named_although_its_call_cannot_be_repeated(every: int, found: bool) -> None:
     kernel = WrongBetween(50, 50)
     mode = verifying_mode({"aten.exp.default": kernel}, ed.Verify(every=every, on_difference="record"))
     with mode:
@@ -144,8 +144,8 @@ def test_a_kernel_that_is_wrong_once_is_named_though_its_call_cannot_be_made_aga
         assert "WrongBetween" in blame.culprit.name
 
 
-def test_a_kernel_that_is_wrong_once_is_named_inside_an_op_too() -> None:
-    kernel = WrongBetween(50, 50)  # the fiftieth of softplus' calls is checked, and with it the kernels in it
+def test_a_kernel_that_is_wrong_once_inside_an_op_is_named() -> None:
+    kernel = WrongBetween(50, 50)  # the fiftieth call of softplus is verified, and its kernels with it
     mode = verifying_mode({"aten.exp.default": kernel}, ed.Verify(every=50, first=0, on_difference="record"))
     with mode:
         for _ in range(80):
