@@ -1,7 +1,8 @@
 """Forward and backward ops match: forward saves what backward expects, also if the set contains only one of the two.
 
 For each function below, each op that eager dispatches and that is not in Core ATen is added to Core ATen on its own. So its kernel
-runs together with the decompositions of all others. Core ops that save something for their backward, or read it, are removed in turn.
+runs together with the decompositions of all others. Core ops that save something for their backward, or use it, are also removed
+in turn.
 """
 
 from __future__ import annotations
