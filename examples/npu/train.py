@@ -1,10 +1,10 @@
-"""Train a convolutional net and a transformer on "npu", and print what its kernels saw beside what the CPU reaches.
+"""Train a convolutional net and a transformer on "npu" and on the CPU, and compare the losses.
 
-    python examples/npu/train.py             # --steps N, --only conv|transformer
+    python examples/npu/train.py --steps 8 --only transformer
 
-Both have dropout, gradient clipping and activation checkpointing. In one form eagerdecomp is installed on the device; in another
-it is a mode around the training; in the third the device has kernels for `linear`, `layer_norm`, attention and `silu_backward`
-too, which stay single kernels. Exit code 1 where a loss is not the CPU's, or an op outside the form's set reached the device.
+Both use dropout, gradient clipping and activation checkpointing. Each trains in three forms: with eagerdecomp installed on the
+device, in the mode, and installed with kernels also for `linear`, `layer_norm`, attention and `silu_backward`. The exit code is 1
+if a loss differs from the CPU's, or an op outside the set reached the device.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ConvNet(nn.Module):
 class Block(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.dropped = heads, 0.1
+        self.heads, self.dropout = heads, 0.1
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.RMSNorm(width)])
         self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
@@ -56,7 +56,7 @@ class Block(nn.Module):
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.mix(self.norms[0](x)).chunk(3, dim=-1)
         )
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=self.dropped, is_causal=True)
+        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
         return x + self.feed(self.norms[1](x))
 
@@ -64,12 +64,12 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     def __init__(self, letters: int = 29, width: int = 32, length: int = 16) -> None:
         super().__init__()
-        self.letters, self.places = nn.Embedding(letters, width), nn.Embedding(length, width)
+        self.letters, self.positions = nn.Embedding(letters, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList([Block(width, 4), Block(width, 4)])
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, letters, bias=False)
 
     def forward(self, text: Tensor) -> Tensor:
-        x = self.letters(text) + self.places(torch.arange(text.size(1), device=text.device))
+        x = self.letters(text) + self.positions(torch.arange(text.size(1), device=text.device))
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False)
         return self.head(self.norm(x)).flatten(0, 1)
@@ -82,16 +82,16 @@ class Transformer(nn.Module):
 MODELS: dict[str, Any] = {"conv": ConvNet, "transformer": Transformer}
 
 
-#: What is entered around the training.
+#: Form -> function that returns the context of the training.
 FORMS: dict[str, Callable[[], Any]] = {
     "installed": lambda: ed.install(npu.backend, "npu"),
     "mode": lambda: ed.EagerDecompMode(npu.backend),
-    "keep": lambda: ed.install(npu.whole, "npu"),  # a set that holds composites keeps them; keep= names them one by one
+    "keep": lambda: ed.install(npu.whole, "npu"),  # `npu.whole` has the composites in its set; keep= would name single ones
 }
 
 
 def train(model_name: str, optimizer_name: str, device: str, steps: int) -> list[float]:
-    """The losses of some steps. The seed gives the same weights, batches and dropped units on every device."""
+    """Train and return the losses. The seed gives the same weights, batches and dropout masks on every device."""
     torch.manual_seed(0)
     model = MODELS[model_name]().to(device)
     optimizer = OPTIMIZERS[optimizer_name](model.parameters())
@@ -111,8 +111,8 @@ def train(model_name: str, optimizer_name: str, device: str, steps: int) -> list
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--only", choices=sorted(MODELS))
+    parser.add_argument("--steps", metavar="N", type=int, default=8, help="training steps (default: %(default)s)")
+    parser.add_argument("--only", choices=sorted(MODELS), help="train only this model (default: both)")
     options = parser.parse_args()
     wrong = 0
     head = ("loss", "on CPU", "worst", "decomposed", "kernels", "whole", "outside")
@@ -120,22 +120,22 @@ def main() -> int:
     for model in [options.only] if options.only else MODELS:
         for optimizer in OPTIMIZERS:
             expected = train(model, optimizer, "cpu", options.steps)
-            for form, entered in FORMS.items():
+            for form, make_context in FORMS.items():
                 npu.reset_counts()
-                with entered() as way:
+                with make_context() as context:
                     losses = train(model, optimizer, "npu", options.steps)
                 worst = max(abs(one - other) / other for one, other in zip(losses, expected, strict=True))
-                calls, supported = npu.counts(), {str(op) for op in way.backend.ops}
+                calls, supported = npu.counts(), {str(op) for op in context.backend.ops}
                 outside = sum(count for op, count in calls.items() if op not in supported)
                 whole = sum(calls.get(op, 0) for op in COMPOSITES)
                 wrong += worst > 1e-3 or outside > 0 or (whole > 0) != (form == "keep")
                 print(
                     f"{model:12} {optimizer:10} {form:10}{losses[-1]:11.5f}{expected[-1]:11.5f}{worst:11.1e}"
-                    f"{way.stats().total.decomposed:11}{sum(calls.values()):11}{whole:11}{outside:11}"
+                    f"{context.stats().total.decomposed:11}{sum(calls.values()):11}{whole:11}{outside:11}"
                 )
-    print(f"{options.steps} steps each. loss: the last step's; worst: the largest relative difference of any step's")
-    print("decomposed: calls of ops outside the form's set; kernels: calls of the device's; whole: of those, of composites;")
-    print("outside: of ops that are not in the set")
+    print(f"{options.steps} steps each. loss, on CPU: the last loss; worst: the largest relative difference of a loss")
+    print("decomposed: calls of ops outside the set; kernels: kernel calls of the device; whole: kernel calls of composites;")
+    print("outside: kernel calls of ops outside the set")
     return int(wrong > 0)
 
 

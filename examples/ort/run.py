@@ -1,6 +1,6 @@
-"""Nets in inference on ONNX Runtime, against eager: the difference of the results, and the time of each way to run.
+"""Run models in inference on ONNX Runtime, and print the time and the difference from eager.
 
-python examples/ort/run.py            # --runs N
+python examples/ort/run.py --runs 20
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Net = tuple[Callable[..., Any], tuple[Tensor, ...]]
 
 
 class Block(nn.Module):
-    """Two convolutions, and what goes past them."""
+    """Two convolutions with a residual connection."""
 
-    def __init__(self, given: int, made: int, stride: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        self.first, self.norm = nn.Conv2d(given, made, 3, stride, 1, bias=False), nn.BatchNorm2d(made)
-        self.second, self.last = nn.Conv2d(made, made, 3, 1, 1, bias=False), nn.BatchNorm2d(made)
-        self.past = nn.Sequential(nn.Conv2d(given, made, 1, stride, bias=False), nn.BatchNorm2d(made))
+        self.first, self.norm = nn.Conv2d(in_channels, out_channels, 3, stride, 1, bias=False), nn.BatchNorm2d(out_channels)
+        self.second, self.last = nn.Conv2d(out_channels, out_channels, 3, 1, 1, bias=False), nn.BatchNorm2d(out_channels)
+        self.shortcut = nn.Sequential(nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.past(x) + self.last(self.second(F.relu(self.norm(self.first(x))))))
+        return F.relu(self.shortcut(x) + self.last(self.second(F.relu(self.norm(self.first(x))))))
 
 
 class ResNet(nn.Module):
@@ -54,62 +54,62 @@ class ResNet(nn.Module):
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.out = nn.Embedding(100, 64), nn.Linear(256, 100)
+        self.tokens, self.out = nn.Embedding(100, 64), nn.Linear(256, 100)
         self.cells = nn.LSTM(64, 128, 2, batch_first=True, bidirectional=True)
 
-    def forward(self, codes: Tensor) -> Tensor:
-        return self.out(self.cells(self.table(codes))[0])
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.out(self.cells(self.tokens(tokens))[0])
 
 
 class Layer(nn.Module):
-    """Attention to all before, the keys and values of which are kept, and two linear layers."""
+    """A transformer layer with causal attention. It returns its keys and values, for the next call."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads, self.norm, self.last = heads, nn.LayerNorm(width), nn.LayerNorm(width)
-        self.all, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
-    def forward(self, x: Tensor, kept: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        query, key, value = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in self.all(self.norm(x)).chunk(3, -1))
-        if kept is not None:
-            key, value = torch.cat([kept[0], key], 2), torch.cat([kept[1], value], 2)
-        found = F.scaled_dot_product_attention(query, key, value, is_causal=kept is None)
-        x = x + self.out(found.transpose(1, 2).flatten(2))
+    def forward(self, x: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        query, key, value = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in self.qkv(self.norm(x)).chunk(3, -1))
+        if past is not None:
+            key, value = torch.cat([past[0], key], 2), torch.cat([past[1], value], 2)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=past is None)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
         return x + self.up(self.last(x)), (key, value)
 
 
 class GPT(nn.Module):
     def __init__(self, width: int = 128, heads: int = 4, layers: int = 3) -> None:
         super().__init__()
-        self.table, self.places = nn.Embedding(100, width), nn.Embedding(128, width)
+        self.tokens, self.positions = nn.Embedding(100, width), nn.Embedding(128, width)
         self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
         self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, 100, bias=False)
 
-    def forward(self, codes: Tensor, kept: list[Any] | None = None) -> tuple[Tensor, list[Any]]:
-        start = kept[0][0].shape[2] if kept else 0
-        x, found = self.table(codes) + self.places(torch.arange(start, start + codes.shape[1])), []
-        for layer, before in zip(self.layers, kept or [None] * len(self.layers), strict=True):
+    def forward(self, tokens: Tensor, past: list[Any] | None = None) -> tuple[Tensor, list[Any]]:
+        start = past[0][0].shape[2] if past else 0
+        x, present = self.tokens(tokens) + self.positions(torch.arange(start, start + tokens.shape[1])), []
+        for layer, before in zip(self.layers, past or [None] * len(self.layers), strict=True):
             x, after = layer(x, before)
-            found.append(after)
-        return self.out(self.norm(x)), found
+            present.append(after)
+        return self.out(self.norm(x)), present
 
 
 class Generate(nn.Module):
-    """`steps` more codes: the likeliest of the 5 likeliest each, by scores divided by a temperature."""
+    """Generate `steps` tokens. Each is the most probable one of the top 5, with a temperature."""
 
     def __init__(self, net: GPT, steps: int) -> None:
         super().__init__()
         self.net, self.steps = net, steps
 
-    def forward(self, codes: Tensor) -> Tensor:
-        kept, new = None, codes
+    def forward(self, tokens: Tensor) -> Tensor:
+        past, new = None, tokens
         for _ in range(self.steps):
-            scores, kept = self.net(new, kept)
-            best, places = (scores[:, -1] / 0.8).topk(5)
-            new = places.gather(1, best.softmax(-1).argmax(-1, keepdim=True))
-            codes = torch.cat([codes, new], 1)
-        return codes
+            scores, past = self.net(new, past)
+            best, indices = (scores[:, -1] / 0.8).topk(5)
+            new = indices.gather(1, best.softmax(-1).argmax(-1, keepdim=True))
+            tokens = torch.cat([tokens, new], 1)
+        return tokens
 
 
 def nets() -> dict[str, Net]:
@@ -131,20 +131,20 @@ def nets() -> dict[str, Net]:
     return found
 
 
-def apart(got: Any, want: Any) -> float:
-    """The largest difference, relative to the largest number."""
+def relative_difference(got: Any, want: Any) -> float:
+    """Return the largest difference, relative to the largest element."""
     pairs = zip(tree_leaves(got), tree_leaves(want), strict=True)
     return max(float((one - other).abs().max() / other.abs().max()) for one, other in pairs if isinstance(other, Tensor))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--runs", metavar="N", type=int, default=20, help="number of timed runs (default: %(default)s)")
     runs = parser.parse_args().runs
     torch.set_num_threads(1)
-    mode = ed.EagerDecompMode(ort.backend)  # one for all: what it has learned of an op it keeps
+    mode = ed.EagerDecompMode(ort.backend)  # one mode for all models, because it caches handlers
 
-    def by_kernels(net: Callable[..., Any], args: Any) -> Any:
+    def run_in_mode(net: Callable[..., Any], args: Any) -> Any:
         with mode:
             return net(*args)
 
@@ -152,7 +152,7 @@ def main() -> int:
     print(f"{'net':32}{'eager':>8}{'kernels':>10}{'session':>10}{'difference':>12}")
     with torch.no_grad():
         for name, (net, args) in nets().items():
-            ways: list[Callable[[], Any]] = [lambda: net(*args), lambda: by_kernels(net, args)]  # noqa: B023
+            ways: list[Callable[[], Any]] = [lambda: net(*args), lambda: run_in_mode(net, args)]  # noqa: B023
             if not isinstance(net, Generate):  # its shapes change at each step
                 session = ort.exported(net, *args)
                 ways.append(lambda: session(*args))  # noqa: B023
@@ -164,7 +164,10 @@ def main() -> int:
                     way()
                     spent.append(1e3 * (time.process_time() - start))
             shown = [f"{statistics.median(spent):.2f}" for spent in times] + ["-"] * (3 - len(ways))
-            print(f"{name:32}{shown[0]:>8}{shown[1]:>10}{shown[2]:>10}{max(apart(one, want) for one in got):>12.0e}", flush=True)
+            print(
+                f"{name:32}{shown[0]:>8}{shown[1]:>10}{shown[2]:>10}{max(relative_difference(one, want) for one in got):>12.0e}",
+                flush=True,
+            )
     return 0
 
 

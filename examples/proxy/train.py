@@ -1,9 +1,9 @@
-"""Train a transformer on a device whose tensors live in another process, and print how many messages a step takes.
+"""Train a transformer on a device whose tensors are in another process, and print the number of messages per step.
 
-    python examples/proxy/train.py             # --steps N
+    python examples/proxy/train.py --steps 5
 
-Once the proxy's set is Core ATen alone; once composites cross whole; once a few large operators as well, which the server has
-kernels for. Exit code 1 where a loss is not the CPU's, or anything but the set reached the server.
+There are three op sets: Core ATen; with composites kept whole; and with a few large ops. The exit code is 1 if a loss differs from
+the CPU's, or an op outside the set reached the server.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torch.nn import functional as F
 
 import eagerdecomp as ed
 
-#: Gradients and optimizer steps that are one kernel on the server.
+#: Backward ops and optimizer steps that the server runs as one op.
 LARGE = [
     *("aten.gelu_backward", "aten.mse_loss", "aten.mse_loss_backward"),
     *("aten._foreach_add_", "aten._fused_sgd_.default", "aten._fused_adam_.default"),
 ]
 
-#: What the set is beside Core ATen, and which of it eager would decompose.
+#: Name of an op set -> the ops that it adds to Core ATen, and the composites that it adds and keeps whole.
 FORMS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "Core ATen": ((), ()),
     "composites whole": ((), device.WHOLE),
@@ -41,11 +41,11 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-        self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = self.mix(self.norms[0](x)).chunk(3, dim=-1)
+        parts = self.qkv(self.norms[0](x)).chunk(3, dim=-1)
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
@@ -74,8 +74,15 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, target:
 
 
 @dataclass
-class Seen:
-    """The result of one form."""
+class Measured:
+    """The results with one op set.
+
+    Attributes:
+        losses: the losses.
+        forward: number of messages of a forward pass.
+        step: number of messages of a training step.
+        reached: op -> number of calls on the server.
+    """
 
     losses: list[float]
     forward: int
@@ -83,14 +90,14 @@ class Seen:
     reached: Counter[str]
 
 
-def on_proxy(server: Server, form: str, make: Callable[..., torch.optim.Optimizer], steps: int) -> Seen:
+def on_proxy(server: Server, form: str, make: Callable[..., torch.optim.Optimizer], steps: int) -> Measured:
     more, keep = FORMS[form]
     torch.manual_seed(0)
     model, x, target = net(), torch.randn(4, 5, 6), torch.randn(4, 5, 3)
     with ed.EagerDecompMode(device.backend(*more, *keep), keep=keep):
         model, x, target = model.to("proxy"), x.to("proxy"), target.to("proxy")
         optimizer = make(model.parameters())
-        losses = train(model, optimizer, x, target, 1)  # an optimizer's first step makes its state
+        losses = train(model, optimizer, x, target, 1)  # the first step creates the optimizer's state
         server.counts()
         before = server.messages
         losses += train(model, optimizer, x, target, steps - 1)
@@ -99,12 +106,12 @@ def on_proxy(server: Server, form: str, make: Callable[..., torch.optim.Optimize
         before = server.messages
         with torch.no_grad():
             model(x)
-        return Seen(losses, server.messages - before, step, reached)
+        return Measured(losses, server.messages - before, step, reached)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=5, metavar="N", help="training steps, 2 or more (default %(default)s)")
+    parser.add_argument("--steps", type=int, default=5, metavar="N", help="training steps, 2 or more (default: %(default)s)")
     steps = max(2, parser.parse_args().steps)
     server = device.start()
     failed = False
@@ -115,15 +122,15 @@ def main() -> int:
             want = train(model, make(model.parameters()), x, target, steps)
             print(f"{name}, {steps} steps; the CPU's losses: {' '.join(f'{loss:.6f}' for loss in want)}")
             for form in FORMS:
-                seen = on_proxy(server, form, make, steps)
+                measured = on_proxy(server, form, make, steps)
                 more, keep = FORMS[form]
                 ops = device.backend(*more, *keep).ops
-                outside = sorted(set(seen.reached) - {str(op) for op in ops})
-                off = max(abs(got - wanted) for got, wanted in zip(seen.losses, want, strict=True))
-                failed |= off > 1e-4 or bool(outside)
+                outside = sorted(set(measured.reached) - {str(op) for op in ops})
+                difference = max(abs(got - wanted) for got, wanted in zip(measured.losses, want, strict=True))
+                failed |= difference > 1e-4 or bool(outside)
                 print(
-                    f"  {form:16}  messages: {seen.forward:4} forward, {seen.step:4} a step;  {len(seen.reached):2} ops reached "
-                    f"the server, {len(outside)} outside the set;  losses off by {off:.0e}"
+                    f"  {form:16}  messages: {measured.forward:4} forward, {measured.step:4} a step;  {len(measured.reached):2} "
+                    f"ops reached the server, {len(outside)} outside the set;  losses differ by {difference:.0e}"
                 )
                 if outside:
                     print(f"    outside: {', '.join(outside)}")

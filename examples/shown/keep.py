@@ -1,4 +1,4 @@
-"""Composites kept whole, with eager's gradients, in the mode and installed.
+"""Composites that are kept whole have eager's gradients, in the mode and installed.
 
 python examples/shown/keep.py
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from showing import Shown
+from showing import Checks
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
@@ -45,14 +45,14 @@ def block(x: Tensor, w: Tensor) -> Tensor:
 
 
 def step(function: Callable[..., Tensor] = block) -> Any:
-    given = [X.clone().requires_grad_(), WEIGHT.clone().requires_grad_()]
-    return torch.autograd.grad(function(*given).square().sum(), given)
+    inputs = [X.clone().requires_grad_(), WEIGHT.clone().requires_grad_()]
+    return torch.autograd.grad(function(*inputs).square().sum(), inputs)
 
 
 def twice() -> Any:
-    given = [X.clone().requires_grad_(), WEIGHT.clone().requires_grad_()]
-    first = torch.autograd.grad(block(*given).square().sum(), given, create_graph=True)
-    return torch.autograd.grad(first[0].square().sum(), given)
+    inputs = [X.clone().requires_grad_(), WEIGHT.clone().requires_grad_()]
+    first = torch.autograd.grad(block(*inputs).square().sum(), inputs, create_graph=True)
+    return torch.autograd.grad(first[0].square().sum(), inputs)
 
 
 WAYS: dict[str, Callable[[], Any]] = {
@@ -67,27 +67,27 @@ WAYS: dict[str, Callable[[], Any]] = {
 
 
 def main() -> int:
-    show = Shown()
+    check = Checks()
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         wanted = {way: tree_leaves(run()) for way, run in WAYS.items()}
-        for form, entered in FORMS.items():
+        for form, make_context in FORMS.items():
             for way, run in WAYS.items():
                 torch._dynamo.reset()
-                with entered():
+                with make_context():
                     CALLS.clear()
                     got = tree_leaves(run())
                 same = len(got) == len(wanted[way]) and all(map(torch.allclose, got, wanted[way], [1e-4] * 9, [1e-5] * 9))
-                show(f"{form}, {way}: eager's, by {sum(CALLS.values())} calls of the kernels for composites", same)
+                check(f"{form}, {way}: eager's result, with {sum(CALLS.values())} kernel calls of composites", same)
                 if way in ("gradients", "inference mode"):
-                    show(f"{form}, {way}: calls of each", [CALLS[name] for name in WHOLE], [1, 1, 1, 0])
-            with entered():
+                    check(f"{form}, {way}: kernel calls of each composite", [CALLS[name] for name in WHOLE], [1, 1, 1, 0])
+            with make_context():
                 ones = torch.ones(1000, requires_grad=True)
                 out = F.dropout(ones, 0.5)
                 (mask,) = torch.autograd.grad(out.sum(), ones)
                 nodes = [str(node.target) for node in make_fx(block)(X, WEIGHT).graph.nodes if node.op == "call_function"]
-            show(f"{form}, dropout: backward drops what forward dropped", torch.equal(mask, out.detach()))
-            show(f"{form}, make_fx: nodes", nodes, list(WHOLE[:3]))
-    return int(show.failed > 0)
+            check(f"{form}, dropout: backward uses the mask of forward", torch.equal(mask, out.detach()))
+            check(f"{form}, make_fx: nodes", nodes, list(WHOLE[:3]))
+    return int(check.failed > 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two processes train together, by PyTorch's own engine over gloo: eager's losses, on the set, in each of them.
+"""Two processes train together with gloo. In each, the losses are eager's, and only ops of the set reach the backend.
 
 python examples/shown/many_processes.py
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from showing import Shown
+from showing import Checks
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -56,7 +56,7 @@ def blocks() -> nn.Sequential:
 
 
 def train(model: nn.Module, seed: int) -> Losses:
-    """Clipped by the norm of all gradients, which none of the processes may hold whole."""
+    """Train with gradient clipping, and return the losses and norms. The norm is over the gradients of all processes."""
     torch.manual_seed(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)
     losses = []
@@ -82,21 +82,21 @@ def by_fsdp() -> Losses:
 
 
 def by_tensor_parallel() -> Losses:
-    """Each process has half of every product's columns or rows, and between them half of every sequence."""
-    half, whole = Shard(1), Replicate()
+    """Train with half of the columns or rows of each linear layer, and half of each sequence between them, in each process."""
+    sharded, replicated = Shard(1), Replicate()
     styles = {
         "norm": SequenceParallel(),
-        "up": ColwiseParallel(input_layouts=half),
-        "down": RowwiseParallel(output_layouts=half),
+        "up": ColwiseParallel(input_layouts=sharded),
+        "down": RowwiseParallel(output_layouts=sharded),
     }
-    plan: dict[str, ParallelStyle] = {f"{place}.{name}": style for place in range(2) for name, style in styles.items()}
-    plan["0"] = PrepareModuleInput(input_layouts=whole, desired_input_layouts=half, use_local_output=True)
-    plan["1"] = PrepareModuleOutput(output_layouts=half, desired_output_layouts=whole)
+    plan: dict[str, ParallelStyle] = {f"{block}.{name}": style for block in range(2) for name, style in styles.items()}
+    plan["0"] = PrepareModuleInput(input_layouts=replicated, desired_input_layouts=sharded, use_local_output=True)
+    plan["1"] = PrepareModuleOutput(output_layouts=sharded, desired_output_layouts=replicated)
     return train(parallelize_module(blocks(), init_device_mesh("cpu", (WORLD,)), plan), seed=0)
 
 
 def by_pipeline() -> Losses:
-    """Each process has one of the blocks; the last one knows the losses."""
+    """Train with one block in each process. The last process has the losses."""
     rank = dist.get_rank()
     block = blocks()[rank]
     schedule = Schedule1F1B(PipelineStage(block, rank, WORLD, torch.device("cpu")), n_microbatches=4, loss_fn=F.smooth_l1_loss)
@@ -125,7 +125,7 @@ WAYS: dict[str, Callable[[], Losses]] = {
 
 
 def one_process(rank: int, folder: Path) -> None:
-    """Run a process of the group, and write its findings for the one that started it."""
+    """Run a process of the group, and write its results to a file."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), WORLD)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD, timeout=timedelta(seconds=60))
@@ -148,8 +148,8 @@ def one_process(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def together() -> list[dict[str, Any]]:
-    """Start the processes and wait for what they found; none is left behind."""
+def run_processes() -> list[dict[str, Any]]:
+    """Run the processes and return their results. All have ended when this returns."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, folder]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -167,21 +167,21 @@ def together() -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    show = Shown()
-    found = together()
+    check = Checks()
+    found = run_processes()
     for name in WAYS:
         ranks = [one[name] for one in found]
         losses = [loss for one in ranks for loss in one["plain"]]
-        show(f"{name}: losses and norms of gradients in {WORLD} processes", len(losses) >= 4 * STEPS)
+        check(f"{name}: losses and norms of gradients in {WORLD} processes", len(losses) >= 4 * STEPS)
         for form in ("mode", "installed"):
-            off = max(abs(a - b) for one in ranks for a, b in zip(one["plain"], one[form], strict=True))
-            show(f"{name}, {form}: {off:.1e} from plain eager's at most", off < 1e-5)
-        show(f"{name}: {[one['decomposed'] for one in ranks]} calls decomposed", all(one["decomposed"] > 50 for one in ranks))
-        show(f"{name}: calls outside the set that reached a backend", [one["outside"] for one in ranks], [0] * WORLD)
+            difference = max(abs(a - b) for one in ranks for a, b in zip(one["plain"], one[form], strict=True))
+            check(f"{name}, {form}: largest difference from eager {difference:.1e}, at most 1e-5", difference < 1e-5)
+        check(f"{name}: {[one['decomposed'] for one in ranks]} calls decomposed", all(one["decomposed"] > 50 for one in ranks))
+        check(f"{name}: calls outside the set that reached the backend", [one["outside"] for one in ranks], [0] * WORLD)
         passed = sorted({op for one in ranks for op in one["passed"]})
         collective = all(op.startswith(("c10d.", "_c10d_functional.")) for op in passed)
-        show(f"{name}: what passed, collectives alone: {', '.join(passed)}", bool(passed) and collective)
-    return int(show.failed > 0)
+        check(f"{name}: only collectives passed through: {', '.join(passed)}", bool(passed) and collective)
+    return int(check.failed > 0)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""A device called "npu", made in Python: kernels for Core ATen and no others. `eagerdecomp` brings it the rest of ATen.
+"""A device named "npu", written in Python. It has kernels for Core ATen; `eagerdecomp` decomposes the rest of ATen to them.
 
     import npu, eagerdecomp as ed
 
     with ed.install(npu.backend, "npu"):
         model.npu(); train(model)
 
-Importing it renames torch's PrivateUse1 device, for good: a process has one such device.
+The import renames torch's PrivateUse1 device. This cannot be undone, and a process has only one such device.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ import eagerdecomp as ed  # noqa: E402
 
 __all__ = ["backend", "counts", "reset_counts", "whole"]
 
-#: What to hand to `eagerdecomp.install`, or to `eagerdecomp.EagerDecompMode`.
+#: The backend for `eagerdecomp.install` and `eagerdecomp.EagerDecompMode`.
 backend = ed.Backend("npu", SUPPORTED, device_type="npu")
 
-#: The same with kernels for four composites, `linear` among them, which then reach the device in one piece, in training too.
+#: The same with kernels for four composites, such as `linear`. They reach the device as one call, in training too.
 whole = ed.Backend("npu, composites whole", SUPPORTED | COMPOSITES, composite_kernels(), device_type="npu")

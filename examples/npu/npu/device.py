@@ -1,4 +1,4 @@
-"""`torch.npu`: what torch asks of a device's module. There is one; work is done when a call returns."""
+"""`torch.npu`: the module that torch requires of a device. There is one device; calls are synchronous."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import torch
 
 __all__ = ["NAME", "default_generators", "device", "manual_seed"]
 
-#: What torch calls the device, in place of PrivateUse1.
+#: The name of the device in torch, instead of PrivateUse1.
 NAME = "npu"
 
-# `torch.Generator(device=NAME)` needs a hook that torch offers in C++ alone. One of the CPU's serves: kernels draw from it.
+# `torch.Generator(device=NAME)` needs a hook that torch has only in C++. So kernels sample from a CPU generator.
 default_generators = (torch.Generator(device="cpu"),)
 
-# Activation checkpointing keeps a device's random state only where the module says so.
+# Activation checkpointing saves a device's random state only if this is true.
 _initialized = True
 
 
@@ -44,15 +44,16 @@ def synchronize(index: torch.device | str | int | None = None) -> None:
     check_index(index)
 
 
-def check_index(given: torch.device | str | int | None) -> None:
-    """Raise for any device but the one there is."""
-    index = given if isinstance(given, int) or given is None else torch.device(given).index
+def check_index(device_or_index: torch.device | str | int | None) -> None:
+    """Raise for any index except 0."""
+    plain = isinstance(device_or_index, int) or device_or_index is None
+    index = device_or_index if plain else torch.device(device_or_index).index
     if index not in (None, 0):
         raise RuntimeError(f"{NAME}:{index}: there is one {NAME}, {NAME}:0")
 
 
 class device:
-    """For a ``with``, in which nothing changes."""
+    """A context manager that does nothing: there is only one device."""
 
     def __init__(self, index: torch.device | str | int) -> None:
         check_index(index)

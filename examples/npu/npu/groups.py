@@ -1,8 +1,8 @@
-"""Collectives of the device's tensors, by way of the CPU and gloo: what `DistributedDataParallel` asks of a process group.
+"""Collectives for tensors of the device, on CPU copies with gloo: those that `DistributedDataParallel` calls.
 
     torch.distributed.init_process_group("cpu:gloo,npu:hosted", ...)
 
-A real device would send from its own memory.
+A real device would send its own memory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ __all__ = ["register"]
 
 
 def register() -> None:
-    """Let process groups be made with the backend ``hosted`` for the device. Once for the process."""
-    dist.Backend.register_backend("hosted", _made, devices=["npu"])
+    """Register ``hosted`` as a backend of process groups for the device. Call it once per process."""
+    dist.Backend.register_backend("hosted", _create, devices=["npu"])
 
 
-def _made(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Hosted:
+def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Hosted:
     return Hosted(rank, size, dist.ProcessGroupGloo(dist.PrefixStore("hosted", store), rank, size, timeout))
 
 
 class Hosted(dist.ProcessGroup):
-    """Each collective on copies in the CPU's memory, done when the call returns."""
+    """A process group that runs each collective synchronously, on CPU copies."""
 
     def __init__(self, rank: int, size: int, gloo: Any) -> None:
         super().__init__(rank, size)
@@ -40,8 +40,8 @@ class Hosted(dist.ProcessGroup):
 
     def getGroupName(self) -> str:
         raise NotImplementedError(
-            "a process group made in Python has no name, by which device meshes find theirs, so that FSDP2 (fully_shard), DTensors "
-            "and tensor-parallel modules do not work on npu: train there by DistributedDataParallel, or shard on the CPU"
+            "device meshes find process groups by name, and process groups written in Python have none. So FSDP2 (fully_shard), "
+            "DTensors and tensor-parallel modules do not work on npu: use DistributedDataParallel, or shard on the CPU"
         )
 
     def allreduce(self, tensors: Sequence[Tensor], opts: Any) -> dist.Work:

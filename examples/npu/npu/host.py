@@ -1,7 +1,7 @@
-"""Kernels that are the CPU's, run on the memory that tensors carry, all of them counted: a real device would launch its own.
+"""Kernels of the device. Each counts the call, and runs the CPU's kernel on the tensor's memory; a real device would run its own.
 
-Most are made by `_computing` and `_viewing`; what copies, resizes or draws by rules of its own is written out. Views that only
-rename (`detach`, `alias`, ...) and `_to_copy` torch brings for every device.
+`_kernel_of` makes most kernels, and `_view_kernel_of` those of views. Kernels that copy, resize or sample are written out. torch
+has kernels of `_to_copy` and of some views (`detach`, `alias`) for every device.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import torch
 from torch import Tensor
 
 from npu.device import NAME, check_index, default_generators
-from npu.memory import lay, new_storage, on_cpu, on_meta, view, wrap
+from npu.memory import new_storage, on_cpu, on_meta, set_layout, view, wrap
 
-__all__ = ["COMPOSED", "TORCHS_OWN", "counts", "drop", "given", "kernel", "register", "reset_counts"]
+__all__ = ["COMPOSED", "TORCHS_OWN", "counts", "drop", "kernel", "register", "reset_counts", "to_cpu"]
 
 aten = torch.ops.aten
 _counts: Counter[str] = Counter()
 
-#: Ops that torch composes of others, below autograd too: a kernel would take their gradient away.
+#: Ops that torch decomposes to others, also below autograd. With a kernel of their own they would have no gradient.
 COMPOSED = [
     *("aten.adaptive_avg_pool1d", "aten.avg_pool1d", "aten.var.dim"),
     *("aten.upsample_bilinear2d.vec", "aten.upsample_nearest2d.vec"),
 ]
 
-#: What torch brings for every device. For `detach` and `alias`, a kernel in Python would give the new tensor a Python object before
-#: autograd gives it another.
+#: Ops for which torch has kernels for every device. With Python kernels for `detach` and `alias`, a new tensor would get two Python
+#: objects: one from the kernel and one from autograd.
 TORCHS_OWN = frozenset(
     {
         aten.detach.default,
@@ -46,75 +46,75 @@ TORCHS_OWN = frozenset(
 
 
 def counts() -> dict[str, int]:
-    """How often each kernel ran, by the op's name."""
+    """Return op -> number of calls of its kernel."""
     return dict(_counts)
 
 
 def reset_counts() -> None:
-    """Count from zero."""
+    """Set all counts to zero."""
     _counts.clear()
 
 
-# Autocast has acted when a kernel runs; what it calls on the CPU is not for `torch.autocast("cpu")`.
+# Autocast has already cast the arguments of a kernel. `torch.autocast("cpu")` must not cast again in the CPU's kernel.
 _below = functools.partial(torch._C._ExcludeDispatchKeyGuard, torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU))
 
 
-def given(value: Any, op: Any) -> Any:
-    """An argument as the CPU's kernel takes it."""
+def to_cpu(value: Any, op: Any) -> Any:
+    """Return an argument for the CPU's kernel: tensors become CPU tensors that share their memory."""
     if isinstance(value, Tensor):
         if value.device.type == NAME:
             return on_cpu(value)
-        if value.dim() and value.device.type != "meta" and op not in _TAKES_CPU_INDICES:
+        if value.dim() and value.device.type != "meta" and op not in _ACCEPTS_CPU_INDICES:
             raise RuntimeError(f"{op}: expected all tensors to be on {NAME}:0, but found one {(*value.shape,)} on {value.device}")
         return value
     if isinstance(value, (list, tuple)):
-        return type(value)([given(one, op) for one in value])
+        return type(value)([to_cpu(one, op) for one in value])
     if isinstance(value, torch.device):
         check_index(value)
         return torch.device("cpu")
     return value
 
 
-#: As for other devices, indices may lie on the CPU.
-_TAKES_CPU_INDICES = frozenset({aten.index.Tensor, aten.index_put.default})
+#: As on other devices, indices may be CPU tensors.
+_ACCEPTS_CPU_INDICES = frozenset({aten.index.Tensor, aten.index_put.default})
 
 
-def _returned(value: Any) -> Any:
+def _to_device(value: Any) -> Any:
     if isinstance(value, Tensor):
         return wrap(value)
-    return type(value)([_returned(one) for one in value]) if isinstance(value, (list, tuple)) else value
+    return type(value)([_to_device(one) for one in value]) if isinstance(value, (list, tuple)) else value
 
 
-def _computing(op: Any) -> Callable[..., Any]:
-    """Compute into new memory; what an op writes of its arguments, batch norm's statistics, it writes to theirs."""
+def _kernel_of(op: Any) -> Callable[..., Any]:
+    """Return a kernel that runs the CPU's. Results are new; writes to arguments (batch norm's statistics) reach their memory."""
     packet, random = op.overloadpacket, torch.Tag.nondeterministic_seeded in op.tags
     run = packet.generator if random and "generator" in packet.overloads() else op
-    draws = random and any(one.name == "generator" for one in run._schema.arguments)
+    has_generator = random and any(one.name == "generator" for one in run._schema.arguments)
 
-    def computed(*args: Any, **kwargs: Any) -> Any:
-        on_memory, named = given(list(args), op), {name: given(value, op) for name, value in kwargs.items()}
-        if draws and named.get("generator") is None:
+    def run_on_cpu(*args: Any, **kwargs: Any) -> Any:
+        on_memory, named = to_cpu(list(args), op), {name: to_cpu(value, op) for name, value in kwargs.items()}
+        if has_generator and named.get("generator") is None:
             named["generator"] = default_generators[0]
-        return _returned(run(*on_memory, **named))
+        return _to_device(run(*on_memory, **named))
 
-    return computed
-
-
-def _viewing(op: Any) -> Callable[..., Any]:
-    """Lay out the same memory again."""
-
-    def laid(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        seen = op(on_cpu(self), *args, **kwargs)
-        return view(self, seen) if isinstance(seen, Tensor) else [view(self, one) for one in seen]
-
-    return laid
+    return run_on_cpu
 
 
-# -- by hand -------------------------------------------------------------------------------------------------------------
+def _view_kernel_of(op: Any) -> Callable[..., Any]:
+    """Return a kernel that makes views of the same memory."""
+
+    def make_views(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        views = op(on_cpu(self), *args, **kwargs)
+        return view(self, views) if isinstance(views, Tensor) else [view(self, one) for one in views]
+
+    return make_views
+
+
+# -- written out ---------------------------------------------------------------------------------------------------------
 
 
 def copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
-    """Between memories, either of which may be the CPU's own."""
+    """Copy between tensors of the device and the CPU."""
     source_here = on_cpu(source) if isinstance(source, Tensor) and source.device.type == NAME else source
     aten.copy_.default(on_cpu(self) if self.device.type == NAME else self, source_here, non_blocking)
     return self
@@ -128,11 +128,11 @@ def resize_(self: Tensor, size: Sequence[int], *, memory_format: torch.memory_fo
     like = torch.empty(size, dtype=self.dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
     if tuple(size) == self.shape and memory_format is None:
         return self
-    return lay(self, self.untyped_storage(), int(self.storage_offset()), like.shape, like.stride())
+    return set_layout(self, self.untyped_storage(), int(self.storage_offset()), like.shape, like.stride())
 
 
 def set_(self: Tensor) -> Tensor:
-    return lay(self, new_storage(torch.UntypedStorage(0, device="cpu")), 0, [0], [1])
+    return set_layout(self, new_storage(torch.UntypedStorage(0, device="cpu")), 0, [0], [1])
 
 
 def set_storage(self: Tensor, source: torch.UntypedStorage) -> Tensor:
@@ -144,7 +144,7 @@ def set_storage_at(
 ) -> Tensor:
     if source.device.type != NAME:
         raise RuntimeError(f"set_ of a tensor on {NAME}:0 to a storage on {source.device}")
-    return lay(self, source, offset, size, stride or torch.empty(size, device="meta").stride())
+    return set_layout(self, source, offset, size, stride or torch.empty(size, device="meta").stride())
 
 
 def set_tensor(self: Tensor, source: Tensor) -> Tensor:
@@ -152,21 +152,21 @@ def set_tensor(self: Tensor, source: Tensor) -> Tensor:
 
 
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-    """The CPU's, from the device's generator: it has no argument for one."""
-    here = on_cpu(input)
+    """Compute dropout with the device's generator. The op accepts no generator, so the CPU's kernel would use the CPU's."""
+    on_host = on_cpu(input)
     if train is False:
-        return wrap(here.clone()), wrap(torch.ones_like(here, dtype=torch.bool))
-    dropped, mask = drop(here, p)
+        return wrap(on_host.clone()), wrap(torch.ones_like(on_host, dtype=torch.bool))
+    dropped, mask = drop(on_host, p)
     return wrap(dropped), wrap(mask)
 
 
-def drop(here: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    """Some elements of a CPU tensor made zero, by the device's generator, and which were not."""
-    mask = torch.empty_like(here, dtype=torch.bool).bernoulli_(1 - p, generator=default_generators[0])
-    return here.mul(mask).mul_(1 / (1 - p) if p < 1 else 0.0), mask
+def drop(tensor: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """Set random elements of a CPU tensor to zero, with the device's generator. Return the result and the mask of kept elements."""
+    mask = torch.empty_like(tensor, dtype=torch.bool).bernoulli_(1 - p, generator=default_generators[0])
+    return tensor.mul(mask).mul_(1 / (1 - p) if p < 1 else 0.0), mask
 
 
-BY_HAND: dict[Any, Callable[..., Any]] = {
+WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.copy_.default: copy_,
     aten._local_scalar_dense.default: _local_scalar_dense,
     aten.resize_.default: resize_,
@@ -183,14 +183,14 @@ _library = torch.library.Library("aten", "IMPL")
 
 
 def kernel(op: Any, own: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A kernel of the device, counted: one's own, or the CPU's, which also runs what one's own returns `NotImplemented` to."""
-    of_the_cpu = BY_HAND.get(op) or (_viewing(op) if op.is_view else _computing(op))
+    """Return a kernel that counts its calls. It runs `own`, or the CPU's kernel if `own` is None or returns `NotImplemented`."""
+    of_cpu = WRITTEN_OUT.get(op) or (_view_kernel_of(op) if op.is_view else _kernel_of(op))
 
     def run(*args: Any, **kwargs: Any) -> Any:
         _counts[str(op)] += 1
         with _below():
-            made = own(*args, **kwargs) if own is not None else NotImplemented
-            return of_the_cpu(*args, **kwargs) if made is NotImplemented else made
+            result = own(*args, **kwargs) if own is not None else NotImplemented
+            return of_cpu(*args, **kwargs) if result is NotImplemented else result
 
     return run
 

@@ -1,4 +1,4 @@
-"""The device's kernels: Core ATen, the passthrough that every device needs, and on request four composites as single kernels."""
+"""The op set of the device (Core ATen), and kernels of four composites for the backend `npu.whole`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from npu import host
-from npu.host import drop, given
+from npu.host import drop, to_cpu
 from npu.memory import wrap
 
 __all__ = ["COMPOSITES", "SUPPORTED", "composite_kernels"]
 
 aten = torch.ops.aten
 
-#: Of the forms with `out=` Core ATen has one, which needs no kernel of its own.
+#: `atan2.out` is the only `out=` form in Core ATen. It needs no kernel.
 SUPPORTED = ed.core_aten() - host.COMPOSED - ["aten.atan2.out"]
 
-#: What eager decomposes in C++ before a device sees it, and a device may run in one piece; no part of `SUPPORTED`.
+#: Ops that eager decomposes before a device sees them. A device may have kernels for them. They are not in `SUPPORTED`.
 COMPOSITES = [
     *("aten.linear.default", "aten.layer_norm.default", "aten.scaled_dot_product_attention.default"),
     "aten.silu_backward.default",
@@ -30,9 +30,9 @@ COMPOSITES = [
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, *args: Any, **options: Any
 ) -> Tensor:
-    """The CPU's. It drops what torch's composition of it drops, which backward runs again."""
+    """Run the CPU's kernel. Dropout uses the mask of torch's decomposition, because backward runs that again."""
     op = aten.scaled_dot_product_attention.default
-    query, key, value, attn_mask = (given(one, op) for one in (query, key, value, attn_mask))
+    query, key, value, attn_mask = (to_cpu(one, op) for one in (query, key, value, attn_mask))
     if not dropout_p:
         return wrap(op(query, key, value, attn_mask, 0.0, *args, **options))
     one_each = torch.eye(key.shape[-2], dtype=key.dtype, device="cpu").expand(*key.shape[:-1], -1)
@@ -43,6 +43,6 @@ def scaled_dot_product_attention(
 
 
 def composite_kernels() -> dict[Any, Callable[..., Any]]:
-    """A kernel for each of `COMPOSITES`, for a `Backend` that has them reach the device whole."""
+    """Return op -> kernel for `COMPOSITES`."""
     own = {aten.scaled_dot_product_attention.default: scaled_dot_product_attention}
     return {op: host.kernel(op, own.get(op)) for op in ed.OpSet(COMPOSITES)}

@@ -1,4 +1,4 @@
-"""Printing: torch turns modes off for it, and asks the device for ops that Core ATen has not. The CPU prints a copy instead."""
+"""Print tensors from a copy on the CPU. While torch prints, it disables modes and calls ops outside Core ATen."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["patch"]
 
 
 def patch() -> None:
-    """Make torch write the numbers of a tensor of the device from a copy on the CPU; what it says of the tensor stays."""
-    written: Any = _tensor_str._tensor_str
+    """Make torch print the values of a tensor of the device from a copy on the CPU."""
+    original: Any = _tensor_str._tensor_str
 
-    def write(self: Tensor, indent: int) -> Any:
-        return written(self.cpu() if self.device.type == NAME else self, indent)
+    def print_on_cpu(self: Tensor, indent: int) -> Any:
+        return original(self.cpu() if self.device.type == NAME else self, indent)
 
-    _tensor_str._tensor_str = write
+    _tensor_str._tensor_str = print_on_cpu

@@ -1,7 +1,7 @@
-"""Storages, which torch handles directly: making them, pickling them, and sending them to another process.
+"""Storages that torch creates, pickles or sends to another process without calling a kernel.
 
-`copy.deepcopy`, `torch.load` and ``UntypedStorage(n, device=...)`` make some, and torch asks the device's allocator, which can be
-given in C++ alone, and crashes without one. A `DataLoader`'s workers send some, by file descriptors, and only the CPU has those.
+`copy.deepcopy`, `torch.load` and ``UntypedStorage(n, device=...)`` call the device's allocator. It can be registered only in C++,
+and without it torch crashes. Workers of a `DataLoader` send storages as file descriptors, which only CPU storages have.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ __all__ = ["patch"]
 
 
 def patch() -> None:
-    """Make `torch.UntypedStorage` ask us for storages on the device, and send tensors between processes by way of the CPU."""
-    made_by_torch: Any = torch.UntypedStorage.__new__
+    """Make `torch.UntypedStorage` create storages of the device, and send tensors between processes as CPU copies."""
+    original: Any = torch.UntypedStorage.__new__
 
-    def made(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+    def create(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         if device is None or torch.device(device).type != NAME:
-            return made_by_torch(cls, *args, device=device, **kwargs)
+            return original(cls, *args, device=device, **kwargs)
         check_index(device)
         return new_storage(torch.UntypedStorage(*args, device="cpu", **kwargs))
 
-    torch.UntypedStorage.__new__ = made  # type: ignore[method-assign]
+    torch.UntypedStorage.__new__ = create  # type: ignore[method-assign]
     for pickled in (torch.UntypedStorage, torch.TypedStorage):
         _pickle_as_saved(pickled)
     for kind in (Tensor, Parameter):
-        ForkingPickler.register(kind, _sent)
+        ForkingPickler.register(kind, _reduce)
 
 
 def _pickle_as_saved(kind: Any) -> None:
-    """Have `pickle` write a storage of the device as `torch.save` does. Its older format reads the address of the storage."""
-    made_by_torch = kind.__reduce__
+    """Make `pickle` write a storage of the device as `torch.save` does. Its older format reads the address of the storage."""
+    original = kind.__reduce__
 
-    def reduced(self: Any) -> Any:
+    def reduce(self: Any) -> Any:
         if getattr(self, "_untyped_storage", self).device.type != NAME:
-            return made_by_torch(self)
+            return original(self)
         file = io.BytesIO()
         torch.save(self, file)
         return _load_from_bytes, (file.getvalue(),)
 
-    kind.__reduce__ = reduced
+    kind.__reduce__ = reduce
 
 
-def _sent(tensor: Tensor) -> Any:
+def _reduce(tensor: Tensor) -> Any:
     if tensor.device.type != NAME:
         return reduce_tensor(tensor)
-    return _received, (tensor.detach().cpu(), isinstance(tensor, Parameter), tensor.requires_grad)
+    return _rebuild, (tensor.detach().cpu(), isinstance(tensor, Parameter), tensor.requires_grad)
 
 
-def _received(tensor: Tensor, is_parameter: bool, requires_grad: bool) -> Tensor:
-    made = tensor.to(NAME)
-    return Parameter(made, requires_grad) if is_parameter else made.requires_grad_(requires_grad)
+def _rebuild(tensor: Tensor, is_parameter: bool, requires_grad: bool) -> Tensor:
+    on_device = tensor.to(NAME)
+    return Parameter(on_device, requires_grad) if is_parameter else on_device.requires_grad_(requires_grad)

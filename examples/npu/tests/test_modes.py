@@ -117,7 +117,7 @@ def test_other_errors_arrive_too_and_none_is_kept(x: Tensor) -> None:
             out.sum().backward()
     with pytest.raises(RuntimeError, match="does not require grad"):
         x.sum().backward()
-    assert npu.errors._taken == []
+    assert npu.errors._stored == []
 
 
 def test_an_error_of_another_thread_arrives_there(x: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Kernels of ONNX Runtime; `eagerdecomp` brings the rest of ATen: ``with ed.EagerDecompMode(ort.backend): ...``."""
+"""A backend with kernels of ONNX Runtime: ``with ed.EagerDecompMode(ort.backend): ...``. `eagerdecomp` decomposes other ops."""
 
 from __future__ import annotations
 

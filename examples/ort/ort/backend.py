@@ -1,4 +1,4 @@
-"""The backend: which operators it supports, for which calls, and what runs them."""
+"""The backend: its op set, the calls that it accepts, and its kernels."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from ort.graphs import CODES
-from ort.kernels import DESCRIBED, LEAVES, overload
-from ort.kernels import KERNELS as BUILDS
+from ort.kernels import DESCRIBED, REJECTS, overload
+from ort.kernels import KERNELS as BUILDERS
 from ort.memory import kernel
 from ort.programs import OPS, compile_graph
 
 __all__ = ["backend", "whole"]
 
-#: ONNX Runtime has float64 for some operators only: such tensors are left alone.
-TAKEN = CODES.keys() - {torch.float64}
-KERNELS = {op: kernel(op, build, DESCRIBED.get(name, op)) for name, build in BUILDS.items() for op in [overload(name)]}
+#: The accepted dtypes. float64 is not among them, because ONNX Runtime has it only for some operators.
+ACCEPTED_DTYPES = CODES.keys() - {torch.float64}
+KERNELS = {op: kernel(op, build, DESCRIBED.get(name, op)) for name, build in BUILDERS.items() for op in [overload(name)]}
 
 
-def _takes(leaves: Callable[..., bool] | None) -> Callable[..., bool]:
-    """Return whether a kernel takes a call. Where not, `eagerdecomp` looks for another way, and raises if there is none."""
+def _predicate(rejects: Callable[..., bool] | None) -> Callable[..., bool]:
+    """Return the predicate of a kernel. `eagerdecomp` decomposes calls that it rejects, or raises if there is no route."""
 
-    def takes(*args: Any, **kwargs: Any) -> bool:
+    def accepts(*args: Any, **kwargs: Any) -> bool:
         for one in (*args, *kwargs.values()):
             for part in one if isinstance(one, (list, tuple)) else (one,):
                 dtype = part.dtype if isinstance(part, Tensor) else part
-                if isinstance(dtype, complex) or (isinstance(dtype, torch.dtype) and dtype not in TAKEN):
+                if isinstance(dtype, complex) or (isinstance(dtype, torch.dtype) and dtype not in ACCEPTED_DTYPES):
                     return False
-        return torch.get_default_dtype() is torch.float32 and not (leaves and leaves(*args))
+        return torch.get_default_dtype() is torch.float32 and not (rejects and rejects(*args))
 
-    return takes
+    return accepts
 
 
 def _with_predicates() -> ed.OpSet:
     ops = OPS
-    for name in BUILDS:
-        ops = ops.with_predicate(overload(name), _takes(LEAVES.get(name)))
+    for name in BUILDERS:
+        ops = ops.with_predicate(overload(name), _predicate(REJECTS.get(name)))
     return ops
 
 
 backend = ed.Backend("ort", _with_predicates(), KERNELS, device_type="cpu")
-#: For whole graphs, in which no predicate can be asked: every call is taken, and one that a kernel cannot compute raises.
+#: For graphs that are compiled to one session. There are no predicates: each call is accepted, and raises if the kernel cannot run
+#: it.
 whole = ed.Backend("ort", OPS, KERNELS, compile_graph, "cpu")

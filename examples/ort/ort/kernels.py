@@ -1,7 +1,7 @@
-"""The kernels: each builds the graph of one op. They take float32, int32, int64 and bool.
+"""The kernels. Each builds the ONNX graph of one op, for float32, int32, int64 and bool.
 
-A kernel is given `Value` objects for tensors, and all else as it is. It returns what the op returns, in any dtype and with any
-number of dimensions of size 1: `memory` converts and reshapes.
+A kernel gets `Value` objects instead of tensors, and all other arguments unchanged. It returns the op's results, in any dtype and
+with any number of additional dimensions of size 1: `memory` converts and reshapes them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch._prims_common import suggest_memory_format
 
 from ort.graphs import Graph, O, Value
 
-__all__ = ["DESCRIBED", "KERNELS", "LEAVES", "overload"]
+__all__ = ["DESCRIBED", "KERNELS", "REJECTS", "overload"]
 
 Build = Callable[..., Any]
 INDICES = (torch.int32, torch.int64)
@@ -24,12 +24,12 @@ INDICES = (torch.int32, torch.int64)
 
 def overload(name: str) -> Any:
     """Return an op by its name in the tables."""
-    packet, _, kind = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet), kind or "default")
+    packet, _, overload_name = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload_name or "default")
 
 
-def _refuse(wrong: Any, message: str, error: type[Exception] = RuntimeError) -> None:
-    """Raise what eager raises and torch's Meta kernel does not."""
+def _raise_if(wrong: Any, message: str, error: type[Exception] = RuntimeError) -> None:
+    """Raise an error that eager raises, but torch's Meta kernel does not."""
     if wrong:
         raise error(message)
 
@@ -37,12 +37,12 @@ def _refuse(wrong: Any, message: str, error: type[Exception] = RuntimeError) -> 
 # -- elementwise -------------------------------------------------------------------------------------------------------
 
 
-def _common(*operands: Any) -> torch.dtype:
+def _promoted_dtype(*operands: Any) -> torch.dtype:
     return torch.result_type(*(one.like if isinstance(one, Value) else one for one in operands))
 
 
-def _numbers(dtype: torch.dtype, *operands: Any) -> list[Any]:
-    return [one.number(dtype) if isinstance(one, Value) else one for one in operands]
+def _numeric(dtype: torch.dtype, *operands: Any) -> list[Any]:
+    return [one.numeric(dtype) if isinstance(one, Value) else one for one in operands]
 
 
 def _real(function: Build) -> Build:
@@ -54,28 +54,30 @@ def _rounding(function: Build) -> Build:
 
 
 def _binary(function: Build) -> Build:
-    return lambda x, y: function(*_numbers(_common(x, y), x, y))
+    return lambda x, y: function(*_numeric(_promoted_dtype(x, y), x, y))
 
 
 def _scaled(function: Build) -> Build:
     def build(x: Any, y: Any, *, alpha: Any = 1) -> Value:
-        dtype = _common(x, y)
+        dtype = _promoted_dtype(x, y)
         kinds = [type(one) if not isinstance(one, Value) else bool if one.dtype is torch.bool else None for one in (x, y)]
-        _refuse(isinstance(alpha, bool) and dtype is not torch.bool, "Boolean alpha only supported for Boolean results.")
-        _refuse(isinstance(alpha, float) and not dtype.is_floating_point, "alpha must not be a floating point number.")
-        _refuse(function is O.Sub and bool in kinds, "Subtraction with a bool tensor is not supported.")
-        left, right = _numbers(dtype, x, y)
+        _raise_if(isinstance(alpha, bool) and dtype is not torch.bool, "Boolean alpha only supported for Boolean results.")
+        _raise_if(isinstance(alpha, float) and not dtype.is_floating_point, "alpha must not be a floating point number.")
+        _raise_if(function is O.Sub and bool in kinds, "Subtraction with a bool tensor is not supported.")
+        left, right = _numeric(dtype, x, y)
         return function(left, right if alpha == 1 else O.Mul(right, alpha) if isinstance(right, Value) else right * alpha)
 
     return build
 
 
 def _divided(x: Any, y: Any) -> Value:
-    return O.Div(*_numbers(torch.get_default_dtype() if not _common(x, y).is_floating_point else _common(x, y), x, y))
+    return O.Div(
+        *_numeric(torch.get_default_dtype() if not _promoted_dtype(x, y).is_floating_point else _promoted_dtype(x, y), x, y)
+    )
 
 
 def _larger(function: Build) -> Build:
-    """The larger of two, or the smaller: NaN before any number."""
+    """Return a builder of maximum or minimum that returns NaN if an operand is NaN."""
 
     def build(x: Value, y: Any) -> Value:
         found = function(x, y)
@@ -89,17 +91,17 @@ def _larger(function: Build) -> Build:
 
 def _bits(function: Build, of_bools: Build) -> Build:
     def build(*operands: Any) -> Value:
-        dtype = _common(*operands) if len(operands) == 2 else operands[0].dtype
-        _refuse(dtype.is_floating_point, "bitwise operators are for integers and bools")
-        return of_bools(*operands) if dtype is torch.bool else function(*_numbers(dtype, *operands))
+        dtype = _promoted_dtype(*operands) if len(operands) == 2 else operands[0].dtype
+        _raise_if(dtype.is_floating_point, "bitwise operators are for integers and bools")
+        return of_bools(*operands) if dtype is torch.bool else function(*_numeric(dtype, *operands))
 
     return build
 
 
 def _where(condition: Value, x: Any, y: Any) -> Value:
-    """ONNX Runtime makes zero of a negative zero that it selects: the sign is selected apart."""
-    dtype, graph = _common(x, y), condition.graph
-    given = [one.number(dtype) if isinstance(one, Value) else graph.constant(one, dtype) for one in (x, y)]
+    """Select elements. ONNX Runtime's `Where` returns 0.0 for -0.0, so the sign is selected separately."""
+    dtype, graph = _promoted_dtype(x, y), condition.graph
+    given = [one.numeric(dtype) if isinstance(one, Value) else graph.constant(one, dtype) for one in (x, y)]
     found = O.Where(condition, *given)
     if not dtype.is_floating_point:
         return found
@@ -108,7 +110,7 @@ def _where(condition: Value, x: Any, y: Any) -> Value:
 
 
 def _relu(x: Value) -> Value:
-    _refuse(x.dtype is torch.bool, "Boolean inputs not supported for relu")
+    _raise_if(x.dtype is torch.bool, "Boolean inputs not supported for relu")
     return _larger(O.Max)(x, 0)
 
 
@@ -124,8 +126,8 @@ ELEMENTWISE: dict[str, Build] = {
         for name in ("Cos", "Erf", "Exp", "Log", "Reciprocal", "Sigmoid", "Sin", "Sqrt", "Tanh")
     },
     "rsqrt": _real(lambda x: O.Reciprocal(O.Sqrt(x))),
-    "abs": lambda x: O.Abs(x.number(x.dtype)),
-    "neg": lambda x: O.Neg(x.number(x.dtype)),
+    "abs": lambda x: O.Abs(x.numeric(x.dtype)),
+    "neg": lambda x: O.Neg(x.numeric(x.dtype)),
     "relu": _relu,
     **{name.lower(): _rounding(getattr(O, name)) for name in ("Ceil", "Floor", "Round")},
     "isnan": lambda x: O.IsNaN(x.to(torch.float32)),
@@ -150,23 +152,23 @@ ELEMENTWISE: dict[str, Build] = {
 
 def _axis(x: Value, dim: int) -> int:
     dims = max(x.dim(), 1)
-    _refuse(not -dims <= dim < dims, f"Dimension out of range: {dim} of {dims}", IndexError)
+    _raise_if(not -dims <= dim < dims, f"Dimension out of range: {dim} of {dims}", IndexError)
     return dim % dims
 
 
 def _axes(x: Value, dim: Any) -> list[int]:
-    """The dimensions to reduce: all where none are named."""
+    """Return the dimensions to reduce: all if `dim` is empty."""
     return [_axis(x, one) for one in dim or range(x.dim())] if x.dim() else []
 
 
-def _ranked(x: Value) -> Value:
-    """A tensor with a dimension at least."""
+def _at_least_1d(x: Value) -> Value:
+    """Return a tensor with at least one dimension."""
     return x if x.dim() else O.Reshape(x, [1])
 
 
 def _sum(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Value:
-    """Integers are summed by a product with ones: ONNX Runtime sums them as floats, which rounds."""
-    values, axes = x.number(x.graph.want), _axes(x, dim)
+    """Sum over dimensions. Integers are multiplied by a matrix of ones, because ONNX Runtime sums them as floats, which rounds."""
+    values, axes = x.numeric(x.graph.want), _axes(x, dim)
     if values.dtype.is_floating_point or not x.dim():
         return O.ReduceSum(values, axes, keepdims=int(keepdim))
     kept = [one for one in range(x.dim()) if one not in axes]
@@ -193,8 +195,8 @@ def _extreme(function: Build) -> Build:
 
 
 def _argmax(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    """The first of the largest numbers; NaN counts as that."""
-    _refuse(x.dtype is torch.bool, "argmax is not implemented for bools", NotImplementedError)
+    """Return the first index of the largest element. NaN is larger than any number."""
+    _raise_if(x.dtype is torch.bool, "argmax is not implemented for bools", NotImplementedError)
     values, axis = (O.Reshape(x, [-1]), 0) if dim is None or not x.dim() else (x, _axis(x, dim))
     keep = {"result": torch.int64, "axis": axis, "keepdims": int(keepdim)}
     if not x.dtype.is_floating_point:
@@ -205,24 +207,26 @@ def _argmax(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
 
 
 def _over(function: Build) -> Build:
-    return lambda x, dim, half_to_float: function(_ranked(x), axis=_axis(x, dim))
+    return lambda x, dim, half_to_float: function(_at_least_1d(x), axis=_axis(x, dim))
 
 
 def _log_softmax(x: Value, axis: int) -> Value:
-    """NaN where the largest number is infinite, as in eager: zero times infinity."""
+    """Add zero times the maximum, so that the result is NaN if the maximum is infinite, as in eager."""
     return O.Add(O.LogSoftmax(x, axis=axis), O.Mul(O.ReduceMax(x, [axis], keepdims=1), 0))
 
 
 def _topk(x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sequence[Value]:
     k = k if x.dim() else 1
-    return O.TopK(_ranked(x), [k], result=(x.dtype, torch.int64), axis=_axis(x, dim), largest=int(largest), sorted=1)
+    return O.TopK(_at_least_1d(x), [k], result=(x.dtype, torch.int64), axis=_axis(x, dim), largest=int(largest), sorted=1)
 
 
 REDUCTIONS: dict[str, Build] = {
     "amax": _extreme(O.ReduceMax),
     "amin": _extreme(O.ReduceMin),
     "argmax": _argmax,
-    "cumsum": lambda x, dim, *, dtype=None: O.CumSum(_ranked(x).to(x.graph.want), x.graph.constant(_axis(x, dim), torch.int64)),
+    "cumsum": lambda x, dim, *, dtype=None: O.CumSum(
+        _at_least_1d(x).to(x.graph.want), x.graph.constant(_axis(x, dim), torch.int64)
+    ),
     "mean.dim": _mean,
     "sum.dim_IntList": _sum,
     "topk": _topk,
@@ -234,15 +238,16 @@ REDUCTIONS: dict[str, Build] = {
 
 
 def _addmm(bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    _refuse({bias.dtype, x.dtype, y.dtype} != {x.dtype}, "expected self, mat1 and mat2 to have the same dtype")
+    _raise_if({bias.dtype, x.dtype, y.dtype} != {x.dtype}, "expected self, mat1 and mat2 to have the same dtype")
     if x.dtype.is_floating_point:
         return O.Gemm(x, y, bias if beta else None, alpha=float(alpha), beta=float(beta))
     product = O.Mul(O.MatMul(x, y), alpha)
     return O.Add(product, O.Mul(bias, beta)) if beta else product
 
 
-def _spread(dims: int, *several: Sequence[int]) -> list[list[int]]:
-    _refuse(any(len(one) not in (1, dims) for one in several), "a number for each dimension, or one for all")
+def _per_dimension(dims: int, *several: Sequence[int]) -> list[list[int]]:
+    """Return lists with one element for each dimension."""
+    _raise_if(any(len(one) not in (1, dims) for one in several), "expected one integer for each dimension, or one for all")
     return [[*one] * dims if len(one) == 1 else [*one] for one in several]
 
 
@@ -250,27 +255,27 @@ def _convolution(
     x: Value, w: Value, bias: Value | None, stride: Any, padding: Any, dilation: Any, transposed: bool, more: Any, groups: int
 ) -> Value:
     channels = w.shape[0] if transposed else w.shape[1] * groups
-    _refuse(w.dim() != x.dim() or x.shape[1] != channels or w.shape[0] % groups, "input and weight do not fit")
-    _refuse(bias and bias.shape != (w.shape[1] * groups if transposed else w.shape[0],), "weight and bias do not fit")
-    _refuse(min(*padding, *more) < 0 or min(*stride, *dilation) < 1, "negative padding, or a stride that is not positive")
-    stride, padding, dilation, more = _spread(w.dim() - 2, stride, padding, dilation, more)
+    _raise_if(w.dim() != x.dim() or x.shape[1] != channels or w.shape[0] % groups, "input and weight do not fit")
+    _raise_if(bias and bias.shape != (w.shape[1] * groups if transposed else w.shape[0],), "weight and bias do not fit")
+    _raise_if(min(*padding, *more) < 0 or min(*stride, *dilation) < 1, "negative padding, or a stride that is not positive")
+    stride, padding, dilation, more = _per_dimension(w.dim() - 2, stride, padding, dilation, more)
     spaces = {"strides": stride, "pads": padding * 2, "dilations": dilation, "group": groups}
     return O.ConvTranspose(x, w, bias, output_padding=more, **spaces) if transposed else O.Conv(x, w, bias, **spaces)
 
 
 def _pool(x: Value, kernel: Any, stride: Any, padding: Any, ceil_mode: bool) -> tuple[Value, dict[str, Any]]:
-    kernel, stride, padding = _spread(2, kernel, stride or kernel, padding)
+    kernel, stride, padding = _per_dimension(2, kernel, stride or kernel, padding)
     spaces = {"kernel_shape": kernel, "strides": stride, "pads": padding * 2, "ceil_mode": int(ceil_mode)}
     return x if x.dim() == 4 else O.Unsqueeze(x, [0]), spaces
 
 
 def _max_pool(x: Value, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False) -> Any:
-    """ONNX Runtime passes over NaN, of which eager returns the last: another pool finds it, of the places that are NaN."""
+    """Return the maxima and their indices. ONNX Runtime ignores NaN, so a second pool finds a window's last NaN, as in eager."""
     (values, spaces), plane = _pool(x, kernel, stride, padding, ceil_mode), x.shape[-1] * x.shape[-2]
-    spaces["dilations"] = _spread(2, dilation)[0]
+    spaces["dilations"] = _per_dimension(2, dilation)[0]
     found, index = O.MaxPool(values, result=(x.dtype, torch.int64), **spaces)
-    places = O.Reshape(O.Range(*[x.graph.constant(one, torch.int64) for one in (1, plane + 1, 1)]), [*x.shape[-2:]])
-    last = O.MaxPool(O.Mul(O.IsNaN(values).to(x.dtype), places.to(x.dtype)), **spaces)
+    positions = O.Reshape(O.Range(*[x.graph.constant(one, torch.int64) for one in (1, plane + 1, 1)]), [*x.shape[-2:]])
+    last = O.MaxPool(O.Mul(O.IsNaN(values).to(x.dtype), positions.to(x.dtype)), **spaces)
     nan = O.Greater(last, 0)
     return O.Where(nan, math.nan, found), O.Where(nan, O.Sub(last.to(torch.int64), 1), O.Mod(index, plane))
 
@@ -305,20 +310,20 @@ SPACES: dict[str, Build] = {
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-def _places(index: Value) -> Value:
-    """An index as ONNX takes it, which counts negative ones from the end: torch refuses those, so they are put out of range."""
-    index = _ranked(index).to(torch.int64)
+def _index_values(index: Value) -> Value:
+    """Return an index for ONNX. ONNX counts negative indices from the end and torch rejects them, so they become out of range."""
+    index = _at_least_1d(index).to(torch.int64)
     return O.Where(O.Less(index, 0), 2**62, index)
 
 
 def _index(x: Value, indices: Sequence[Value | None]) -> Value:
-    """The indexed dimensions in front, by one N-dimensional gather; then they go where torch has them."""
-    given = {dim: one for dim, one in enumerate(indices) if one is not None}
-    named, shape = list(given), [*torch.broadcast_shapes(*(one.shape for one in given.values()))]
+    """Move the indexed dimensions to the front, gather, and move the new dimensions to torch's position."""
+    by_dim = {dim: one for dim, one in enumerate(indices) if one is not None}
+    named, shape = list(by_dim), [*torch.broadcast_shapes(*(one.shape for one in by_dim.values()))]
     rank, first = len(shape), named[0] if named[-1] - named[0] < len(named) else 0
-    parts = [O.Unsqueeze(O.Expand(one.to(torch.int64), shape), [rank]) for one in given.values()]
-    turned = O.Transpose(x, perm=[*named, *[dim for dim in range(x.dim()) if dim not in given]])
-    found = O.GatherND(turned, O.Concat(*parts, axis=rank))
+    parts = [O.Unsqueeze(O.Expand(one.to(torch.int64), shape), [rank]) for one in by_dim.values()]
+    transposed = O.Transpose(x, perm=[*named, *[dim for dim in range(x.dim()) if dim not in by_dim]])
+    found = O.GatherND(transposed, O.Concat(*parts, axis=rank))
     perm = [*range(rank, rank + first), *range(rank), *range(rank + first, rank + x.dim() - len(named))]
     return O.Transpose(found, perm=perm) if perm else found
 
@@ -328,22 +333,22 @@ def _cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     return O.Concat(*[one.to(one.graph.want) for one in kept], axis=_axis(kept[0], dim))
 
 
-def _fits(value: Any, dtype: torch.dtype) -> Any:
-    """Return a number, or raise as `full` does where a dtype has no room for it."""
+def _as_dtype(value: Any, dtype: torch.dtype) -> Any:
+    """Return a scalar of a dtype. Raise as `full` does if the dtype cannot represent it."""
     return torch.full((1,), value, dtype=dtype).item()
 
 
 def _pad(x: Value, pad: Sequence[int], value: Any = 0) -> Value:
-    value, still = x.graph.constant(_fits(value, x.dtype), x.dtype), [0] * (x.dim() - len(pad) // 2)
-    return O.Pad(x, [*still, *pad[-2::-2], *still, *pad[::-2]], value) if pad else x
+    value, none = x.graph.constant(_as_dtype(value, x.dtype), x.dtype), [0] * (x.dim() - len(pad) // 2)
+    return O.Pad(x, [*none, *pad[-2::-2], *none, *pad[::-2]], value) if pad else x
 
 
 def _full(graph: Graph, like: torch.Tensor, size: Sequence[int], value: Any) -> Value:
-    return O.Expand(graph.constant(_fits(value, like.dtype), like.dtype), [*size])
+    return O.Expand(graph.constant(_as_dtype(value, like.dtype), like.dtype), [*size])
 
 
 def _arange(graph: Graph, like: torch.Tensor, start: Any, end: Any, step: Any = 1) -> Value:
-    """Counted in int64, so that no rounding changes how many there are."""
+    """Count in int64, so that rounding does not change the number of elements."""
     kind = torch.int64 if isinstance(start, int) and isinstance(step, int) and like.dtype in INDICES else torch.float64
     count = O.Range(*[graph.constant(one, torch.int64) for one in (0, like.numel(), 1)])
     return O.Add(O.Mul(count.to(kind), step), start)
@@ -353,9 +358,11 @@ MEMORY: dict[str, Build] = {
     "arange.start_step": _arange,
     "cat": _cat,
     "constant_pad_nd": _pad,
-    "embedding": lambda weight, indices, *_: O.Gather(weight, _places(indices), axis=0),
+    "embedding": lambda weight, indices, *_: O.Gather(weight, _index_values(indices), axis=0),
     "full": _full,
-    "gather": lambda x, dim, index, *, sparse_grad=False: O.GatherElements(_ranked(x), _places(index), axis=_axis(x, dim)),
+    "gather": lambda x, dim, index, *, sparse_grad=False: O.GatherElements(
+        _at_least_1d(x), _index_values(index), axis=_axis(x, dim)
+    ),
     "index.Tensor": _index,
 }
 KERNELS: dict[str, Build] = {**ELEMENTWISE, **REDUCTIONS, **SPACES, **MEMORY}
@@ -372,7 +379,7 @@ def _described_convolution(x: torch.Tensor, w: torch.Tensor, *args: Any) -> torc
     return torch.empty_like(found.unsqueeze(2), memory_format=suggest_memory_format(w.unsqueeze(2))).squeeze(2)
 
 
-#: What torch's Meta kernels say otherwise than its CPU kernels.
+#: Op -> description of its results, where torch's Meta kernel differs from its CPU kernel.
 DESCRIBED: dict[str, Build] = {
     "_native_batch_norm_legit_no_training": _described_batch_norm,
     "convolution": _described_convolution,
@@ -384,8 +391,8 @@ def _integers(x: Any, *_: Any) -> bool:
     return not (isinstance(x, torch.Tensor) and x.dtype.is_floating_point)
 
 
-#: Calls that a kernel leaves to others: where `eagerdecomp` finds no other way, it raises.
-LEAVES: dict[str, Callable[..., bool]] = {
+#: Op -> function that returns whether its kernel rejects a call.
+REJECTS: dict[str, Callable[..., bool]] = {
     **dict.fromkeys(("gelu", "max_pool2d_with_indices", "native_layer_norm", "pow.Tensor_Scalar", "pow.Tensor_Tensor"), _integers),
     "_native_batch_norm_legit_no_training": _integers,
     "arange.start_step": lambda *bounds: any(abs(one) >= 2**52 for one in bounds),

@@ -1,8 +1,8 @@
-"""Memory: tensors stay in the CPU's, which ONNX Runtime reads in place. A call is prepared once for each kind.
+"""Run the kernels. Tensors are in CPU memory, which ONNX Runtime reads in place.
 
-What a call depends on is its key: dtypes, shapes, strides, and all that is no tensor. The first call of a key asks torch's Meta
-kernel for the shapes, strides and dtypes of the results (and for the errors of calls that eager refuses), and has the kernel build
-a graph. Calls whose graphs are equal, such as those of other sizes, share a session.
+A call is prepared once for each key: dtypes, shapes, strides, and all arguments that are not tensors. For a new key, torch's Meta
+kernel computes the shapes, strides and dtypes of the results, and raises for calls that eager rejects. Then the kernel builds a
+graph. Equal graphs (for example of calls with other sizes) share a session.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch.utils._pytree import tree_map
 
 from ort.graphs import Graph, Value, session_of
 
-__all__ = ["kernel", "order_of", "prepared"]
+__all__ = ["kernel", "order_of", "prepare_call"]
 
-#: How many prepared calls each kernel keeps; the oldest goes first.
+#: Most prepared calls of a kernel. The oldest is dropped first.
 LIMIT = 4096
 Call = Callable[..., list[Tensor]]
 
 
 def order_of(tensor: Tensor) -> list[int] | None:
-    """Return the dimensions in the order of memory; None where that is their own order, or where memory has gaps or overlaps."""
+    """Return the dimensions in the order of memory; None if that is contiguous order, or if memory has gaps or overlaps."""
     shape, strides = tensor.shape, tensor.stride()
     order = sorted(range(len(shape)), key=lambda dim: -strides[dim] if shape[dim] > 1 else -float("inf"))
     step = 1
@@ -45,18 +45,31 @@ def _array(tensor: Tensor, order: Sequence[int] | None) -> Any:
 def _tensor(arrays: Iterator[Any], shape: Any, strides: Any, dtype: torch.dtype, dense: bool | None) -> Tensor:
     if dense is None:
         return torch.empty_strided(shape, strides, dtype=dtype)
-    made = torch.from_numpy(next(arrays))
-    return made.as_strided(shape, strides) if dense else torch.empty_strided(shape, strides, dtype=dtype).copy_(made.view(shape))
+    result = torch.from_numpy(next(arrays))
+    return (
+        result.as_strided(shape, strides) if dense else torch.empty_strided(shape, strides, dtype=dtype).copy_(result.view(shape))
+    )
 
 
-def prepared(graph: Graph, orders: Sequence[Any], results: Sequence[Value | None], likes: Sequence[Tensor], threads: int) -> Call:
-    """Return a call of a graph whose first inputs are tensors, in memory of these orders, and whose results are like `likes`."""
+def prepare_call(
+    graph: Graph, orders: Sequence[Any], results: Sequence[Value | None], likes: Sequence[Tensor], threads: int
+) -> Call:
+    """Return a function that runs a graph.
+
+    Args:
+        graph: the graph. Its first inputs are the tensors of the call.
+        orders: for each tensor, its order of dimensions in memory (`order_of`).
+        results: the results; None for an empty one.
+        likes: tensors with the shapes, strides and dtypes of the results.
+        threads: number of threads of the session.
+    """
     ends, layouts = [], []
     for value, like in zip(results, likes, strict=True):
         order = order_of(like)
-        given = value is not None and like.numel() > 0
-        layouts.append((like.shape, like.stride(), like.dtype, (order is not None or like.is_contiguous()) if given else None))
-        if given:
+        computed = value is not None and like.numel() > 0
+        dense = (order is not None or like.is_contiguous()) if computed else None
+        layouts.append((like.shape, like.stride(), like.dtype, dense))
+        if computed:
             op, attributes = ("Identity", {}) if order is None else ("Transpose", {"perm": order})
             ends.append(graph.add(op, [value.to(like.dtype)], like.dtype, None, attributes))
     names = [one.name for one in graph.inputs if one.name not in graph.feeds]
@@ -64,11 +77,11 @@ def prepared(graph: Graph, orders: Sequence[Any], results: Sequence[Value | None
     session = session_of(graph.finish(ends), threads) if ends else None
 
     def call(*tensors: Tensor) -> list[Tensor]:
-        given = {name: _array(tensor, order) for (name, order), tensor in zip(inputs, tensors, strict=True)}
+        arguments = {name: _array(tensor, order) for (name, order), tensor in zip(inputs, tensors, strict=True)}
         try:
-            arrays = iter(session.run(outputs, {**given, **feeds}) if session else ())
+            arrays = iter(session.run(outputs, {**arguments, **feeds}) if session else ())
         except (Fail, InvalidArgument, RuntimeException) as error:
-            raise IndexError(f"ONNX Runtime refuses the call: {error}") from None
+            raise IndexError(f"ONNX Runtime rejects the call: {error}") from None
         return [_tensor(arrays, *layout) for layout in layouts]
 
     return call
@@ -92,7 +105,13 @@ def _meta(value: Any) -> Any:
 
 
 def kernel(op: Any, build: Callable[..., Any], describe: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the kernel of an op, from what builds its graph of `Value` objects, and what describes its results by Meta tensors."""
+    """Return the kernel of an op.
+
+    Args:
+        op: the overload.
+        build: builds the graph of a call, with `Value` objects instead of tensors.
+        describe: returns the results of a call as Meta tensors.
+    """
     calls: dict[Any, tuple[Call, bool]] = {}
 
     def prepare(args: Any, kwargs: Any) -> tuple[Call, bool]:
@@ -110,7 +129,7 @@ def kernel(op: Any, build: Callable[..., Any], describe: Callable[..., Any]) -> 
         args, kwargs = tree_map(value, (args, kwargs))
         results = build(*args, **kwargs) if orders else build(graph, likes[0], *args)
         results = results if isinstance(results, (list, tuple)) else [results]
-        return prepared(graph, orders, results, likes, 1), isinstance(found, Tensor)
+        return prepare_call(graph, orders, results, likes, 1), isinstance(found, Tensor)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         tensors: list[Tensor] = []

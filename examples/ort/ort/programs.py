@@ -1,4 +1,4 @@
-"""Programs: a graph of ops of the set as one ONNX graph, which ONNX Runtime optimizes and runs as one session."""
+"""Compile a graph of ops of the set to one ONNX graph, which ONNX Runtime optimizes and runs as one session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 import eagerdecomp as ed
 from ort.graphs import Graph, O, Value
 from ort.kernels import KERNELS, overload
-from ort.memory import order_of, prepared
+from ort.memory import order_of, prepare_call
 
 __all__ = ["OPS", "compile_graph", "exported"]
 
@@ -26,7 +26,7 @@ def _slice(x: Value, dim: int = 0, start: int | None = None, end: int | None = N
     return O.Slice(x, [first], [last], [dim % x.dim()], [by])
 
 
-#: Views and copies are torch's own where ops run call by call. In a program they are nodes, reshaped to the shape of the result.
+#: Views and copies. torch runs them if ops run one by one. In a compiled graph they are nodes, reshaped to the shape of the result.
 VIEWS: dict[str, Callable[..., Any]] = {
     "_to_copy": lambda x, *, dtype=None, **_: x.to(dtype or x.dtype),
     "expand": lambda x, size, **_: O.Expand(x, [1 if one == -1 else one for one in size]),
@@ -42,14 +42,14 @@ OPS = ed.infra() | [*TABLE, torch.ops.aten.as_strided.default]
 RESHAPED = {torch.ops.aten.sum.dim_IntList, *map(overload, VIEWS)}
 
 
-def _shaped(value: Any, like: Any, again: bool) -> Any:
-    """A kernel's result in the dtype and shape that the graph says."""
+def _shaped(value: Any, like: Any, reshape: bool) -> Any:
+    """Return a kernel's result in the dtype of `like`, reshaped if `reshape`."""
     if isinstance(like, (list, tuple)):
-        return [_shaped(one, other, again) for one, other in zip(value, like, strict=True)]
+        return [_shaped(one, other, reshape) for one, other in zip(value, like, strict=True)]
     if value is None:
         return None
     value = value.to(like.dtype)
-    value = O.Reshape(value, [*like.shape], allowzero=1) if again else value
+    value = O.Reshape(value, [*like.shape], allowzero=1) if reshape else value
     return Value(value.graph, value.name, like.dtype, like)
 
 
@@ -59,15 +59,18 @@ def _add(graph: Graph, node: Node, args: Any, kwargs: Any) -> Any:
     like = node.meta["val"]
     first = like[0] if isinstance(like, (list, tuple)) else like
     graph.want = first.dtype
-    given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Value)]
-    found = TABLE[node.target](*args, **kwargs) if given else TABLE[node.target](graph, first, *args)
-    return _shaped(found, like, node.target in RESHAPED or not all(one.shape for one in given))
+    tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Value)]
+    found = TABLE[node.target](*args, **kwargs) if tensors else TABLE[node.target](graph, first, *args)
+    return _shaped(found, like, node.target in RESHAPED or not all(one.shape for one in tensors))
 
 
-def compile_graph(module: GraphModule, inputs: Sequence[Any], held: Mapping[str, Tensor] = MappingProxyType({})) -> Any:
-    """Return one session for a whole graph as a function of its inputs; None for a graph that has to run call by call.
+def compile_graph(module: GraphModule, inputs: Sequence[Any], constants: Mapping[str, Tensor] = MappingProxyType({})) -> Any:
+    """Compile a graph to one session, and return it as a function; None if its ops must run one by one.
 
-    `held` are tensors that some placeholders stand for: they are constants, with which ONNX Runtime computes beforehand.
+    Args:
+        module: the graph.
+        inputs: example inputs.
+        constants: placeholder name -> tensor that is stored in the graph.
     """
     nodes = list(module.graph.nodes)
     called = [node.target for node in nodes if node.op == "call_function" and node.target is not operator.getitem]
@@ -75,23 +78,25 @@ def compile_graph(module: GraphModule, inputs: Sequence[Any], held: Mapping[str,
         return None
     graph, orders, values = Graph(torch.float32, fixed=True), [], {}
     for node in nodes:
-        if node.op == "get_attr" or node.name in held:
-            values[node] = graph.hold(getattr(module, node.target) if node.op == "get_attr" else held[node.name])
+        if node.op == "get_attr" or node.name in constants:
+            values[node] = graph.store(getattr(module, node.target) if node.op == "get_attr" else constants[node.name])
         elif node.op == "placeholder":
             orders.append(order_of(node.meta["val"]))
             values[node] = graph.input(node.meta["val"], orders[-1])
         elif node.op == "call_function":
             values[node] = _add(graph, node, *map_arg((node.args, node.kwargs), values.__getitem__))
     ends = [values[one] for one in nodes[-1].args[0]]
-    return prepared(graph, orders, ends, [one.like for one in ends], torch.get_num_threads())
+    return prepare_call(graph, orders, ends, [one.like for one in ends], torch.get_num_threads())
 
 
 def exported(model: torch.nn.Module, *args: Any) -> Callable[..., Any]:
-    """Return a model as one session, for arguments of these shapes: its weights are constants, as they are now."""
+    """Compile a model to one session, for arguments of these shapes. Its current weights are stored in the session as constants."""
     program = torch.export.export(model, args).run_decompositions(ed.decompositions(OPS))
     signature, weights = program.graph_signature, {**program.state_dict, **program.constants}
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
     call = compile_graph(program.graph_module, [], {node: weights[name] for node, name in names.items()})
     if call is None:
-        raise NotImplementedError(f"not all of these have kernels: {sorted({str(node.target) for node in program.graph.nodes})}")
+        raise NotImplementedError(
+            f"not all ops of the model have kernels: {sorted({str(node.target) for node in program.graph.nodes})}"
+        )
     return lambda *args: tree_unflatten(call(*tree_leaves(args)), program.call_spec.out_spec)

@@ -1,7 +1,7 @@
-"""The device "proxy", and its tensors: handles, whose storage names a buffer of the server's.
+"""The device "proxy" and its tensors. They are handles: their storage has the number of a buffer on the server.
 
-Importing this renames torch's PrivateUse1 device, for good. No kernel is registered there: outside a mode with `backend`, or
-where that is not installed, torch says that the device has none.
+The import renames torch's PrivateUse1 device, which cannot be undone. No kernel is registered in torch. So without the mode or an
+installation of `backend`, torch raises an error that says that the device has no kernels.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ __all__ = ["WHOLE", "backend", "start", "stop"]
 
 aten = torch.ops.aten
 
-#: Composites that are worth a message of their own; eager decomposes them before a mode can see them, unless they are kept.
+#: Composites that the server runs as one call. Eager decomposes them before a mode sees them, unless they are kept (`keep=`).
 WHOLE = ["aten.linear", "aten.layer_norm", "aten.scaled_dot_product_attention"]
 
-#: Memory cannot be laid again here, nor be resized; and what torch composes below autograd would lose its gradient with a kernel.
+#: Ops of Core ATen that are not supported: they resize or restride memory, or torch decomposes them below autograd, so that a
+#: kernel would have no gradient.
 _LEFT_OUT = ["aten.resize_", "aten.set_", "aten.atan2.out", "aten.adaptive_avg_pool1d", "aten.avg_pool1d", "aten.var.dim"]
 _LEFT_OUT += ["aten.upsample_bilinear2d.vec", "aten.upsample_nearest2d.vec", "aten._conj", "aten._neg_view"]
 _LEFT_OUT += ["aten.view_as_real", "aten.view_as_complex"]
 
-#: torch has these for every device: they lay no memory again and look at none.
+#: Ops for which torch has kernels for every device. These kernels read no memory.
 _TORCHS_OWN = frozenset(
     {aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.view.dtype, aten.is_same_size.default}
 )
@@ -38,7 +39,7 @@ _TORCHS_OWN = frozenset(
 
 class _NoGenerators:
     def __getitem__(self, index: int) -> torch.Generator:
-        raise RuntimeError("random numbers are drawn by the server: seed it with torch.manual_seed, and give no generator")
+        raise RuntimeError("the server samples random numbers: seed it with torch.manual_seed, and pass no generator")
 
 
 class _Module(ModuleType):
@@ -67,7 +68,7 @@ class _Module(ModuleType):
 
     @staticmethod
     def manual_seed_all(seed: int) -> None:
-        """Part of `torch.manual_seed`."""
+        """Seed the server. `torch.manual_seed` calls this."""
         if _server is not None:
             _server.ask("seed", seed=seed)
 
@@ -76,19 +77,19 @@ _setup_privateuseone_for_python_backend("proxy", _Module("proxy"))
 _PROXY = torch.device("proxy", 0)
 
 
-def _refuse_storages() -> None:
-    """Have torch say so where a storage of the device is asked for, as `copy.deepcopy` does: without an allocator it crashes."""
-    made_by_torch = torch.UntypedStorage.__new__
+def _reject_new_storages() -> None:
+    """Raise if torch allocates a storage of the device, as `copy.deepcopy` does: without an allocator torch crashes."""
+    original = torch.UntypedStorage.__new__
 
-    def made(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+    def create(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         if device is not None and torch.device(device).type == "proxy":
-            raise NotImplementedError("proxy's storages are made by its server alone: clone() the tensor, or copy it over the CPU")
-        return made_by_torch(cls, *args, device=device, **kwargs)
+            raise NotImplementedError("only the server of proxy allocates memory: use clone(), or copy the tensor to the CPU")
+        return original(cls, *args, device=device, **kwargs)
 
-    torch.UntypedStorage.__new__ = made  # type: ignore[assignment,method-assign]
+    torch.UntypedStorage.__new__ = create  # type: ignore[assignment,method-assign]
 
 
-_refuse_storages()
+_reject_new_storages()
 _server: Server | None = None
 
 
@@ -96,20 +97,20 @@ def start() -> Server:
     """Start the server that holds the tensors of this process's "proxy" device."""
     global _server
     if _server is not None:
-        raise RuntimeError("there is a server already: stop() it first")
+        raise RuntimeError("there is a server already: call proxy.device.stop() first")
     _server = Server()
     return _server
 
 
 def stop() -> None:
-    """End the server; tensors that it held are lost."""
+    """Stop the server. The memory of its tensors is lost."""
     global _server
     if _server is not None:
         _server.close()
     _server = None
 
 
-def _here() -> Server:
+def _running_server() -> Server:
     if _server is None:
         raise RuntimeError("there is no server: call proxy.device.start() first")
     return _server
@@ -119,61 +120,62 @@ def _here() -> Server:
 
 
 class _Buffer:
-    """A buffer of a server, given up when the storage that carries this is gone."""
+    """A buffer of a server, which is freed with this object. The storage of a handle has it as an attribute."""
 
     def __init__(self, server: Server, number: int) -> None:
         self.server = server
         self.number = number
 
     def __del__(self) -> None:
-        self.server.forget(self.number)
+        self.server.free(self.number)
 
 
 _set = aten.set_.source_Storage_storage_offset._op_dk
 _as_strided = aten.as_strided.default._op_dk
 
 
-def _handle(reported: dict[str, Any], storages: Mapping[int, torch.UntypedStorage]) -> Tensor:
-    """A tensor of the device: the server's description of one of its own."""
-    storage = storages.get(reported["buffer"])
+def _handle(description: dict[str, Any], storages: Mapping[int, torch.UntypedStorage]) -> Tensor:
+    """Return the tensor of the device for a tensor of the server."""
+    storage = storages.get(description["buffer"])
     if storage is None:
-        storage = torch._C._construct_storage_from_data_pointer(0, _PROXY, reported["nbytes"])
-        storage.buffer = _Buffer(_here(), reported["buffer"])
-    empty = torch._C._acc.create_empty_tensor((0,), getattr(torch, reported["dtype"]))
-    # The CPU's kernel sets sizes, strides and the storage, and looks at no memory.
-    made: Tensor = _set(torch._C.DispatchKey.CPU, empty, storage, reported["offset"], reported["shape"], reported["stride"])
-    return made
+        storage = torch._C._construct_storage_from_data_pointer(0, _PROXY, description["nbytes"])
+        storage.buffer = _Buffer(_running_server(), description["buffer"])
+    empty = torch._C._acc.create_empty_tensor((0,), getattr(torch, description["dtype"]))
+    # The CPU's kernel only sets sizes, strides and the storage.
+    layout = description["offset"], description["shape"], description["stride"]
+    tensor: Tensor = _set(torch._C.DispatchKey.CPU, empty, storage, *layout)
+    return tensor
 
 
-def _reported(tensor: Tensor) -> dict[str, Any]:
+def _description(tensor: Tensor) -> dict[str, Any]:
     buffer: _Buffer = tensor.untyped_storage().buffer
-    if buffer.server is not _here():
-        raise RuntimeError("this tensor was held by a server that is gone")
-    place = {"shape": list(tensor.shape), "stride": list(tensor.stride()), "offset": tensor.storage_offset()}
-    return {"buffer": buffer.number, "dtype": str(tensor.dtype).removeprefix("torch."), **place}
+    if buffer.server is not _running_server():
+        raise RuntimeError("the memory of this tensor was on a server that has ended")
+    layout = {"shape": list(tensor.shape), "stride": list(tensor.stride()), "offset": tensor.storage_offset()}
+    return {"buffer": buffer.number, "dtype": str(tensor.dtype).removeprefix("torch."), **layout}
 
 
 def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Have the server run an operator; CPU tensors travel with the call."""
+    """Run an op on the server. CPU tensors are sent with the call."""
     frames: list[bytes] = []
     storages: dict[int, torch.UntypedStorage] = {}
 
     def describe(tensor: Tensor) -> dict[str, Any]:
         if tensor.device.type == "proxy":
-            reported = _reported(tensor)
-            storages[reported["buffer"]] = tensor.untyped_storage()
-            return reported
+            description = _description(tensor)
+            storages[description["buffer"]] = tensor.untyped_storage()
+            return description
         frames.append(to_bytes(tensor))
         return {"frame": len(frames) - 1, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
 
     packed = pack(args, describe), {name: pack(value, describe) for name, value in kwargs.items()}
-    reply, _ = _here().ask("run", frames, op=str(op), args=packed[0], kwargs=packed[1])
-    return unpack(reply["made"], lambda reported: _handle(reported, storages), "proxy")
+    reply, _ = _running_server().ask("run", frames, op=str(op), args=packed[0], kwargs=packed[1])
+    return unpack(reply["made"], lambda description: _handle(description, storages), "proxy")
 
 
 def _read(tensor: Tensor) -> Tensor:
-    """Return a copy on the CPU, with the strides that `clone` gives."""
-    _, (frame,) = _here().ask("read", tensor=_reported(tensor))
+    """Return a copy on the CPU, with the strides of `clone`."""
+    _, (frame,) = _running_server().ask("read", tensor=_description(tensor))
     flat = from_bytes(frame, tensor.dtype, tensor.shape)
     like = torch.empty_like(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"))
     return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).copy_(flat)
@@ -183,31 +185,31 @@ def _read(tensor: Tensor) -> Tensor:
 
 
 def _remote(op: Any) -> Callable[..., Any]:
-    """A kernel that is a message. An in-place operator returns the tensor that it was given."""
-    written = next((at for at, one in enumerate(op._schema.arguments) if one.alias_info and one.alias_info.is_write), None)
+    """Return a kernel that runs an op on the server. The kernel of an in-place op returns its argument."""
+    written = next((index for index, one in enumerate(op._schema.arguments) if one.alias_info and one.alias_info.is_write), None)
     in_place = written is not None and len(op._schema.returns) == 1 and op._schema.returns[0].alias_info is not None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        made = _run(op, *args, **kwargs)
-        return args[written] if in_place else made
+        result = _run(op, *args, **kwargs)
+        return args[written] if in_place else result
 
     return kernel
 
 
-def _viewing(op: Any) -> Callable[..., Any]:
-    """A view of the same buffer is a handle of its own: no message. Its layout is what the Meta kernel says."""
+def _view_kernel(op: Any) -> Callable[..., Any]:
+    """Return a kernel that makes views: handles of the same buffer, without a request. The Meta kernel computes their strides."""
 
     def kernel(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        shadow = torch.empty(0, dtype=self.dtype, device="meta")
-        shadow.set_(
+        meta = torch.empty(0, dtype=self.dtype, device="meta")
+        meta.set_(
             torch.UntypedStorage(self.untyped_storage().nbytes(), device="meta"), self.storage_offset(), self.shape, self.stride()
         )
-        seen = op(shadow, *args, **kwargs)
+        found = op(meta, *args, **kwargs)
         views = [
             _as_strided(torch._C.DispatchKey.Meta, self, one.shape, one.stride(), one.storage_offset())
-            for one in ([seen] if isinstance(seen, Tensor) else seen)
+            for one in ([found] if isinstance(found, Tensor) else found)
         ]
-        return views[0] if isinstance(seen, Tensor) else views
+        return views[0] if isinstance(found, Tensor) else views
 
     return kernel
 
@@ -230,7 +232,7 @@ def _copy(self: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     return aten.copy_.default(self, _read(source))
 
 
-def _number(self: Tensor) -> Any:
+def _local_scalar_dense(self: Tensor) -> Any:
     return _read(self).item()
 
 
@@ -238,19 +240,19 @@ def _is_pinned(self: Tensor, device: torch.device | None = None) -> bool:
     return False
 
 
-_BY_HAND: dict[Any, Callable[..., Any]] = {
+_WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten._to_copy.default: _to_copy,
     aten.copy_.default: _copy,
-    aten._local_scalar_dense.default: _number,
+    aten._local_scalar_dense.default: _local_scalar_dense,
     aten.is_pinned.default: _is_pinned,
 }
 
 
 def backend(*more: str) -> ed.Backend:
-    """The backend: Core ATen, and what else is named, each operator a message."""
+    """Return the backend. Its set is Core ATen and the ops in `more`, and each op is a request to the server."""
     ops = (ed.core_aten() - _LEFT_OUT) | more
     kernels: dict[Any, Callable[..., Any]] = {
-        op: _BY_HAND.get(op) or (_viewing(op) if op.is_view else _remote(op))
+        op: _WRITTEN_OUT.get(op) or (_view_kernel(op) if op.is_view else _remote(op))
         for op in ops
         if op not in _TORCHS_OWN and not op._schema.name.startswith("aten::sym_")
     }

@@ -1,6 +1,6 @@
-"""Messages on the socket: one frame of JSON, then as many frames of raw bytes as it says; README lists the fields.
+"""Messages on the socket: a frame of JSON, which contains the number of frames of raw bytes that follow. README lists the fields.
 
-Nothing is pickled, so neither side can make the other run what it was not asked for.
+Nothing is pickled, so a message cannot make the receiver run arbitrary code.
 """
 
 from __future__ import annotations
@@ -33,10 +33,14 @@ def receive(connection: Connection) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def pack(value: Any, describe: Callable[[Tensor], dict[str, Any]]) -> Any:
-    """A value as JSON has it; tensors by what `describe` says of them.
+    """Return a value as JSON.
+
+    Args:
+        value: an argument of an op.
+        describe: returns the description of a tensor.
 
     Raises:
-        TypeError: for what cannot cross, such as a generator.
+        TypeError: for a value that cannot be sent, such as a generator.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -48,39 +52,45 @@ def pack(value: Any, describe: Callable[[Tensor], dict[str, Any]]) -> Any:
         return {"complex": [value.real, value.imag]}
     if isinstance(value, torch.device):
         return {"device": value.type}
-    for kind, of_torch in _KINDS.items():
-        if isinstance(value, of_torch):
+    for kind, cls in _KINDS.items():
+        if isinstance(value, cls):
             return {kind: str(value).removeprefix("torch.")}
     raise TypeError(f"{type(value).__name__} cannot be sent to another process")
 
 
 def unpack(value: Any, tensor: Callable[[dict[str, Any]], Tensor], device: str) -> Any:
-    """Undo `pack`; devices are those of this side."""
+    """Undo `pack`.
+
+    Args:
+        value: the packed value.
+        tensor: returns the tensor of a description.
+        device: the device that replaces each device in the value.
+    """
     if isinstance(value, list):
         return [unpack(item, tensor, device) for item in value]
     if not isinstance(value, dict):
         return value
-    ((kind, held),) = value.items()
+    ((kind, content),) = value.items()
     if kind == "tensor":
-        return tensor(held)
+        return tensor(content)
     if kind == "complex":
-        return complex(*held)
+        return complex(*content)
     if kind == "device":
         return torch.device(device)
-    found = getattr(torch, held)
+    found = getattr(torch, content)
     if not isinstance(found, _KINDS[kind]):
-        raise TypeError(f"{held} is no {kind}")
+        raise TypeError(f"{content} is no {kind}")
     return found
 
 
 def to_bytes(tensor: Tensor) -> bytes:
-    """The elements of a CPU tensor, by rising indices."""
+    """Return the elements of a CPU tensor as bytes, in contiguous order."""
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()) if tensor.numel() else b""
 
 
 def from_bytes(frame: bytes, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
-    """A contiguous CPU tensor of these elements."""
+    """Return a contiguous CPU tensor with these elements."""
     if not frame:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(bytearray(frame), dtype=dtype).reshape(shape)

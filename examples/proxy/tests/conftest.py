@@ -1,4 +1,4 @@
-"""The package is beside this folder, not installed; importing `proxy.device` gives this process its device."""
+"""Make the package in the parent folder importable: it is not installed."""
 
 from __future__ import annotations
 

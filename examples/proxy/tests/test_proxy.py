@@ -1,4 +1,4 @@
-"""Tensors live in another process: what crosses, what comes back, what errors say, and that no process stays behind."""
+"""Tensors in another process: what is sent and returned, the errors, and that no process is left behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def backend() -> ed.Backend:
 
 
 def ended(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has waited for yet has."""
+    """Return whether a process has ended. A zombie has."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -188,7 +188,7 @@ def test_a_kernel_that_refuses_is_an_error_with_the_ops_name_and_the_server_goes
 
 
 def test_generators_are_the_servers(server: Server, backend: ed.Backend) -> None:
-    with ed.EagerDecompMode(backend), pytest.raises(RuntimeError, match="give no generator"):
+    with ed.EagerDecompMode(backend), pytest.raises(RuntimeError, match="pass no generator"):
         torch.rand(3, generator=torch.Generator(), device="proxy")
 
 
@@ -203,7 +203,7 @@ def test_a_server_that_dies_is_reported_with_what_was_asked(server: Server, back
     with ed.EagerDecompMode(backend):
         x = torch.ones(3).to("proxy")
         os.kill(server.pid, signal.SIGKILL)
-        with pytest.raises(ServerLost, match=r"aten\.add\.Tensor: the server is gone \(exit code -9\)"):
+        with pytest.raises(ServerLost, match=r"aten\.add\.Tensor: the server has ended \(exit code -9\)"):
             x + x
         with pytest.raises(ServerLost):
             x.tolist()
@@ -218,7 +218,7 @@ def test_tensors_of_a_server_that_was_ended_say_so(backend: ed.Backend) -> None:
             with pytest.raises(RuntimeError, match="no server"):
                 x + x
             device.start()
-            with pytest.raises(RuntimeError, match="a server that is gone"):
+            with pytest.raises(RuntimeError, match="on a server that has ended"):
                 x + x
     finally:
         device.stop()
@@ -280,7 +280,7 @@ MAKES_STORAGES = {
 def test_what_would_make_a_storage_here_raises(what: str, server: Server, backend: ed.Backend) -> None:
     with ed.EagerDecompMode(backend):
         held = torch.ones(3).to("proxy")
-        with pytest.raises(NotImplementedError, match="made by its server alone"):
+        with pytest.raises(NotImplementedError, match="only the server of proxy allocates memory"):
             MAKES_STORAGES[what](held)
         assert held.clone().tolist() == [1, 1, 1]
 
@@ -302,7 +302,7 @@ def test_a_forked_child_is_asked_whose_server_it_is_and_harms_it_not(server: Ser
                 os._exit(0)
         os.waitpid(child, 0)
         assert os.read(receiving, 1000).decode() == (
-            f"the server is that of process {os.getpid()}, which forked this one: its tensors stay there"
+            f"the server belongs to process {os.getpid()}, which forked this one: use its tensors only there"
         )
         os.close(receiving)
         os.close(sending)

@@ -1,4 +1,4 @@
-"""A transformer trains in the other process as it does here, and large operators save messages."""
+"""A transformer trains in the other process to the CPU's losses, and large ops save messages."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def test_the_script_reaches_the_cpus_losses_and_prints_what_crossed(
 def test_a_wrong_loss_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     right = train.on_proxy
 
-    def wrong(*args: object) -> train.Seen:
-        seen = right(*args)
-        seen.losses[-1] += 0.01
-        return seen
+    def wrong(*args: object) -> train.Measured:
+        measured = right(*args)
+        measured.losses[-1] += 0.01
+        return measured
 
     monkeypatch.setattr(train, "on_proxy", wrong)
     monkeypatch.setattr(train, "FORMS", {"Core ATen": train.FORMS["Core ATen"]})

@@ -1,6 +1,6 @@
-"""`torch.autocast("jax")`: which ops run in the lower precision, and which in float32.
+"""`torch.autocast("jax")`: the ops that run in the lower precision, and those that run in float32.
 
-The lists are short: torch has those of its own devices in C++, and none that Python could read.
+The lists are short. torch has the lists of its own devices only in C++, where Python cannot read them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["register"]
 
 aten = torch.ops.aten
 
-LOWER = [
+LOWER_PRECISION = [
     *("linear", "matmul", "mm", "bmm", "mv", "addmm", "addmv", "baddbmm", "addbmm", "chain_matmul", "linalg_multi_dot", "einsum"),
     *("conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention", "prelu"),
 ]
 
-SINGLE = [
+FLOAT32 = [
     *("softmax.int", "log_softmax.int", "layer_norm", "group_norm", "native_layer_norm", "rms_norm"),
     *("nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "cross_entropy_loss"),
     *("exp", "log", "pow.Tensor_Scalar", "sum", "sum.dim_IntList", "cumsum", "norm.Scalar"),
@@ -35,18 +35,18 @@ _all = torch.library.Library("_", "IMPL")
 
 
 def register() -> None:
-    """Register what autocast does with these ops, and that it leaves the others alone."""
+    """Register autocast kernels for these ops, and for all others a kernel that does nothing."""
     _all.fallback(torch.library.fallthrough_kernel, _KEY)
-    for names, single in ((LOWER, False), (SINGLE, True)):
+    for names, in_float32 in ((LOWER_PRECISION, False), (FLOAT32, True)):
         for name in names:
             packet, _, overload = name.partition(".")
             op = getattr(getattr(aten, packet), overload or "default")
-            _library.impl(op, _casting(op, single), _KEY)
+            _library.impl(op, _casting(op, in_float32), _KEY)
 
 
-def _casting(op: Any, single: bool) -> Callable[..., Any]:
+def _casting(op: Any, in_float32: bool) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        dtype = torch.float32 if single else torch.get_autocast_dtype(NAME)
+        dtype = torch.float32 if in_float32 else torch.get_autocast_dtype(NAME)
         with torch._C._ExcludeDispatchKeyGuard(_below):
             return op(*_cast(args, dtype), **{name: _cast(value, dtype) for name, value in kwargs.items()})
 
