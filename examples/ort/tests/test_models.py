@@ -30,7 +30,7 @@ def test_kernel_by_kernel(name: str) -> None:
             net(*args)  # the first call of a kind asks torch's Meta kernel
         with ed.BackendRecorder() as seen, ed.EagerDecompMode(ort.backend):
             got = net(*args)
-    assert run.apart(got, want) < 2e-6
+    assert run.relative_difference(got, want) < 2e-6
     assert not set(seen.ops) & set(ort.backend.kernels), "torch's kernels ran in place of ours"
 
 
@@ -41,7 +41,7 @@ def test_as_one_session(name: str) -> None:
         session = ort.exported(net, *args)
         with ed.BackendRecorder() as seen:
             got = session(*args)
-        assert run.apart(got, net(*args)) < 2e-6
+        assert run.relative_difference(got, net(*args)) < 2e-6
     assert not any(op in ort.backend.kernels for op in seen.ops)
 
 
