@@ -1,4 +1,4 @@
-"""Plans: what they say of ops and models, and that it is so."""
+"""Plans of ops and models agree with what the mode does."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_plan_has_every_overload_of_aten_once(core: Plan) -> None:
 
 
 @pytest.mark.full
-def test_an_op_of_the_set_is_one_kernel_and_one_outside_those_of_its_rule(core: Plan) -> None:
+def test_an_op_of_the_set_is_one_kernel_and_others_have_the_kernels_of_their_rule(core: Plan) -> None:
     assert (core["aten.mul.Tensor"].status, core["aten.mul.Tensor"].kernels) == ("supported", (1, 1))
     silu = core[aten.silu.default]
     assert silu.status == "closed"
@@ -65,7 +65,7 @@ def test_an_op_of_the_set_is_one_kernel_and_one_outside_those_of_its_rule(core: 
 
 
 @pytest.mark.full
-def test_an_op_without_a_route_names_the_end_and_a_set_with_it_opens_it() -> None:
+def test_an_op_without_a_route_names_the_missing_kernel_which_gives_it_a_route() -> None:
     name, ops = "aten.special_gammainc.default", CORE - ["aten.erf"]
     asked = ed.plan(ops, ops=[name])[name]
     assert (asked.status, asked.missing) == ("missing", ("aten.igamma.default",))
@@ -88,7 +88,7 @@ def test_the_gradient_is_distinguished_from_the_op() -> None:
 
 
 @pytest.mark.full
-def test_an_op_whose_route_depends_on_the_call_says_on_which() -> None:
+def test_an_op_whose_route_depends_on_the_call_names_the_calls() -> None:
     ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default", "aten._to_copy.default"]
     seen = {call.example: set(call.by_rule) for call in load_calls()["aten.gelu.default"].calls}
     assert {"f32[10, 10]", "f32[10, 10], approximate='tanh'"} <= set(seen)
@@ -129,7 +129,7 @@ def test_routes_end_in_kernels_of_the_set_where_ops_with_predicates_call_each_ot
 
 
 @pytest.mark.full
-def test_the_next_kernels_open_what_the_plan_says(core: Plan) -> None:
+def test_the_next_kernels_give_routes_to_the_ops_that_the_plan_names(core: Plan) -> None:
     ops = ed.infra() | ["aten.mul.Tensor"]
     asked = ["aten.silu.default", "aten.silu_backward.default", "aten.mul_.Tensor", "aten.sigmoid.out"]
     before = ed.plan(ops, ops=asked, kernels=1)
@@ -144,7 +144,7 @@ def test_the_next_kernels_open_what_the_plan_says(core: Plan) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("lacks", [("sigmoid", "exp", "tanh"), ("mm", "bmm", "addmm"), ("where", "maximum", "clamp", "abs")])
-def test_no_other_kernels_open_more(lacks: tuple[str, ...]) -> None:
+def test_no_other_kernels_give_more_routes(lacks: tuple[str, ...]) -> None:
     """Against all the choices there are, each planned for."""
     asked = [f"aten.{op}" for op in ("silu.default", "linear.default", "mse_loss.default", "relu.default", "softplus.default")]
     ops = CORE - [f"aten.{op}" for op in (*lacks, "relu", "linear", "matmul", "silu", "threshold", "softplus")]
@@ -165,7 +165,7 @@ def test_no_other_kernels_open_more(lacks: tuple[str, ...]) -> None:
 
 
 @pytest.mark.full
-def test_ten_kernels_open_no_more_than_their_bound() -> None:
+def test_ten_kernels_give_no_more_routes_than_their_bound() -> None:
     made = ed.plan(
         CORE
         - [
@@ -178,7 +178,7 @@ def test_ten_kernels_open_no_more_than_their_bound() -> None:
 
 
 @pytest.mark.full
-def test_core_aten_needs_kernels_for_the_ops_alone_that_close_in_part(core: Plan) -> None:
+def test_core_aten_needs_kernels_only_for_partly_closed_ops(core: Plan) -> None:
     assert {op for kernel in core.next_kernels for op in kernel.enables} == {one.op for one in core.with_status("partly")}
 
 
@@ -238,7 +238,7 @@ def prove(ops: ed.OpSet, part: int, parts: int) -> tuple[int, int, int]:
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SETS)
-def test_nothing_else_reaches_the_backend_where_the_plan_says_closed(name: str) -> None:
+def test_closed_ops_reach_the_backend_only_as_ops_of_the_set(name: str) -> None:
     """A part of the operators, on sets that are drawn."""
     proved, gradients, overstated = prove(SETS[name](), SEED, PARTS)
     assert proved > 10
@@ -249,7 +249,7 @@ def test_nothing_else_reaches_the_backend_where_the_plan_says_closed(name: str) 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SETS)
-def test_nothing_else_reaches_the_backend_for_any_operator_where_the_plan_says_closed(name: str) -> None:
+def test_all_closed_ops_reach_the_backend_only_as_ops_of_the_set(name: str) -> None:
     assert prove(SETS[name](), 0, 1)[0] > 40
 
 
@@ -263,7 +263,7 @@ def test_nothing_else_reaches_the_backend_for_any_operator_where_the_plan_says_c
         (aten.mse_loss.default, (torch.rand(3), torch.rand(3))),
     ],
 )
-def test_kernel_calls_are_those_that_are_made(core: Plan, op: Any, args: Any) -> None:
+def test_planned_kernel_calls_equal_those_of_a_run(core: Plan, op: Any, args: Any) -> None:
     low, high = core[op].kernels or (0, 0)
     assert low <= kernel_calls(lambda: op(*args)) <= high
 
@@ -272,7 +272,7 @@ def test_kernel_calls_are_those_that_are_made(core: Plan, op: Any, args: Any) ->
 
 
 @pytest.mark.full
-def test_the_plan_of_a_model_is_what_a_run_of_it_calls() -> None:
+def test_the_plan_of_a_model_has_the_ops_of_its_run() -> None:
     made = ed.plan(CORE, model=net)
     model, inputs = net()
     with ed.BackendRecorder() as eager:
@@ -300,7 +300,7 @@ def test_no_kernel_runs_for_the_plan_of_a_model() -> None:
 
 
 @pytest.mark.full
-def test_a_model_s_gaps_are_ranked_for_it_alone() -> None:
+def test_missing_kernels_of_a_model_are_ranked_by_the_model_only() -> None:
     made = ed.plan(CORE - ["aten.sigmoid"] - ["aten.exp"], model=net)
     missing = [one.op for one in made.with_status("missing")]
     assert "aten.silu.default" in missing
@@ -309,7 +309,7 @@ def test_a_model_s_gaps_are_ranked_for_it_alone() -> None:
 
 
 @pytest.mark.full
-def test_a_factory_may_give_a_step_instead() -> None:
+def test_a_factory_may_return_a_training_step() -> None:
     def step() -> Any:
         weight = torch.randn(3, requires_grad=True)
         return lambda: (weight * 2).sum().backward()
@@ -318,7 +318,7 @@ def test_a_factory_may_give_a_step_instead() -> None:
 
 
 @pytest.mark.full
-def test_a_model_that_stops_at_data_says_so() -> None:
+def test_a_model_that_reads_data_is_reported() -> None:
     def reading() -> Any:
         return lambda: torch.randn(3).sin().nonzero().cos()
 
@@ -331,7 +331,7 @@ def test_a_model_that_stops_at_data_says_so() -> None:
 
 
 @pytest.mark.parametrize("made", [3, torch.nn.Linear(2, 2)])
-def test_a_factory_that_gives_no_model_is_an_error(made: Any) -> None:
+def test_a_factory_that_returns_no_model_raises(made: Any) -> None:
     with pytest.raises(ed.PlanError, match="return model"):
         ed.plan(CORE, model=lambda: made)
 
@@ -340,7 +340,7 @@ def test_a_factory_that_gives_no_model_is_an_error(made: Any) -> None:
 
 
 @pytest.mark.full
-def test_the_small_set_carries_what_it_was_asked_for() -> None:
+def test_the_minimal_opset_gives_routes_to_the_requested_ops() -> None:
     found = ed.minimal_opset(["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"])
     made = ed.plan(ed.infra() | list(found.ops), ops=["aten.silu.default", "aten.silu_backward.default", "aten.hardswish.default"])
     assert made.counts == {"closed": 3}
@@ -351,7 +351,7 @@ def test_the_small_set_carries_what_it_was_asked_for() -> None:
 
 
 @pytest.mark.full
-def test_the_tour_says_how_small_a_set_carries_all_that_eager_calls() -> None:
+def test_the_tour_states_the_size_of_the_minimal_opset_of_eagers_ops() -> None:
     found = ed.minimal_opset()
     eager = sum(seen.eager for seen in load_calls().values())
     text = " ".join((ROOT / "docs" / "tutorial" / "tour.md").read_text(encoding="utf-8").split())

@@ -1,4 +1,4 @@
-"""Routes found on fake tensors: what failed once is not tried again, and the outcome is as if it were."""
+"""Routes found with fake tensors: known failures are skipped, which does not change the result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def outcome(made: Plan) -> dict[str, Any]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("ops", [ed.infra(), core_sample(1), core_sample(2), core_sample(3)], ids=["infra", "1", "2", "3"])
-def test_what_failed_is_not_tried_again_and_nothing_else_comes_of_it(ops: ed.OpSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_failures_are_skipped_without_other_effects(ops: ed.OpSet, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = count_runs(monkeypatch)
     found = ed.plan(ops, model=net)
     remembered, runs[0] = runs[0], 0
@@ -61,7 +61,7 @@ def test_what_failed_is_not_tried_again_and_nothing_else_comes_of_it(ops: ed.OpS
     assert remembered < runs[0]
 
 
-def test_a_failure_within_a_circle_is_none_outside_of_it() -> None:
+def test_a_failure_inside_a_cycle_is_not_one_outside_of_it() -> None:
     """sin needs cos, which tries tan before its kernel, and tan needs sin: there it fails, and by itself it does not."""
 
     @ed.register_decomposition("aten.sin.default")
@@ -94,11 +94,11 @@ def failing(op: Any, *inner: NoRoute) -> NoRoute:
     return NoRoute(op, tuple((None, "", one) for one in inner))  # type: ignore[misc]
 
 
-def test_a_call_ends_where_nothing_leads_further() -> None:
+def test_a_search_ends_at_calls_without_a_route() -> None:
     tree = failing(aten.silu.default, failing(aten.sigmoid.default, failing(OPAQUE)), failing(aten.exp.default))
     assert set(dry_run._ends([tree])) == {OPAQUE, aten.exp.default}
 
 
-def test_of_a_circle_the_functional_op_of_aten_is_the_end() -> None:
+def test_a_cycle_is_reported_as_its_functional_aten_op() -> None:
     circle = failing(aten.fill.Scalar, failing(aten.fill_.Scalar, failing(torch.ops.prims.fill.default, failing(aten.fill.Scalar))))
     assert set(dry_run._ends([failing(aten.zeros_like.default, circle)])) == {aten.fill.Scalar}

@@ -1,4 +1,4 @@
-"""A plan's kernel calls, against those that the mode makes, for every op of torch's operator database on Core ATen."""
+"""The kernel calls in a plan equal those that the mode makes, for every op of torch's operator database on Core ATen."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_op_whose_linked_rule_has_a_kernel_costs_that_kernel() -> None:
 
 
 @pytest.mark.full
-def test_all_of_aten_is_summed_up_and_says_so() -> None:
+def test_the_plan_of_all_of_aten_is_a_summary_and_says_so() -> None:
     made = ed.plan(CORE)
     assert not any(route.counted for one in made.ops for route in one.routes)
     assert any("before passes shorten the program" in note for note in made.notes)

@@ -1,4 +1,4 @@
-"""Ops that a model calls: in later steps than the first too, while it is made, and on fake tensors as in eager."""
+"""The ops that a model calls: in several steps, during its construction, and on fake tensors as in eager."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_step_calls_what_three_eager_steps_call(factory: Any) -> None:
 
 
 @pytest.mark.full
-def test_a_set_that_carries_the_first_step_alone_is_refused() -> None:
+def test_a_set_that_is_enough_only_for_the_first_step_is_rejected() -> None:
     first = set(eager_steps(momentum, 1))
     assert "aten.mul_.Tensor" not in first
     made = ed.plan(ed.infra() | first, model=momentum)
@@ -88,7 +88,7 @@ def test_a_set_that_carries_the_first_step_alone_is_refused() -> None:
 
 
 @pytest.mark.full
-def test_a_module_runs_twice_with_its_gradients_taken_away() -> None:
+def test_a_module_runs_twice_without_earlier_gradients() -> None:
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -123,7 +123,7 @@ def test_a_step_runs_three_times_at_most() -> None:
 
 
 @pytest.mark.full
-def test_what_makes_the_model_is_reported_and_not_required() -> None:
+def test_ops_of_the_construction_are_reported_and_not_required() -> None:
     made = ed.plan(CORE - ["aten.uniform_"] - ["aten.rand"], model=lambda: (torch.nn.Linear(3, 3), torch.ones(2, 3)))
     uniform = made["aten.uniform_.default"]
     assert (uniform.calls, uniform.making, uniform.required) == (0, 2, False)
@@ -137,7 +137,7 @@ def test_what_makes_the_model_is_reported_and_not_required() -> None:
 
 
 @pytest.mark.full
-def test_what_only_the_making_calls_is_distinguished_from_gaps_of_the_step() -> None:
+def test_ops_only_of_the_construction_are_distinguished_from_missing_ops_of_the_step() -> None:
     made = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: torch.sin(x * 2), torch.randn(3)))
     assert [one.op for one in made.failing("closed")] == ["aten.sin.default"]
     (note,) = [note for note in made.notes if "building the model" in note]
@@ -146,13 +146,13 @@ def test_what_only_the_making_calls_is_distinguished_from_gaps_of_the_step() -> 
 
 
 @pytest.mark.full
-def test_no_op_of_fake_tensors_alone_is_in_the_plan() -> None:
+def test_ops_that_only_fake_tensors_call_are_not_in_the_plan() -> None:
     made = ed.plan(CORE, model=adam)
     assert not [one.op for one in made.ops if one.op.startswith("prim.")]
     assert not [line for line in str(made).splitlines() if "  passes  " in line and line.startswith("aten.")]
 
 
-def test_a_step_that_fails_is_a_fault_of_the_model_s() -> None:
+def test_an_error_of_the_models_step_propagates() -> None:
     def failing() -> Callable[[], None]:
         def step() -> None:
             raise KeyError("no such batch")
@@ -165,7 +165,7 @@ def test_a_step_that_fails_is_a_fault_of_the_model_s() -> None:
 
 
 @pytest.mark.full
-def test_a_second_step_that_fails_leaves_the_plan_of_the_first() -> None:
+def test_if_the_second_step_fails_the_plan_is_that_of_the_first() -> None:
     def factory() -> Callable[[], None]:
         batches = iter([torch.randn(3)])
         return lambda: torch.sin(next(batches))

@@ -1,4 +1,4 @@
-"""Which kernels to write next, and how small a set can be: over toy graphs, against searching through all sets."""
+"""Which kernels to write next, and the minimal op set: toy graphs, compared with an exhaustive search."""
 
 from __future__ import annotations
 
@@ -45,37 +45,37 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text)
 
 
-def test_an_op_closes_where_each_call_has_a_way() -> None:
+def test_an_op_is_closed_if_each_call_has_a_route() -> None:
     clauses = graph(a="b | c", d="b ; c", e="a d")
     assert closure(clauses, "b") == names("ab")
     assert closure(clauses, "bc") == names("abcde")
 
 
-def test_a_circle_closes_nothing_and_an_op_without_calls_neither() -> None:
+def test_a_cycle_and_an_op_without_calls_are_not_closed() -> None:
     assert closure({**graph(a="b", b="a"), "c": [], "d": [[]]}, "") == names("")
 
 
-def test_the_kernel_that_opens_most_comes_first_with_what_it_opens() -> None:
+def test_the_kernel_that_gives_most_routes_is_first() -> None:
     choice = choose_kernels(graph(a="x", b="x", c="y"), (), "abcxy", 2, lambda op: 0)
     assert [(kernel.op, kernel.enables) for kernel in choice.kernels] == [("x", ("a", "b", "x")), ("y", ("c", "y"))]
     assert choice.exact
 
 
-def test_two_kernels_that_open_much_together_are_found_where_each_alone_opens_little() -> None:
+def test_pairs_of_kernels_that_help_only_together_are_found() -> None:
     clauses = graph(a="x y", b="x y", c="x y", d="x y", e="z")
     choice = choose_kernels(clauses, (), "abcdexyz", 2, lambda op: 0)
     assert {kernel.op for kernel in choice.kernels} == {"x", "y"}
     assert choice.enabled == choice.bound == 6
 
 
-def test_between_kernels_that_open_each_other_the_one_to_avoid_is_not_taken() -> None:
+def test_of_equivalent_kernels_the_avoided_one_is_not_chosen() -> None:
     choice = choose_kernels(graph(a="b", b="a"), (), "ab", 1, "ba".index)
     assert [kernel.op for kernel in choice.kernels] == ["b"]
 
 
 @settings(deadline=None)
 @given(clauses=graphs, wanted=st.frozensets(st.sampled_from(OPS)), count=st.integers(1, 4))
-def test_small_graphs_are_settled_exactly(clauses: Clauses, wanted: frozenset[str], count: int) -> None:
+def test_small_graphs_are_solved_exactly(clauses: Clauses, wanted: frozenset[str], count: int) -> None:
     choice = choose_kernels(clauses, (), wanted, count, lambda op: 0)
     assert len(choice.kernels) <= count
     assert choice.enabled == choice.bound == best_of_all(clauses, wanted, count)
@@ -97,7 +97,7 @@ def test_the_bound_of_a_greedy_choice_holds(clauses: Clauses, wanted: frozenset[
 @pytest.mark.full
 @settings(deadline=None)
 @given(clauses=graphs, wanted=st.frozensets(st.sampled_from(OPS)))
-def test_kernels_to_close_all_close_all_and_none_is_spare(clauses: Clauses, wanted: frozenset[str]) -> None:
+def test_kernels_to_close_all_are_sufficient_and_minimal(clauses: Clauses, wanted: frozenset[str]) -> None:
     kernels = fewest_kernels(clauses, (), wanted, lambda op: 0)
     assert wanted <= closure(clauses, kernels)
     for spare in kernels:
@@ -106,7 +106,7 @@ def test_kernels_to_close_all_close_all_and_none_is_spare(clauses: Clauses, want
 
 @settings(deadline=None)
 @given(clauses=graphs, wanted=st.frozensets(st.sampled_from(OPS)), base=st.frozensets(st.sampled_from(OPS), max_size=2))
-def test_a_small_set_carries_all_and_none_is_spare(clauses: Clauses, wanted: frozenset[str], base: frozenset[str]) -> None:
+def test_a_minimal_set_is_sufficient_and_minimal(clauses: Clauses, wanted: frozenset[str], base: frozenset[str]) -> None:
     found = smallest_set(clauses, base, wanted, lambda op: 0)
     assert wanted <= closure(clauses, {*base, *found.ops})
     for spare in found.ops:
@@ -120,7 +120,7 @@ def test_a_small_set_carries_all_and_none_is_spare(clauses: Clauses, wanted: fro
 
 @settings(deadline=None)
 @given(graphs, st.frozensets(st.sampled_from(OPS), max_size=2), st.frozensets(st.sampled_from(OPS)), st.integers(0, 3))
-def test_given_kernels_are_ranked_by_what_they_open(
+def test_given_kernels_are_ranked_by_the_routes_they_give(
     clauses: Clauses, base: frozenset[str], kernels: frozenset[str], count: int
 ) -> None:
     closed = closure(clauses, base)

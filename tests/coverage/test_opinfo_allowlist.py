@@ -1,4 +1,4 @@
-"""torch's own device tests run on exactly the operators that a plan says stay on a set."""
+"""torch's own device tests run for exactly the ops that are closed in a plan."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read(source: str) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_an_opinfo_stays_if_all_that_it_calls_closes(plan: ed.Plan, infos: list[Any]) -> None:
+def test_an_opinfo_is_allowed_if_all_its_ops_are_closed(plan: ed.Plan, infos: list[Any]) -> None:
     found = allowlist_of(plan, infos)
     assert set(found.forward) == set(SOME) - {"sparse.mm.reduce"}
     assert found.gradients == found.forward
@@ -60,7 +60,7 @@ def test_an_opinfo_stays_if_all_that_it_calls_closes(plan: ed.Plan, infos: list[
 
 
 @pytest.mark.full
-def test_a_backward_that_does_not_close_leaves_the_forward_in(infos: list[Any]) -> None:
+def test_if_the_backward_is_not_closed_the_forward_is_still_allowed(infos: list[Any]) -> None:
     few = ed.infra() | [
         "aten.mm",
         "aten.bmm",
@@ -79,13 +79,13 @@ def test_a_backward_that_does_not_close_leaves_the_forward_in(infos: list[Any]) 
 
 
 @pytest.mark.full
-def test_what_a_plan_does_not_hold_does_not_close(infos: list[Any]) -> None:
+def test_ops_outside_the_plan_are_not_closed(infos: list[Any]) -> None:
     found = allowlist_of(ed.plan(CORE, ops=["aten.add.Tensor"]), infos)
     assert set(found.forward) == {"add", "positive"}
 
 
 @pytest.mark.full
-def test_random_state_and_warnings_are_left_alone(plan: ed.Plan, infos: list[Any]) -> None:
+def test_random_state_and_warnings_do_not_change(plan: ed.Plan, infos: list[Any]) -> None:
     before = torch.get_rng_state()
     allowlist_of(plan, infos[:2])
     assert torch.equal(torch.get_rng_state(), before)
@@ -99,7 +99,7 @@ def test_progress_is_reported(plan: ed.Plan, infos: list[Any]) -> None:
 
 
 @pytest.mark.full
-def test_torchs_device_tests_run_over_the_closure_alone(plan: ed.Plan, infos: list[Any]) -> None:
+def test_torchs_device_tests_run_only_for_closed_ops(plan: ed.Plan, infos: list[Any]) -> None:
     from torch.testing._internal.common_device_type import CPUTestBase, instantiate_device_type_tests, ops
     from torch.testing._internal.common_utils import TestCase
 
@@ -107,7 +107,7 @@ def test_torchs_device_tests_run_over_the_closure_alone(plan: ed.Plan, infos: li
 
     class TestOnTheSet(TestCase):
         @ops(infos, allowed_dtypes=(torch.float32, torch.int64))
-        def test_it_is_eager(self, device: str, dtype: torch.dtype, op: Any) -> None:
+        def test_results_equal_eager(self, device: str, dtype: torch.dtype, op: Any) -> None:
             for sample in op.sample_inputs(device, dtype):
                 want = op(sample.input, *sample.args, **sample.kwargs)
                 with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
@@ -144,7 +144,7 @@ def test_the_command_writes_it(infos: list[Any], tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("other", [["--match", "gelu"], ["--model", "nets:gpt"]])
-def test_the_command_wants_a_plan_of_all_of_aten(other: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_needs_a_plan_of_all_of_aten(other: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--allowlist", str(tmp_path / "closure.py"), *other]) == 2
     assert "all of ATen" in capsys.readouterr().err
     assert not (tmp_path / "closure.py").exists()

@@ -1,4 +1,4 @@
-"""The page of a plan in a browser: addresses, families, the box that finds ops, and a layout that fits."""
+"""The page of a plan in a browser: links, families, the search box, and the layout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_it_loads_nothing_from_elsewhere(page: Path) -> None:
 
 
 @needs_browser
-def test_it_runs_without_complaint_and_without_a_request(page: Path) -> None:
+def test_the_console_is_empty_and_nothing_is_requested(page: Path) -> None:
     seen = visit(page, "return performance.getEntriesByType('resource').map(one=>one.name)")
     assert seen.console == ()
     assert seen.result == []
@@ -44,7 +44,7 @@ def test_an_address_opens_the_part_of_its_op(page: Path) -> None:
 
 
 @needs_browser
-def test_every_address_within_it_leads_somewhere(page: Path) -> None:
+def test_every_internal_link_has_a_target(page: Path) -> None:
     ask = "return [...document.querySelectorAll('a')].map(one=>!!document.getElementById(decodeURIComponent(one.hash.slice(1))))"
     found = visit(page, ask).result
     assert len(found) >= len(ASKED)
@@ -62,7 +62,7 @@ def test_every_address_within_it_leads_somewhere(page: Path) -> None:
         ("", sorted(ASKED)),
     ],
 )
-def test_the_box_leaves_the_ops_that_hold_every_word(page: Path, typed: str, left: list[str]) -> None:
+def test_the_search_box_shows_the_ops_with_all_words(page: Path, typed: str, left: list[str]) -> None:
     ask = f"""const box=document.getElementById('find');box.value={typed!r};box.dispatchEvent(new Event('input'));
         return {{ops:[...document.querySelectorAll('details.op')].filter(one=>one.checkVisibility()).map(one=>one.id),
         count:document.getElementById('found').textContent}}"""
@@ -110,7 +110,7 @@ def test_without_a_script_every_family_is_open(large: Path, tmp_path: Path) -> N
 
 
 @needs_browser
-def test_a_search_opens_the_families_that_hold_what_it_finds_and_closes_them_again(large: Path) -> None:
+def test_a_search_opens_the_families_of_its_hits_and_closes_them_again(large: Path) -> None:
     ask = """const found=[];for(const text of ['add.tensor','silu.out','']){type(text);
         found.push([shown('family').length,names()])}return found"""
     assert visit(large, SHOWN + ask).result == [[1, ["aten.add.Tensor"]], [1, ["aten.silu.out"]], [4, []]]
@@ -157,7 +157,7 @@ def test_a_shape_is_not_broken_and_calls_are_distinguished(page: Path, width: in
 
 
 @needs_browser
-def test_it_is_dark_for_those_who_want_that(page: Path) -> None:
+def test_it_follows_the_dark_colour_scheme(page: Path) -> None:
     ask = "return getComputedStyle(document.body).backgroundColor"
     assert visit(page, ask).result == "rgb(255, 255, 255)"
     assert visit(page, ask, dark=True).result != "rgb(255, 255, 255)"

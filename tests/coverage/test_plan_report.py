@@ -36,13 +36,13 @@ def core() -> Plan:
 
 
 @pytest.mark.full
-def test_a_plan_is_kept_as_json(core: Plan) -> None:
+def test_a_plan_survives_json(core: Plan) -> None:
     assert Plan.from_json(core.to_json()) == core
     assert json.loads(core.to_json())["counts"] == core.counts
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"ops": 3}'])
-def test_what_is_no_plan_is_refused(text: str) -> None:
+def test_json_that_is_not_a_plan_raises(text: str) -> None:
     with pytest.raises(ed.PlanError, match="not a plan"):
         Plan.from_json(text)
 
@@ -59,7 +59,7 @@ def test_plans_compare() -> None:
 
 
 @pytest.mark.full
-def test_only_the_calls_that_both_plans_report_of_are_compared() -> None:
+def test_only_calls_of_both_plans_are_compared() -> None:
     def shapes(*sizes: int) -> Any:
         return lambda: lambda: [torch.nn.functional.mse_loss(torch.randn(n), torch.randn(n)) for n in sizes]
 
@@ -75,7 +75,7 @@ def test_only_the_calls_that_both_plans_report_of_are_compared() -> None:
 
 
 @pytest.mark.full
-def test_a_refusal_lists_all_ops_and_the_line_that_opens_them() -> None:
+def test_an_unmet_requirement_lists_all_ops_and_the_line_that_adds_their_kernels() -> None:
     ops = ed.infra() | ["aten.mul.Tensor"]
     asked = ["aten.silu.default", "aten.cos.default", "aten.mul_.Tensor"]
     made = ed.plan(ops, ops=asked)
@@ -95,7 +95,7 @@ def added(refusal: str) -> set[str]:
 @pytest.mark.parametrize("require", ["closed", "gradients", "known"])
 @pytest.mark.parametrize("share", [0.2, 0.7])
 @pytest.mark.parametrize("part", range(2))
-def test_the_line_of_a_refusal_closes_all_that_it_names(require: str, share: float, part: int) -> None:
+def test_the_line_of_an_unmet_requirement_closes_all_its_ops(require: str, share: float, part: int) -> None:
     """For ops and sets that are drawn."""
     chance = random.Random(1000 * SEED + part)
     ops = random_core_subset(share, SEED + part)
@@ -126,7 +126,7 @@ def test_an_op_without_a_call_is_distinguished_and_required_by_known_alone(monke
 
 
 @pytest.mark.full
-def test_gradients_are_opened_too() -> None:
+def test_missing_kernels_of_gradients_are_added_too() -> None:
     ops = ed.infra() | ["aten.silu.default", "aten.mul.Tensor", "aten.sigmoid.default"]
     made = ed.plan(ops, ops=["aten.silu.default"])
     assert made.unmet("closed") == ""
@@ -135,7 +135,7 @@ def test_gradients_are_opened_too() -> None:
 
 
 @pytest.mark.full
-def test_prims_are_proposed_to_sets_alone_that_hold_some() -> None:
+def test_prims_are_proposed_only_to_sets_with_prims() -> None:
     asked = ["aten.le.Scalar", "aten.clamp.default", "aten.relu.default", "aten.ne.Scalar"]
     made = ed.plan(ed.infra(), ops=asked)
     assert made.next_kernels
@@ -147,14 +147,14 @@ def test_prims_are_proposed_to_sets_alone_that_hold_some() -> None:
 
 
 @pytest.mark.full
-def test_the_kernel_that_opens_most_is_reported_first(core: Plan) -> None:
+def test_the_kernel_that_gives_most_routes_is_reported_first(core: Plan) -> None:
     enabled = [len(kernel.enables) for kernel in core.next_kernels]
     assert enabled == sorted(enabled, reverse=True)
     assert core.to_close[: len(enabled)] == tuple(kernel.op for kernel in core.next_kernels)
     assert "the one that enables most first; an op that waits for several counts at one of them" in str(core)
 
 
-def test_a_loss_is_no_gain() -> None:
+def test_a_lost_route_is_not_reported_as_a_gain() -> None:
     """An op of which only the calls with fewer kernels still close."""
     cheap = Route("f32[0]", "a rule", {}, {"aten.full.default": 1})
     dear = Route("f32[3]", "a rule", {}, {"aten.mul.Tensor": 9})
@@ -203,7 +203,7 @@ def test_the_page_has_a_part_for_each_op_and_needs_no_other_file(core: Plan) -> 
 
 
 @pytest.mark.full
-def test_the_page_says_of_each_op_on_other_sets_too(core: Plan) -> None:
+def test_the_page_shows_each_op_on_all_sets(core: Plan) -> None:
     others = [ed.plan(ed.prims()), ed.plan(ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"])]
     text = core.to_html(others)
     part = text[text.index('id="aten.silu_backward.default"') :].split("</details>")[0]
@@ -218,7 +218,7 @@ def test_the_page_says_of_each_op_on_other_sets_too(core: Plan) -> None:
 
 
 @pytest.mark.full
-def test_the_page_counts_gradients_and_groups_sets_together_that_result_in_the_same() -> None:
+def test_the_page_counts_gradients_and_groups_sets_with_equal_kernels() -> None:
     asked = ["aten.silu.default", "aten.cos.default"]
     made = ed.plan(CORE, ops=asked)
     text = made.to_html([ed.plan(CORE | ["aten.erf"], ops=asked), ed.plan(ed.infra(), ops=asked)])

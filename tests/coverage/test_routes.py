@@ -1,4 +1,4 @@
-"""Where a call goes: a backend's kernels, a user's rules, and what is said when there is no route."""
+"""The route of a call: a backend's kernels, a user's rules, and the error if there is no route."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 # -- backends ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_backends_kernel_runs_in_the_native_ones_place_in_programs_too() -> None:
+def test_a_backends_kernel_replaces_the_native_one_also_in_programs() -> None:
     seen: list[torch.Size] = []
 
     def sigmoid(x: torch.Tensor) -> torch.Tensor:
@@ -34,12 +34,12 @@ def test_a_backends_kernel_runs_in_the_native_ones_place_in_programs_too() -> No
     assert seen == [torch.Size([3])] * 4 + [torch.Size([2])]
 
 
-def test_kernels_given_to_the_mode_win() -> None:
+def test_kernels_of_the_mode_take_precedence() -> None:
     with ed.EagerDecompMode(CORE, kernels={"aten.abs.default": lambda x: x * 0}):
         assert torch.abs(torch.tensor([-2.0])).item() == 0
 
 
-def test_a_kernels_own_error_is_the_users() -> None:
+def test_an_error_of_a_kernel_propagates() -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         raise ZeroDivisionError("kernel")
 
@@ -47,7 +47,7 @@ def test_a_kernels_own_error_is_the_users() -> None:
         F.silu(torch.ones(3))
 
 
-def test_a_backends_device_leaves_other_devices_alone() -> None:
+def test_ops_on_other_devices_than_the_backends_are_not_decomposed() -> None:
     backend = ed.Backend("meta only", ["aten.mul.Tensor", "aten.sigmoid.default", *ed.infra()], device_type="meta")
     with ed.EagerDecompMode(backend):
         assert F.silu(torch.empty(3, device="meta")).shape == (3,)
@@ -59,7 +59,7 @@ def test_a_backends_device_leaves_other_devices_alone() -> None:
 # -- unsupported ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_op_without_a_route_raises_and_says_what_would_open_one() -> None:
+def test_an_op_without_a_route_raises_and_names_the_missing_kernels() -> None:
     op_set = ed.OpSet(["aten.mul.Tensor", *ed.infra()])
     x = torch.ones(2, 3)
     with ed.EagerDecompMode(op_set), pytest.raises(ed.UnsupportedOpError) as caught:
@@ -109,7 +109,7 @@ def test_custom_operators_follow_the_same_rules() -> None:
 # -- user rules ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_users_rule_comes_first_and_only_where_it_is_given() -> None:
+def test_a_users_rule_is_tried_first_and_only_in_its_mode() -> None:
     calls: list[int] = []
 
     @ed.register_decomposition(aten.silu.default)
@@ -124,7 +124,7 @@ def test_a_users_rule_comes_first_and_only_where_it_is_given() -> None:
     assert calls == [1]
 
 
-def test_a_rule_that_declines_hands_the_call_to_the_next() -> None:
+def test_if_a_rule_declines_the_next_one_runs() -> None:
     @ed.register_decomposition("aten.silu.default")
     def only_vectors(x: torch.Tensor) -> Any:
         return x * 0 if x.dim() == 1 else NotImplemented
@@ -144,7 +144,7 @@ def test_an_exception_in_a_rule_is_raised_and_no_other_route_is_tried() -> None:
         F.silu(torch.ones(2))
 
 
-def test_a_rule_that_calls_itself_for_ever_is_cut() -> None:
+def test_a_rule_with_endless_recursion_is_abandoned() -> None:
     @ed.register_decomposition(OPAQUE)
     def circular(x: torch.Tensor) -> Any:
         return OPAQUE(x)

@@ -1,7 +1,7 @@
-"""The staircase of op sets in the PyTorch 2 tutorials, climbed in eager: the same model arrives as ATen, as Core ATen, as prims.
+"""The op sets of the PyTorch 2 tutorials: one model reaches the backend as ATen, as Core ATen and as prims.
 
-A recorder outside the mode notes what reaches the backend, in order; first, second and third call must agree (recorded, replayed,
-compiled), and with eager.
+A recorder outside the mode records the ops in order. The first, second and third call (recorded, replayed, compiled) must agree
+with each other and with eager.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(mlp: nn.Module) -> list[torch.Tensor]:
     [(CORE, WHOLE), (CORE - ["aten.gelu"], IN_PARTS)],
     ids=["core aten", "core aten without gelu"],
 )
-def test_an_mlp_arrives_as_its_ops_on_the_set_and_its_backward_on_the_set_alone(op_set: ed.OpSet, forward: list[str]) -> None:
+def test_an_mlp_and_its_backward_reach_the_backend_as_ops_of_the_set(op_set: ed.OpSet, forward: list[str]) -> None:
     want = run(LINEAR)
     backward: list[list[str]] = []
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_an_mlp_arrives_as_its_ops_on_the_set_and_its_backward_on_the_set_alone(
     assert "mm" in backward[0]
 
 
-def test_taking_an_op_from_the_set_changes_that_op_alone() -> None:
+def test_removing_an_op_from_the_set_changes_only_this_op() -> None:
     at = WHOLE.index("gelu")
     assert IN_PARTS[:at] == WHOLE[:at]
     with Order() as order, ed.EagerDecompMode(CORE - ["aten.addmm"]):
@@ -98,7 +98,7 @@ def test_taking_an_op_from_the_set_changes_that_op_alone() -> None:
     torch.testing.assert_close(value, F.gelu(LINEAR(INPUT)))
 
 
-def test_what_reaches_the_backend_computes_what_eager_computes_when_replayed_by_hand() -> None:
+def test_a_replay_of_the_recorded_calls_equals_eager() -> None:
     # The seven ops, run by a reader of the list above: nothing else happened after them.
     with torch.no_grad():
         hidden = aten.addmm.default(LINEAR.bias, INPUT, aten.permute.default(LINEAR.weight, [1, 0]))
@@ -107,7 +107,7 @@ def test_what_reaches_the_backend_computes_what_eager_computes_when_replayed_by_
         torch.testing.assert_close(aten.mul.Tensor(left, right), F.gelu(LINEAR(INPUT)))
 
 
-def test_on_prims_an_addition_arrives_as_type_promotion_broadcast_and_addition() -> None:
+def test_on_prims_an_addition_is_type_promotion_broadcast_and_addition() -> None:
     left, right = torch.tensor([1.0, 2.0, 3.0]), torch.arange(9, dtype=torch.float16).view(3, 3)
     want = left + right
     with Order() as order, ed.EagerDecompMode(ed.prims()):
@@ -123,7 +123,7 @@ def test_on_prims_an_addition_arrives_as_type_promotion_broadcast_and_addition()
     assert got.dtype is torch.float32
 
 
-def test_on_prims_the_mlp_reaches_no_aten_op_but_infra() -> None:
+def test_on_prims_the_mlp_calls_no_aten_op_except_infra() -> None:
     want = F.gelu(LINEAR(INPUT))
     with Order() as order, ed.EagerDecompMode(ed.prims() | ["aten.addmm.default"]):
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Rules of users in a plan: what they call is found out for the calls that were seen of their ops, and a run calls the same."""
+"""Users' rules in a plan: they run on the recorded calls of their ops, and a run makes the same calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def silu_of_floats(x: torch.Tensor) -> Any:
 
 
 @pytest.mark.full
-def test_a_rule_opens_its_op_and_those_that_call_it() -> None:
+def test_a_rule_gives_a_route_to_its_op_and_to_its_callers() -> None:
     asked = [IGAMMA, GAMMAINC]
     assert ed.plan(FEWER, ops=asked).counts == {"missing": 2}
     made = ed.plan(FEWER, ops=asked, rules=[igamma])
@@ -45,7 +45,7 @@ def test_a_rule_opens_its_op_and_those_that_call_it() -> None:
 
 
 @pytest.mark.full
-def test_calls_that_a_rule_leaves_go_by_the_next() -> None:
+def test_calls_that_a_rule_declines_use_the_next_rule() -> None:
     made = ed.plan(CORE, ops=["aten.silu.default"], rules=[silu_of_floats])["aten.silu.default"]
     by_call = {route.call[:3]: (route.rule.split()[0], route.kernels) for route in made.routes}
     assert by_call["f32"] == ("user", {"aten.sin.default": 1})
@@ -60,7 +60,7 @@ def test_a_set_without_the_kernel_that_a_rule_calls_lacks_it() -> None:
 
 
 @pytest.mark.full
-def test_a_rule_for_an_op_that_was_never_seen_says_so() -> None:
+def test_a_rule_for_an_op_without_recorded_calls_is_reported() -> None:
     @ed.register_decomposition(OPAQUE)
     def opaque(x: torch.Tensor) -> torch.Tensor:
         return x * 1
@@ -71,7 +71,7 @@ def test_a_rule_for_an_op_that_was_never_seen_says_so() -> None:
 
 
 @pytest.mark.full
-def test_a_rule_that_cannot_be_tried_says_for_which_calls() -> None:
+def test_a_rule_that_cannot_run_on_samples_names_the_calls() -> None:
     @ed.register_decomposition("aten.silu.default")
     def by_data(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.sum().item() > 0 else x
@@ -100,7 +100,7 @@ def test_no_kernel_runs_while_a_rule_is_tried() -> None:
 
 
 @pytest.mark.full
-def test_a_small_set_goes_by_them_too() -> None:
+def test_the_minimal_opset_uses_them_too() -> None:
     assert ed.minimal_opset([GAMMAINC]).necessary == ()
     assert "aten.sigmoid.default" not in ed.minimal_opset([GAMMAINC]).ops
     found = ed.minimal_opset([IGAMMA, "aten.mul.Tensor", "aten.sigmoid.default"], rules=[igamma])

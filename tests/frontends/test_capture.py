@@ -1,4 +1,4 @@
-"""A traced graph is what reached the backend, and does to other values what the function would."""
+"""A traced graph has the calls that reached the backend, and equals the function for other values."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 @pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE, SMALL], ids=["core", "small"])
 @pytest.mark.parametrize("net", NETS)
-def test_a_graph_of_forward_and_backward_is_eager_on_other_values(net: str, ops: ed.OpSet) -> None:
+def test_a_graph_of_forward_and_backward_equals_eager_for_other_values(net: str, ops: ed.OpSet) -> None:
     make, shape = NETS[net]
     torch.manual_seed(0)
     model = make()
@@ -109,7 +109,7 @@ def test_a_graph_reads_the_parameters_themselves_and_names_them_as_the_function_
     assert [parameter is own for parameter, own in zip(of_model.parameters(), model.parameters(), strict=True)] == [True, True]
 
 
-def test_backward_within_the_function_is_in_the_graph_and_grad_is_what_was_returned() -> None:
+def test_backward_inside_the_function_is_in_the_graph_and_sets_grad() -> None:
     def step(weight: Tensor, x: Tensor) -> Tensor:
         torch.tanh(x @ weight).sum().backward()
         assert weight.grad is not None
@@ -123,7 +123,7 @@ def test_backward_within_the_function_is_in_the_graph_and_grad_is_what_was_retur
     assert_same(got, step(other, fresh))
 
 
-def test_gradients_that_are_there_already_are_added_to() -> None:
+def test_existing_gradients_are_accumulated() -> None:
     weight = torch.randn(3, requires_grad=True)
     weight.grad = torch.ones(3)
 
@@ -137,7 +137,7 @@ def test_gradients_that_are_there_already_are_added_to() -> None:
 
 
 @pytest.mark.parametrize("foreach", [False, True])
-def test_an_optimizer_s_step_trains_on_rerun(foreach: bool) -> None:
+def test_a_graph_of_an_optimizer_step_trains_when_run_again(foreach: bool) -> None:
     torch.manual_seed(0)
     ours = nn.Linear(4, 2)
     theirs = copy.deepcopy(ours)
@@ -214,7 +214,7 @@ def test_writes_reach_the_inputs_and_views_share_their_memory() -> None:
     assert got[2].untyped_storage().data_ptr() == ours[1].untyped_storage().data_ptr()
 
 
-def test_random_ops_draw_again_from_the_same_generators() -> None:
+def test_random_ops_use_the_same_generators_again() -> None:
     generator = torch.Generator()
 
     def run(x: Tensor) -> Any:
@@ -269,13 +269,13 @@ def test_results_of_other_containers_are_rebuilt() -> None:
         ((torch.ones(2, 3), 4), r"y = f32\[2, 3\], and was called with 4"),
     ],
 )
-def test_what_a_graph_was_not_made_for_is_refused(given: Any, words: str) -> None:
+def test_inputs_that_a_graph_does_not_fit_raise(given: Any, words: str) -> None:
     graph = trace(lambda x, y: x + y, CORE)(torch.ones(2, 3), torch.ones(2, 3))
     with pytest.raises(ed.TraceError, match=words):
         graph(*given)
 
 
-def test_one_tensor_given_twice_stays_one() -> None:
+def test_a_tensor_passed_twice_is_one_input() -> None:
     x = torch.ones(3)
     graph = trace(lambda a, b: a.add_(1) * b, CORE)(x, x)
     y = torch.full((3,), 2.0)
@@ -284,7 +284,7 @@ def test_one_tensor_given_twice_stays_one() -> None:
         graph(torch.ones(3), torch.ones(3))
 
 
-def test_what_was_read_from_data_must_be_read_again() -> None:
+def test_a_graph_checks_values_that_were_read_from_data() -> None:
     def scaled(x: Tensor) -> Tensor:
         return x * x.sum().item()
 
@@ -300,7 +300,7 @@ def test_what_was_read_from_data_must_be_read_again() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64], ids=str)
-def test_dtypes_are_eager_s(dtype: torch.dtype) -> None:
+def test_dtypes_equal_eager(dtype: torch.dtype) -> None:
     def run(x: Tensor) -> Any:
         y = torch.sigmoid(x.transpose(0, 1).conj()) * 2
         return y, y.real.sum(0)
@@ -315,7 +315,7 @@ def test_empty_and_scalar_inputs() -> None:
     assert_same(graph(torch.ones(0, 3), torch.tensor(2.0)), torch.tensor(2.0).exp())
 
 
-def test_every_value_has_a_fake_tensor_of_its_layout_and_the_op_that_was_called() -> None:
+def test_every_node_has_a_fake_tensor_with_its_layout_and_the_called_op() -> None:
     graph = trace(lambda x: F.gelu(x.t()).max(0), SMALL)(torch.randn(3, 4))
     nodes = {node.name: node for node in graph.graph.nodes}
     for node in graph.graph.nodes:
@@ -342,7 +342,7 @@ def test_a_backend_s_kernel_is_one_call_and_runs() -> None:
     assert len(runs) == 1
 
 
-def test_own_rules_are_taken() -> None:
+def test_user_rules_are_used() -> None:
     @ed.register_decomposition("aten.silu.default")
     def silu(x: Tensor) -> Tensor:
         return x / (1 + torch.exp(-x))
@@ -360,7 +360,7 @@ def test_errors_are_those_of_the_mode_and_of_the_function() -> None:
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
-def test_a_copy_of_a_graph_checks_and_runs_as_it_does() -> None:
+def test_a_copy_of_a_graph_checks_and_runs_like_it() -> None:
     graph = copy.deepcopy(trace(nn.Linear(3, 2), CORE)(torch.randn(4, 3)))
     assert not graph(torch.randn(4, 3)).requires_grad
     with pytest.raises(ed.TraceError):
@@ -372,7 +372,7 @@ def test_a_copy_of_a_graph_checks_and_runs_as_it_does() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("net", NETS)
-def test_a_batch_that_stays_a_symbol_may_be_any(net: str) -> None:
+def test_a_symbolic_batch_size_may_have_any_value(net: str) -> None:
     make, shape = NETS[net]
     torch.manual_seed(0)
     model = make()
@@ -399,7 +399,7 @@ def test_a_batch_that_stays_a_symbol_may_be_any(net: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["input", "input_"])
-def test_a_symbolic_input_may_be_called_as_the_function_calls_it(name: str) -> None:
+def test_a_symbolic_input_may_be_named_by_its_parameter(name: str) -> None:
     graph = trace(nn.Linear(4, 2), CORE, symbolic={name: 0})(torch.ones(3, 4))
     assert graph(torch.ones(7, 4)).shape == (7, 2)
 
@@ -410,7 +410,7 @@ def test_a_symbolic_input_may_be_called_as_the_function_calls_it(name: str) -> N
     assert graph([torch.ones(5), torch.ones(5)]).tolist() == [2] * 5
 
 
-def test_a_symbolic_trace_refuses_what_cannot_be() -> None:
+def test_invalid_symbolic_arguments_raise() -> None:
     with pytest.raises(ed.TraceError, match="dimension 0 of x cannot stay symbolic"):
         trace(lambda x: x.view(4, -1) if x.shape[0] == 4 else x, CORE, symbolic={"x": 0})(torch.ones(4, 3))
     with pytest.raises(ed.TraceError, match=r"symbolic names 'z'.*x, y"):

@@ -1,4 +1,4 @@
-"""A traced graph prints as AOTAutograd's graph of the function does: types, shapes, lines of source."""
+"""A traced graph prints like AOTAutograd's graph of the function: dtypes, shapes, source lines."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Net(nn.Module):
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "symbolic"])
-def test_calls_have_the_types_shapes_and_lines_of_pytorch_s_own_listing(dtype: torch.dtype, dynamic: bool, how: Any) -> None:
+def test_calls_have_the_dtypes_shapes_and_lines_of_aot_autograds_listing(dtype: torch.dtype, dynamic: bool, how: Any) -> None:
     model, x, tangents = Net(dtype), torch.randn(8, 32).to(dtype), torch.randn(8, 64)
 
     def step(x: Tensor, tangents: Tensor) -> Any:
@@ -88,7 +88,7 @@ def test_calls_have_the_types_shapes_and_lines_of_pytorch_s_own_listing(dtype: t
     assert f": {said[1]}" in theirs
 
 
-def test_a_kernel_of_a_decomposition_stands_under_the_line_that_called_the_op() -> None:
+def test_a_kernel_of_a_decomposition_has_the_source_line_of_the_op() -> None:
     def step(x: Tensor, y: Tensor) -> Any:
         scaled = F.silu(x)
         scaled.backward(torch.ones_like(scaled))

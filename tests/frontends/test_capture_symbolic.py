@@ -1,4 +1,4 @@
-"""Sizes that stay symbols in a traced graph: the calls are those of a plain trace, and other sizes give eager's values."""
+"""Symbolic sizes in a traced graph: it has the calls of a plain trace, and equals eager for other sizes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ STEPS: dict[str, tuple[Callable[[], nn.Module], Callable[..., Tensor], int, list
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", STEPS)
-def test_a_training_step_holds_for_other_sizes(name: str) -> None:
+def test_a_traced_training_step_is_right_for_other_sizes(name: str) -> None:
     make, inputs, classes, sizes = STEPS[name]
     torch.manual_seed(0)
     model = make()
@@ -140,7 +140,7 @@ def test_a_training_step_holds_for_other_sizes(name: str) -> None:
     ],
     ids=["pad", "cat", "half", "outer", "mean", "mask", "mean by hand", "merge", "arange"],
 )
-def test_what_is_computed_of_an_open_size_is_computed_again(fn: Callable[[Tensor], Tensor]) -> None:
+def test_expressions_of_symbolic_sizes_are_computed_again(fn: Callable[[Tensor], Tensor]) -> None:
     weight = torch.randn(8)
 
     def run(x: Tensor) -> list[Tensor]:
@@ -206,7 +206,7 @@ LOSSES: dict[str, tuple[Callable[..., Tensor], list[tuple[Callable[[int], Sequen
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_and_its_gradient_hold_for_the_size_traced_and_for_others(name: str) -> None:
+def test_a_traced_loss_and_gradient_are_right_for_all_sizes(name: str) -> None:
     loss, given = LOSSES[name]
     torch.manual_seed(0)
     names = [f"given{number}" for number in range(len(given))]
@@ -227,7 +227,7 @@ def test_a_loss_and_its_gradient_hold_for_the_size_traced_and_for_others(name: s
         assert_same(graph(**values), plain(step(**values)))
 
 
-def test_sizes_that_do_not_belong_together_are_reported_by_the_inputs_names() -> None:
+def test_inconsistent_sizes_are_reported_with_the_inputs_names() -> None:
     graph = ed.trace(lambda x, t: F.cross_entropy(x.flatten(0, -2), t), CORE, symbolic={"x": 0, "t": 0})(
         torch.randn(2, 3, 4), torch.randint(0, 4, (6,))
     )
@@ -235,7 +235,7 @@ def test_sizes_that_do_not_belong_together_are_reported_by_the_inputs_names() ->
         graph(torch.randn(2, 3, 4), torch.randint(0, 4, (7,)))
 
 
-def test_a_number_of_the_sizes_that_python_cannot_compute_is_refused() -> None:
+def test_an_expression_of_sizes_that_python_cannot_compute_raises() -> None:
     def step(x: Tensor) -> Any:
         leaf = x.detach().requires_grad_()
         return torch.autograd.grad(leaf.std(), leaf)
@@ -245,14 +245,14 @@ def test_a_number_of_the_sizes_that_python_cannot_compute_is_refused() -> None:
         graph(torch.randn(1))
 
 
-def test_a_size_of_one_is_no_symbol_where_it_is_traced_and_fits_where_it_is_run() -> None:
+def test_a_size_of_1_cannot_be_symbolic_while_tracing_but_may_be_used_in_a_run() -> None:
     with pytest.raises(ed.TraceError, match="because its size here is 1"):
         ed.trace(torch.exp, CORE, symbolic={"arg0": 0})(torch.ones(1, 3))
     x = torch.randn(1, 3)
     assert_same(ed.trace(torch.exp, CORE, symbolic={"arg0": 0})(torch.ones(4, 3))(x), x.exp())
 
 
-def test_what_pytorch_itself_runs_on_plain_sizes_only_is_said_so() -> None:
+def test_the_error_says_if_pytorch_needs_concrete_sizes() -> None:
     lstm = nn.LSTM(8, 5)
     reported = r"PyTorch accepts no symbolic sizes here \(Cannot call .* symbolic sizes/strides\)"
     with pytest.raises(ed.TraceError, match=reported):
@@ -260,7 +260,7 @@ def test_what_pytorch_itself_runs_on_plain_sizes_only_is_said_so() -> None:
 
 
 @pytest.mark.parametrize("fn", [lambda x: x + 1 if x.sum() > 0 else x, lambda x: x * x.max().item()], ids=["branch", "number"])
-def test_what_goes_on_by_values_has_no_symbolic_trace(fn: Callable[[Tensor], Tensor]) -> None:
+def test_functions_that_depend_on_values_have_no_symbolic_trace(fn: Callable[[Tensor], Tensor]) -> None:
     reported = r"the values of a tensor, which a symbolic trace cannot record\. Trace (it )?without symbolic=$"
     with pytest.raises(ed.TraceError, match=reported):
         ed.trace(fn, CORE, symbolic={"x": 0})(torch.ones(4))

@@ -135,13 +135,13 @@ def test_a_rule_of_the_user_comes_first() -> None:
     assert aten.div.Tensor in [node.target for node in traced.graph.nodes]
 
 
-def test_ops_of_the_set_and_ops_that_write_have_no_decomposition() -> None:
+def test_ops_of_the_set_and_mutating_ops_have_no_decomposition() -> None:
     assert not TABLE.keys() & set(CORE)
     assert aten.add_.Tensor not in TABLE
     assert aten.add.out not in TABLE
 
 
-def test_a_rule_that_writes_to_its_argument_is_not_taken() -> None:
+def test_a_rule_that_mutates_its_argument_is_not_used() -> None:
     @ed.register_decomposition("aten.silu.default")
     def writes(v: Tensor) -> Any:
         return aten.mul_.Tensor(v, aten.sigmoid.default(v))
@@ -152,7 +152,7 @@ def test_a_rule_that_writes_to_its_argument_is_not_taken() -> None:
     same(traced(x(3)), F.silu(x(3)))
 
 
-def test_a_write_to_what_the_rule_made_becomes_functional() -> None:
+def test_writes_to_tensors_that_the_rule_created_become_functional() -> None:
     @ed.register_decomposition("aten.silu.default")
     def writes(v: Tensor) -> Any:
         made = aten.sigmoid.default(v)
@@ -166,7 +166,7 @@ def test_a_write_to_what_the_rule_made_becomes_functional() -> None:
     same(traced(x(3)), F.silu(x(3)))
 
 
-def test_a_write_to_what_has_been_viewed_is_not_taken() -> None:
+def test_a_rule_that_writes_to_a_tensor_with_views_is_not_used() -> None:
     @ed.register_decomposition("aten.silu.default")
     def writes(v: Tensor) -> Any:
         made = aten.sigmoid.default(v)
@@ -186,25 +186,25 @@ def test_results_with_names_are_results_of_a_graph() -> None:
 
 
 @pytest.mark.parametrize("mode", ["real", "fake"])
-def test_rules_that_read_data_leave_the_call_to_others(mode: str) -> None:
+def test_rules_that_read_data_are_skipped(mode: str) -> None:
     traced = make_fx(lambda v: torch.bernoulli(v.abs() * 0), decomposition_table=TABLE, tracing_mode=mode)(x(3))
     assert outside(traced) == Counter()
     assert traced(x(3)).tolist() == [0.0] * 3
 
 
-def test_a_call_that_no_rule_brings_to_the_set_without_data_stays() -> None:
+def test_a_call_that_only_rules_that_read_data_decompose_stays() -> None:
     traced = make_fx(lambda v: v.histc(4), decomposition_table=TABLE)(x(8))
     assert outside(traced) == Counter({"aten.histc.default": 1})
     same(traced(x(8)), x(8).histc(4))
 
 
-def test_a_check_that_reads_data_stays_beside_what_it_checks() -> None:
+def test_a_check_that_reads_data_stays_in_the_graph() -> None:
     traced = make_fx(torch.linalg.inv, decomposition_table=TABLE)(SPD)
     assert outside(traced) == Counter({"aten._linalg_check_errors.default": 1})
     same(traced(SPD), torch.linalg.inv(SPD))
 
 
-def test_factories_that_write_to_what_they_make_stay_on_the_set() -> None:
+def test_factory_ops_whose_rules_write_to_new_tensors_stay_on_the_set() -> None:
     traced = make_fx(lambda v: torch.hann_window(8) * v, decomposition_table=TABLE)(x(8))
     assert outside(traced) == Counter()
     same(traced(x(8)), torch.hann_window(8) * x(8))
@@ -223,7 +223,7 @@ ON_TINY: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ON_TINY)
-def test_rules_that_lead_in_a_circle_give_way_to_others(name: str) -> None:
+def test_rules_in_a_cycle_are_skipped(name: str) -> None:
     run = ON_TINY[name]
     traced = make_fx(run, decomposition_table=ed.decompositions(TINY))(x(4, 4))
     assert not [str(node.target) for node in traced.graph.nodes if node.op == "call_function" and node.target not in TINY]
@@ -231,7 +231,7 @@ def test_rules_that_lead_in_a_circle_give_way_to_others(name: str) -> None:
     assert traced(x(4, 4)).stride() == run(x(4, 4)).stride()
 
 
-def test_a_rule_that_leads_back_to_itself_leaves_the_call() -> None:
+def test_a_rule_that_reaches_its_own_op_is_skipped() -> None:
     @ed.register_decomposition("aten.silu.default")
     def by_mish(v: Tensor) -> Any:
         return aten.mish.default(v)
@@ -251,7 +251,7 @@ def test_a_rule_that_leads_back_to_itself_leaves_the_call() -> None:
     [lambda v: F.interpolate(v[None, None], size=(5, 5), mode="bicubic"), lambda v: v.quantile(0.5, 0)],
     ids=["bicubic", "quantile"],
 )
-def test_a_program_of_dynamic_sizes_serves_every_size(run: Callable[[Tensor], Any]) -> None:
+def test_a_program_with_dynamic_sizes_runs_for_every_size(run: Callable[[Tensor], Any]) -> None:
     sizes = {0: torch.export.Dim("size", min=4, max=64)}
     exported = torch.export.export(Calls(run), (x(8, 3),), dynamic_shapes=((sizes,),)).run_decompositions(TABLE)
     assert {op for op in outside(exported.graph_module) if not op.startswith("aten.sym_")} == set()

@@ -1,4 +1,4 @@
-"""torch.compile on a backend's set: graphs, gradients and what lies between them."""
+"""torch.compile on a backend's set: graphs, gradients and graph breaks."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def trained(model: nn.Module, forward: Callable[..., Any], data: list[Tensor]) -
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
-def test_models_train_and_return_as_in_eager_on_the_set_alone(name: str) -> None:
+def test_models_train_as_in_eager_with_only_ops_of_the_set(name: str) -> None:
     make, draw = MODELS[name]
     torch.manual_seed(3)
     model, data = make(), [draw() for _ in range(2)]
@@ -168,7 +168,7 @@ def test_models_train_and_return_as_in_eager_on_the_set_alone(name: str) -> None
 
 
 @pytest.mark.full
-def test_both_graphs_hold_the_set_alone_and_the_kernels_run() -> None:
+def test_both_graphs_have_only_ops_of_the_set_and_run_the_kernels() -> None:
     backend, counts = counting(only=lambda op: op in (aten.sigmoid.default, aten.mm.default))
     made = ed.dynamo_backend(backend)
     x = rows(4, 8).requires_grad_()
@@ -194,7 +194,7 @@ def test_both_graphs_hold_the_set_alone_and_the_kernels_run() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("how", ["dynamic=True", "marked", "automatic"])
-def test_sizes_that_are_symbols_stay_so(how: str) -> None:
+def test_symbolic_sizes_stay_symbolic(how: str) -> None:
     made = ed.dynamo_backend(CORE)
 
     def fn(x: Tensor) -> Tensor:
@@ -218,7 +218,7 @@ def test_sizes_that_are_symbols_stay_so(how: str) -> None:
 
 
 @pytest.mark.full
-def test_sizes_that_data_decide_are_captured_on_the_set_alone() -> None:
+def test_data_dependent_sizes_are_captured_with_only_ops_of_the_set() -> None:
     def fn(x: Tensor) -> tuple[Tensor, Tensor]:
         count = int(x[0, 0].item())
         torch._check(count <= 9)
@@ -234,7 +234,7 @@ def test_sizes_that_data_decide_are_captured_on_the_set_alone() -> None:
 
 
 @pytest.mark.full
-def test_what_reads_data_and_what_has_no_route_is_done_at_run_time() -> None:
+def test_ops_that_read_data_or_have_no_route_run_at_run_time() -> None:
     made = ed.dynamo_backend(CORE)
 
     def fn(x: Tensor) -> Tensor:
@@ -252,7 +252,7 @@ def test_what_reads_data_and_what_has_no_route_is_done_at_run_time() -> None:
 
 
 @pytest.mark.full
-def test_predicates_are_asked_at_each_call() -> None:
+def test_predicates_are_evaluated_at_each_call() -> None:
     asked: list[int] = []
 
     def few(x: Tensor) -> bool:
@@ -309,7 +309,7 @@ def test_kept_composites_are_single_nodes_with_eagers_gradients() -> None:
 
 
 @pytest.mark.full
-def test_outputs_views_and_writes_are_eagers() -> None:
+def test_outputs_views_and_writes_equal_eager() -> None:
     def fn(x: Tensor, pair: list[Tensor], named: dict[str, Tensor]) -> dict[str, Any]:
         x.add_(1).relu_()
         named["z"][0].fill_(7.0)
@@ -334,7 +334,7 @@ def test_outputs_views_and_writes_are_eagers() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("grad", [False, True])
-def test_an_input_may_be_given_other_memory(grad: bool) -> None:
+def test_an_input_may_get_another_storage(grad: bool) -> None:
     def fn(x: Tensor) -> Tensor:
         x.data.mul_(2)
         x.data = F.silu(x.data)
@@ -369,7 +369,7 @@ def test_writes_are_decomposed_when_a_graph_is_compiled(ops: ed.OpSet) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.complex64])
-def test_dtypes_are_eagers(dtype: torch.dtype) -> None:
+def test_dtypes_equal_eager(dtype: torch.dtype) -> None:
     def fn(x: Tensor) -> Tensor:
         x = x.conj().mT @ x if x.is_complex() else F.layer_norm(F.gelu(x @ x.mT, approximate="tanh"), [4])
         return (x * 2).sigmoid() + x.var(0) if not x.is_complex() else (x.imag * 2).sigmoid() + x.real.abs()
@@ -387,7 +387,7 @@ def test_dtypes_are_eagers(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.full
-def test_autocast_is_eagers() -> None:
+def test_autocast_equals_eager() -> None:
     x, w = rows(4, 8), rows(8, 8)
 
     def fn(x: Tensor, w: Tensor) -> Tensor:
@@ -402,7 +402,7 @@ def test_autocast_is_eagers() -> None:
 
 
 @pytest.mark.full
-def test_dropout_draws_eagers_mask_once_for_both_passes() -> None:
+def test_dropout_uses_eagers_mask_in_both_passes() -> None:
     def fn(x: Tensor) -> Tensor:
         return F.dropout(x, 0.5) * torch.rand_like(x)
 
@@ -420,7 +420,7 @@ def test_dropout_draws_eagers_mask_once_for_both_passes() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("options", [{"mode": "reduce-overhead"}, {"options": {"max_autotune": True}}, {"fullgraph": True}])
-def test_what_torch_compile_is_given_else_does_no_harm(options: dict[str, Any]) -> None:
+def test_other_options_of_torch_compile_are_accepted(options: dict[str, Any]) -> None:
     made = ed.dynamo_backend(CORE)
     fn = torch.compile(lambda x: F.silu(x), backend=made, **options)
     for _ in range(2):
@@ -449,7 +449,7 @@ DECOMPOSED_BY_TORCH: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]
 @pytest.mark.full
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", DECOMPOSED_BY_TORCH)
-def test_what_torch_decomposes_while_it_traces_is_what_eager_runs(name: str, dynamic: bool) -> None:
+def test_decompositions_of_torch_while_tracing_equal_eager(name: str, dynamic: bool) -> None:
     fn, shape = DECOMPOSED_BY_TORCH[name]
     made = ed.dynamo_backend(CORE)
     compiled = torch.compile(fn, backend=made, fullgraph=True, dynamic=dynamic)
@@ -492,7 +492,7 @@ def test_higher_order_ops_in_a_graph_are_lowered() -> None:
 
 
 @pytest.mark.full
-def test_another_set_around_a_compiled_function_gets_what_it_sends() -> None:
+def test_a_mode_around_a_compiled_function_sees_its_kernels() -> None:
     smaller = CORE - ["aten.sigmoid"]
     fn = torch.compile(lambda x: F.silu(x), backend=ed.dynamo_backend(CORE))
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(smaller):
@@ -534,7 +534,7 @@ def test_a_whole_graph_writes_once() -> None:
     torch.testing.assert_close(norm.state_dict(), wanted.state_dict())
 
 
-def test_a_graph_that_the_hook_leaves_alone_runs_by_kernels() -> None:
+def test_a_graph_that_the_hook_declines_runs_by_kernels() -> None:
     backend = ed.Backend("none", ed.core_aten(), compile=lambda graph, inputs: None)
     compiled = torch.compile(F.silu, backend=ed.dynamo_backend(backend, whole_graphs=True))
     torch.testing.assert_close(compiled(torch.ones(3)), F.silu(torch.ones(3)))

@@ -1,4 +1,4 @@
-"""torch.compile on a backend's set together with what else PyTorch programs do: checkpoints, hooks, threads, other compilers."""
+"""torch.compile on a backend's set with checkpoints, hooks, threads and other compilers."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_bound_methods_and_hooks_are_compiled() -> None:
 
 
 @pytest.mark.full
-def test_what_a_closure_holds_is_read_again() -> None:
+def test_values_in_a_closure_are_read_again() -> None:
     made, numbers, offset = ed.dynamo_backend(CORE), [2.0], rows(4)
 
     def fn(x: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ class Doubled(torch.autograd.Function):
 
 
 @pytest.mark.full
-def test_functions_with_a_gradient_of_their_own_and_transforms_are_compiled() -> None:
+def test_custom_autograd_functions_and_transforms_are_compiled() -> None:
     made = ed.dynamo_backend(CORE)
 
     def fn(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Functions that other compilers of torch.compile make, called in the mode and after it."""
+"""Functions compiled by other torch.compile backends, called in the mode and after it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def broken(x: Tensor, w: Tensor) -> Tensor:
 
 @pytest.mark.full
 @pytest.mark.parametrize("way", modes())
-def test_dynamo_compiles_no_frame_of_ours_and_goes_on_afterwards(way: str) -> None:
+def test_dynamo_skips_our_frames_and_continues_afterwards(way: str) -> None:
     def passes(around: Callable[[], AbstractContextManager[Any]]) -> tuple[Counting, list[int], list[Tensor]]:
         torch._dynamo.reset()
         counter, runs, results = Counting(), [], []

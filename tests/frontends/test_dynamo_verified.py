@@ -1,4 +1,4 @@
-"""verify= in functions compiled by dynamo_backend: wrong kernels are found in their graphs and named, right ones are left alone."""
+"""`verify=` with `dynamo_backend`: wrong kernels in compiled graphs are found and named, right ones are not reported."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_wrong_kernel_of_a_backward_graph_is_raised_out_of_backward() -> None:
     assert made.verified.found[0].op == "aten.mul.Tensor"
 
 
-def test_a_kernel_that_is_wrong_from_some_call_on_is_found_within_so_many() -> None:
+def test_a_kernel_that_becomes_wrong_is_found_within_one_interval() -> None:
     calls = 0
 
     def tires(x: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def test_a_kernel_that_is_wrong_from_some_call_on_is_found_within_so_many() -> N
 
 
 @pytest.mark.full
-def test_right_kernels_alarm_nobody_and_their_checks_change_nothing() -> None:
+def test_right_kernels_have_no_finding_and_verification_changes_nothing() -> None:
     names = (
         "aten.add.",
         "aten.mul.",
@@ -135,7 +135,7 @@ def test_right_kernels_alarm_nobody_and_their_checks_change_nothing() -> None:
 
 
 @pytest.mark.full
-def test_a_difference_is_recorded_if_that_is_asked_for() -> None:
+def test_a_difference_is_recorded_on_request() -> None:
     made = ed.dynamo_backend(WRONG, verify=RECORD)
     fn = torch.compile(swish, backend=made)
     for _ in range(3):
@@ -143,7 +143,7 @@ def test_a_difference_is_recorded_if_that_is_asked_for() -> None:
     assert (made.verified.differences, made.verified.calls, len(made.verified.found)) == (3, 3, 1)
 
 
-def test_what_is_left_to_run_time_is_watched_too() -> None:
+def test_ops_that_run_at_run_time_are_verified() -> None:
     made = ed.dynamo_backend(WRONG, rules=[at_run_time], verify=ALL)
     fn = torch.compile(swish, backend=made)
     with pytest.raises(ed.DifferenceError, match=r"to blame +the kernel of aten\.sigmoid\.default: .*slightly_off") as caught:
@@ -171,7 +171,7 @@ def test_without_verify_graphs_call_the_kernels_themselves() -> None:
     assert callers[1] != callers[0]
 
 
-def test_what_verify_may_be_is_checked() -> None:
+def test_invalid_values_of_verify_raise() -> None:
     with pytest.raises(ValueError, match="verify"):
         ed.dynamo_backend(CORE, verify="cuda")  # type: ignore[arg-type]
 
@@ -180,7 +180,7 @@ def test_what_verify_may_be_is_checked() -> None:
 
 
 @pytest.mark.full
-def test_a_mode_around_a_compiled_function_watches_its_graphs() -> None:
+def test_a_mode_around_a_compiled_function_verifies_its_graphs() -> None:
     made, x = ed.dynamo_backend(WRONG), rows(4).requires_grad_()
     fn = torch.compile(swish, backend=made)
     reported = ed.EagerDecompMode(WRONG, verify=RECORD)
@@ -198,7 +198,7 @@ def test_a_mode_around_a_compiled_function_watches_its_graphs() -> None:
 
 
 @pytest.mark.full
-def test_it_watches_and_does_what_is_left_to_run_time() -> None:
+def test_it_runs_and_verifies_ops_left_to_run_time() -> None:
     made = ed.dynamo_backend(WRONG, rules=[at_run_time])
     fn, mode = torch.compile(swish, backend=made), ed.EagerDecompMode(WRONG, rules=[at_run_time], verify=RECORD)
     x = rows(4)
@@ -214,7 +214,7 @@ def test_it_watches_and_does_what_is_left_to_run_time() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("options", [{"rules": [at_run_time]}, {"on_unsupported": "fallback"}])
-def test_a_mode_of_other_rules_says_that_it_did_not_look(options: dict[str, Any]) -> None:
+def test_a_mode_with_other_rules_says_that_it_did_not_verify(options: dict[str, Any]) -> None:
     fn = torch.compile(swish, backend=ed.dynamo_backend(WRONG, **options))
     with ed.EagerDecompMode(WRONG, verify=ALL) as mode:
         for _ in range(2):
@@ -225,7 +225,7 @@ def test_a_mode_of_other_rules_says_that_it_did_not_look(options: dict[str, Any]
 
 
 @pytest.mark.full
-def test_a_mode_that_watched_a_graph_is_let_go() -> None:
+def test_a_mode_that_verified_a_graph_is_freed() -> None:
     fn = torch.compile(swish, backend=ed.dynamo_backend(CORE, rules=[at_run_time]))
     mode = ed.EagerDecompMode(CORE, rules=[at_run_time], verify=ALL)
     with mode:
@@ -237,7 +237,7 @@ def test_a_mode_that_watched_a_graph_is_let_go() -> None:
     assert held() is None
 
 
-def test_dynamo_compiles_none_of_what_watches() -> None:
+def test_dynamo_does_not_compile_the_verifier() -> None:
     from torch._dynamo.utils import counters
 
     made = ed.dynamo_backend(backend(sigmoid__default=right(aten.sigmoid.default)), verify=ALL)

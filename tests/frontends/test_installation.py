@@ -1,4 +1,4 @@
-"""A set installed on the CPU: eager's results in every thread and without a ``with``, and a dispatcher as before afterwards."""
+"""A set installed on the CPU: eager's results in every thread without a ``with`` block; removal restores the dispatcher."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def x() -> Tensor:
 
 
 @pytest.mark.full
-def test_every_op_outside_the_set_runs_its_program_and_gives_what_eager_gives(x: Tensor) -> None:
+def test_every_op_outside_the_set_runs_its_program_and_equals_eager(x: Tensor) -> None:
     want, want_gradient = gelu(x), gradient(gelu, x)
     with ed.install(CORE, "cpu", cache=ed.ProgramCache()) as handle:
         for _ in range(3):
@@ -53,7 +53,7 @@ def children(of: str, run: Callable[[], object]) -> list[str]:
 
 
 @pytest.mark.full
-def test_what_runs_within_an_op_is_of_the_set(x: Tensor) -> None:
+def test_ops_inside_a_decomposition_are_of_the_set(x: Tensor) -> None:
     detached = x.detach()
     with ed.install(CORE, "cpu"):
         gelu(detached)
@@ -80,7 +80,7 @@ def test_what_runs_within_an_op_is_of_the_set(x: Tensor) -> None:
     ],
     ids=["vmap", "grad", "jvp", "hessian", "compile", "aot", "checkpoint", "in-place", "out"],
 )
-def test_what_acts_above_kernels_acts_as_ever(call: Callable[[Tensor], Tensor], x: Tensor) -> None:
+def test_features_above_kernels_work_as_before(call: Callable[[Tensor], Tensor], x: Tensor) -> None:
     want = call(x)
     with ed.install(CORE, "cpu") as handle:
         got = call(x)
@@ -100,7 +100,7 @@ def test_inference_mode_runs_composites_down_to_the_set(x: Tensor) -> None:
 
 
 @pytest.mark.full
-def test_new_threads_and_autograds_own_need_nothing(x: Tensor) -> None:
+def test_new_threads_and_autograd_threads_need_no_setup(x: Tensor) -> None:
     want = gradient(gelu, x)
     found: list[Tensor] = []
     with ed.install(CORE, "cpu") as handle:
@@ -112,7 +112,7 @@ def test_new_threads_and_autograds_own_need_nothing(x: Tensor) -> None:
 
 
 @pytest.mark.full
-def test_a_training_step_outside_any_block_reaches_eagers_weights() -> None:
+def test_a_training_step_without_a_with_block_equals_eager() -> None:
     def weights(steps: int) -> list[Tensor]:
         torch.manual_seed(0)
         net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Dropout(0.5))
@@ -135,7 +135,7 @@ def test_a_training_step_outside_any_block_reaches_eagers_weights() -> None:
 
 
 @pytest.mark.full
-def test_remove_leaves_the_dispatcher_as_it_was(x: Tensor) -> None:
+def test_remove_restores_the_dispatcher(x: Tensor) -> None:
     names = torch._C._dispatch_get_all_op_names()
     before = [torch._C._dispatch_dump(name) for name in names]
     handle = ed.install(CORE, "cpu")
@@ -149,7 +149,7 @@ def test_remove_leaves_the_dispatcher_as_it_was(x: Tensor) -> None:
 
 
 @pytest.mark.full
-def test_a_failure_half_way_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_installation_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     from eagerdecomp.dispatcher.device_kernels import DeviceKernels
 
     names = torch._C._dispatch_get_all_op_names()
@@ -172,7 +172,7 @@ def test_a_failure_half_way_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.full
-def test_a_second_installation_of_a_device_is_refused() -> None:
+def test_a_second_installation_on_a_device_raises() -> None:
     with ed.install(CORE, "cpu"), pytest.raises(ed.InstallError, match=r"already installed for 'cpu'\. Call remove\(\)"):
         ed.install(CORE, "cpu")
     with pytest.raises(ed.InstallError, match="'npux' is not a device type"):
@@ -209,7 +209,7 @@ def test_an_op_without_a_route_raises_with_advice() -> None:
 
 
 @pytest.mark.full
-def test_a_kernel_of_the_backends_runs_and_what_it_calls_is_native(x: Tensor) -> None:
+def test_a_backends_kernel_runs_and_its_calls_are_native(x: Tensor) -> None:
     calls: list[Any] = []
 
     def my_mul(left: Any, right: Any) -> Any:
@@ -257,7 +257,7 @@ def test_a_composite_with_a_kernel_runs_whole_with_its_gradient_in_every_thread(
 
 
 @pytest.mark.full
-def test_composites_named_to_be_kept_are_and_views_are_refused() -> None:
+def test_named_composites_are_kept_and_views_raise() -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     norm = torch.nn.LayerNorm(8)
@@ -272,7 +272,7 @@ def test_composites_named_to_be_kept_are_and_views_are_refused() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("keep", ["aten.linear", "aten.matmul", "aten.einsum"])
-def test_what_a_kept_composite_returns_may_be_written_in_place(keep: str) -> None:
+def test_results_of_a_kept_composite_may_be_written_in_place(keep: str) -> None:
     weight = torch.rand(4, 4, requires_grad=True)
     given = torch.rand(2, 3, 4)
     calls: dict[str, Callable[[], Tensor]] = {
@@ -322,7 +322,7 @@ def test_a_predicate_is_asked_at_each_call(x: Tensor) -> None:
     assert (handle.stats()["aten.silu.default"].direct, handle.stats()["aten.silu.default"].decomposed) == (1, 1)
 
 
-def test_an_op_registered_later_goes_by_rules_or_raises() -> None:
+def test_an_op_registered_later_is_decomposed_or_raises() -> None:
     with torch.library._scoped_library("installing_late", "FRAGMENT") as library:
         library.define("twice(Tensor given) -> Tensor")
 
@@ -337,7 +337,7 @@ def test_an_op_registered_later_goes_by_rules_or_raises() -> None:
                 torch.ops.installing_late.late(torch.ones(2))
 
 
-def test_a_kernel_that_python_registered_is_overridden_and_acts_again() -> None:
+def test_a_kernel_registered_in_python_is_overridden_and_restored() -> None:
     with torch.library._scoped_library("installing_over", "FRAGMENT") as library:
         library.define("twice(Tensor given) -> Tensor")
         library.impl("twice", lambda given: given * 2, "CPU")
@@ -357,7 +357,7 @@ def test_a_mode_sees_whole_ops_and_both_agree(x: Tensor) -> None:
 
 
 @pytest.mark.full
-def test_an_op_of_the_set_that_torch_composes_of_others_runs(x: Tensor) -> None:
+def test_a_composite_op_of_the_set_runs(x: Tensor) -> None:
     given = x.detach()
     want = torch.slice_scatter(given, torch.zeros(4, 2), 1, 0, 2)
     with ed.install(CORE, "cpu"):
@@ -366,7 +366,7 @@ def test_an_op_of_the_set_that_torch_composes_of_others_runs(x: Tensor) -> None:
 
 
 @pytest.mark.full
-def test_other_devices_are_left_alone() -> None:
+def test_other_devices_are_not_affected() -> None:
     with ed.install(CORE, "cpu") as handle:
         gelu(torch.ones(3, device="meta"))
         assert "aten.gelu.default" not in handle.stats().ops
@@ -378,7 +378,7 @@ def test_other_devices_are_left_alone() -> None:
     size=st.sampled_from([(), (3,)]),
     number=st.one_of(st.integers(-3, 3), st.floats(-3, 3, width=32), st.booleans(), st.just(1.1), st.just(2j)),
 )
-def test_a_number_made_a_tensor_promotes_as_a_number_does(dtype: torch.dtype, size: tuple[int, ...], number: Any) -> None:
+def test_a_wrapped_number_promotes_as_a_scalar(dtype: torch.dtype, size: tuple[int, ...], number: Any) -> None:
     warnings.filterwarnings("ignore", "ComplexHalf")
     tensor = torch.ones(size).to(dtype)
     _, made = scalars_to_tensors((0, 1), (tensor, number))

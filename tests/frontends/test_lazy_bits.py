@@ -1,4 +1,4 @@
-"""Complex tensors and lazy conj, neg and zero bits inside the mode, where torch alone would lose them."""
+"""Lazy conj, neg and zero bits are kept inside the mode, where torch alone would lose them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def facts(found: torch.Tensor) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("op_set", [CORE, CORE - ["aten.slice", "aten.squeeze"], ed.prims()], ids=["core", "fewer", "prims"])
 @pytest.mark.parametrize("name", BITS_PASS)
-def test_a_program_of_a_plain_call_is_no_program_of_one_with_a_bit(name: str, op_set: ed.OpSet) -> None:
+def test_calls_with_a_lazy_bit_have_their_own_programs(name: str, op_set: ed.OpSet) -> None:
     run, is_complex = BITS_PASS[name]
     plain = COMPLEXES[0] if is_complex else COMPLEXES[0].real.clone()
     calls = [plain, torch._neg_view(plain), *([plain.conj()] if is_complex else [COMPLEXES[0].conj().imag])]
@@ -121,7 +121,7 @@ def test_inner_products_of_conj_views(run: Callable[..., torch.Tensor], bits: tu
 
 
 @pytest.mark.parametrize("bits", [(True, True), (True, False), (False, True)], ids=str)
-def test_inner_products_of_unlike_conj_views_are_refused_as_in_eager(bits: tuple[bool, bool]) -> None:
+def test_inner_products_of_mixed_conj_views_raise_as_in_eager(bits: tuple[bool, bool]) -> None:
     for other in (VECTORS[1][:3], VECTORS[1].to(torch.complex128)):
         x, y = (one.conj() if bit else one for one, bit in zip((VECTORS[0], other), bits, strict=True))
         for run in (torch.dot, torch.vdot):

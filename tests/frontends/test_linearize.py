@@ -1,4 +1,4 @@
-"""`torch.func.linearize` in the mode: its graph is traced below the mode, and may hold no constant that calls write to."""
+"""`torch.func.linearize` in the mode: its graph is traced below the mode, and must not contain a constant that calls write to."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TANGENTS = torch.arange(24.0).view(4, 2, 3).sin()
 @pytest.mark.parametrize("primal", PRIMALS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")
-def test_every_call_of_a_linearized_function_has_a_result_of_its_own(name: str, primal: str, traced: bool, called: bool) -> None:
+def test_every_call_of_a_linearized_function_returns_a_new_result(name: str, primal: str, traced: bool, called: bool) -> None:
     function, x = FUNCTIONS[name], PRIMALS[primal]
     if name == "view" and not x.is_contiguous():
         return  # no view of it has that shape
@@ -102,7 +102,7 @@ NESTED: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.parametrize("primal", PRIMALS)
 @pytest.mark.parametrize("name", NESTED)
-def test_nested_forward_derivatives_are_eagers(name: str, primal: str) -> None:
+def test_nested_forward_derivatives_equal_eager(name: str, primal: str) -> None:
     if "hessian" in name and not PRIMALS[primal].is_contiguous():
         return  # no view of it has that shape
     check(NESTED[name], PRIMALS[primal], strides=False)

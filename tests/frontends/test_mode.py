@@ -1,4 +1,4 @@
-"""The mode as a user meets it: ops are kept, programs are counted, modes nest, threads share, nothing is left behind."""
+"""The mode from a user's view: predicates, statistics, nesting, threads, errors, and no leaked state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KEPT: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_an_op_of_the_set_arrives_whole_and_one_outside_it_in_parts(name: str) -> None:
+def test_an_op_of_the_set_is_one_call_and_others_are_decomposed(name: str) -> None:
     want = KEPT[name]()
     (op,) = ed.OpSet([name])
     for op_set, whole in ((CORE | [name], True), (CORE - [name], False)):
@@ -50,7 +50,7 @@ def test_an_op_of_the_set_arrives_whole_and_one_outside_it_in_parts(name: str) -
         assert mode.stats()[name].direct == (3 if whole else 0)
 
 
-def test_a_predicate_decides_call_by_call() -> None:
+def test_a_predicate_is_evaluated_for_each_call() -> None:
     op_set = CORE.with_predicate("aten.gelu.default", when=lambda x, **_: x.dtype is torch.float32)
     with ed.BackendRecorder() as recorder, ed.EagerDecompMode(op_set) as mode:
         for dtype, whole in ((torch.float32, 1), (torch.float64, 0)):
@@ -62,7 +62,7 @@ def test_a_predicate_decides_call_by_call() -> None:
     assert (counts.calls, counts.direct, counts.decomposed) == (2, 1, 1)
 
 
-def test_a_predicate_holds_inside_decompositions_too() -> None:
+def test_a_predicate_is_evaluated_inside_decompositions() -> None:
     op_set = CORE.with_predicate("aten.sigmoid.default", when=lambda x: x.dim() == 2)
     with ed.BackendRecorder() as recorder, ed.EagerDecompMode(op_set):
         F.silu(torch.ones(2, 2))
@@ -125,7 +125,7 @@ def test_shapes_that_keep_changing_neither_fill_the_cache_nor_give_wrong_values(
     assert mode.stats()[OPAQUE].bypassed > 90
 
 
-def test_ambient_switches_are_part_of_a_call() -> None:
+def test_global_settings_are_part_of_the_key() -> None:
     with ed.EagerDecompMode(CORE):
         for _ in range(3):
             assert torch.ones(2).dtype is torch.float32
@@ -139,7 +139,7 @@ def test_ambient_switches_are_part_of_a_call() -> None:
         assert torch.zeros(2).device.type == "cpu"
 
 
-def test_a_device_default_does_not_reach_into_rules() -> None:
+def test_a_default_device_does_not_affect_rules() -> None:
     x = torch.ones(3)
     with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()), torch.device("meta"):
         assert F.huber_loss(x, x * 3).device.type == "cpu"
@@ -169,7 +169,7 @@ def flag_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.utils._python_dispatch._is_in_torch_dispatch_mode", False)
 
 
-def test_a_mode_is_entered_again_also_inside_itself() -> None:
+def test_a_mode_can_be_entered_again_also_inside_itself() -> None:
     mode = ed.EagerDecompMode(CORE)
     for _ in range(2):
         with mode, mode:
@@ -202,7 +202,7 @@ def test_no_tensor_outlives_its_call() -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("flag_unset")
-def test_threads_share_a_cache_and_each_gets_eagers_values() -> None:
+def test_threads_share_a_cache_and_get_eagers_values() -> None:
     cache = ed.ProgramCache(limit_per_op=4)
     mode = ed.EagerDecompMode(CORE, cache=cache, rules=[opaque_rule])
     start = threading.Barrier(4)
@@ -255,7 +255,7 @@ def test_fake_tensors_are_decomposed_and_not_recorded() -> None:
         assert type(aten.gelu_backward(torch.ones(3), torch.ones(3))) is torch.Tensor
 
 
-def test_a_tensor_that_a_rule_makes_itself_is_not_handed_out_twice() -> None:
+def test_a_tensor_that_a_rule_creates_is_not_returned_twice() -> None:
     @ed.register_decomposition("aten.silu.default")
     def constant(x: torch.Tensor) -> torch.Tensor:
         return torch.tensor([1.0, 2.0])
@@ -283,7 +283,7 @@ def test_compiled_functions_run_compiled_inside_the_mode_and_after_it() -> None:
     assert mode.stats()["aten.silu.default"].calls == 2  # the compiled graph's ops still come through the mode
 
 
-def test_a_tensor_subclass_decomposes_operators_before_the_mode_does() -> None:
+def test_a_tensor_subclass_decomposes_ops_before_the_mode_does() -> None:
     from torch.testing._internal.two_tensor import TwoTensor
 
     with on(CORE) as (mode, recorder):
@@ -293,7 +293,7 @@ def test_a_tensor_subclass_decomposes_operators_before_the_mode_does() -> None:
     assert recorder.ops[aten.sigmoid.default] == 2
 
 
-def test_the_mode_says_which_fact_made_the_last_call_miss() -> None:
+def test_the_mode_names_the_guard_that_made_the_last_call_miss() -> None:
     with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[opaque_rule]) as mode:
         assert mode.why_missed(OPAQUE) == "not called yet"
         OPAQUE(torch.ones(3))
@@ -331,7 +331,7 @@ def test_the_mode_says_that_an_op_ran_natively_or_again_each_time() -> None:
     assert mode.why_missed(OPAQUE) == "no call of it was recorded: it ran natively, without a route"
 
 
-def test_a_rule_seen_again_on_a_sparse_tensor_is_cut() -> None:
+def test_a_recursive_rule_on_a_sparse_tensor_is_abandoned() -> None:
     @ed.register_decomposition(OPAQUE)
     def again(x: torch.Tensor) -> torch.Tensor:
         return OPAQUE(x)  # type: ignore[no-any-return]
@@ -344,7 +344,7 @@ def test_a_rule_seen_again_on_a_sparse_tensor_is_cut() -> None:
 # -- found by tests from outside ---------------------------------------------------------------------------------------------
 
 
-def test_a_predicate_is_asked_at_every_call_of_a_program_too() -> None:
+def test_a_predicate_is_evaluated_at_every_call_of_a_program() -> None:
     offsets: list[int] = []
 
     def sigmoid(x: torch.Tensor) -> torch.Tensor:
@@ -360,7 +360,7 @@ def test_a_predicate_is_asked_at_every_call_of_a_program_too() -> None:
     assert offsets == [0, 0, 0, 0]
 
 
-def test_a_kernel_that_hands_back_its_argument_is_not_taken_for_no_kernel() -> None:
+def test_a_kernel_that_returns_its_argument_counts_as_a_kernel() -> None:
     def relu(x: torch.Tensor) -> torch.Tensor:
         return x if bool((x >= 0).all()) else aten.relu.default(x)
 
@@ -391,7 +391,7 @@ def test_a_call_without_a_route_keeps_nothing_of_its_caller_alive(on_unsupported
     assert left() is None
 
 
-def test_what_falls_back_is_not_tried_again_for_calls_of_its_kind() -> None:
+def test_a_call_that_fell_back_is_not_tried_again_for_equal_keys() -> None:
     op_set = ed.infra() | ["aten.permute", "aten.unsqueeze"]
     x = torch.rand(2, 3)
     counts = []
@@ -408,7 +408,7 @@ def test_what_falls_back_is_not_tried_again_for_calls_of_its_kind() -> None:
 
 
 @pytest.mark.full
-def test_a_predicate_is_asked_again_where_a_call_fell_back() -> None:
+def test_a_predicate_is_evaluated_again_after_a_fallback() -> None:
     op_set = (ed.infra() | ["aten.sinc"]).with_predicate("aten.sinc", lambda given: given.storage_offset() == 0)
     base = torch.rand(6)
     with warnings.catch_warnings(), ed.EagerDecompMode(op_set, on_unsupported="fallback", cache=ed.ProgramCache()) as mode:
@@ -418,7 +418,7 @@ def test_a_predicate_is_asked_again_where_a_call_fell_back() -> None:
     assert mode.stats()["aten.sinc.default"].fell_back == 2
 
 
-def test_an_op_that_has_begun_to_write_a_list_is_not_run_again() -> None:
+def test_an_op_that_has_written_part_of_a_list_is_not_run_again() -> None:
     op_set = CORE.with_predicate("aten.mul.Tensor", when=lambda x, y: x.dtype is torch.float32)
     op_set = op_set.with_predicate("aten.mul.Scalar", when=lambda x, y: x.dtype is torch.float32)
     tensors = [torch.ones(2), torch.ones(2, dtype=torch.float64)]
@@ -427,7 +427,7 @@ def test_an_op_that_has_begun_to_write_a_list_is_not_run_again() -> None:
     assert tensors[0].tolist() == [2.0, 2.0]
 
 
-def test_storage_offsets_that_a_users_rule_reads_are_part_of_a_call() -> None:
+def test_storage_offsets_that_a_users_rule_reads_are_part_of_the_key() -> None:
     @ed.register_decomposition("aten.silu.default")
     def offset(x: torch.Tensor) -> torch.Tensor:
         return x * 0 + x.storage_offset()
@@ -485,7 +485,7 @@ def test_misses_of_several_threads_are_all_counted() -> None:
 
 
 @pytest.mark.parametrize("ops", [CORE, ed.prims(), ed.tiny()], ids=["core", "prims", "tiny"])
-def test_numbers_that_stand_for_tensors_are_tensors_again(ops: ed.OpSet) -> None:
+def test_wrapped_numbers_become_tensors_again(ops: ed.OpSet) -> None:
     """To expand a number torch itself refuses under any mode."""
     ends = torch.tensor([1.0, 2.0])
     with on(ops):
@@ -493,7 +493,7 @@ def test_numbers_that_stand_for_tensors_are_tensors_again(ops: ed.OpSet) -> None
     assert_same(got, torch.func.vmap(lambda end: torch.linspace(0, end, 5))(ends))
 
 
-def test_a_kernel_that_fails_is_called_once_whatever_it_was_given() -> None:
+def test_a_kernel_that_fails_is_called_once_for_any_arguments() -> None:
     calls = []
 
     def failing(x: Any, y: Any) -> Any:
@@ -526,7 +526,7 @@ PRIMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", PRIMS)
-def test_tensors_are_made_filled_and_cut_on_prims(name: str) -> None:
+def test_tensors_are_created_filled_and_sliced_on_prims(name: str) -> None:
     x = torch.arange(12.0).view(3, 4)
     with on(ed.prims()):
         got = [PRIMS[name](x) for _ in range(3)]
@@ -554,7 +554,7 @@ def test_a_kernel_that_fails_runs_once_and_counts_once(error: type[Exception]) -
 
 
 @pytest.mark.parametrize("args", [(torch.ones(2), 2.5), (2.5, torch.ones(2)), (torch.arange(3), 2), (torch.arange(3), 2.5)])
-def test_code_of_users_is_given_tensors_for_numbers(args: Any) -> None:
+def test_user_code_gets_tensors_for_wrapped_numbers(args: Any) -> None:
     def add(x: torch.Tensor, y: torch.Tensor, *, alpha: Any = 1) -> torch.Tensor:
         return torch.ops.aten.sub.Tensor(x, y.neg(), alpha=alpha)  # which a number lacks
 
@@ -570,7 +570,7 @@ def test_code_of_users_is_given_tensors_for_numbers(args: Any) -> None:
 
 @pytest.mark.parametrize("ops", [CORE, ed.prims(), ed.tiny()], ids=["core", "prims", "tiny"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_prims_take_numbers_first(dtype: torch.dtype, ops: ed.OpSet) -> None:
+def test_prims_get_scalars_first(dtype: torch.dtype, ops: ed.OpSet) -> None:
     prims, x = torch.ops.prims, torch.arange(3).to(dtype)
     for run in (prims.mul.default, prims.sub.default, prims.maximum.default):
         for args in ((0.5, x), (x, 0.5)):

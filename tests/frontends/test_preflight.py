@@ -1,4 +1,4 @@
-"""Preflight: what could not be differentiated on the set is refused when it is called, and nothing else is."""
+"""Preflight: exactly the calls whose gradients have no route raise in the forward pass."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def trains(ops: Any, run: Callable[[], torch.Tensor], *leaves: torch.Tensor, **o
 # -- what is refused ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_whose_gradient_has_no_route_is_refused_before_it_runs() -> None:
+def test_a_call_whose_gradient_has_no_route_raises_before_it_runs() -> None:
     x = leaf(4, 8)
     with ed.BackendRecorder() as seen:
         error = refused(GELU, lambda: F.gelu(x))
@@ -77,7 +77,7 @@ def test_a_call_whose_gradient_has_no_route_is_refused_before_it_runs() -> None:
     trains(GELU | ["aten.gelu_backward"], lambda: F.gelu(x), x)
 
 
-def test_the_words_say_what_was_called_what_its_gradient_lacks_and_what_to_do() -> None:
+def test_the_error_names_the_call_the_missing_kernels_and_the_fix() -> None:
     gradient = ed.UnsupportedOpError(
         "aten.gelu_backward.default",
         "aten.gelu_backward.default(f32[2])",
@@ -105,7 +105,7 @@ def test_the_words_say_what_was_called_what_its_gradient_lacks_and_what_to_do() 
 
 
 @pytest.mark.full
-def test_every_line_of_a_refusal_opens_the_gradient() -> None:
+def test_every_suggested_line_gives_the_gradient_a_route() -> None:
     x = leaf(3)
     ops = ed.infra() | ["aten.sigmoid", "aten.mul.Tensor", "aten.sum", "aten.expand", "aten.full", "aten.ones_like"]
     error = refused(ops, lambda: torch.sigmoid(x))
@@ -125,28 +125,28 @@ def test_all_ops_of_the_gradient_without_a_route_are_reported_at_once() -> None:
         trains(ops | list(line), lambda: torch.pow(x + 1, y), x, y)
 
 
-def test_gradients_of_those_arguments_count_that_require_one() -> None:
+def test_only_gradients_of_arguments_that_require_one_count() -> None:
     x, y = torch.rand(3), leaf(3)
     ops = LINEAR | ["aten.sub.Tensor"]
     assert refused(ops, lambda: torch.sub(x, y)).wanted == ("other",)
     trains(ops, lambda: torch.sub(y, x), y)
 
 
-def test_gradients_that_meet_at_one_argument_are_added() -> None:
+def test_adding_gradients_of_one_argument_needs_a_route() -> None:
     x, y = leaf(3), leaf(3)
     assert [one.op for one in refused(MUL, lambda: torch.mul(x, x)).gradient] == ["aten.add.Tensor"]
     trains(MUL, lambda: torch.mul(x, y), x, y)
 
 
 @pytest.mark.full
-def test_an_in_place_op_is_judged_as_one() -> None:
+def test_in_place_ops_are_checked() -> None:
     x = leaf(2, 3)
     ops = SIGMOID | ["aten.clone"]
     assert refused(ops, lambda: x.clone().sigmoid_()).op == "aten.sigmoid_.default"
     trains(ops | ["aten.sigmoid_backward"], lambda: x.clone().sigmoid_(), x)
 
 
-def test_an_in_place_op_on_a_view_needs_what_writes_its_slice_of_the_gradient() -> None:
+def test_an_in_place_op_on_a_view_needs_the_kernels_of_its_views_gradient() -> None:
     x = leaf(2, 3)
 
     def run() -> torch.Tensor:
@@ -159,7 +159,7 @@ def test_an_in_place_op_on_a_view_needs_what_writes_its_slice_of_the_gradient() 
     trains((ops | ["aten.as_strided", "aten.new_empty_strided"]) - ["aten.full"], run, x)
 
 
-def test_a_call_that_data_decides_is_judged_by_its_result() -> None:
+def test_a_data_dependent_call_is_checked_by_its_result() -> None:
     x = leaf(6)
     mask = torch.tensor([True, False, True, True, False, False])
     ops = LINEAR | ["aten.masked_select"]
@@ -168,7 +168,7 @@ def test_a_call_that_data_decides_is_judged_by_its_result() -> None:
     trains(CORE, lambda: x[mask], x)
 
 
-def test_the_gradient_of_a_gradient_is_refused_where_the_gradient_is_called() -> None:
+def test_a_second_gradient_without_a_route_raises_where_the_first_is_computed() -> None:
     x = leaf(3)
     ops = GELU | ["aten.gelu_backward"]
     trains(ops, lambda: F.gelu(x), x)
@@ -184,7 +184,7 @@ def test_the_gradient_of_a_gradient_is_refused_where_the_gradient_is_called() ->
     torch.testing.assert_close(second, want)
 
 
-def test_predicates_are_asked_of_the_very_call() -> None:
+def test_predicates_are_evaluated_for_the_actual_call() -> None:
     ops = (GELU | ["aten.gelu_backward"]).with_predicate(
         "aten.gelu_backward", lambda gradient, *_, **__: gradient.shape[0] % 2 == 0
     )
@@ -206,7 +206,7 @@ def test_an_op_that_has_no_route_itself_is_reported_first() -> None:
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_a_call_that_leaves_no_gradient_runs(context: Callable[[], Any]) -> None:
+def test_a_call_without_gradient_runs(context: Callable[[], Any]) -> None:
     x = leaf(3)
     with ed.EagerDecompMode(GELU, preflight=True):
         with context():
@@ -216,7 +216,7 @@ def test_a_call_that_leaves_no_gradient_runs(context: Callable[[], Any]) -> None
     assert_same(detached, F.gelu(x).detach())
 
 
-def test_of_several_results_it_is_enough_that_one_can_be_differentiated() -> None:
+def test_one_differentiable_result_of_several_is_enough() -> None:
     x = leaf(4, 3)
     ops = CORE - ["aten.where", "aten.masked_fill"]
     with ed.EagerDecompMode(ops), pytest.raises(ed.UnsupportedOpError):
@@ -224,7 +224,7 @@ def test_of_several_results_it_is_enough_that_one_can_be_differentiated() -> Non
     trains(ops, lambda: torch.std_mean(x)[1], x)
 
 
-def test_a_rule_of_the_users_opens_a_gradient() -> None:
+def test_a_users_rule_gives_a_gradient_a_route() -> None:
     x = leaf(3)
 
     @ed.register_decomposition("aten.gelu_backward.default")
@@ -267,7 +267,7 @@ def test_eager_s_own_errors_stay(run: Callable[[torch.Tensor], Any]) -> None:
     assert words[0] == words[1]
 
 
-def test_what_a_user_s_function_does_within_is_its_own_affair() -> None:
+def test_the_inside_of_a_custom_autograd_function_is_not_checked() -> None:
     class Mine(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -337,7 +337,7 @@ def trained(name: str, ops: ed.OpSet, asked: bool) -> tuple[list[torch.Tensor], 
 @pytest.mark.full
 @pytest.mark.parametrize("ops", SETS)
 @pytest.mark.parametrize("name", NETS)
-def test_a_net_that_trains_on_a_set_trains_under_preflight_alike(name: str, ops: str) -> None:
+def test_a_net_that_trains_on_a_set_also_trains_with_preflight(name: str, ops: str) -> None:
     assert_same(trained(name, SETS[ops], True), trained(name, SETS[ops], False), exact=True)
 
 
@@ -348,9 +348,7 @@ def test_a_net_that_trains_on_a_set_trains_under_preflight_alike(name: str, ops:
         ("attention", ["aten.index_put"], "aten.embedding.default", "aten.embedding_dense_backward.default"),
     ],
 )
-def test_a_net_that_fails_in_backward_is_refused_at_the_op_whose_gradient_it_is(
-    name: str, less: list[str], op: str, lacking: str
-) -> None:
+def test_a_net_that_fails_in_backward_raises_at_the_forward_op(name: str, less: list[str], op: str, lacking: str) -> None:
     model, given = NETS[name]()
     ops = CORE - [*less, lacking]
     with ed.EagerDecompMode(ops):
@@ -368,7 +366,7 @@ def test_a_net_that_fails_in_backward_is_refused_at_the_op_whose_gradient_it_is(
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoints_recompute_what_they_would(reentrant: bool) -> None:
+def test_checkpoints_recompute_as_without_preflight(reentrant: bool) -> None:
     found = []
     for asked in (True, False):
         x = torch.arange(8.0).view(2, 4).requires_grad_()
@@ -395,7 +393,7 @@ def test_hooks_on_saved_tensors_are_not_called_for_it() -> None:
     assert packed(True) == packed(False) > 0
 
 
-def test_anomaly_checks_stay_on_and_are_not_made_of_fake_tensors() -> None:
+def test_anomaly_mode_stays_on_and_ignores_fake_tensors() -> None:
     x = leaf(3)
     with torch.autograd.set_detect_anomaly(True):
         trains(CORE, lambda: F.gelu(x), x)
@@ -403,7 +401,7 @@ def test_anomaly_checks_stay_on_and_are_not_made_of_fake_tensors() -> None:
     assert not torch.is_anomaly_enabled()
 
 
-def test_autocast_is_not_asked_a_second_time() -> None:
+def test_autocast_is_not_applied_twice() -> None:
     x, layer = torch.rand(2, 4), torch.nn.Linear(4, 4)
 
     def run() -> torch.Tensor:
@@ -425,7 +423,7 @@ def test_a_warning_comes_once() -> None:
     assert reported == len(seen)
 
 
-def test_a_kind_of_call_is_judged_once_whatever_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_differ_only_in_length_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[str] = []
     judge = preflight.Preflight._judge
 
@@ -444,13 +442,13 @@ def test_a_kind_of_call_is_judged_once_whatever_its_length(monkeypatch: pytest.M
     assert judged.count("aten.gelu.default") == 4
 
 
-def test_without_it_nothing_of_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_preflight_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight.Preflight, "watch", lambda self, op, run: pytest.fail("asked"))
     with ed.EagerDecompMode(CORE):
         F.gelu(leaf(3)).sum().backward()
 
 
-def test_it_does_not_go_with_native_execution() -> None:
+def test_preflight_cannot_be_combined_with_fallback() -> None:
     with pytest.raises(ValueError, match="Pass one of them"):
         ed.EagerDecompMode(CORE, on_unsupported="fallback", preflight=True)
 
@@ -471,7 +469,7 @@ def test_lazy_modules_train_as_without_preflight() -> None:
     torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=0)
 
 
-def test_a_gradient_without_a_route_is_refused_once_a_lazy_module_has_its_parameters() -> None:
+def test_a_gradient_without_a_route_raises_once_a_lazy_module_has_parameters() -> None:
     lacking = [op for op in ed.core_aten() if not str(op).startswith(("aten.mm.", "aten.bmm."))]
     net, x = torch.nn.LazyLinear(3), torch.randn(2, 4, requires_grad=True)
     with pytest.raises(ed.UnsupportedGradientError, match="addmm"), ed.EagerDecompMode(lacking, preflight=True):
@@ -494,7 +492,7 @@ def test_parameters_of_any_kind_train_as_without_preflight(kind: str) -> None:
     assert parameter.grad.shape == (3,)
 
 
-def test_threads_are_judged_at_the_same_time() -> None:
+def test_threads_are_checked_concurrently() -> None:
     mode = ed.EagerDecompMode(CORE, preflight=True)
     found: dict[int, torch.Tensor] = {}
 

@@ -1,4 +1,4 @@
-"""Preflight is exact: over torch's operator database it refuses what fails in `backward`, and nothing else."""
+"""Preflight is exact: for torch's operator database it raises for exactly the calls that fail in `backward`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def hold(infos: list[Any], ops: ed.OpSet, samples: int, seed: int) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("fewer", FEWER)
-def test_what_is_refused_is_what_fails_in_backward(fewer: str) -> None:
+def test_preflight_raises_exactly_for_calls_that_fail_in_backward(fewer: str) -> None:
     hold(part_of(opinfos(), PARTS), CORE - FEWER[fewer], 2, SEED)
 
 
@@ -95,5 +95,5 @@ def test_what_is_refused_is_what_fails_in_backward(fewer: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("fewer", FEWER)
-def test_what_is_refused_is_what_fails_in_backward_for_every_operator(fewer: str, part: int) -> None:
+def test_preflight_raises_exactly_for_calls_that_fail_in_backward_for_every_op(fewer: str, part: int) -> None:
     hold(opinfos()[part::PARTS], CORE - FEWER[fewer], 8, 0)

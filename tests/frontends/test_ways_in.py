@@ -1,4 +1,4 @@
-"""A smoke test of each way in: two training steps of a small model, whose losses and weights are eager's."""
+"""A smoke test of each frontend: losses and weights of two training steps of a small model equal eager's."""
 
 from __future__ import annotations
 
