@@ -115,13 +115,25 @@ def test_an_op_that_reads_offsets_gets_a_handler_with_them_in_its_key(monkeypatc
 @pytest.mark.parametrize(
     ("call", "frames"),
     [
-        (lambda x: x.t(), ["of_one", "_t"]),
-        (lambda x: x.transpose(0, 1), ["of_first", "_transpose"]),
-        (lambda x: x.add_(0.5), ["of_two", "with_one"]),
-        (lambda x: x.erf(), ["of_one"]),
-        (lambda x: x.mul(x), ["of_two"]),
+        (lambda x: x.t(), ["checked", "_t"]),
+        (lambda x: x.transpose(0, 1), ["checked", "_transpose"]),
+        (lambda x: x.add_(0.5), ["checked", "with_one"]),
+        (lambda x: x.erf(), ["checked"]),
+        (lambda x: x.mul(x), ["checked"]),
+        (lambda x: torch.addmm(x, x, x), ["checked"]),
+        (lambda x: x.copy_(x), ["checked"]),
+        (lambda x: torch.cat([x, x]), ["checked", "any_sparse"]),
     ],
-    ids=["one tensor", "the first is a tensor", "a number for a tensor", "a kernel of one tensor", "a kernel of two"],
+    ids=[
+        "one tensor",
+        "the first is a tensor",
+        "a number for a tensor",
+        "a kernel of one tensor",
+        "a kernel of two",
+        "a kernel of three",
+        "a kernel with a flag",
+        "a kernel of a list",
+    ],
 )
 def test_a_call_checks_layouts_once_in_the_frame_of_its_rule(call: Callable[[torch.Tensor], Any], frames: list[str]) -> None:
     seen: list[str] = []
