@@ -1,4 +1,4 @@
-"""Accuracy: what is near enough, and what is not."""
+"""Accuracy: which errors of values are accepted, and which are not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spread(dtype: torch.dtype, count: int = 4000) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_some_units_more_are_near_and_a_thousandth_is_not(dtype: torch.dtype) -> None:
+def test_some_ulps_are_accepted_and_a_thousandth_is_not(dtype: torch.dtype) -> None:
     x = spread(dtype)
     unit = torch.finfo(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype).eps
     wide = torch.float64
@@ -37,7 +37,7 @@ def test_some_units_more_are_near_and_a_thousandth_is_not(dtype: torch.dtype) ->
     assert off(aten.exp.default, lambda one: (one.to(wide).exp() * 1.02).to(dtype), x) is not None
 
 
-def test_a_half_that_is_cut_off_in_place_of_rounded_is_found() -> None:
+def test_truncation_to_16_bits_is_found() -> None:
     x = spread(torch.bfloat16)
 
     def cut(one: Tensor) -> Tensor:
@@ -48,19 +48,19 @@ def test_a_half_that_is_cut_off_in_place_of_rounded_is_found() -> None:
     assert off(aten.exp.default, lambda one: one.double().exp().to(torch.bfloat16), x) is None
 
 
-def test_small_values_are_measured_by_themselves() -> None:
+def test_small_values_are_compared_relatively() -> None:
     x = torch.tensor([1e-6, 3.0])
     assert off(aten.log1p.default, lambda one: (1 + one).log(), x) is not None
 
 
-def test_sums_may_be_made_in_another_order_and_not_in_half_precision() -> None:
+def test_sums_may_have_another_order_but_not_a_16_bit_accumulator() -> None:
     x, near = spread(torch.float32).reshape(4, -1), Near(4, of="terms")
     args = (x, [1])
     assert off(aten.sum.dim_IntList, lambda one, dims: one.flip(1).cumsum(1)[:, -1], *args, near=near) is None
     assert off(aten.sum.dim_IntList, lambda one, dims: one.half().float().sum(dims), *args, near=near) is not None
 
 
-def test_sums_of_whole_numbers_in_floats_are_measured_by_what_was_summed() -> None:
+def test_sums_of_integers_in_floats_are_compared_relative_to_their_terms() -> None:
     x = torch.tensor([2**30 + 1, -(2**30), 12345] * 40)
 
     def turned(one: Tensor, dims: Any, keepdim: bool) -> Tensor:
@@ -101,12 +101,12 @@ def test_special_values(want: float, have: float, wrong: bool) -> None:
     assert (found is not None) is wrong
 
 
-def test_the_sign_of_zero_may_be_left_open() -> None:
+def test_the_sign_of_zero_may_be_unspecified() -> None:
     x = torch.tensor([0.0])
     assert off(aten.clone.default, lambda one: torch.tensor([-0.0]), x, near=Near(1, zeros=False)) is None
 
 
-def test_what_is_too_small_for_the_dtype_may_be_either_zero() -> None:
+def test_values_that_underflow_may_be_either_zero() -> None:
     x, y = torch.tensor([0.0]), torch.tensor([1e-45])
 
     def either(zero: float) -> Any:
@@ -124,7 +124,7 @@ def test_subnormal_results_may_be_zero_where_a_spec_says_so() -> None:
     assert off(aten.exp.default, lambda one: torch.zeros(1), x, near=Near(4, tiny=True)) is not None
 
 
-def test_whole_numbers_are_exact() -> None:
+def test_integers_are_exact() -> None:
     x = torch.tensor([2**53 + 1, 5])
     found = off(aten.clone.default, lambda one: one.double().long(), x)
     assert found.index == (0,)
@@ -132,7 +132,7 @@ def test_whole_numbers_are_exact() -> None:
     assert "1 of 2 values" in found.text("the result")
 
 
-def test_what_eager_is_off_by_a_kernel_may_be_off_by_twice() -> None:
+def test_a_kernels_error_may_be_twice_eagers() -> None:
     def rough(x: Tensor) -> Tensor:
         return x.exp() if x.dtype is torch.float64 else x.exp() * (1 + 3e-5)
 

@@ -1,4 +1,4 @@
-"""Checks: each way in which a kernel can differ from eager is found, and reported as what it is."""
+"""Checks: each kind of difference from eager is found, and reported with its kind."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def switching(one: Tensor) -> Tensor:
         (lambda one: aten.abs(one).to("meta"), "device"),
     ],
 )
-def test_what_a_kernel_does_to_its_surroundings(run: Callable[..., Any], expected: str) -> None:
+def test_changes_of_global_state_are_found(run: Callable[..., Any], expected: str) -> None:
     assert kind(aten.abs.default, run, x()) == expected
     assert torch.get_default_dtype() is torch.float32
 
@@ -108,13 +108,13 @@ def test_a_list_that_is_sorted_in_place_is_found() -> None:
     assert kind(aten.sum.dim_IntList, total, x(), [0, 1]) is None
 
 
-def test_a_write_beside_a_view_is_found() -> None:
+def test_a_write_next_to_a_view_is_found() -> None:
     given = in_layout(x().flatten(), (2, 3), "guarded")
     assert kind(aten.abs.default, beside, given) == "memory"
     assert kind(aten.abs.default, aten.abs.default, given) is None
 
 
-def test_a_read_beside_a_view_shows_in_the_values() -> None:
+def test_a_read_next_to_a_view_changes_the_values() -> None:
     given = in_layout(x().flatten(), (2, 3), "strided")
     assert kind(aten.abs.default, lambda one: aten.abs(one.as_strided((2, 3), (3, 1))), given) == "values"
 
@@ -132,7 +132,7 @@ def test_a_view_shares_memory_where_eagers_does(run: Callable[..., Any], expecte
     assert kind(aten.view.default, run, x(), [3, 2]) == expected
 
 
-def test_what_is_written_in_place_is_compared_and_is_the_same_object() -> None:
+def test_in_place_results_are_compared_and_must_be_the_argument() -> None:
     assert kind(aten.add_.Tensor, aten.add_.Tensor, x(), x()) is None
     assert kind(aten.add_.Tensor, lambda one, other: one.add_(other, alpha=2), x(), x()) == "values"
     assert kind(aten.add_.Tensor, lambda one, other: one.add_(other).view(2, 3), x(), x()) == "aliasing"
@@ -144,24 +144,24 @@ def test_results_that_overlap_are_found_where_strides_are_free() -> None:
     assert kind(aten.abs.default, lambda one: torch.ones(1).expand(3), ones, spec=spec) == "strides"
 
 
-def test_a_call_that_eager_refuses_must_be_refused() -> None:
+def test_a_call_that_eager_rejects_must_raise() -> None:
     assert kind(aten.view.default, lambda one, size: one.flatten()[:4].view(size), x(), [2, 2]) == "errors"
     assert kind(aten.view.default, aten.view.default, x(), [2, 2]) is None
 
 
-def test_dtypes_that_eager_has_no_kernel_for_say_nothing() -> None:
+def test_dtypes_without_an_eager_kernel_are_not_checked() -> None:
     with pytest.raises(Skip, match="not implemented"):
         kind(aten.tril.default, lambda one: one, torch.ones(2, 2, dtype=torch.float8_e4m3fn))
 
 
-def test_calls_that_a_backend_does_not_claim_say_nothing() -> None:
+def test_calls_that_a_backend_does_not_support_are_not_checked() -> None:
     call = Call([x()])
     kernel = Kernel(aten.abs.default, lambda one: one, aten.abs.default, claims=lambda one: one.dtype is torch.int64)
     with pytest.raises(Skip, match="not claimed"):
         compared(kernel, Spec(lambda draw: call), call)
 
 
-def test_refusals_are_drawn_apart() -> None:
+def test_calls_that_raise_are_generated_separately() -> None:
     def refused(draw: Draw) -> Call:
         return Call([x(), [draw.pick("size", (5, 6))]])
 
@@ -173,7 +173,7 @@ def test_refusals_are_drawn_apart() -> None:
 
 
 @pytest.mark.parametrize("by_rule", [True, False])
-def test_what_a_rule_refuses_is_refused_in_whatever_words_eager_does_it(by_rule: bool) -> None:
+def test_not_implemented_in_eager_is_checked_only_if_a_rule_rejects_the_call(by_rule: bool) -> None:
     call = Call([torch.ones(2), 5], by_rule=by_rule)
     spec = Spec(lambda draw: call, refused=lambda draw: call)
     op = aten.bitwise_xor.Scalar

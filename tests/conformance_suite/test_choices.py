@@ -1,4 +1,4 @@
-"""Draws: choices are recorded, drawn again, steered and made smaller."""
+"""Random choices: they are recorded, reproduced, steered and shrunk."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def drawn(draw: Draw) -> tuple[object, ...]:
 
 
 @given(st.integers(0, 2**32))
-def test_inputs_and_kernels_share_no_stream(seed: int) -> None:
+def test_inputs_and_kernels_have_separate_random_streams(seed: int) -> None:
     draw = Draw(coverage=Coverage(seed))
     assert draw.generator().initial_seed() >= INPUT_SEEDS > draw.seed() + 1  # properties run kernels after a seed and the next
 
 
 @pytest.mark.full
 @given(st.integers(0, 2**32))
-def test_a_case_is_drawn_again_by_its_choices(seed: int) -> None:
+def test_choices_reproduce_a_case(seed: int) -> None:
     first = Draw(coverage=Coverage(seed))
     assert drawn(Draw(first_choices(first))) == drawn_of(first)
 
@@ -41,11 +41,11 @@ def drawn_of(draw: Draw) -> tuple[object, ...]:
     return drawn(Draw(draw.choices))
 
 
-def test_without_choices_the_first_options_are_taken() -> None:
+def test_without_choices_the_first_options_are_used() -> None:
     assert drawn(Draw()) == ("a", "u", 0, 0, False, 0)
 
 
-def test_the_same_seed_draws_the_same() -> None:
+def test_equal_seeds_generate_equal_cases() -> None:
     def cases(seed: int) -> list[tuple[object, ...]]:
         coverage = Coverage(seed)
         return [drawn(Draw(coverage=coverage)) for _ in range(50)]
@@ -54,7 +54,7 @@ def test_the_same_seed_draws_the_same() -> None:
     assert cases(3) != cases(4)
 
 
-def test_every_pair_of_the_first_choices_comes_up_soon() -> None:
+def test_every_pair_of_the_first_choices_occurs_early() -> None:
     coverage, pairs = Coverage(0), Counter[tuple[object, object]]()
     for _ in range(120):
         dtype, layout, *_ = drawn(Draw(coverage=coverage))
@@ -84,7 +84,7 @@ def test_the_simplest_case_still_fails(choices: list[int]) -> None:
         assert all(not fails([*found[:place], one - 1, *found[place + 1 :]]) for place, one in enumerate(found) if one)
 
 
-def test_making_smaller_ends_after_so_many_tries() -> None:
+def test_shrinking_ends_after_a_number_of_attempts() -> None:
     asked = []
     simplest([50] * 20, lambda attempt: asked.append(1) is None, 7)
     assert len(asked) == 7

@@ -1,4 +1,4 @@
-"""The manifest of absences: read, written, and held to both ways."""
+"""The manifest of absences: it is read and written, and new and missing absences are reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "some.txt") == {"aten.erf.default": "\N{GREEK SMALL LETTER PI}"}
 
 
-def test_it_is_held_to_both_ways() -> None:
+def test_new_and_missing_absences_are_reported() -> None:
     both = {"aten.erf.default": "", "aten.cos.default": ""}
     assert hold_to_manifest(REPORT, both, LACKING) == REPORT
     fewer = hold_to_manifest(REPORT, ["aten.erf.default"], LACKING)

@@ -1,4 +1,4 @@
-"""Next kernels: counts of enabled ops are those by which plans with and without the kernels differ."""
+"""Next kernels: the enabled ops equal the difference between plans with and without the kernels."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def closing(ops: ed.OpSet) -> set[str]:
 
 
 @pytest.mark.full
-def test_a_kernel_opens_alone_the_ops_that_close_when_it_is_added(found: tuple[NextKernel, ...]) -> None:
+def test_a_kernel_enables_the_ops_that_it_closes_alone(found: tuple[NextKernel, ...]) -> None:
     before = closing(FEW)
     first = found[0]
     assert first.alone == first.together == len(closing(FEW | [first.op]) - before) > 1
 
 
 @pytest.mark.full
-def test_kernels_open_together_the_ops_that_close_when_all_are_added(found: tuple[NextKernel, ...]) -> None:
+def test_kernels_together_enable_the_ops_that_they_close(found: tuple[NextKernel, ...]) -> None:
     assert sum(one.together for one in found) == len(closing(ed.core_aten()) - closing(FEW))
     assert any(one.together > one.alone for one in found)  # some ops wait for two
 
 
-def test_a_kernel_whose_op_is_decomposed_already_is_not_asked_for(found: tuple[NextKernel, ...]) -> None:
+def test_a_kernel_of_a_decomposed_op_is_not_proposed(found: tuple[NextKernel, ...]) -> None:
     assert {str(one.op) for one in found} == {*LACKING} - {"aten.clamp.default"}
 
 
 @pytest.mark.full
-def test_the_best_few_come_first_and_the_others_by_what_each_opens() -> None:
+def test_the_best_few_are_first_and_the_others_follow_by_enabled_ops() -> None:
     every = next_kernels(as_backend(ed.infra()), together=3)
     assert {one.op for one in every} <= set(ed.core_aten()) - set(ed.infra())
     assert len(every) > 100
@@ -53,5 +53,5 @@ def test_the_best_few_come_first_and_the_others_by_what_each_opens() -> None:
 
 
 @pytest.mark.full
-def test_nothing_is_missing_of_core_aten() -> None:
+def test_core_aten_misses_no_kernel() -> None:
     assert next_kernels(as_backend(ed.core_aten())) == ()

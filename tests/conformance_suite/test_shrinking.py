@@ -1,4 +1,4 @@
-"""The example of a fault is as small as the fault allows."""
+"""The example of a fault is as small as possible."""
 
 from __future__ import annotations
 

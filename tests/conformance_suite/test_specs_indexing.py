@@ -1,4 +1,4 @@
-"""Specs of indices, parts, reductions and sorts: kernels that are right pass, eager's and others; those with a fault do not."""
+"""Specs of indexing, slicing, reductions and sorting: right kernels pass, broken ones are found."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), sampled(RIGHT, ids=lambda case: f"{case[0]}-{case[1].__name__}"))
-def test_kernels_that_are_right_in_another_way_pass(name: str, run: Callable[..., Any]) -> None:
+def test_right_kernels_that_differ_from_eager_pass(name: str, run: Callable[..., Any]) -> None:
     (op,) = resolve_ops([name])
 
     def refusing(*args: Any, **kwargs: Any) -> Any:
@@ -482,6 +482,6 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), BROKEN, ids=[f"{name}-{run.__name__}" for name, run in BROKEN])
-def test_broken_kernels_are_caught(name: str, run: Callable[..., Any]) -> None:
+def test_broken_kernels_are_found(name: str, run: Callable[..., Any]) -> None:
     (fault,) = first_faults(name, run)
     assert not fault.startswith("raises"), "the kernel is broken otherwise than it should be"

@@ -1,4 +1,4 @@
-"""The specs of what makes, joins, pads, asks and places: eager's kernels pass, as do others that are right; faults are caught."""
+"""Specs of factory ops, cat, padding, queries and scatter: right kernels pass, broken ones are found."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "run"), sampled(RIGHT))
-def test_a_kernel_that_is_right_in_another_way_passes(name: str, run: Callable[..., Any]) -> None:
+def test_a_right_kernel_that_differs_from_eager_passes(name: str, run: Callable[..., Any]) -> None:
     assert first_faults(name, run, 300) == []
 
 
@@ -313,5 +313,5 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "run"), BROKEN)
-def test_a_kernel_with_a_fault_is_caught(name: str, run: Callable[..., Any]) -> None:
+def test_a_broken_kernel_is_found(name: str, run: Callable[..., Any]) -> None:
     assert first_faults(name, run)

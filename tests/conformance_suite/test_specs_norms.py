@@ -1,4 +1,4 @@
-"""Specs of softmax and norms: native kernels and right other ones pass, broken ones are caught."""
+"""Specs of softmax and normalization: right kernels pass, broken ones are found."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_kernels_that_broadcast_what_eager_refuses_are_caught(op: str, kernel: C
 
 
 @pytest.mark.parametrize("what", sampled(RIGHT))
-def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
+def test_right_kernels_that_differ_from_eager_pass(what: str) -> None:
     op, kernel = RIGHT[what]
     name = f"aten.{op}"
     checked = kernel if op == "_softmax.default" else with_eager_errors(name, kernel)
@@ -262,7 +262,7 @@ def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_broken_kernels_are_caught(what: str) -> None:
+def test_broken_kernels_are_found(what: str) -> None:
     op, kernel = BROKEN[what]
     name = f"aten.{op}"
     written = any(argument.alias_info for argument in overload(name)._schema.arguments)

@@ -1,4 +1,4 @@
-"""Specs of products: native kernels and right other ones pass, broken ones are caught."""
+"""Specs of matrix products and convolutions: right kernels pass, broken ones are found."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("what", sampled(RIGHT))
-def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
+def test_right_kernels_that_differ_from_eager_pass(what: str) -> None:
     op, kernel = RIGHT[what]
     name = f"aten.{op}.default"
     assert not run_trial(name, with_eager_errors(name, kernel), cases=120).found
@@ -204,7 +204,7 @@ def test_a_convolution_that_broadcasts_its_bias_is_caught() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("what", BROKEN)
-def test_broken_kernels_are_caught(what: str) -> None:
+def test_broken_kernels_are_found(what: str) -> None:
     op, kernel = BROKEN[what]
     name = f"aten.{op}.default"
     assert run_trial(name, with_eager_errors(name, kernel)).found

@@ -284,5 +284,5 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), sampled(BROKEN, 3, group=lambda case: case[0]))
-def test_a_kernel_with_a_fault_is_caught(name: str, run: Callable[..., Any]) -> None:
+def test_a_broken_kernel_is_found(name: str, run: Callable[..., Any]) -> None:
     assert first_faults(name, run, 250)

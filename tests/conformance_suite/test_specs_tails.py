@@ -1,4 +1,4 @@
-"""Kernels that are wrong behind the last whole vector of a dimension, and indices that a slice separates, are found."""
+"""Kernels that are wrong after the last full vector of a dimension, or for indices separated by a slice, are found."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ APART: dict[str, Callable[[Tensor, Sequence[Tensor | None], list[int]], bool]] =
 
 @pytest.mark.parametrize("what", APART)
 @pytest.mark.parametrize("name", ["aten.index.Tensor", "aten.index_put.default"])
-def test_indices_apart_are_tried(name: str, what: str) -> None:
+def test_separated_indices_are_tested(name: str, what: str) -> None:
     op = overload(name)
 
     def run(x: Tensor, named: Sequence[Tensor | None], *rest: Any) -> Tensor:

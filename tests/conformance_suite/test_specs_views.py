@@ -1,4 +1,4 @@
-"""The specs of views: eager's kernels pass, and kernels with a fault do not."""
+"""Specs of views: eager's kernels pass, broken ones are found."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _contiguous(x, size):
 
 
 @pytest.mark.parametrize(("name", "run"), BROKEN)
-def test_a_kernel_with_a_fault_is_caught(name: str, run: Callable[..., Any]) -> None:
+def test_a_broken_kernel_is_found(name: str, run: Callable[..., Any]) -> None:
     assert first_faults(name, run)
 
 

@@ -110,7 +110,7 @@ def test_a_right_kernel_of_another_kind_is_right() -> None:
         (by_numpy, "raises"),
     ],
 )
-def test_kernels_with_a_memory(make: Callable[[], Callable[[Tensor], Tensor]], expected: str) -> None:
+def test_kernels_with_state_are_found(make: Callable[[], Callable[[Tensor], Tensor]], expected: str) -> None:
     assert expected in kinds(trial(make()))
 
 

@@ -1,4 +1,4 @@
-"""Random programs of views: right kernels pass, and kernels that break what views share are named with a short program."""
+"""Random programs of views: right kernels pass, and kernels that break aliasing are named with a short program."""
 
 from __future__ import annotations
 

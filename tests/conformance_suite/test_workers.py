@@ -1,4 +1,4 @@
-"""Workers: jobs done side by side, of which some die, hang or talk."""
+"""Worker processes: parallel jobs, of which some die, hang or print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An explanation says of a call what the mode then does with it."""
+"""`explain` of a call agrees with what the mode does."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_kernels_are_those_that_reach_the_backend(op: str, text: str, ops: e
     assert (live.kernels, live.guards, live.code) == (explanation.kernels, explanation.guards, explanation.code)
 
 
-def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold() -> None:
+def test_a_linked_rule_has_no_program_and_a_recorded_one_has_guards() -> None:
     linked = explained("aten.silu", "f32[3]")
     assert "linked rule" in linked.verdict
     assert linked.rules[0].kind == "linked"
@@ -76,7 +76,7 @@ def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold()
     assert set(recorded.passes) == {"common_subexpressions", "view_chains", "dead_code"}
 
 
-def test_comparisons_hold_as_they_came_out() -> None:
+def test_guards_have_the_results_of_comparisons() -> None:
     guards = {
         Guard("(self.shape[1] == 1)"): False,
         Guard("(self.numel() != 0)"): True,
@@ -90,7 +90,7 @@ def test_comparisons_hold_as_they_came_out() -> None:
     assert explanation == scalars + facts
 
 
-def test_passes_are_seen_at_work() -> None:
+def test_the_effect_of_passes_is_shown() -> None:
     @ed.register_decomposition("aten.hardswish.default")
     def twice(x: Tensor) -> Tensor:
         x.cos()
@@ -118,7 +118,7 @@ def test_a_rejected_rule_says_why() -> None:
     assert "not by user rule" in str(explanation)
 
 
-def test_nested_rules_stand_below_the_call_they_take_further() -> None:
+def test_nested_rules_are_below_the_call_that_they_decompose() -> None:
     explanation = explained("aten.silu", "f32[3]", supported_ops=CORE - ["aten.sigmoid"])
     assert explanation.tree is not None
     (sigmoid,) = [step for step in explanation.tree.steps if step.op == "aten.sigmoid.default"]
@@ -145,7 +145,7 @@ def test_without_arguments_the_rules_are_listed() -> None:
     assert not ed.explain("aten.silu_backward.default").notes  # has a composition too, and kernels that come before it
 
 
-def test_nothing_of_the_caller_s_is_written_and_no_number_is_drawn() -> None:
+def test_arguments_and_random_state_do_not_change() -> None:
     base = torch.arange(6.0)
     views = base[:3], base[3:]
     before, state = base.clone(), torch.get_rng_state()
@@ -159,7 +159,7 @@ def test_nothing_of_the_caller_s_is_written_and_no_number_is_drawn() -> None:
     assert leaf.grad_fn is None
 
 
-def test_what_runs_its_rule_again_says_why() -> None:
+def test_an_uncached_call_says_why() -> None:
     @ed.register_decomposition("aten.hardswish.default", effects=True)
     def noisy(x: Tensor) -> Tensor:
         return x + 1
@@ -168,7 +168,7 @@ def test_what_runs_its_rule_again_says_why() -> None:
     assert explanation.verdict.startswith("decomposed again at every call: user rule")
 
 
-def test_the_overload_is_the_one_that_the_arguments_choose() -> None:
+def test_the_arguments_select_the_overload() -> None:
     assert explained("aten.mul", "f32[2], 3", supported_ops=PRIMS).op == "aten.mul.Tensor"
     assert explained("aten.silu", "f32[2], out=f32[2]").op == "aten.silu.out"
     assert explained(aten.silu, "f32[2]").op == "aten.silu.default"  # type: ignore[arg-type]
@@ -199,7 +199,7 @@ def test_the_overload_is_the_one_that_the_arguments_choose() -> None:
 # -- a live mode -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_mode_names_the_guard_of_the_fact_that_was_new() -> None:
+def test_a_mode_names_the_new_guard() -> None:
     with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[opaque_rule]) as mode:
         assert mode.explain(OPAQUE).counts == "not called yet"
         OPAQUE(torch.ones(3))
@@ -272,7 +272,7 @@ def test_the_command_prints_the_tree_the_kernels_and_the_program(tmp_path: Path,
         (["aten.mse_loss", "--call", "f32[3], f32[4]"], 1, "the call raises in eager too: The size of tensor a (3)"),
     ],
 )
-def test_a_mistake_is_a_line_or_two(argv: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_or_two_lines(argv: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", *argv]) == code
     captured = capsys.readouterr()
     assert words in captured.err
@@ -280,7 +280,7 @@ def test_a_mistake_is_a_line_or_two(argv: list[str], code: int, words: str, caps
     assert captured.out == ""
 
 
-def test_rules_named_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_given_rules_are_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     text = 'import eagerdecomp as ed\n@ed.register_decomposition("aten.silu.default")\ndef mine(x):\n    return x * 2\n'
     (tmp_path / "explain_rules.py").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -296,7 +296,7 @@ def test_a_call_without_a_route_ends_with_1(capsys: pytest.CaptureFixture[str]) 
     assert "no route: aten.mm.default is not in OpSet(infra" in capsys.readouterr().out
 
 
-def test_running_statistics_which_no_schema_marks_stay_as_they_are() -> None:
+def test_running_statistics_do_not_change_although_no_schema_marks_them() -> None:
     mean, variance = torch.zeros(3), torch.ones(3)
     ed.explain("aten.native_batch_norm", torch.randn(4, 3), None, None, mean, variance, True, 0.1, 1e-5, supported_ops=ed.prims())
     ed.explain("aten.native_batch_norm", torch.randn(4, 3), None, None, mean, variance, True, 0.1, 1e-5)

@@ -1,4 +1,4 @@
-"""Blame: broken kernels and rules in the middle of models are named, and sound ones are not."""
+"""`blame`: broken kernels and rules inside models are named, and right ones are not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", CLEAN)
-def test_nothing_is_blamed_where_nothing_is_wrong(name: str) -> None:
+def test_a_right_program_has_no_finding(name: str) -> None:
     report = ed.blame(CLEAN[name], ed.core_aten(), every=True)
     assert not report, report
     assert report.compared > 5
@@ -30,7 +30,7 @@ def test_nothing_is_blamed_where_nothing_is_wrong(name: str) -> None:
 
 
 @pytest.mark.full
-def test_kernels_of_ones_own_that_are_right_are_not_blamed() -> None:
+def test_right_user_kernels_are_not_blamed() -> None:
     kernels: dict[Any, Any] = {
         op: op._op for op in ed.core_aten() if str(op).startswith(("aten.add.", "aten.mul.", "aten.mm.", "aten.view."))
     }
@@ -168,7 +168,7 @@ def test_a_broken_kernel_is_named(name: str) -> None:
     assert Path(program.__code__.co_filename).name in blame.where[0]
 
 
-def test_the_first_difference_is_blamed_though_later_ones_come_of_it() -> None:
+def test_the_first_difference_is_blamed_not_its_consequences() -> None:
     kernels = {"aten.mul.Tensor": wrong_below_zero, "aten.exp.default": lambda x: torch.exp(x) + 1}
 
     def program() -> None:
@@ -181,7 +181,7 @@ def test_the_first_difference_is_blamed_though_later_ones_come_of_it() -> None:
     assert [one.op for one in ed.blame(program, backend, every=True).found] == ["aten.silu.default", *["aten.exp.default"] * 2]
 
 
-def test_a_kernel_within_a_gradient_is_blamed_on_the_forward_line() -> None:
+def test_a_kernel_of_a_gradient_is_blamed_on_the_forward_line() -> None:
     def program() -> None:
         x = torch.linspace(-2, 2, 9).requires_grad_()
         y = -torch.sigmoid(x).sum()  # here
@@ -193,7 +193,7 @@ def test_a_kernel_within_a_gradient_is_blamed_on_the_forward_line() -> None:
     assert "its gradient, SigmoidBackward0" in blame.where[0]
 
 
-def test_the_program_goes_on_with_the_backends_results_where_all_differences_are_wanted() -> None:
+def test_with_all_differences_the_program_continues_with_the_backends_results() -> None:
     seen = []
 
     def program() -> None:
@@ -204,7 +204,7 @@ def test_the_program_goes_on_with_the_backends_results_where_all_differences_are
     assert seen == [[2.0, 2.0]]
 
 
-def test_a_difference_that_comes_again_on_a_line_is_counted() -> None:
+def test_a_repeated_difference_on_a_line_is_counted() -> None:
     def program() -> None:
         for _ in range(3):
             torch.exp(torch.zeros(2))
@@ -214,7 +214,7 @@ def test_a_difference_that_comes_again_on_a_line_is_counted() -> None:
     assert "3 times on this line" in str(blame)
 
 
-def test_a_kernel_that_is_wrong_now_and_then_is_called_unsteady() -> None:
+def test_a_kernel_that_is_sometimes_wrong_is_called_unsteady() -> None:
     calls = [0]
 
     def kernel(x: Tensor) -> Tensor:
@@ -226,7 +226,7 @@ def test_a_kernel_that_is_wrong_now_and_then_is_called_unsteady() -> None:
     assert not blame.reproducer
 
 
-def test_what_a_compile_hook_made_is_blamed_where_its_kernels_are_right() -> None:
+def test_a_wrong_fused_function_is_blamed_if_its_kernels_are_right() -> None:
     def hook(graph: Any, inputs: Any) -> Any:
         return lambda *tensors: [one * 1.01 for one in graph(*tensors)]
 
@@ -300,7 +300,7 @@ def test_a_broken_rule_is_named() -> None:
 
 
 @pytest.mark.full
-def test_of_rules_within_rules_the_innermost_broken_one_is_named() -> None:
+def test_the_innermost_broken_rule_is_named() -> None:
     (blame,) = ed.blame(activations, ed.core_aten(), rules=[right_hardswish, wrong_hardsigmoid]).found
     assert blame.op == "aten.hardswish.default"
     assert (blame.culprit.kind, blame.culprit.op) == ("rule", "aten.hardsigmoid.default")
@@ -308,7 +308,7 @@ def test_of_rules_within_rules_the_innermost_broken_one_is_named() -> None:
     assert "right_hardswish" in blame.culprit.chain[0]
 
 
-def test_of_a_broken_rule_and_a_broken_kernel_that_it_calls_the_kernel_is_named_first() -> None:
+def test_a_broken_kernel_is_named_before_the_broken_rule_that_calls_it() -> None:
     backend = ed.Backend("mine", ed.core_aten(), {"aten.sigmoid.default": lambda x: torch.sigmoid(x) * 1.1})
     (blame,) = ed.blame(activations, backend, rules=[wrong_silu]).found
     assert (blame.culprit.kind, blame.culprit.op) == ("kernel", "aten.sigmoid.default")
@@ -339,14 +339,14 @@ def test_an_abandoned_rule_is_not_to_blame() -> None:
 # -- what is not compared ---------------------------------------------------------------------------------------------------------
 
 
-def test_random_numbers_are_counted_and_not_held_to_eagers() -> None:
+def test_random_calls_are_counted_and_not_compared() -> None:
     kernels = {"aten.rand.default": lambda size, **named: torch.full(size, 0.25, **named)}
     report = ed.blame(lambda: F.dropout(torch.rand(50)), ed.Backend("mine", ed.core_aten(), kernels), every=True)
     assert not report, report
     assert report.random >= 1
 
 
-def test_the_generator_is_left_as_the_backend_leaves_it() -> None:
+def test_the_generator_has_the_state_that_the_backend_leaves() -> None:
     def draws() -> list[Any]:
         torch.manual_seed(3)
         return [torch.rand(2).tolist(), F.dropout(torch.ones(8)).tolist(), torch.randn(2).tolist()]
@@ -382,7 +382,7 @@ def test_torchs_own_kernels_are_not_run_twice() -> None:
 
 
 @pytest.mark.full
-def test_no_tensor_is_kept() -> None:
+def test_no_tensor_is_kept_alive() -> None:
     kept: list[Any] = []
 
     def program() -> None:
@@ -396,7 +396,7 @@ def test_no_tensor_is_kept() -> None:
     assert [one() for one in kept] == [None, None]
 
 
-def test_calls_out_of_the_programs_own_mode_are_counted_and_their_kernels_compared() -> None:
+def test_calls_of_the_programs_own_mode_are_counted_and_their_kernels_compared() -> None:
     def program() -> None:
         with ed.EagerDecompMode(ed.core_aten()):
             F.silu(torch.ones(3))
@@ -410,7 +410,7 @@ def test_calls_out_of_the_programs_own_mode_are_counted_and_their_kernels_compar
 # -- errors -------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_program_raises_is_raised_unless_a_difference_came_before() -> None:
+def test_an_error_of_the_program_propagates_unless_a_difference_came_first() -> None:
     def program() -> None:
         torch.exp(torch.zeros(2))
         raise KeyError("mine")
@@ -423,7 +423,7 @@ def test_what_the_program_raises_is_raised_unless_a_difference_came_before() -> 
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
-def test_an_error_that_eager_raises_too_is_the_programs_own() -> None:
+def test_an_error_that_eager_raises_too_propagates() -> None:
     with pytest.raises(RuntimeError, match="size"):
         ed.blame(lambda: F.mse_loss(torch.ones(2, 3), torch.ones(4)), ed.core_aten())
 
@@ -437,7 +437,7 @@ def test_an_op_without_a_route_raises_as_under_the_mode() -> None:
 
 
 @pytest.mark.full
-def test_the_report_reports_op_line_values_and_chain() -> None:
+def test_the_report_has_op_line_values_and_chain() -> None:
     report = ed.blame(classifier, ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": wrong_below_zero}))
     text = str(report)
     (blame,) = report.found

@@ -68,7 +68,7 @@ def test_all_three_agree(name: str) -> None:
         assert by_blame.found[0].culprit.kind == "kernel"
 
 
-def test_what_is_made_of_a_column_major_product_is_not_blamed() -> None:
+def test_ops_on_a_column_major_product_are_not_blamed() -> None:
     mine = backend("aten.mm.default", "aten.addmm.default")
     layer = torch.nn.Linear(3, 3)
 
@@ -83,7 +83,7 @@ def test_what_is_made_of_a_column_major_product_is_not_blamed() -> None:
     assert not mode.verified.found
 
 
-def test_a_rule_that_is_wrong_about_strides_is_blamed() -> None:
+def test_a_rule_with_wrong_strides_is_blamed() -> None:
     def wrong(x: Tensor) -> Tensor:
         return (x * torch.sigmoid(x)).t().contiguous().t()
 

@@ -1,4 +1,4 @@
-"""Pictures of a report: ribbons whose widths add up, and counts over time."""
+"""Charts of a report: ribbons whose widths add up, and counts over time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def bars(picture: ET.Element) -> dict[str, tuple[float, float]]:
     return {str(name): (float(top), float(height)) for name, (top, height) in found.items()}
 
 
-def test_each_ribbon_and_each_op_says_what_flows() -> None:
+def test_each_ribbon_and_each_op_has_a_label() -> None:
     svg = drawn([Ribbon("a", "x", 30, "apart"), Ribbon("a", "y", 10, "apart"), Ribbon("b", "y", 60, "native")])
     assert sorted(reported(svg, "ribbon")) == ["a → x: 30 calls", "a → y: 10 calls", "b → y: 60 calls"]
     assert sorted(reported(svg, "node")) == ["a: 40 calls", "b: 60 calls", "x: 30 calls", "y: 70 calls"]
     assert [one.get("href") for one in svg.iter("a")] == ["#op-0"]
 
 
-def test_heights_are_as_the_widths() -> None:
+def test_heights_of_bars_equal_the_widths_of_their_ribbons() -> None:
     heights = bars(drawn([Ribbon("a", "x", 30, "apart"), Ribbon("a", "y", 10, "apart"), Ribbon("b", "y", 60, "native")]))
     assert sorted(height for _, height in heights.values()) == pytest.approx([84, 112, 168, 196])
 
@@ -48,13 +48,13 @@ def test_ribbons_begin_and_end_on_the_bars_of_their_ops() -> None:
             assert low - 0.2 <= float(at) <= high + 0.2
 
 
-def test_the_widest_have_their_own_place_and_the_others_one() -> None:
+def test_the_widest_have_their_own_bar_and_the_others_share_one() -> None:
     svg = drawn([Ribbon(f"a{number}", "x", number + 1, "apart") for number in range(10)], most=4)
     assert [text.split(":")[0] for text in reported(svg, "node")] == ["a9", "a8", "a7", "a6", "6 others", "x"]
     assert reported(svg, "node")[4] == "6 others: 21 calls"
 
 
-def test_nothing_wide_is_drawn_all_the_same() -> None:
+def test_ribbons_of_width_zero_are_drawn() -> None:
     assert reported(drawn([Ribbon("a", "x", 0, "whole")]), "ribbon") == ["a → x: 0 calls"]
     assert reported(drawn([]), "ribbon") == []
 
@@ -75,7 +75,7 @@ def test_short_names() -> None:
     assert long.endswith("backward")
 
 
-def test_columns_stand_where_their_time_is_and_as_high_as_their_count() -> None:
+def test_columns_have_the_position_of_their_time_and_the_height_of_their_count() -> None:
     svg = ET.fromstring(columns(Steps("misses", [4, 0, 2]), [0.0, 1.0, 3.0], 1.0, 4.0, "Misses <&>"))
     rects = [(float(r.get("x") or 0), float(r.get("height") or 0)) for r in svg.iter("rect")]
     assert [x for x, _ in rects] == [0, 315]
@@ -91,5 +91,5 @@ def test_what_stands_is_a_line() -> None:
 
 
 @pytest.mark.parametrize(("values", "starts", "end"), [([], [], 0.0), ([0.0], [0.0], 0.0)])
-def test_no_time_and_no_counts_divide_nothing(values: list[float], starts: list[float], end: float) -> None:
+def test_no_time_and_no_counts_raise_no_error(values: list[float], starts: list[float], end: float) -> None:
     assert "nan" not in columns(Steps("hits", values), starts, 0.0, end, "Hits")

@@ -1,4 +1,4 @@
-"""Comparing: the first op that two backends do not agree on, ULPs by op, and the drift of a program's outputs."""
+"""`compare`: the first op on which two backends differ, ulps by op, and the difference of a program's outputs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def step() -> Any:
 
 
 @pytest.mark.full
-def test_two_backends_that_are_right_diverge_nowhere() -> None:
+def test_two_right_backends_do_not_diverge() -> None:
     for first, second in (("native", CORE), (CORE, ed.prims() | ed.core_aten()), ("native", "native")):
         found = ed.compare(step, first, second)  # type: ignore[arg-type]
         assert not found, found
@@ -53,7 +53,7 @@ def test_two_backends_that_are_right_diverge_nowhere() -> None:
     assert found.drift[0].counts[0] == found.drift[0].values == 9
 
 
-def test_outputs_of_two_dtypes_are_not_measured_against_each_other() -> None:
+def test_outputs_of_different_dtypes_are_not_compared() -> None:
     ones = torch.ones(2)
     assert list(_drift([ones], [ones.double()])) == []
     assert len(list(_drift([ones], [ones]))) == 1
@@ -74,7 +74,7 @@ def test_the_first_op_that_diverges_is_reported_with_which_of_the_two_is_wrong()
     assert ", eager " not in str(found)
 
 
-def test_what_follows_a_wrong_op_does_not_diverge_for_that() -> None:
+def test_ops_after_a_wrong_op_do_not_diverge() -> None:
     found = ed.compare(lambda: F.silu(torch.ones(3)).exp().sum(), "native", WRONG)
     assert [one.op for one in found.diverging] == ["aten.silu.default"]
     rows = {one.op: one for one in found.histograms}
@@ -117,7 +117,7 @@ def test_every_dtype_is_counted(dtype: torch.dtype) -> None:
         assert counted(one, torch.nextafter(one, one + 1))[0][1] == 3
 
 
-def test_what_an_op_writes_and_does_not_return_is_counted() -> None:
+def test_written_arguments_are_compared() -> None:
     def run() -> None:
         torch._foreach_sigmoid_([torch.ones(2), torch.ones(3)])
 
@@ -137,7 +137,7 @@ def test_the_program_runs_from_one_random_state_and_leaves_it_as_one_run_does() 
     assert found.drift[0].counts[0] == 5
 
 
-def test_what_the_program_raises_is_raised_and_other_devices_are_refused() -> None:
+def test_errors_of_the_program_propagate_and_other_devices_raise() -> None:
     with pytest.raises(RuntimeError, match="must match"):
         ed.compare(lambda: torch.ones(3) + torch.ones(4), "native", CORE)
     with pytest.raises(ed.UnsupportedOpError):
@@ -147,7 +147,7 @@ def test_what_the_program_raises_is_raised_and_other_devices_are_refused() -> No
 
 
 @pytest.mark.parametrize(("name", "hint"), [("natve", " Did you mean 'native'?"), ("aten.mul.Tensor", "")])
-def test_a_name_of_no_side_is_refused_with_the_one_that_there_is(name: Any, hint: str) -> None:
+def test_an_unknown_name_of_a_side_raises_with_the_known_one(name: Any, hint: str) -> None:
     words = f"a side to compare must be a Backend, an op set, or 'native' for plain eager, not {name!r}.{hint}"
     for sides in ((CORE, name), (name, CORE)):
         with pytest.raises(ed.ArgumentError) as caught:
@@ -212,7 +212,7 @@ def test_the_command_writes_json_and_markdown(folder: Path, capfd: pytest.Captur
 
 
 @pytest.mark.parametrize(("against", "diverging"), [("core", 0), ("two_sides:backend", 1)])
-def test_an_interrupted_script_is_reported_of_as_far_as_it_went(
+def test_an_interrupted_script_has_a_report_until_there(
     folder: Path, against: str, diverging: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", "--against", against, "--json", "found.json", "stopped.py"]) == 130
@@ -228,7 +228,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.full
-def test_a_terminal_shows_how_far_a_long_script_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_the_progress_of_a_long_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["compare", "--against", "two_sides:backend", "--json", "found.json", "script.py"]
     for seconds, shown in ((-1.0, True), (1e6, False)):
         monkeypatch.setattr(progress, "_SOON_SECONDS", seconds)

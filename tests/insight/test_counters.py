@@ -1,4 +1,4 @@
-"""Counts by thread: summed as they are, in stretches of time that grow with the run."""
+"""Counts per thread and their sum, in time buckets that grow with the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def called(into: Tally, at: int, outcome: str = "hit", line: int = 0, taken: int
     into.settle(call, OUTCOMES.index(outcome), taken, at)
 
 
-def test_stretches_grow_with_the_run_and_lose_nothing() -> None:
+def test_buckets_grow_with_the_run_and_lose_no_count() -> None:
     one = tally()
     for second in range(10_000):
         called(one, second * SECOND, "miss" if second < 5 else "hit")
@@ -35,7 +35,7 @@ def test_stretches_grow_with_the_run_and_lose_nothing() -> None:
     assert [round(bucket.start / seconds) for bucket in buckets] == list(range(len(buckets)))
 
 
-def test_threads_with_stretches_of_other_lengths_are_summed() -> None:
+def test_threads_with_buckets_of_different_lengths_are_summed() -> None:
     short, long = tally(0), tally(1)
     called(short, SECOND // 2)
     for second in range(100):
@@ -46,7 +46,7 @@ def test_threads_with_stretches_of_other_lengths_are_summed() -> None:
     assert holding.start <= 0.5 < holding.start + seconds
 
 
-def test_a_stretch_says_what_the_cache_held_at_its_end() -> None:
+def test_a_bucket_has_the_size_of_the_cache_at_its_end() -> None:
     one = tally()
     for second, programs in ((0, 4), (10, 7), (20, None), (30, 6)):
         called(one, second * SECOND)
@@ -69,7 +69,7 @@ def test_sites_of_all_threads_are_summed_and_the_longest_comes_first() -> None:
     assert (second.line, second.calls, second.hits, second.failed, second.seconds) == (1, 2, 1, 1, 20e-9)
 
 
-def test_sites_beyond_the_bound_are_counted_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sites_beyond_the_limit_are_counted_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "_MOST_SITES", 3)
     one = tally()
     for line in range(10):
@@ -79,7 +79,7 @@ def test_sites_beyond_the_bound_are_counted_on_one_line(monkeypatch: pytest.Monk
     assert next(site.calls for site in sites_of([one]) if site.line == one.lines.other()) == 7
 
 
-def test_kernels_take_places_on_the_timeline_too() -> None:
+def test_kernels_are_on_the_timeline() -> None:
     one, line = tally(), Timeline(3)
     assert line.takes()
     call = Call(GELU)

@@ -1,4 +1,4 @@
-"""The recording mode: what it keeps agrees with the mode's own counts, with what a recorder outside saw, and with the source."""
+"""`RecordingMode`: its record agrees with the mode's counts, with a recorder outside, and with the source lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def here() -> int:
 # -- counts --------------------------------------------------------------------------------------------------------------------
 
 
-def test_counts_are_those_of_the_mode_and_of_a_recorder_outside_it() -> None:
+def test_counts_equal_those_of_the_mode_and_of_a_recorder_outside() -> None:
     model = small_net()
     with ed.BackendRecorder() as seen, ed.RecordingMode(FEW, cache=ed.ProgramCache()) as mode:
         train(model)
@@ -56,7 +56,7 @@ def test_counts_are_those_of_the_mode_and_of_a_recorder_outside_it() -> None:
     assert {flow.kernel for flow in record.flows if not flow.supported} == {str(op) for op in seen.ops if op not in FEW}
 
 
-def test_every_call_is_one_of_the_outcomes_in_sites_and_in_buckets() -> None:
+def test_sites_and_buckets_count_every_call_once() -> None:
     record, stats = run_recorded(lambda: train(small_net()), FEW)
     for row in (*record.sites, *record.buckets):
         assert sum(getattr(row, name) for name in OUTCOMES) == row.calls
@@ -66,13 +66,13 @@ def test_every_call_is_one_of_the_outcomes_in_sites_and_in_buckets() -> None:
     assert [bucket.start for bucket in record.buckets] == sorted(bucket.start for bucket in record.buckets)
 
 
-def test_the_flow_says_which_kernels_an_op_resulted_in() -> None:
+def test_the_flow_has_the_kernels_of_each_op() -> None:
     record, _ = run_recorded(lambda: F.silu(torch.ones(3)))
     kernels = {flow.kernel: flow.calls for flow in record.flows if flow.op == "aten.silu.default"}
     assert kernels == {"aten.sigmoid.default": 1, "aten.mul.Tensor": 1}
 
 
-def test_results_are_those_of_the_mode() -> None:
+def test_results_equal_those_of_the_mode() -> None:
     torch.manual_seed(0)
     one, other = small_net(), small_net()
     other.load_state_dict(one.state_dict())
@@ -86,7 +86,7 @@ def test_results_are_those_of_the_mode() -> None:
         assert torch.equal(left, right)
 
 
-def test_a_run_goes_on_in_a_mode_that_is_entered_again() -> None:
+def test_a_mode_that_is_entered_again_continues_its_record() -> None:
     with ed.RecordingMode(CORE) as mode:
         torch.ones(2)
     first = mode.record()
@@ -108,18 +108,18 @@ def test_a_mode_that_was_never_entered_has_an_empty_record() -> None:
 # -- lines ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_calls_come_from_the_users_line_not_from_torchs() -> None:
+def test_calls_have_the_users_line_not_torchs() -> None:
     layer = torch.nn.LayerNorm(3)
     with ed.RecordingMode(CORE) as mode:
         layer(torch.ones(2, 3)); number = here()  # fmt: skip  # noqa: E702
     line = line_of(mode.record(), "aten.native_layer_norm.default")
     assert (line.file, line.number) == (__file__, number)
     assert line.text.startswith("layer(torch.ones(2, 3))")
-    assert line.function.endswith("test_calls_come_from_the_users_line_not_from_torchs")
+    assert line.function.endswith("test_calls_have_the_users_line_not_torchs")
     assert line.backward == ""
 
 
-def test_a_gradients_calls_come_from_the_forward_line_by_the_name_of_their_node() -> None:
+def test_calls_of_a_gradient_have_the_forward_line_and_their_autograd_node() -> None:
     x = torch.ones(3, requires_grad=True)
     with ed.RecordingMode(CORE) as mode:
         y = F.silu(x); first = here()  # fmt: skip  # noqa: E702
@@ -132,7 +132,7 @@ def test_a_gradients_calls_come_from_the_forward_line_by_the_name_of_their_node(
     assert line_of(record, "aten.ones_like.default") == Line(__file__, third, tanh.function, tanh.text.replace("tanh", "x")[:0] + "z.sum().backward(); third = here()  # fmt: skip  # noqa: E702")  # fmt: skip  # noqa: E501
 
 
-def test_a_gradient_of_what_ran_before_the_mode_comes_from_the_line_that_called_for_it() -> None:
+def test_a_gradient_of_a_forward_before_the_mode_has_the_line_of_backward() -> None:
     x = torch.ones(3, requires_grad=True)
     y = F.silu(x).sum()
     with ed.RecordingMode(CORE) as mode:
@@ -168,7 +168,7 @@ def test_the_same_op_from_two_lines_is_two_sites() -> None:
 # -- outcomes ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_miss_reports_its_call_its_line_and_which_fact_was_new() -> None:
+def test_a_miss_has_its_call_line_and_new_guard() -> None:
     layer = torch.nn.LayerNorm(4)
     with ed.RecordingMode(FEW, cache=ed.ProgramCache()) as mode:
         for size in (2, 2, 3):
@@ -199,7 +199,7 @@ def test_bypassed_calls_report_the_reason() -> None:
     assert "reads the data" in row.why
 
 
-def test_a_call_without_a_route_is_kept_with_what_opens_it() -> None:
+def test_a_call_without_a_route_is_recorded_with_the_missing_kernels() -> None:
     def run() -> None:
         for _ in range(2):
             with pytest.raises(ed.UnsupportedOpError):
@@ -216,7 +216,7 @@ def test_a_call_without_a_route_is_kept_with_what_opens_it() -> None:
     assert record.lines[unsupported.line].text == "F.silu(torch.ones(3))"
 
 
-def test_a_call_that_fell_back_is_kept_as_the_error_that_it_would_have_been() -> None:
+def test_a_call_that_fell_back_is_recorded_like_its_error() -> None:
     def run() -> None:
         for _ in range(3):
             F.silu(torch.ones(3))
@@ -237,7 +237,7 @@ def test_a_call_that_fell_back_is_kept_as_the_error_that_it_would_have_been() ->
     assert (warning.filename, warning.lineno) in [(one.filename, one.lineno) for one in plain]
 
 
-def test_a_call_that_fails_is_counted_and_raises_what_it_would() -> None:
+def test_a_call_that_fails_is_counted_and_its_error_propagates() -> None:
     with ed.RecordingMode(CORE) as mode, pytest.raises(RuntimeError, match="size of tensor a"):
         torch.ones(2) + torch.ones(3)
     record = mode.record()
@@ -245,7 +245,7 @@ def test_a_call_that_fails_is_counted_and_raises_what_it_would() -> None:
     assert record.metadata.error == ""
 
 
-def test_the_error_that_left_the_mode_is_in_the_head() -> None:
+def test_the_error_that_left_the_mode_is_in_the_metadata() -> None:
     mode = ed.RecordingMode(CORE)
     with pytest.raises(ValueError, match="two"), mode:
         raise ValueError("one\ntwo")
@@ -255,7 +255,7 @@ def test_the_error_that_left_the_mode_is_in_the_head() -> None:
 # -- threads and nesting ---------------------------------------------------------------------------------------------------------
 
 
-def test_threads_are_counted_apart_and_together() -> None:
+def test_threads_are_counted_separately_and_in_total() -> None:
     mode = ed.RecordingMode(FEW, cache=ed.ProgramCache())
 
     def work() -> None:
@@ -328,7 +328,7 @@ def test_bodies_of_higher_order_ops_are_recorded() -> None:
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
-def test_a_mode_that_cannot_be_entered_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mode_that_cannot_be_entered_leaves_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(self: Any) -> Any:
         raise RuntimeError("not now")
 
@@ -346,7 +346,7 @@ def test_a_mode_that_cannot_be_entered_leaves_nothing_behind(monkeypatch: pytest
 # -- backends ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_backends_own_kernel_is_one_kernel_whatever_it_calls() -> None:
+def test_a_backends_kernel_counts_as_one_call() -> None:
     def slow_mul(x: Any, y: Any) -> Any:
         time.sleep(0.02)
         return torch.add(x, 0) * y
@@ -358,7 +358,7 @@ def test_a_backends_own_kernel_is_one_kernel_whatever_it_calls() -> None:
     assert sites_of(record, "aten.silu.default")[0].kernel_seconds >= 0.02
 
 
-def test_a_program_that_the_hook_took_is_a_kernel() -> None:
+def test_a_fused_program_counts_as_a_kernel() -> None:
     def hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         return graph
 

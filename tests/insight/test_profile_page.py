@@ -1,4 +1,4 @@
-"""The page of a record: what it says, that it trusts nothing in the record, and how it does in a browser."""
+"""The page of a record: its content, escaping, and its behaviour in a browser."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def words(text: str) -> str:
 # -- what it says ----------------------------------------------------------------------------------------------------
 
 
-def test_it_says_what_the_record_holds() -> None:
+def test_it_shows_the_record() -> None:
     said = words(page(Digest(full())))
     for reported in (
         "train.py on OpSet(mine: 9 ops)",
@@ -92,7 +92,7 @@ def test_it_says_what_the_record_holds() -> None:
         assert reported in said
 
 
-def test_what_left_the_set_decides_the_first_sentence() -> None:
+def test_the_first_sentence_depends_on_unsupported_ops() -> None:
     closed = dataclasses.replace(full(), flows=RECORD.flows[:4], sites=RECORD.sites[:6], unsupported=())
     assert "Nothing outside the set reached the backend." in page(Digest(closed))
     refused = dataclasses.replace(closed, sites=(Site(GELU, 0, 1, 0.1, 0.0, 0, refused=1),))
@@ -102,7 +102,7 @@ def test_what_left_the_set_decides_the_first_sentence() -> None:
     assert "exit code 3" in page(Digest(dataclasses.replace(closed, metadata=Metadata("a.py", exit_code=3))))
 
 
-def test_an_empty_record_reads_well() -> None:
+def test_the_page_of_an_empty_record() -> None:
     said = words(page(Digest(Record(Metadata()))))
     for reported in (
         "A run on",
@@ -152,7 +152,7 @@ def test_many_stretches_of_time_are_put_together_and_none_is_lost() -> None:
 @pytest.mark.parametrize(
     "record", [full(), poisoned(full()), Record(Metadata()), large()], ids=["full", "hostile", "empty", "large"]
 )
-def test_it_loads_nothing_from_elsewhere_and_its_addresses_lead_somewhere(record: Record) -> None:
+def test_it_loads_no_other_file_and_its_links_have_targets(record: Record) -> None:
     text = page(Digest(record))
     assert outside_resources(text) == []
     assert text.count("<script>") == text.count("</script>") == 1
@@ -170,7 +170,7 @@ def test_it_loads_nothing_from_elsewhere_and_its_addresses_lead_somewhere(record
 @pytest.mark.parametrize(
     "record", [full(), poisoned(full()), Record(Metadata()), large()], ids=["full", "hostile", "empty", "large"]
 )
-def test_it_runs_without_complaint_and_without_a_request(record: Record, tmp_path: Path) -> None:
+def test_the_console_is_empty_and_nothing_is_requested(record: Record, tmp_path: Path) -> None:
     ask = """return {asked:performance.getEntriesByType('resource').length,broken:window.broken||0,
         foreign:document.querySelectorAll('img,b,iframe').length,title:document.title,
         sections:[...document.querySelectorAll('section')].filter(one=>one.checkVisibility()).length}"""
@@ -252,7 +252,7 @@ def test_the_page_is_written_beside_the_record(kept: Path, capsys: pytest.Captur
     assert out.endswith("page: run.html\n")
 
 
-def test_the_page_is_written_where_it_is_wanted(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_is_written_to_the_given_file(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "run.json", "--html", "other.html", "--json", "facts.json"]) == 0
     assert (kept.parent / "other.html").exists()
     assert not (kept.parent / "run.html").exists()
@@ -267,7 +267,7 @@ def test_json_alone_writes_no_page(kept: Path, capsys: pytest.CaptureFixture[str
     assert [path.name for path in kept.parent.iterdir()] == ["run.json"]
 
 
-def test_a_record_is_not_written_over(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_is_not_overwritten(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = kept.read_text(encoding="utf-8")
     assert main(["report", "run.json", "--html", str(kept)]) == 2
     assert main(["report", "run.json", "--json", "run.json"]) == 2

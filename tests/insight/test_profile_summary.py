@@ -1,4 +1,4 @@
-"""The summary of a record: sums by op and by line, what left the set, and what would open the rest."""
+"""The summary of a record: sums by op and by line, unsupported ops, and the kernels that would give them routes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_line_has_its_backward_pass_with_it() -> None:
     assert [(row.line.number, row.line.backward) for row in rows[1:]] == [(9, ""), (0, "SumBackward0"), (0, "AccumulateGrad")]
 
 
-def test_what_computes_nothing_is_not_outside_the_set() -> None:
+def test_ops_that_compute_nothing_are_not_outside_the_set() -> None:
     digest = Digest(RECORD)
     assert digest.outside == {"aten.linalg_eig.default": 1}
     assert digest.reached == {MUL: 26, ERF: 4}
@@ -37,7 +37,7 @@ def test_what_computes_nothing_is_not_outside_the_set() -> None:
     assert len(digest.op_names) == 4
 
 
-def test_kernels_that_open_most_come_first_and_together_open_all() -> None:
+def test_kernels_that_give_most_routes_are_first_and_together_give_all() -> None:
     gaps = (
         gap("aten.stack.default", 5, ("aten.stack.default",), (CAT,)),
         gap("aten.gelu.default", 1, ("aten.gelu.default",), (ERF,)),
@@ -64,7 +64,7 @@ def test_the_facts_are_plain_values() -> None:
     assert data["cache"]["buckets"][1]["programs"] == 2
 
 
-def test_a_few_lines_report_the_most_of_it() -> None:
+def test_a_summary_in_a_few_lines() -> None:
     text = str(Digest(RECORD)).splitlines()
     assert text[0] == "train.py on OpSet(mine: 9 ops), torch 2.13.0: 2.00 s"
     assert text[1:4] == [
@@ -75,7 +75,7 @@ def test_a_few_lines_report_the_most_of_it() -> None:
     assert "longest line: train.py:7, 1.10 s" in text[5]
 
 
-def test_of_many_names_the_first_are_reported() -> None:
+def test_of_many_names_only_the_first_are_printed() -> None:
     gaps = tuple(gap(f"aten.op{number}.default", 1, (f"aten.op{number}.default",)) for number in range(9))
     text = str(Digest(Record(RECORD.metadata, LINES, unsupported=gaps)))
     assert "aten.op4.default, and 4 more" in text

@@ -1,4 +1,4 @@
-"""Records as values: kept as JSON whole, and nothing else is taken for one."""
+"""Records as values: they survive JSON, and other JSON raises."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RECORD = Record(
 )
 
 
-def test_a_record_comes_back_from_its_json_whole() -> None:
+def test_a_record_survives_json() -> None:
     assert Record.from_json(RECORD.to_json()) == RECORD
 
 
@@ -85,7 +85,7 @@ def changed(**values: Any) -> str:
         (changed(metadata={"args": ["x", 1]}), "args is"),
     ],
 )
-def test_what_is_no_record_is_refused_in_a_line(text: str, fault: str) -> None:
+def test_json_that_is_not_a_record_raises_with_one_line(text: str, fault: str) -> None:
     with pytest.raises(RecordError, match=fault) as caught:
         Record.from_json(text)
     assert isinstance(caught.value, (EagerDecompError, ValueError))

@@ -1,4 +1,4 @@
-"""The recording mode in time: its own time is reported, what it keeps is bounded, and its timeline is in order."""
+"""`RecordingMode`: its own time is reported, its memory is bounded, and its timeline is in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eagerdecomp.insight.profile import mode as recording
 # -- time, and bounds ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_recorder_takes_is_reported_and_is_no_part_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recorders_own_time_is_reported_and_not_part_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     def slowly(*args: Any) -> str:
         time.sleep(0.05)
         return "described"
@@ -35,7 +35,7 @@ def test_what_the_recorder_takes_is_reported_and_is_no_part_of_a_call(monkeypatc
 
 
 @pytest.mark.full
-def test_what_it_takes_to_count_a_kernel_is_no_part_of_the_call_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_to_count_a_kernel_is_not_part_of_the_outer_call(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = counters.Tally.kernel
 
     def slowly(*args: Any) -> None:
@@ -50,7 +50,7 @@ def test_what_it_takes_to_count_a_kernel_is_no_part_of_the_call_around_it(monkey
     assert record.metadata.recorder_seconds > 0.3
 
 
-def test_the_timeline_is_bounded_and_says_what_it_lacks() -> None:
+def test_the_timeline_is_bounded_and_counts_dropped_events() -> None:
     def run() -> None:
         for _ in range(50):
             F.silu(torch.ones(3))
@@ -84,7 +84,7 @@ def test_a_record_does_not_grow_with_the_run() -> None:
 # -- the timeline ----------------------------------------------------------------------------------------------------------------
 
 
-def test_events_are_in_order_and_hold_their_kernels() -> None:
+def test_events_are_in_order_and_contain_their_kernels() -> None:
     record, stats = run_recorded(lambda: train(small_net()), FEW)
     assert len(record.events) == stats.total.calls
     assert [event.start for event in record.events] == sorted(event.start for event in record.events)

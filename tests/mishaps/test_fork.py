@@ -1,4 +1,4 @@
-"""`os.fork` with a mode entered, and while another thread records, keeps, installs or holds the cache."""
+"""`os.fork` inside a mode, and while another thread records, registers kept composites, installs, or holds the cache."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def use(mode: ed.EagerDecompMode, size: int) -> None:
             assert torch.rand(2, generator=torch.Generator().manual_seed(3)).shape == (2,)
 
 
-def test_a_child_uses_the_mode_it_was_born_in_and_leaves_it_and_the_parent_goes_on() -> None:
+def test_a_child_process_uses_and_exits_the_mode_and_the_parent_continues() -> None:
     mode, before = make(), state()
 
     def child() -> None:
@@ -106,7 +106,7 @@ LOCKS: dict[str, Callable[[ed.EagerDecompMode], Any]] = {
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_child_finds_free_what_a_thread_of_the_parent_held(name: str) -> None:
+def test_state_that_a_thread_of_the_parent_held_is_free_in_the_child(name: str) -> None:
     mode, held, done = make(), threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -158,7 +158,7 @@ def test_a_child_can_take_every_lock_that_a_thread_of_the_parent_held(name: str)
         thread.join(60)
 
 
-def test_a_child_links_what_a_thread_of_the_parent_was_linking() -> None:
+def test_a_child_links_a_rule_that_a_thread_of_the_parent_was_linking() -> None:
     started, done = threading.Event(), threading.Event()
     parent = os.getpid()
 

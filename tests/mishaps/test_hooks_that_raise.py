@@ -1,4 +1,4 @@
-"""Hooks that raise: of modules, of tensors, of what autograd saves, of a backend, of who listens."""
+"""Hooks that raise: of modules, tensors, saved tensors, a backend, and an outer mode."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ HOOKS: dict[str, Callable[[nn.Module, torch.Tensor], Any]] = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("way", [in_mode, recorded, preflighted, verified, installed])
-def test_a_hook_that_raises_gives_its_own_error_and_the_next_step_is_right(way: Any) -> None:
+def test_an_error_of_a_hook_propagates_and_the_next_step_is_right(way: Any) -> None:
     model = net()
     want = step(model, X)
     before = state()
@@ -165,7 +165,7 @@ class Interrupted(KeyboardInterrupt):
 @pytest.mark.full
 @pytest.mark.parametrize("kind", [Mine, Interrupted, SystemExit, torch.OutOfMemoryError])
 @pytest.mark.parametrize("fails", [1, 3])
-def test_a_compile_hook_that_raises_is_asked_again_and_its_calls_are_right(kind: type[BaseException], fails: int) -> None:
+def test_a_compile_hook_that_raises_is_called_again_and_results_are_right(kind: type[BaseException], fails: int) -> None:
     asked: list[Any] = []
 
     def hook(graph: torch.fx.GraphModule, inputs: Any) -> Any:
@@ -198,7 +198,7 @@ def test_a_compile_hook_that_raises_is_asked_again_and_its_calls_are_right(kind:
 # -- who listens ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_predicate_that_raises_gives_its_own_error_and_is_asked_again() -> None:
+def test_an_error_of_a_predicate_propagates_and_it_is_called_again() -> None:
     faults: list[BaseException] = [Mine("of a hook")] * 3
 
     def when(*args: Any, **kwargs: Any) -> bool:
@@ -219,7 +219,7 @@ def test_a_predicate_that_raises_gives_its_own_error_and_is_asked_again() -> Non
     assert state() == before
 
 
-def test_a_mode_that_listens_and_raises_leaves_ours_as_it_was() -> None:
+def test_an_outer_mode_that_raises_does_not_affect_ours() -> None:
     class Listens(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is torch.ops.aten.tanh.default:

@@ -1,4 +1,4 @@
-"""Hostile words on a command line: they are read as words, and refused in a line or two with exit code 2."""
+"""Hostile arguments on a command line are not executed, and are rejected in one or two lines with exit code 2."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def over(words: list[str], share: int, try_one: Callable[[str], None], texts: st
 @pytest.mark.full
 @pytest.mark.parametrize(("share", "examples"), [(6, 5), pytest.param(1, 200, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
-def test_a_hostile_word_is_reported_in_a_line_or_two(line: list[str], share: int, examples: int) -> None:
+def test_a_hostile_argument_is_reported_in_one_or_two_lines(line: list[str], share: int, examples: int) -> None:
     def try_one(word: str) -> None:
         if word:  # an option without a value is as if it were not there
             check([part.replace("WORD", word) for part in line], {2} if word != "--" else {0, 2})
@@ -251,7 +251,7 @@ def test_a_hostile_set_file_is_reported_line_by_line(lines: list[str], data: byt
 
 @pytest.mark.full
 @pytest.mark.parametrize("command", [["report", "FILE"], ["plan", "--compare", "FILE"], ["explain", "aten.silu", "--ops", "FILE"]])
-def test_a_hostile_file_is_reported_in_a_line_or_two(command: list[str]) -> None:
+def test_a_hostile_file_is_reported_in_one_or_two_lines(command: list[str]) -> None:
     @fuzzed(15)
     @given(
         data=st.one_of(

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: while a mode is entered, a call recorded, a program compiled or run, a file written, a mode left."""
+"""Ctrl-C at any point: while a mode is entered, a call recorded, a program compiled or run, a file written, a mode exited."""
 
 from __future__ import annotations
 
@@ -103,18 +103,18 @@ def sweep(at: Callable[[int, Callable[[], Any]], tuple[Any, int]], warm: int, st
 # Call 0 records, 1 evaluates, 2 optimises and compiles, 3 runs what was compiled.
 @pytest.mark.parametrize("warm", range(4))
 @pytest.mark.parametrize("at", [at_line, at_call], ids=["line", "signal"])
-def test_an_interrupt_at_any_moment_of_a_call_leaves_nothing_behind(at: Any, warm: int) -> None:
+def test_an_interrupt_at_some_points_of_a_call_leaves_no_state(at: Any, warm: int) -> None:
     sweep(at, warm, step=(733, 197, 257, 61)[warm])
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("warm", range(4))
 @pytest.mark.parametrize("at", [at_line, at_call], ids=["line", "signal"])
-def test_an_interrupt_at_every_moment_of_a_call_leaves_nothing_behind(at: Any, warm: int) -> None:
+def test_an_interrupt_at_every_point_of_a_call_leaves_no_state(at: Any, warm: int) -> None:
     sweep(at, warm, step=1)
 
 
-def test_an_interrupt_of_an_installed_backend_leaves_nothing_behind() -> None:
+def test_an_interrupt_of_an_installed_backend_leaves_no_state() -> None:
     with ed.install(CORE, "cpu", rules=[spread, softplus], cache=ed.ProgramCache()) as handle:
         moments = at_line(sys.maxsize, lambda: work(X))[1]
         before = state()
@@ -132,7 +132,7 @@ def test_an_interrupt_of_an_installed_backend_leaves_nothing_behind() -> None:
 # references, which swallow it; fake tensors entering C++, which end the process; a lock of theirs that is then held for ever).
 @pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
-def test_signals_at_random_moments_leave_nothing_behind() -> None:
+def test_signals_at_random_times_leave_no_state() -> None:
     mode, drawn, hits = make(), random.Random(SEED), 0
 
     def ring(*_: Any) -> None:
@@ -156,7 +156,7 @@ def test_signals_at_random_moments_leave_nothing_behind() -> None:
 
 
 @pytest.mark.nightly  # as above
-def test_an_exception_thrown_into_a_working_thread_ends_it_and_others_go_on() -> None:
+def test_an_exception_thrown_into_a_thread_ends_it_and_others_continue() -> None:
     mode, ready = make(), threading.Event()
     states: list[Any] = []
 

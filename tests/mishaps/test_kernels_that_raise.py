@@ -1,4 +1,4 @@
-"""Kernels that raise within a program, for want of memory too: the caller gets their error, nothing stays, the next call works."""
+"""Kernels that raise in a program, also out of memory: the error propagates, no state is left, and the next call works."""
 
 from __future__ import annotations
 
@@ -133,9 +133,7 @@ WANT = {plain: opaque(X) * X, trained: opaque(X) + torch.cos(torch.ones_like(X))
 @pytest.mark.parametrize("way", [in_mode, installed])
 @pytest.mark.parametrize("run", WANT)
 @pytest.mark.parametrize("warm", [0, 1, 2, 4])  # recorded, evaluated, compiled, hit
-def test_a_kernel_that_raises_at_any_call_of_a_program_leaves_nothing_and_the_next_call_is_right(
-    way: Any, run: Any, warm: int
-) -> None:
+def test_a_kernel_that_raises_in_a_program_leaves_no_state_and_the_next_call_is_right(way: Any, run: Any, warm: int) -> None:
     def trial(at: int, name: str) -> int:
         kernels, before = Kernels(), state()
         mode = way(kernels.backend())
@@ -178,7 +176,7 @@ def test_a_kernel_that_raises_at_any_call_of_a_program_leaves_nothing_and_the_ne
 
 @pytest.mark.parametrize("name", ERRORS)
 @pytest.mark.parametrize("way", [in_mode, installed])
-def test_every_kind_of_error_is_the_callers(name: str, way: Any) -> None:
+def test_every_type_of_error_propagates(name: str, way: Any) -> None:
     kernels = Kernels()
     with way(kernels.backend()):
         for run in (plain, trained):
@@ -210,7 +208,7 @@ def fused(kernels: Kernels, error: list[BaseException], made: list[Any]) -> Call
 @pytest.mark.full
 @pytest.mark.parametrize("calls", [17, 18, 25])  # its first call, checked; the next; a later one
 @pytest.mark.parametrize("run", WANT)
-def test_a_fused_program_that_raises_leaves_nothing_and_runs_again(run: Any, calls: int) -> None:
+def test_a_fused_program_that_raises_leaves_no_state_and_runs_again(run: Any, calls: int) -> None:
     error: list[BaseException] = []
     made: list[Any] = []
     kernels = Kernels()
@@ -251,7 +249,7 @@ HUGE: dict[str, Callable[[], Any]] = {
 @pytest.mark.full
 @pytest.mark.parametrize("name", HUGE)
 @pytest.mark.parametrize("way", [in_mode, installed])
-def test_memory_that_nobody_has_is_eagers_error(name: str, way: Any) -> None:
+def test_an_impossible_allocation_raises_eagers_error(name: str, way: Any) -> None:
     with pytest.raises(RuntimeError) as eager:
         HUGE[name]()
     before = state()

@@ -1,4 +1,4 @@
-"""Modes left in ways that nobody plans: by `sys.exit`, out of order, half way through a generator, in tasks that take turns."""
+"""Modes that exit in unusual ways: by `sys.exit`, out of order, in the middle of a generator, in interleaved tasks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _as_before() -> Iterator[None]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, RecursionError, MemoryError])
-def test_whatever_leaves_a_mode_leaves_all_of_it(kind: type[BaseException]) -> None:
+def test_any_exception_exits_a_mode_completely(kind: type[BaseException]) -> None:
     outer, inner = mode(), mode()
 
     def left() -> None:
@@ -72,7 +72,7 @@ def test_whatever_leaves_a_mode_leaves_all_of_it(kind: type[BaseException]) -> N
     assert counted(inner) > 0
 
 
-def test_a_generator_that_is_closed_half_way_leaves_its_mode() -> None:
+def test_closing_a_generator_exits_its_mode() -> None:
     one = mode()
 
     def steps() -> Iterator[int]:
@@ -98,7 +98,7 @@ def test_a_generator_that_is_closed_half_way_leaves_its_mode() -> None:
 
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("order", ["first", "last"])
-def test_modes_left_in_either_order_are_all_left(same: bool, order: str) -> None:
+def test_modes_exited_in_any_order_are_all_exited(same: bool, order: str) -> None:
     first = mode()
     second = first if same else mode()
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_modes_left_in_either_order_are_all_left(same: bool, order: str) -> None
         assert not composites._installed
 
 
-def test_a_mode_left_before_one_that_was_entered_later_is_the_one_that_is_left() -> None:
+def test_a_mode_exited_out_of_order_is_the_one_that_is_removed() -> None:
     first, second = mode(), mode()
     first.__enter__()
     second.__enter__()
@@ -135,7 +135,7 @@ class _Counting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_mode_left_before_one_of_torch_s_leaves_that_entered() -> None:
+def test_exiting_our_mode_below_one_of_torchs_keeps_torchs_active() -> None:
     one, other = mode(), _Counting()
     one.__enter__()
     other.__enter__()
@@ -146,7 +146,7 @@ def test_a_mode_left_before_one_of_torch_s_leaves_that_entered() -> None:
     other.__exit__(None, None, None)
 
 
-def test_a_mode_that_one_of_torch_s_left_in_its_place_says_so() -> None:
+def test_a_mode_that_torch_popped_in_place_of_its_own_warns() -> None:
     other, one = _Counting(), mode()
     other.__enter__()
     one.__enter__()
@@ -155,7 +155,7 @@ def test_a_mode_that_one_of_torch_s_left_in_its_place_says_so() -> None:
         one.__exit__(None, None, None)
 
 
-def test_generators_that_take_turns_leave_what_they_entered() -> None:
+def test_interleaved_generators_exit_their_own_modes() -> None:
     def steps(one: Any) -> Iterator[None]:
         with one:
             right()
@@ -173,7 +173,7 @@ def test_generators_that_take_turns_leave_what_they_entered() -> None:
         running.pop().close()
 
 
-def test_tasks_that_take_turns_within_modes_are_right_and_leave_them() -> None:
+def test_interleaved_tasks_in_modes_are_right_and_exit_them() -> None:
     async def task(number: int) -> None:
         for _ in range(3):
             with mode():
@@ -190,7 +190,7 @@ def test_tasks_that_take_turns_within_modes_are_right_and_leave_them() -> None:
     assert [str(one) for one in got if one is not None] == ["mine"]
 
 
-def test_a_task_cancelled_in_a_mode_leaves_it() -> None:
+def test_cancelling_a_task_exits_its_mode() -> None:
     async def program() -> None:
         async def forever() -> None:
             with mode():
@@ -206,7 +206,7 @@ def test_a_task_cancelled_in_a_mode_leaves_it() -> None:
     asyncio.run(program())
 
 
-def test_a_mode_entered_in_one_thread_and_left_in_another_is_reported_and_the_first_goes_on() -> None:
+def test_exiting_a_mode_in_another_thread_raises_and_the_first_thread_continues() -> None:
     one = mode()
     errors: list[BaseException] = []
 
@@ -230,7 +230,7 @@ def test_a_mode_entered_in_one_thread_and_left_in_another_is_reported_and_the_fi
     assert len(errors) == 1
 
 
-def test_a_mode_entered_by_threads_that_end_without_leaving_it_is_left_by_the_others() -> None:
+def test_threads_that_end_inside_a_mode_do_not_affect_others() -> None:
     one = ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=ed.ProgramCache())
     got: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""Rules of users that are wrong, raise, or never end: the error names the rule, and nothing of it stays."""
+"""Users' rules that are wrong, raise, or do not end: the error names the rule, and no state is left."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ RUNS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_rule_that_returns_what_its_operator_does_not_is_named(what: str) -> None:
+def test_a_rule_whose_results_do_not_fit_its_op_is_named(what: str) -> None:
     op, fn, words = WRONG[what]
     ops = CORE - [op]
     rule = ed.register_decomposition(op if op.count(".") == 2 else f"{op}.default")(fn)
@@ -103,12 +103,12 @@ def test_a_rule_that_returns_what_its_operator_does_not_is_named(what: str) -> N
         assert mode.cache.info().programs == 0
 
 
-def test_a_rule_with_effects_is_held_to_the_kinds_of_its_results() -> None:
+def test_metadata_of_results_of_a_rule_with_effects_is_checked() -> None:
     rule = ed.register_decomposition(OPAQUE, effects=True)(lambda x: [x])
     fails([rule], lambda: OPAQUE(X), ed.RuleError, "returned a list where its op returns a tensor")
 
 
-def test_what_eager_returns_is_never_called_wrong() -> None:
+def test_results_that_eager_returns_are_never_rejected() -> None:
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
         (aten.silu.default, (X,), {}),
         (aten.max.dim, (X, 1), {}),
@@ -163,14 +163,14 @@ ENDLESS: dict[str, Any] = {
 
 @pytest.mark.parametrize("effects", [False, True])
 @pytest.mark.parametrize("name", list(ENDLESS)[:2])
-def test_a_rule_that_leads_back_to_itself_is_an_error_with_the_chain(name: str, effects: bool) -> None:
+def test_a_rule_that_reaches_its_own_op_raises_with_the_chain(name: str, effects: bool) -> None:
     rules = [ed.register_decomposition(op, effects=effects)(fn) for op, fn in ENDLESS[name]]
     fails(rules, lambda: OPAQUE(X), ed.UnsupportedOpError, "leads back to")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", list(ENDLESS)[2:])
-def test_rules_that_lead_to_each_other_are_cut_and_another_rule_is_taken(name: str) -> None:
+def test_rules_that_call_each_other_are_abandoned_for_another_rule(name: str) -> None:
     mode = ed.EagerDecompMode(CORE, rules=[ed.register_decomposition(op)(fn) for op, fn in ENDLESS[name]], cache=ed.ProgramCache())
     before = state()
     for _ in range(3):
@@ -182,7 +182,7 @@ def test_rules_that_lead_to_each_other_are_cut_and_another_rule_is_taken(name: s
 
 @pytest.mark.full
 @pytest.mark.parametrize("effects", [False, True])
-def test_a_rule_may_meet_its_own_op_often_on_smaller_tensors_and_is_reported_how_often(effects: bool) -> None:
+def test_a_rule_may_call_its_own_op_on_smaller_tensors_up_to_a_reported_limit(effects: bool) -> None:
     def count(x: torch.Tensor) -> torch.Tensor:
         return x * 1 if x.numel() == 1 else torch.cat([x[:1], OPAQUE(x[1:]) + 1])
 
@@ -206,7 +206,7 @@ def test_a_rule_may_meet_its_own_op_often_on_smaller_tensors_and_is_reported_how
 
 
 @pytest.mark.parametrize("effects", [False, True])
-def test_a_rule_whose_arguments_grow_is_cut_before_they_fill_the_memory(effects: bool) -> None:
+def test_a_rule_whose_arguments_grow_is_abandoned_before_memory_is_full(effects: bool) -> None:
     sizes: list[int] = []
 
     def doubled(x: torch.Tensor) -> torch.Tensor:
@@ -217,7 +217,7 @@ def test_a_rule_whose_arguments_grow_is_cut_before_they_fill_the_memory(effects:
     assert max(sizes) <= 8 * X.numel()
 
 
-def test_a_rule_called_far_down_the_stack_is_cut_before_python_is_out_of_frames() -> None:
+def test_a_rule_deep_in_the_stack_is_abandoned_before_a_recursion_error() -> None:
     rule = ed.register_decomposition(OPAQUE)(ENDLESS["itself, larger each time"][0][1])
 
     def down(levels: int) -> None:
@@ -251,7 +251,7 @@ def test_an_error_of_a_rule_keeps_nothing_alive() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("shapes", "bound"), [(300, 1), (300, 64), pytest.param(10_000, 64, marks=pytest.mark.nightly)])
-def test_shapes_beyond_the_bound_run_rightly_and_hold_no_more_programs(shapes: int, bound: int) -> None:
+def test_shapes_beyond_the_cache_limit_are_right_and_add_no_programs(shapes: int, bound: int) -> None:
     cache = ed.ProgramCache(limit_per_op=bound)
     with ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=cache):
         for turn in range(2):
