@@ -73,14 +73,14 @@ FAULTS = {
     "device": [
         ("kernels", "a + alpha * b", "a + b", "test_add_scales_its_second_operand"),
         ("kernels", "aten.mul.Tensor: mul,", "aten.mul.Tensor: add,", "test_a_net_trains_to_the_losses_of_the_cpu[mode]"),
-        ("kernels", '"read"), dtype=out.dtype,', '"read"),', "test_a_number_is_rounded_to_the_dtype_of_the_result_alone[add]"),
+        ("kernels", '"read"), dtype=out.dtype,', '"read"),', "test_a_scalar_is_rounded_only_to_the_dtype_of_the_result[add]"),
         (
             "host",
             "for op in ops:",
             "for op in (*ops, aten.silu.default):",
             "test_the_device_has_kernels_for_its_set_and_for_no_other_op",
         ),
-        ("host", "if draws and", "if not draws and", "test_random_numbers_come_from_the_devices_own_generator"),
+        ("host", "if has_generator and", "if not has_generator and", "test_random_numbers_come_from_the_devices_own_generator"),
         ("storages", "return new_storage(", "return (", "test_copies_by_deepcopy_save_and_load"),
         ("modules", "swap_tensors(old, new)", "swap_tensors(new, new)", "test_a_module_that_moves_keeps_its_parameters"),
     ],

@@ -1,4 +1,4 @@
-"""torch.compile on the device, by `dynamo_backend`: in the mode and installed, to the CPU's numbers, on its kernels alone."""
+"""torch.compile on the device with `dynamo_backend`: results equal the CPU's, and only the device's kernels run."""
 
 from __future__ import annotations
 

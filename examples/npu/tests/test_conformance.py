@@ -1,4 +1,4 @@
-"""Torch's own samples on the device: the scoreboard's row for it, some of it, and that it catches what it should."""
+"""OpInfo samples on the device: a part of the scoreboard's row passes, and wrong kernels are found."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_passes_in_one_form_alone_is_named() -> None:
     assert [row.status for row in installed] == [row.status for row in in_mode] == ["pass", "error"]
     assert mode_differences(installed, in_mode) == ["1 pass in the mode; 0 pass in only one of the two forms"]
     (_, line) = mode_differences(installed, [in_mode[0], in_mode[0]])
-    # torch has no tensors in coordinates on a device made in Python.
+    # torch has no COO tensors on a device written in Python.
     assert line.startswith("mode pass, installed error: to_sparse (sample 0): NotImplementedError: Could not run")
 
 

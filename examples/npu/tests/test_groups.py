@@ -1,4 +1,4 @@
-"""Two processes train on the device by DistributedDataParallel, where the set is installed and in the mode."""
+"""Two processes train on the device with DistributedDataParallel, with the set installed and in the mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device's kernels under the conformance suite: a fixed part of them, all with ``-m nightly``; and that it finds wrong ones."""
+"""The conformance suite passes for the device's kernels (some of them; all with ``-m nightly``), and finds wrong kernels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from eagerdecomp.conformance.devices import can_fork
 
 aten = torch.ops.aten
 
-#: One part in so many of the kernels is tried each time.
+#: Every PART-th kernel is tested.
 PARTS = 4
 EVERY = sorted(map(str, npu.backend.ops))
-#: What Python cannot give a device: a storage that grows. Of a tensor that does, views keep the old one.
+#: Not possible in Python: a storage that grows. If a tensor grows, its views keep the old storage.
 KNOWN = {"aten.resize_.default": "argument self has another storage afterwards"}
 
 
@@ -62,7 +62,7 @@ def test_they_are_right_in_this_process_too() -> None:
 
 
 def of_cpu(change: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel of the device that is a function of CPU tensors."""
+    """Return a kernel of the device that applies a function to CPU tensors."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return wrap(change(*(on_cpu(one) if isinstance(one, torch.Tensor) else one for one in args), **kwargs))

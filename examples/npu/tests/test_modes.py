@@ -1,4 +1,4 @@
-"""The mode on the device: what torch does around it, and would do wrong."""
+"""The mode on the device: printing, errors in backward, moving modules, and other devices."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_tensor_prints_as_on_the_cpu_with_its_device(form: str, what: str, x: 
     assert "".join(printed.split()).replace(",device='npu:0'", "") == "".join(repr(here).split())
 
 
-# -- integers that the CPU alone refuses -------------------------------------------------------------------------------------
+# -- integers that only the CPU rejects -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int8])
@@ -156,7 +156,7 @@ def test_a_process_that_saw_one_ends_as_it_says() -> None:
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_tied_weights_stay_tied_where_a_module_moves(watched: bool) -> None:
-    """Also where torch cannot give a parameter other contents, since a weak reference to it would see them."""
+    """Also if torch cannot swap the contents of a parameter, because there is a weak reference to it."""
     tied = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
     tied[1].weight = weight = tied[0].weight
     watching = weakref.ref(weight) if watched else None

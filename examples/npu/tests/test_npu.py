@@ -1,4 +1,4 @@
-"""The device by itself: what torch can do with it, and that only ops of the set reach it."""
+"""The device: only ops of the set reach it, and torch's features work with it."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_kernel_for_what_torch_composes_takes_no_gradient_away(x: Tensor) -> N
 
 @pytest.mark.parametrize("falls_through", [False, True])
 def test_a_kernel_of_the_devices_own_for_a_composite_loses_no_gradient(falls_through: bool, x: Tensor) -> None:
-    """With such a kernel torch asks a backward op of the device that it need not have, or, where autograd falls through, none."""
+    """With such a kernel, torch calls a backward op that the device may lack, or, if autograd falls through, none at all."""
     calls = []
 
     def linear(given: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Operator tests as PyTorch instantiates them for a device, over what an allowlist says stays on the device's set."""
+"""PyTorch's operator tests, instantiated for the device, for the operators of an allowlist."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from torch.utils._pytree import tree_leaves, tree_map
 import eagerdecomp as ed
 from eagerdecomp.coverage.opinfo_allowlist import Allowlist, allowlist_of, opinfos
 
-#: One part in so many of the OpInfos runs each time.
+#: Every PART-th OpInfo is tested.
 PARTS = 24
 SAMPLES = 4
 
-#: What integers bring that the allowlist, which saw floating samples, could not know.
+#: Operators that fail with integers. The allowlist is made from samples of floats.
 KNOWN = {"kthvalue": "of equal values it may return the place of any", "scatter": "other samples, with reduce="}
 
 
 def instantiated(infos: Sequence[Any], allowed: Allowlist) -> unittest.TestSuite:
-    """`TestCommon`, which skips what torch's test suite of that name does, for the device."""
+    """Return torch's `TestCommon` for the device, with the skips of torch's own suite."""
 
     class TestCommon(TestCase):
         @suppress_warnings

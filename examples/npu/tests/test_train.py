@@ -1,4 +1,4 @@
-"""Both nets train on the device as on the CPU, by every optimizer and in every form, with kernels of the set alone."""
+"""Both nets train on the device to the CPU's losses, with each optimizer and in each form, and only kernels of the set run."""
 
 from __future__ import annotations
 

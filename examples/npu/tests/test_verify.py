@@ -1,4 +1,4 @@
-"""Verify: what runs on the device held to the CPU while it runs, in the mode and installed."""
+"""`verify=` compares calls on the device with the CPU, in the mode and installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels against eager, by torch's own samples and by the conformance suite; what they refuse; how calls are kept."""
+"""Kernels equal eager for OpInfo samples and in the conformance suite; rejected calls; shared sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nets of `run.py` in inference: kernel by kernel, as one session, and by `torch.compile`, to eager's results."""
+"""Models of `run.py` in inference have eager's results: kernel by kernel, as one session, and with `torch.compile`."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_nobody_connects_without_the_secret(tmp_path: Path) -> None:
         assert process.wait(60) != -9
 
 
-# -- what there is not -----------------------------------------------------------------------------------------------------
+# -- what is not supported -----------------------------------------------------------------------------------------------------
 
 MAKES_STORAGES = {
     "deepcopy": lambda tensor: copy.deepcopy(tensor),

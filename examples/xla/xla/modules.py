@@ -1,6 +1,6 @@
-"""Modules that move to the device or from it: torch makes new parameters for them, as for no device of its own.
+"""Keep the parameters of a module that moves to the device or from it. For this device, torch would replace them.
 
-Then tied parameters would be two tensors, with half of the gradient each, and an optimizer would go on with the old ones.
+Then tied parameters would become two tensors, each with a part of the gradient, and an optimizer would still have the old ones.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ from xla.device import NAME
 
 __all__ = ["patch"]
 
-#: By what a module is moved with: parameters that had to be replaced, and by what.
+#: Function of a call of `_apply` -> old parameter -> new parameter, for parameters that had to be replaced.
 _replaced: WeakKeyDictionary[Callable[..., Any], dict[Tensor, Tensor]] = WeakKeyDictionary()
 
 
 def patch() -> None:
-    """Make ``module.to()`` keep the parameters that a module has, and give them the new contents."""
-    apply: Any = nn.Module._apply
+    """Make ``module.to()`` keep the parameter objects of a module, and change their contents."""
+    original: Any = nn.Module._apply
 
-    def applied(self: nn.Module, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
+    def apply(self: nn.Module, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
         parameters = self._parameters
         before = dict(parameters)
-        apply(self, fn, recurse)
+        original(self, fn, recurse)
         for name, old in before.items():
             new = parameters[name]
             if old is not None and new is not None and new is not old and NAME in (old.device.type, new.device.type):
-                parameters[name] = _kept(old, new, _replaced.setdefault(fn, {}))
+                parameters[name] = _swap_contents(old, new, _replaced.setdefault(fn, {}))
         return self
 
-    nn.Module._apply = applied  # type: ignore[method-assign]
+    nn.Module._apply = apply  # type: ignore[method-assign]
 
 
-def _kept(old: nn.Parameter, new: nn.Parameter, replaced: dict[Any, Any]) -> nn.Parameter:
+def _swap_contents(old: nn.Parameter, new: nn.Parameter, replaced: dict[Any, Any]) -> nn.Parameter:
+    """Return `old` with the contents of `new`; if that is impossible, a replacement, always the same for `old`."""
     if old not in replaced:
         new.__dict__.update(old.__dict__)
         try:
             torch.utils.swap_tensors(old, new)
-        except RuntimeError:  # a graph or a weak reference holds it: another parameter is in its place, the same wherever it was
+        except RuntimeError:  # a graph or a weak reference uses it
             replaced[old] = new
-    found: nn.Parameter = replaced.get(old, old)
-    return found
+    parameter: nn.Parameter = replaced.get(old, old)
+    return parameter
