@@ -303,7 +303,7 @@ def _after_entry(trace: types.TracebackType | None) -> types.TracebackType | Non
 
 def _is_ours(step: types.TracebackType) -> bool:
     name = step.tb_frame.f_code.co_filename
-    return name.startswith((_PACKAGE, "<program of ", "<key of "))
+    return name.startswith((_PACKAGE, "<program of ", "<key of ", "<handler of "))
 
 
 def _is_torch(step: types.TracebackType) -> bool:
