@@ -184,11 +184,11 @@ def test_integers_and_booleans() -> None:
     ],
     ids=["complex", "empty", "matrix product"],
 )
-def test_what_inductor_would_leave_to_aten_is_declined(run: Any, args: Any) -> None:
+def test_programs_that_inductor_would_leave_to_aten_are_declined(run: Any, args: Any) -> None:
     check(run, *args, took=None)
 
 
-def test_random_programs_are_declined_and_draw_what_they_drew() -> None:
+def test_programs_with_random_ops_are_declined_and_return_the_same_numbers() -> None:
     hook = Noted()
     torch.manual_seed(3)
     got = fused(lambda: torch.native_dropout(X, 0.5, True), hook)
@@ -226,7 +226,7 @@ def test_results_that_share_memory_are_declined(run: Any) -> None:
 
 @pytest.mark.full
 @compiles
-def test_a_view_of_what_nothing_else_holds_is_no_reason() -> None:
+def test_a_view_of_an_otherwise_unused_tensor_is_compiled() -> None:
     function = inductor_hook(graph_of(lambda x: ((x.exp() + 1).t(),), torch.randn(3, 4)), [])
     assert function is not None
     x = torch.randn(3, 4)
@@ -275,7 +275,7 @@ def test_long_sums_over_leading_dimensions_are_taken_by_rows(shape: Any, dims: A
 
 @pytest.mark.full
 @compiles
-def test_a_fused_call_reaches_nothing_outside_and_neither_does_its_compilation() -> None:
+def test_a_fused_call_and_its_compilation_reach_no_outer_mode() -> None:
     with ed.BackendRecorder() as seen:
         fused(lambda: torch.nn.functional.gelu(X))
     assert seen.ops[aten.erf.default] == BEFORE
@@ -308,7 +308,7 @@ def test_a_fused_program_runs_in_many_threads_and_under_any_grad_state() -> None
 
 @pytest.mark.full
 @compiles
-def test_gradients_through_fused_programs_are_those_of_eager() -> None:
+def test_gradients_through_fused_programs_equal_eager() -> None:
     def train() -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(48, 32), torch.nn.LayerNorm(32), torch.nn.GELU(), torch.nn.Linear(32, 8))

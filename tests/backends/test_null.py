@@ -37,7 +37,7 @@ def train(model: nn.Module, steps: int = 2) -> torch.Tensor:
 
 
 @pytest.mark.full
-def test_null_returns_of_the_right_form_and_counts_its_calls() -> None:
+def test_null_kernels_return_right_shapes_and_count_their_calls() -> None:
     backend, calls = null_backend()
     with ed.EagerDecompMode(backend):
         model = network()

@@ -75,7 +75,7 @@ def wrong(infos: Sequence[Any]) -> tuple[list[str], int]:
 
 
 @pytest.mark.full
-def test_a_rotating_part_of_the_op_database_is_right_on_it() -> None:
+def test_a_part_of_the_op_database_is_right_on_it() -> None:
     found, right = wrong(part_of(opinfos(), PARTS))
     assert found == []
     assert right > 0
@@ -182,7 +182,7 @@ def test_small_nets_train_to_eager_s_weights(make: Callable[[], nn.Module], opti
     assert beside.computed() == set()
 
 
-def test_a_kernel_of_torch_s_among_them_would_be_seen() -> None:
+def test_a_torch_kernel_among_them_would_be_found() -> None:
     beside = Beside()
     with_one = ed.Backend("mixed", BACKEND.ops, {op: kernel for op, kernel in BACKEND.kernels.items() if op is not aten.mul.Tensor})
     beside.mode = ed.EagerDecompMode(with_one)
@@ -224,7 +224,7 @@ def test_bfloat16_is_rounded_as_torch_rounds() -> None:
         lambda: torch.zeros(2, dtype=torch.float8_e4m3fn),
     ],
 )
-def test_what_numpy_cannot_see_is_refused(make: Callable[[], Tensor]) -> None:
+def test_tensors_without_a_numpy_view_raise(make: Callable[[], Tensor]) -> None:
     with pytest.raises(NotImplementedError, match="numpy backend has no torch"):
         memory(make())
 
@@ -242,7 +242,7 @@ def test_results_can_be_resized_like_any_tensor() -> None:
         lambda: torch.ones(2).sum(3),
     ],
 )
-def test_refusals_are_in_eager_s_words(call: Callable[[], Tensor]) -> None:
+def test_errors_have_eagers_messages(call: Callable[[], Tensor]) -> None:
     _, want = outcome(call)
     with ed.EagerDecompMode(BACKEND):
         _, got = outcome(call)
@@ -250,7 +250,7 @@ def test_refusals_are_in_eager_s_words(call: Callable[[], Tensor]) -> None:
     assert str(got).splitlines()[0] == str(want).splitlines()[0]
 
 
-def test_erf_is_python_s() -> None:
+def test_erf_equals_pythons() -> None:
     x = np.concatenate([np.linspace(-7, 7, 2001), [math.inf, -math.inf, 1e-300, -0.0]])
     assert np.abs(erf(x) - [math.erf(one) for one in x]).max() <= 2.3e-16
     assert math.isnan(erf(np.array([math.nan]))[0])
@@ -265,7 +265,7 @@ def drawn(run: Callable[[], Tensor], seed: int = 5) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("count", [1, 3, 16, 17, 623, 624, 2000])
-def test_draws_are_eager_s_and_leave_eager_s_state(count: int) -> None:
+def test_random_numbers_and_the_generators_state_equal_eager(count: int) -> None:
     def draws() -> Tensor:
         return torch.cat([torch.rand(count), torch.randn(count), torch.randperm(count).float(), torch.randn(3), torch.rand(2)])
 
@@ -276,7 +276,7 @@ def test_draws_are_eager_s_and_leave_eager_s_state(count: int) -> None:
     assert torch.equal(ours, state)
 
 
-def test_dropout_follows_the_seed_the_state_and_its_chance() -> None:
+def test_dropout_depends_on_seed_state_and_probability() -> None:
     dropout = BACKEND.kernels[aten.native_dropout.default]
     x = torch.ones(40_000)
     (first, state), (again, _), (other, _) = (drawn(lambda: dropout(x, 0.3, True)[0], seed) for seed in (1, 1, 2))
@@ -304,7 +304,7 @@ def test_every_op_of_the_set_has_a_kernel_or_is_passthrough() -> None:
 
 
 @pytest.mark.full
-def test_what_the_set_carries_is_no_less_than_was_counted() -> None:
+def test_the_number_of_ops_with_a_route_does_not_fall() -> None:
     counts = ed.plan(BACKEND).counts
     assert counts["supported"] + counts["closed"] >= 2081
 

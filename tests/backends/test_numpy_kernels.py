@@ -91,7 +91,7 @@ def faults(op: Any, arguments: Any) -> list[str]:
         (aten.sort.default, lambda kernel, x: (kernel(x)[0], kernel(x)[1] * 0), "f32[9]"),
     ],
 )
-def test_a_broken_kernel_is_caught(op: Any, broken: Any, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_kernel_is_found(op: Any, broken: Any, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = parse_call(text, values)
     assert faults(op, arguments) == []
     kernels = {**BACKEND.kernels, op: functools.partial(broken, BACKEND.kernels[op])}
@@ -180,7 +180,7 @@ FORWARD = [
 
 
 @pytest.mark.full
-def test_a_rotating_part_of_the_kernels_calls_is_eager_s() -> None:
+def test_a_part_of_the_kernels_calls_equals_eager() -> None:
     seen = held(part_of(opinfos(), PARTS), FORWARD)
     assert seen.calls.total() > 50
     assert seen.faults == {}
@@ -188,7 +188,7 @@ def test_a_rotating_part_of_the_kernels_calls_is_eager_s() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(8))
-def test_every_kernel_is_eager_s(part: int) -> None:
+def test_every_kernel_equals_eager(part: int) -> None:
     seen = held(opinfos()[part::8], [Selection(samples=one.samples * 2, **_but_samples(one)) for one in FORWARD])
     assert seen.faults == {}
 
@@ -212,7 +212,7 @@ def wrong_by_the_suite(kernels: Sequence[Any], seed: int) -> dict[str, list[str]
 
 
 @pytest.mark.full
-def test_the_suite_finds_nothing_wrong_in_a_rotating_part_of_the_kernels() -> None:
+def test_the_suite_finds_nothing_wrong_in_a_part_of_the_kernels() -> None:
     assert wrong_by_the_suite(part_of(sorted(BACKEND.kernels, key=str), SUITE_PARTS), 0) == {}
 
 
@@ -263,7 +263,7 @@ NAMES = [name for family in FAMILIES.values() for name in family]
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
-def test_a_kernel_is_eager_s(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_equals_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "SPECIAL", name not in FINITE)
     packet, _, overload = name.partition(".")
     op = getattr(getattr(aten, packet), overload or "default")

@@ -69,7 +69,7 @@ def train(optimizer: str, clip: float = 1.0) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_training_reaches_eagers_parameters_on_core_aten_alone(optimizer: str) -> None:
+def test_training_with_only_core_aten_equals_eager(optimizer: str) -> None:
     want = train(optimizer)
     with on(CORE):
         got = train(optimizer)

@@ -82,7 +82,7 @@ def test_the_command_blames_and_writes_a_script_that_fails_until_the_kernel_is_f
 
 
 @pytest.mark.full
-def test_a_fault_of_large_inputs_alone_is_shown_by_drawn_ones(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_only_of_large_inputs_is_shown_with_random_ones(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["blame", "--backend", "broken_backend:large", "--reproducer", "wrong.py", "large.py"]) == 1
     text = (folder / "wrong.py").read_text()
     assert "manual_seed" in text
@@ -97,7 +97,7 @@ def test_the_command_blames_rules(folder: Path, capfd: pytest.CaptureFixture[str
     assert run(folder / "wrong.py").returncode == 1
 
 
-def test_a_sound_run_ends_with_0_and_a_failing_script_with_3(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_right_run_exits_with_0_and_a_failing_script_with_3(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["blame", "--ops", "core", "script.py"]) == 0
     out = capfd.readouterr().out
     assert "script ends" in out
@@ -133,7 +133,7 @@ def test_a_sound_run_ends_with_0_and_a_failing_script_with_3(folder: Path, capfd
     ],
     ids=["mode", "recording", "in part", "native"],
 )
-def test_no_difference_is_not_claimed_where_calls_were_not_compared(
+def test_the_report_does_not_claim_equality_for_calls_that_were_not_compared(
     text: str, words: str, absent: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "script.py").write_text(f"import torch\nimport eagerdecomp as ed\nF = torch.nn.functional\n{text}", encoding="utf-8")
@@ -143,7 +143,7 @@ def test_no_difference_is_not_claimed_where_calls_were_not_compared(
     assert absent not in out
 
 
-def test_with_all_the_scripts_own_error_and_what_came_before_are_reported(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_with_all_the_scripts_error_and_earlier_differences_are_reported(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "script.py").write_text(SCRIPT + "raise ValueError('late')\n", encoding="utf-8")
     assert main(["blame", "--all", "--backend", "broken_backend:backend", "script.py"]) == 1
     printed = capfd.readouterr()
@@ -152,7 +152,7 @@ def test_with_all_the_scripts_own_error_and_what_came_before_are_reported(folder
     assert "2 differences" in printed.out or "a difference" in printed.out
 
 
-def test_threads_of_the_script_are_watched_too(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_threads_of_the_script_are_compared(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = SCRIPT.replace("torch.nn.functional", "import threading\nthread = threading.Thread(target=lambda: torch.nn.functional")
     text = text.replace(".backward()  # the line", ")\nthread.start()\nthread.join()")
     (folder / "script.py").write_text(text, encoding="utf-8")
@@ -173,7 +173,7 @@ def test_threads_of_the_script_are_watched_too(folder: Path, capfd: pytest.Captu
         (["blame", "no_such.py"], "no_such.py"),
     ],
 )
-def test_a_mistake_is_a_line_or_two_and_ends_with_2(
+def test_an_error_is_one_or_two_lines_and_exits_with_2(
     argv: list[str], words: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(argv) == 2

@@ -48,7 +48,7 @@ def test_every_command_of_the_table_has_its_own_name_and_help(capsys: pytest.Cap
     assert "exit codes" in out
 
 
-def test_bench_takes_the_words_of_the_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_accepts_the_options_of_the_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["bench", "--only", "linalg,nothing"])
     assert left.value.code == 2
@@ -56,7 +56,7 @@ def test_bench_takes_the_words_of_the_benchmarks(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("words", [["--only", "ops"], ["--json", "j.json"], ["--svg", "s.svg"]])
-def test_bench_refuses_options_that_costs_would_ignore(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_rejects_options_that_costs_would_ignore(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["bench", "--costs", "c.json", *words])
     assert left.value.code == 2
@@ -80,14 +80,14 @@ def test_help_of_run_shows_examples_and_exit_codes(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("argv", [["run", "--nonsense", "x.py"], ["run", "--ops"], ["demo", "--steps", "0"]])
-def test_a_wrong_command_line_ends_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(argv)
     assert left.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_misspelt_command_is_named_with_those_that_are_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_command_is_reported_with_close_matches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runn", "x.py"]) == 2
     assert "there is no command 'runn'. Did you mean run?" in capsys.readouterr().err
 
@@ -133,7 +133,7 @@ def test_a_script_with_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path
         (["run", "--ops", "math:pi", "SCRIPT"], "expected an eagerdecomp.Backend or OpSet, found 3.14"),
     ],
 )
-def test_a_user_s_mistake_is_a_line_or_two_and_ends_with_2(
+def test_a_users_mistake_is_one_or_two_lines_and_exits_with_2(
     argv: list[str], words: str, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.txt"
@@ -146,7 +146,7 @@ def test_a_user_s_mistake_is_a_line_or_two_and_ends_with_2(
 
 
 @pytest.mark.parametrize("option", ["--ops", "--backend"])
-def test_a_script_is_run_by_the_kernels_of_a_backend(
+def test_a_script_runs_with_the_kernels_of_a_backend(
     option: str, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     name = f"chip_by_{option[2:]}"
@@ -174,7 +174,7 @@ def test_a_mistake_leaves_no_json_file_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "facts.json").exists()
 
 
-def test_run_brings_a_script_to_the_set_and_closes_with_the_table(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_decomposes_a_script_and_prints_the_table_at_the_end(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(script)]) == 0
     out = capfd.readouterr().out
     assert out.index("script done") < out.index("eagerdecomp on OpSet(core_aten")
@@ -182,12 +182,12 @@ def test_run_brings_a_script_to_the_set_and_closes_with_the_table(script: Path, 
     assert int(value_of(out, "distinct ops that reached the backend")) > 1
 
 
-def test_run_is_quiet_when_asked(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_is_quiet_on_request(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--quiet", str(script)]) == 0
     assert capfd.readouterr().out == "script done\n"
 
 
-def test_the_json_file_says_what_was_called_and_what_reached_the_backend(script: Path, tmp_path: Path) -> None:
+def test_the_json_file_has_the_called_ops_and_those_that_reached_the_backend(script: Path, tmp_path: Path) -> None:
     target = tmp_path / "facts.json"
     assert main(["run", "--quiet", "--json", str(target), str(script)]) == 0
     facts = json.loads(target.read_text(encoding="utf-8"))
@@ -199,7 +199,7 @@ def test_the_json_file_says_what_was_called_and_what_reached_the_backend(script:
     assert facts["plain_seconds"] is None
 
 
-def test_a_set_of_one_s_own_decides(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_uses_the_given_op_set(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ops = tmp_path / "ops.txt"
     ops.write_text("@core\naten.silu.default  # kept whole\naten.silu_backward.default\n", encoding="utf-8")
     target = tmp_path / "facts.json"
@@ -208,7 +208,7 @@ def test_a_set_of_one_s_own_decides(script: Path, tmp_path: Path, capfd: pytest.
     assert "OpSet(ops.txt" in capfd.readouterr().out
 
 
-def test_composites_named_stay_whole_and_belong_to_the_set(script: Path, tmp_path: Path) -> None:
+def test_named_composites_are_kept_and_belong_to_the_set(script: Path, tmp_path: Path) -> None:
     script.write_text("import torch\ntorch.nn.Linear(2, 2)(torch.ones(3, 2)).sum().backward()\n", encoding="utf-8")
     target = tmp_path / "facts.json"
     assert main(["run", "--keep", "aten.linear,aten.dropout", "--json", str(target), str(script)]) == 0
@@ -238,7 +238,7 @@ def test_an_op_without_a_route_stops_the_script_or_is_counted(
 
 @pytest.mark.full
 @pytest.mark.parametrize("recorded", [False, True])
-def test_a_gradient_without_a_route_stops_the_script_in_the_forward_pass_when_asked(
+def test_with_preflight_a_gradient_without_a_route_stops_the_script_in_the_forward_pass(
     recorded: bool, script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ops = tmp_path / "ops.txt"
@@ -269,7 +269,7 @@ def test_the_table_is_printed_and_the_exit_code_kept_however_the_script_ends(
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
-def test_arguments_behind_the_script_are_its_own(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_arguments_after_the_script_are_passed_to_it(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script.write_text("import sys\nprint(sys.argv[1:])\n", encoding="utf-8")
     rest = ["--quiet", "--ops", "x", "-m", "y", "--", "z"]
     for start in (["--quiet"], ["--quiet", "--"], ["--quiet", "--ops", "core"], ["--ops=core", "--quiet"]):
@@ -277,7 +277,7 @@ def test_arguments_behind_the_script_are_its_own(script: Path, capfd: pytest.Cap
         assert capfd.readouterr().out == f"{rest}\n"
 
 
-def test_every_option_that_takes_a_word_is_known_where_the_script_is_looked_for() -> None:
+def test_options_with_a_value_are_not_taken_for_the_script() -> None:
     parser = argparse.ArgumentParser()
     (run,) = [command for command in COMMANDS if command.name == "run"]
     run.configure(parser)
@@ -295,7 +295,7 @@ def test_a_module_runs_and_keeps_its_arguments(
     assert capfd.readouterr().out == "__main__ ['--quiet', 'x']\n"
 
 
-def test_ops_of_the_script_s_threads_are_brought_to_the_set(script: Path, tmp_path: Path) -> None:
+def test_ops_of_the_scripts_threads_are_decomposed(script: Path, tmp_path: Path) -> None:
     script.write_text(
         "import threading, torch\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
@@ -326,9 +326,7 @@ def test_a_forked_child_that_exits_prints_no_table_of_its_own(script: Path) -> N
 
 
 @pytest.mark.full
-def test_a_script_that_puts_another_stdout_in_place_does_not_swallow_the_table(
-    script: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_is_printed_if_the_script_replaces_stdout(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script.write_text("import io, sys\nsys.stdout = io.StringIO()\nprint('hidden')\n", encoding="utf-8")
     done = subprocess.run([sys.executable, "-m", "eagerdecomp", "run", str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0
@@ -349,7 +347,7 @@ def test_baseline_reports_both_times(script: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_baseline_that_fails_is_said_and_its_time_not_used(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_baseline_is_reported_and_its_time_not_used(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script.write_text("import sys, torch\nsys.exit(0 if torch._C._len_torch_dispatch_stack() else 3)\n", encoding="utf-8")
     assert main(["run", "--baseline", str(script)]) == 0
     out = capfd.readouterr().out
@@ -363,7 +361,7 @@ def test_opset_lists_a_set_in_the_format_that_ops_reads(capsys: pytest.CaptureFi
 
 
 @pytest.mark.full
-def test_a_reader_that_has_read_enough_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     command = [sys.executable, "-m", "eagerdecomp", "opset", "core"]
     listing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert listing.stdout is not None
@@ -391,7 +389,7 @@ def test_ctrl_c_while_the_package_is_imported_ends_without_a_traceback(tmp_path:
 
 
 @pytest.mark.full
-def test_a_stdout_that_is_closed_or_full_is_no_traceback() -> None:
+def test_a_closed_or_full_stdout_causes_no_traceback() -> None:
     command = f"{sys.executable} -m eagerdecomp opset core"
     closed = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True, check=False)
     assert (closed.returncode, closed.stderr) == (0, "")

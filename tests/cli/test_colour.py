@@ -52,7 +52,7 @@ def test_other_lines_stay_plain(line: str) -> None:
     assert painted(line, Terminal()) == line
 
 
-def test_what_is_no_terminal_gets_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_that_is_not_a_terminal_has_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     line = LINES[0][0]
     assert painted(line, io.StringIO()) == line
     monkeypatch.setenv("NO_COLOR", "1")

@@ -105,7 +105,7 @@ def test_the_same_seed_gives_the_same_run(trained: Demo) -> None:
 
 
 @pytest.mark.full
-def test_random_state_and_threads_of_the_caller_are_left_alone() -> None:
+def test_random_state_and_threads_of_the_caller_do_not_change() -> None:
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     torch.set_num_threads(2)
     try:

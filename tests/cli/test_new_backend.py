@@ -88,7 +88,7 @@ FAULTS = {
 
 
 @pytest.mark.full
-def test_its_tests_see_faults(kind: str, tmp_path: Path) -> None:
+def test_its_tests_find_faults(kind: str, tmp_path: Path) -> None:
     assert main(["new-backend", "mine", *KINDS[kind][0], "--dir", str(tmp_path)]) == 0
     for file, right, wrong, _ in FAULTS[kind]:
         faulty = tmp_path / "mine" / f"{file}.py"
@@ -102,7 +102,7 @@ def test_its_tests_see_faults(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_conformance_suite_sees_what_its_own_calls_do_not(kind: str, tmp_path: Path) -> None:
+def test_the_conformance_suite_finds_faults_that_its_own_tests_do_not(kind: str, tmp_path: Path) -> None:
     assert main(["new-backend", "mine", *KINDS[kind][0], "--dir", str(tmp_path)]) == 0
     kernels = tmp_path / "mine" / "kernels.py"
     text = kernels.read_text(encoding="utf-8")
@@ -148,7 +148,7 @@ def test_a_device_says_which_kernels_a_step_runs_and_which_are_yours(projects: d
 
 
 @pytest.mark.full
-def test_its_output_may_be_cut_short(project: Path) -> None:
+def test_its_output_may_be_piped_to_a_closed_reader(project: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = subprocess.Popen(
         [sys.executable, "-m", "mine"], cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -168,9 +168,7 @@ def test_it_is_typed(project: Path, tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("first", ["torch", "eagerdecomp", "mine", "mine.kernels"])
-def test_a_device_that_is_installed_is_there_once_torch_is_imported_whoever_imports_it(
-    first: str, projects: dict[str, Path], tmp_path: Path
-) -> None:
+def test_an_installed_device_is_available_after_any_import_of_torch(first: str, projects: dict[str, Path], tmp_path: Path) -> None:
     settings = (projects["device"] / "pyproject.toml").read_text(encoding="utf-8")
     (entry,) = re.findall(r'^\[project\.entry-points\."torch\.backends"\]\nmine = "(.*)"$', settings, re.MULTILINE)
     package = tmp_path / "mine-0.1.dist-info"
@@ -188,7 +186,7 @@ print(x.grad.cpu(), eagerdecomp.install is sys.modules["eagerdecomp.frontends.in
 
 
 @pytest.mark.full
-def test_a_device_installed_editable_is_there_from_its_project_s_parent_too(tmp_path: Path) -> None:
+def test_an_editable_device_is_available_from_the_parent_folder_of_its_project(tmp_path: Path) -> None:
     """From there the project's own folder is a package of its name, without a file."""
     project, site = tmp_path / "mine", tmp_path / "site"
     assert main(["new-backend", "mine", "--device", "toy", "--dir", str(project)]) == 0
@@ -223,7 +221,7 @@ def test_a_project_of_any_name_is_linted_and_formatted(name: str, kind: str, tmp
     run(tmp_path, "ruff", "format", "--no-cache", "--check", ".")
 
 
-def test_its_files_are_those_of_the_table_with_the_name_in_place(kind: str, project: Path) -> None:
+def test_its_files_are_those_of_the_table_with_the_name_inserted(kind: str, project: Path) -> None:
     made = [name for name in written(project) if "__pycache__" not in name]
     assert made == sorted(name.replace("${name}", "mine") for name in KINDS[kind][1])
     texts = {name: (project / name).read_text(encoding="utf-8") for name in made}
@@ -233,7 +231,7 @@ def test_its_files_are_those_of_the_table_with_the_name_in_place(kind: str, proj
     assert f'test = ["{requirement("[conformance]")}", "pytest' in texts["pyproject.toml"]
 
 
-def test_every_template_is_used_and_travels_in_the_wheel() -> None:
+def test_every_template_is_used_and_in_the_wheel() -> None:
     templates = {path.name for path in (PACKAGE / "cli" / "templates").iterdir()}
     assert templates == {template for template in (*FILES.values(), *DEVICE_FILES.values()) if template}
     settings = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
@@ -272,7 +270,7 @@ def test_it_goes_to_a_folder_of_its_name_unless_given_one(tmp_path: Path, monkey
         ("torch", "a module 'torch' is installed already"),
     ],
 )
-def test_a_name_that_no_package_can_have_is_refused_in_a_line(
+def test_an_invalid_package_name_is_reported_in_one_line(
     name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["new-backend", name, "--dir", str(tmp_path / "there"), "--json", str(tmp_path / "x.json")]) == 2
@@ -304,7 +302,7 @@ def test_a_name_that_no_package_can_have_is_refused_in_a_line(
         ("train", "Module.train exists already"),
     ],
 )
-def test_a_name_that_no_device_can_have_is_refused_in_a_line(
+def test_an_invalid_device_name_is_reported_in_one_line(
     device: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["new-backend", "mine", "--device", device, "--dir", str(tmp_path / "there")]) == 2
@@ -314,7 +312,7 @@ def test_a_name_that_no_device_can_have_is_refused_in_a_line(
     assert written(tmp_path) == []
 
 
-def test_what_is_in_the_project_s_place_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     for folder in (tmp_path, tmp_path / "notes.txt", tmp_path / "notes.txt" / "below"):
         assert main(["new-backend", "mine", "--dir", str(folder)]) == 2
@@ -324,7 +322,7 @@ def test_what_is_in_the_project_s_place_stays(tmp_path: Path, capsys: pytest.Cap
     assert written(tmp_path) == ["notes.txt"]
 
 
-def test_an_empty_folder_will_do(tmp_path: Path) -> None:
+def test_an_empty_folder_is_accepted(tmp_path: Path) -> None:
     assert main(["new-backend", "mine", "--dir", str(tmp_path)]) == 0
     assert (tmp_path / "README.md").exists()
 
@@ -340,9 +338,7 @@ def test_an_empty_folder_will_do(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_project_asks_for_the_library_as_it_was_installed(
-    source: str | None, asked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_requires_the_library_as_it_is_installed(source: str | None, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Installed:
         def read_text(self, name: str) -> str | None:
             assert name == "direct_url.json"

@@ -67,7 +67,7 @@ def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.full
-def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
+def test_the_command_compares_a_set_with_core_aten_and_prims(files: Path) -> None:
     assert main(["plan", "--ops", "few.txt", "--match", "^aten.silu.default", "--html", "plan.html"]) == 0
     text = Path("plan.html").read_text(encoding="utf-8")
     assert text.count("<th scope=row") == 3
@@ -97,7 +97,7 @@ def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
         (["--json", "no/such/folder.json"], "cannot write this file"),
     ],
 )
-def test_a_mistake_is_a_line_or_two_and_ends_with_2(
+def test_an_error_is_one_or_two_lines_and_exits_with_2(
     words: list[str], printed: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", *words]) == 2

@@ -24,7 +24,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_leaves_its_record_and_its_trace(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_writes_its_record_and_its_trace(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     target, trace = tmp_path / "run.json", tmp_path / "run.trace"
     assert main(["run", "--record", str(target), "--perfetto", str(trace), str(script), "--epochs", "2"]) == 0
     record = Record.from_json(target.read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ def test_the_closing_table_says_where_they_are(script: Path, tmp_path: Path, cap
     assert capfd.readouterr().out == ""
 
 
-def test_the_table_counts_what_it_counts_without_a_record(script: Path, tmp_path: Path) -> None:
+def test_the_table_has_the_same_counts_with_and_without_a_record(script: Path, tmp_path: Path) -> None:
     plain, recorded = tmp_path / "plain.json", tmp_path / "recorded.json"
     assert main(["run", "--quiet", "--json", str(plain), str(script)]) == 0
     assert main(["run", "--quiet", "--json", str(recorded), "--record", str(tmp_path / "run.json"), str(script)]) == 0
@@ -202,7 +202,7 @@ def test_a_file_that_cannot_be_written_is_reported_before_the_run(
         assert said.err.count("\n") == 2
 
 
-def test_a_trace_alone_can_be_asked_for(script: Path, tmp_path: Path) -> None:
+def test_a_trace_can_be_written_without_a_record(script: Path, tmp_path: Path) -> None:
     trace = tmp_path / "run.trace"
     assert main(["run", "--quiet", "--perfetto", str(trace), str(script)]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.trace", "script.py"]

@@ -48,21 +48,21 @@ def test_ops_outside_the_set_are_counted_among_those_that_reached_the_backend_an
     )
 
 
-def test_what_was_not_recorded_is_said_and_not_shown_as_nought() -> None:
+def test_missing_facts_are_named_and_not_shown_as_zero() -> None:
     facts = replace(FACTS, reached=None, outside=None)
     assert line(facts, "distinct ops that reached the backend") == "not recorded"
     assert "outside" not in summary_table(facts)
     assert summary_json(facts)["ops_outside"] is None
 
 
-def test_the_table_counts_decomposed_calls_and_bypasses_where_there_are_any() -> None:
+def test_the_table_counts_decomposed_calls_and_bypasses_if_any() -> None:
     label = "calls decomposed"
     assert line(FACTS, label) == "3 of 4: 2 by linked rules or cached programs, 1 recorded (cache misses)"
     assert "4 bypassed" in line(replace(FACTS, total=replace(FACTS.total, bypassed=4)), label)
     assert line(FACTS, "programs in the cache") == "5"
 
 
-def test_every_gap_is_listed_with_a_line_that_opens_them_all() -> None:
+def test_all_ops_without_a_route_are_listed_with_a_line_that_adds_all_kernels() -> None:
     ops, x = ed.infra() | ["aten.mul.Tensor"], torch.randn(3)
 
     def run(on: ed.OpSet) -> RunFacts:
@@ -91,7 +91,7 @@ def test_calls_that_fell_back_are_reported() -> None:
     assert line(replace(FACTS, total=replace(FACTS.total, fell_back=7)), "calls that fell back to native") == "7"
 
 
-def test_time_is_reported_and_against_plain_eager_where_that_was_measured() -> None:
+def test_time_is_reported_relative_to_plain_eager_if_measured() -> None:
     assert line(FACTS, "time, the whole run") == "3.00 s"
     facts = replace(FACTS, plain_seconds=0.5, timed="median step")
     assert line(facts, "time, median step") == "3.00 s, 6.00 times plain eager (500.0 ms)"
@@ -122,13 +122,13 @@ def test_rows_of_the_run_come_first_and_notes_last() -> None:
     assert lines[-1] == "as measured"
 
 
-def test_values_stand_in_one_column() -> None:
+def test_values_are_aligned() -> None:
     body = summary_table(FACTS).splitlines()[2:-1]
     label = len("random calls with other numbers than eager")
     assert all(text[label : label + 2] == "  " and text[label + 2] != " " for text in body)
 
 
-def test_the_json_holds_what_the_table_reports() -> None:
+def test_the_json_contains_the_facts_of_the_table() -> None:
     facts = replace(FACTS, plain_seconds=1.5, values={"loss": [2.0, 1.0]}, passthrough={"profiler.x.default": 1})
     reported = json.loads(json.dumps(summary_json(facts)))
     assert reported["ops_called"] == 2
@@ -141,7 +141,7 @@ def test_the_json_holds_what_the_table_reports() -> None:
     assert reported["calls"]["passthrough"] == {"profiler.x.default": 1}
 
 
-def test_facts_come_from_the_mode_s_counts_and_from_what_was_seen_outside_it() -> None:
+def test_facts_come_from_the_modes_counts_and_the_outer_recorder() -> None:
     ops = ed.OpSet(["aten.mul.Tensor", "aten.sigmoid.default"])
     seen = BackendRecorder()
     seen.ops.update({aten.mul.Tensor: 2, aten.exp.default: 1, torch.ops.profiler._record_function_exit._RecordFunction: 1})

@@ -60,7 +60,7 @@ def test_forward_and_backward_are_printed_with_a_count(capsys: pytest.CaptureFix
     assert "kernel calls of" in out.splitlines()[-1]
 
 
-def test_json_holds_the_graph_and_takes_the_texts_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_contains_the_graph_and_replaces_the_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "trace_nets:mlp", "--forward", "--json", "-"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["kernels"]["aten.addmm.default"] == 1
@@ -68,12 +68,12 @@ def test_json_holds_the_graph_and_takes_the_texts_place(capsys: pytest.CaptureFi
     assert "torch.ops.aten.sigmoid.default" in printed["graph"]
 
 
-def test_a_size_can_stay_a_symbol(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_can_be_symbolic(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "trace_nets:mlp", "--symbolic", "input=0"]) == 0
     assert 'addmm: "f32[s' in capsys.readouterr().out
 
 
-def test_composites_named_stay_whole_and_rules_named_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_named_composites_are_kept_and_named_rules_are_tried_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["trace", "trace_nets:mlp", "--json", "-", "--keep", "aten.linear, aten.relu", "--rules", "trace_nets:hard_silu"]) == 0
     )
@@ -105,7 +105,7 @@ def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
         (["trace_nets:mlp", "--ops", "infra"], 1, "no route"),
     ],
 )
-def test_what_cannot_be_traced_is_reported_in_a_line_or_two(
+def test_a_function_that_cannot_be_traced_is_reported_in_one_or_two_lines(
     words: list[str], code: int, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["trace", *words]) == code

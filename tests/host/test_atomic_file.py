@@ -16,7 +16,7 @@ def names(folder: Path) -> list[str]:
     return sorted(one.name for one in folder.iterdir())
 
 
-def test_a_file_is_replaced_whole_and_keeps_its_permissions(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically_and_keeps_its_permissions(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old and longer", encoding="utf-8")
     path.chmod(0o640)
@@ -67,7 +67,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("write", [check_writable, lambda path: write_bytes(path, b"new")], ids=["check", "write"])
-def test_a_place_that_takes_no_file_is_an_error_that_names_it(tmp_path: Path, write: object) -> None:
+def test_a_path_that_cannot_be_written_raises_with_the_path(tmp_path: Path, write: object) -> None:
     assert callable(write)
     for path, error in ((tmp_path / "missing" / "file", FileNotFoundError), (tmp_path, IsADirectoryError)):
         with pytest.raises(error) as raised:
@@ -88,7 +88,7 @@ def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-def test_a_read_only_file_is_refused_by_its_permissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_file_raises_permission_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     monkeypatch.setattr(os, "access", lambda *_: False)

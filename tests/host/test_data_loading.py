@@ -77,7 +77,7 @@ def seeded(loading: Callable[[int], list[int]], workers: int) -> tuple[list[int]
 @pytest.mark.full
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", LOADINGS)
-def test_a_seed_gives_eagers_data_and_the_stream_goes_on_as_eagers(name: str, workers: int) -> None:
+def test_equal_seeds_give_eagers_data_and_later_random_numbers(name: str, workers: int) -> None:
     mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
     want, want_next = seeded(LOADINGS[name], workers)
     with mode:
@@ -91,7 +91,7 @@ def test_a_seed_gives_eagers_data_and_the_stream_goes_on_as_eagers(name: str, wo
 
 
 @pytest.mark.parametrize("name", sorted(set(LOADINGS) - EXACT_ANYWAY))
-def test_by_default_they_are_decomposed_and_counted_as_other_numbers(name: str) -> None:
+def test_by_default_random_calls_of_data_loading_are_decomposed_and_counted(name: str) -> None:
     mode = ed.EagerDecompMode(ed.core_aten())
     want, want_next = seeded(LOADINGS[name], 0)
     with mode:
@@ -101,7 +101,7 @@ def test_by_default_they_are_decomposed_and_counted_as_other_numbers(name: str) 
     assert sum(mode.stats().other_numbers.values()) >= 1
 
 
-def test_random_split_moves_the_default_generator_on_in_the_mode_as_in_eager() -> None:
+def test_random_split_advances_the_default_generator_as_in_eager() -> None:
     want = seeded(LOADINGS["split"], 0)
     with ed.EagerDecompMode(ed.core_aten()):
         got = seeded(LOADINGS["split"], 0)
@@ -111,7 +111,7 @@ def test_random_split_moves_the_default_generator_on_in_the_mode_as_in_eager() -
     assert again.tolist()[:20] != got[0]
 
 
-def test_a_training_run_over_a_shuffled_loader_is_eagers_run() -> None:
+def test_a_training_run_over_a_shuffled_loader_equals_eager() -> None:
     def train() -> list[float]:
         torch.manual_seed(0)
         x = torch.randn(40, 6)
@@ -171,7 +171,7 @@ def test_a_set_without_a_route_loads_data_natively() -> None:
         assert LOADINGS["shuffle"](0) == want
 
 
-def test_data_loading_is_seen_from_the_code_that_it_calls_and_from_nowhere_else() -> None:
+def test_only_calls_from_data_loading_code_count_as_data_loading() -> None:
     found: list[bool] = []
 
     def collate(batch: list[Any]) -> list[Any]:
@@ -184,12 +184,12 @@ def test_data_loading_is_seen_from_the_code_that_it_calls_and_from_nowhere_else(
     assert not in_data_loading()
 
 
-def test_another_word_is_refused() -> None:
+def test_an_unknown_value_raises() -> None:
     with pytest.raises(ValueError, match="host_random"):
         ed.EagerDecompMode(ed.core_aten(), host_random="eager")  # type: ignore[arg-type]
 
 
-def test_a_recording_mode_takes_them_for_direct_calls() -> None:
+def test_a_recording_mode_counts_them_as_direct_calls() -> None:
     mode = ed.RecordingMode(ed.core_aten(), host_random="native")
     with mode:
         seeded(LOADINGS["replacement"], 0)
@@ -252,7 +252,7 @@ def test_run_reports_the_random_calls_that_are_not_eagers(script: Path, tmp_path
     assert facts["random"]["other_numbers"] == other
 
 
-def test_run_decomposes_data_loading_where_asked(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_decomposes_data_loading_on_request(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     native, _ = ran(capfd, tmp_path, str(script), "0")
     out, facts = ran(capfd, tmp_path, "--host-random", "decomposed", str(script), "0")
     assert out.splitlines()[:4] != native.splitlines()[:4]

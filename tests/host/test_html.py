@@ -72,14 +72,14 @@ count:document.querySelector('[role=status]').textContent});
 const press=place=>document.querySelectorAll('thead button')[place].click();"""
 
 
-def test_every_template_travels_in_the_wheel() -> None:
+def test_every_template_is_in_the_wheel() -> None:
     settings = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
     globs = re.findall('"([^"]+[.]jinja)"', settings)
     assert {path for glob in globs for path in PACKAGE.glob(glob)} == set(PACKAGE.rglob("*.jinja"))
 
 
 @pytest.mark.full
-def test_jinja_is_imported_by_the_first_page_and_not_before() -> None:
+def test_jinja_is_imported_only_for_a_page() -> None:
     code = "import sys, torch; before = 'jinja2' in sys.modules; import eagerdecomp; print(before or 'jinja2' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
 
@@ -137,7 +137,7 @@ def test_headings_are_sorted_from_the_keyboard(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @needs_browser
-def test_a_word_finds_rows_whether_shown_or_not(tmp_path: Path) -> None:
+def test_a_search_finds_shown_and_hidden_rows(tmp_path: Path) -> None:
     ask = (
         SEEN + "const box=document.querySelector('.tools input');box.value='Z9';box.dispatchEvent(new Event('input'));return seen()"
     )
@@ -147,7 +147,7 @@ def test_a_word_finds_rows_whether_shown_or_not(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @needs_browser
-def test_an_address_shows_its_row(tmp_path: Path) -> None:
+def test_a_link_shows_its_row(tmp_path: Path) -> None:
     assert "z9" not in visit(page_of(tmp_path), SEEN + "return seen().rows").result
     assert "z9" in visit(page_of(tmp_path), SEEN + "return seen().rows", fragment="row-z9").result
 
@@ -163,7 +163,7 @@ def test_a_table_fits_a_phone_and_each_number_says_what_it_is(tmp_path: Path) ->
 @pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_colour_of_text_stands_out_from_both_grounds(tmp_path: Path, dark: bool) -> None:
+def test_every_text_colour_has_contrast_on_both_backgrounds(tmp_path: Path, dark: bool) -> None:
     ask = """const style=getComputedStyle(document.documentElement),probe=document.createElement('p');document.body.append(probe);
         const light=name=>{probe.style.color=style.getPropertyValue(name);
         const parts=getComputedStyle(probe).color.match(/\\d+/g).slice(0,3).map(part=>part/255)

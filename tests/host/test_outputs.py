@@ -77,7 +77,7 @@ def test_very_long_outputs_are_compared_line_by_line(monkeypatch: pytest.MonkeyP
     assert Outputs(OURS, PLAIN).differences() == [Difference(2, ("loss 2.0",), 2, ("loss 1.0",)), Difference(4, ("extra",), 4, ())]
 
 
-def test_an_output_is_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_is_saved_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "KEPT", 4)
     assert decoded(b"abcdef") == "abcd\n(output cut after 4 bytes)\n"
     assert decoded(b"ab\r\n") == "ab\n"
@@ -104,7 +104,7 @@ except KeyError:
 
 
 @pytest.mark.full
-def test_stdout_is_copied_and_passed_on_that_of_children_too_and_put_back_after_an_error() -> None:
+def test_stdout_also_of_children_is_copied_and_restored_after_an_error() -> None:
     done = subprocess.run([sys.executable, "-c", COPIED], capture_output=True, text=True, check=True)
     assert done.stderr == "by print\nby number\nby a child\nunflushed\n"
     assert done.stdout == f"{done.stderr}afterwards\n"
@@ -166,7 +166,7 @@ def test_baseline_shows_what_a_run_printed_before_it_failed(tmp_path: Path) -> N
     assert facts["output"]["plain"].startswith("start\n[")
 
 
-def test_without_baseline_nothing_is_said_of_outputs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_baseline_outputs_are_not_mentioned(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script, target = tmp_path / "script.py", tmp_path / "facts.json"
     script.write_text("print('here')\n", encoding="utf-8")
     assert main(["run", "--json", str(target), str(script)]) == 0

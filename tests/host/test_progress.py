@@ -58,7 +58,7 @@ def test_the_last_step_is_always_shown() -> None:
     assert stream.getvalue().splitlines()[-1].startswith("step 7/7")
 
 
-def test_on_a_terminal_one_line_renews_itself_and_leaves_nothing_of_a_longer_one() -> None:
+def test_on_a_terminal_one_line_is_rewritten_completely() -> None:
     stream, clock = Terminal(), Clock()
     progress = Progress(100, stream, clock)
     for done, text in ((1, "a long text"), (2, "short")):
@@ -90,7 +90,7 @@ def test_closing_twice_writes_once() -> None:
     assert stream.getvalue().count("\n") == 1
 
 
-def test_a_part_is_reported_on_a_terminal_with_the_time_left_and_taken_away_at_the_end() -> None:
+def test_a_part_is_shown_on_a_terminal_with_the_time_left_and_removed_at_the_end() -> None:
     stream, clock = Terminal(), Clock()
     done = PartDone(stream, clock)
     done.report(0.0, "reading")
@@ -112,7 +112,7 @@ def test_a_part_is_not_reported_where_there_is_no_terminal() -> None:
     assert stream.getvalue() == ""
 
 
-def test_what_has_no_known_end_says_what_was_done_from_the_third_second_on() -> None:
+def test_progress_without_a_known_end_is_shown_after_three_seconds() -> None:
     stream, clock = Terminal(), Clock()
     so_far = SoFar(stream, clock)
     so_far.report("1 done")

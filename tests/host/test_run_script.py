@@ -128,7 +128,7 @@ def test_a_folder_or_zip_with_a_main_runs(runner: Path, tmp_path: Path, kind: st
         "pass",
     ],
 )
-def test_the_exit_code_and_last_words_are_the_script_s_own(runner: Path, tmp_path: Path, ending: str) -> None:
+def test_the_exit_code_and_last_output_are_the_scripts(runner: Path, tmp_path: Path, ending: str) -> None:
     write(tmp_path / "script.py", f"import sys\n{ending}\n")
     plain, ours = both(runner, "script.py", cwd=tmp_path)
     assert (ours.returncode, ours.stderr) == (plain.returncode, plain.stderr)
@@ -155,7 +155,7 @@ def test_a_traceback_is_the_one_python_prints(runner: Path, tmp_path: Path, text
 
 
 @pytest.mark.full
-def test_a_module_s_own_failed_import_is_its_own_error(runner: Path, tmp_path: Path) -> None:
+def test_a_failed_import_inside_a_module_propagates(runner: Path, tmp_path: Path) -> None:
     write(tmp_path / "inner.py", "import not_there_at_all\n")
     _, ours = both(runner, "-m", "inner", cwd=tmp_path)
     assert ours.returncode == 1
@@ -163,7 +163,7 @@ def test_a_module_s_own_failed_import_is_its_own_error(runner: Path, tmp_path: P
     assert "ScriptNotFound" not in ours.stderr
 
 
-def test_what_is_not_there_is_distinguished_from_what_fails(tmp_path: Path) -> None:
+def test_a_missing_script_is_distinguished_from_a_failing_one(tmp_path: Path) -> None:
     with pytest.raises(ScriptNotFound, match="no_such_file"):
         run_script(Script("no_such_file.py"), nullcontext)
     with pytest.raises(ScriptNotFound, match="no_such_module"):
@@ -172,7 +172,7 @@ def test_what_is_not_there_is_distinguished_from_what_fails(tmp_path: Path) -> N
         run_script(Script(str(tmp_path)), nullcontext)
 
 
-def test_frames_of_the_library_are_left_out_and_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_frames_of_the_library_are_omitted_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = """
         import torch, eagerdecomp as ed
         with ed.EagerDecompMode(ed.core_aten()):
@@ -188,7 +188,7 @@ def test_frames_of_the_library_are_left_out_and_said_to_be(tmp_path: Path, capsy
     assert "__torch_dispatch__" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_reported_and_ends_with_130(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_reported_and_exits_with_130(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run_script(Script(str(write(tmp_path / "script.py", "raise KeyboardInterrupt\n"))), nullcontext)
     assert (outcome.exit_code, outcome.interrupted) == (130, True)
     assert "KeyboardInterrupt" in capsys.readouterr().err
@@ -230,7 +230,7 @@ def test_the_script_runs_inside_the_context_to_its_end(tmp_path: Path) -> None:
     assert reported == ["in", "out True"]
 
 
-def test_the_process_is_left_as_it_was(tmp_path: Path) -> None:
+def test_the_state_of_the_process_is_restored(tmp_path: Path) -> None:
     def state() -> tuple[object, ...]:
         return sys.argv, list(sys.path), sys.modules["__main__"], threading.Thread.start, os.getcwd()
 
@@ -268,7 +268,7 @@ def test_an_executor_that_the_script_leaves_open_ends_with_its_work_done(tmp_pat
     assert (tmp_path / "done").exists()
 
 
-def test_threads_that_were_there_before_the_script_are_not_waited_for(tmp_path: Path) -> None:
+def test_threads_from_before_the_script_are_not_waited_for(tmp_path: Path) -> None:
     reported = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(reported.wait)
@@ -298,7 +298,7 @@ class Inside:
         found.append(getattr(self.here, "yes", False))
 
 
-def test_threads_started_meanwhile_run_inside_however_they_are_written() -> None:
+def test_threads_started_by_the_script_run_inside_the_context() -> None:
     inside, found = Inside(), list[bool]()
 
     class Written(threading.Thread):
@@ -324,7 +324,7 @@ def test_threads_started_afterwards_do_not() -> None:
     assert found == [False]
 
 
-def test_a_thread_that_cannot_start_fails_as_ever_and_is_left_as_it_was() -> None:
+def test_a_thread_that_cannot_start_raises_and_does_not_change() -> None:
     with threads_entering(nullcontext):
         thread = threading.Thread(target=time.sleep, args=(0,))
         thread.start()

@@ -55,7 +55,7 @@ def test_each_line_has_one_number() -> None:
     assert one.file == __file__
 
 
-def test_lines_beyond_the_bound_are_one_without_a_file() -> None:
+def test_lines_beyond_the_limit_are_one_line_without_a_file() -> None:
     lines = UserLines(limit=1)
     forward = lines.of_thread()
     first = lines.number_of(frame(), forward)
@@ -87,7 +87,7 @@ def test_the_oldest_nodes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     assert 19 in forward.by_node.values()
 
 
-def test_a_node_that_two_threads_could_have_made_is_nobodys() -> None:
+def test_a_node_that_two_threads_could_have_created_has_no_line() -> None:
     lines = UserLines()
     one, other, asking = (lines.of_thread() for _ in range(3))
     line = lines.number_of(frame(), asking)
