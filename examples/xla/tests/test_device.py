@@ -113,6 +113,22 @@ def test_resizing_and_setting() -> None:
     assert moved.tolist() == [1, 1]
 
 
+def test_tensors_that_shared_memory_share_it_when_one_has_grown() -> None:
+    here, moved = torch.arange(4.0), torch.arange(4.0).to("jax")
+    found = []
+    for one in (here, moved):
+        square, bits = one.view(2, 2), one.view(torch.int32)
+        one.resize_(6)[4:] = 0
+        one[1:3] = 9
+        square.mul_(2)  # covers its own storage, not the memory
+        bits[3] = 0
+        one += 1
+        square.resize_(3, 3)[1:] = 7
+        found.append((one.cpu(), square.cpu(), bits.cpu()))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_printing_files_and_copies() -> None:
     x = torch.arange(6.0).view(2, 3)
     moved = x.to("jax")

@@ -88,6 +88,10 @@ class Cell:
             on.read(self)
         return self.value
 
+    def nbytes(self) -> int:
+        """Return the size of the elements: more than that of a storage which another tensor's `resize_` left behind."""
+        return math.prod(self.home[2]) * self.home[0].itemsize
+
     def put(self, value: Array, home: Layout) -> None:
         """Replace the elements."""
         self.value, self.home = value, home
@@ -192,25 +196,26 @@ def made(value: Array | None, dtype: torch.dtype, shape: Sequence[int], stride: 
 
 
 def whole_layout(tensor: Tensor) -> Layout | None:
-    """Return the tensor's layout if it is dense and covers its storage, so that it may be the cell's home."""
+    """Return the tensor's layout if it is dense and covers its storage's cell, so that it may be the cell's home."""
     layout = layout_of(tensor)
-    covers = not layout[1] and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+    covers = not layout[1] and tensor.numel() * tensor.element_size() == cell_of(tensor).nbytes()
     return layout if covers and _is_dense(tuple(layout[2]), tuple(layout[3])) else None
 
 
 def relay(tensor: Tensor, storage: torch.UntypedStorage, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
-    """Give a tensor another layout in this storage, or in a larger copy of it if it has no room."""
+    """Give a tensor another layout in this storage. If it has no room, in a larger one of the same cell: other tensors share it."""
     needed = (offset + reach(size, stride)) * tensor.element_size() if 0 not in size else 0
     if needed > storage.nbytes():
         on = tape.current()
         if on is not None:
             on.refuse("it resizes a tensor")
-        count = -(-needed // tensor.element_size())
-        held = place(tensor.dtype, storage, 0, [storage.nbytes() // tensor.element_size()], [1])
-        cell = cell_of(held)
-        elements = read_layout(cell.array(), cell.home, layout_of(held))
-        home: Layout = (tensor.dtype, 0, (count,), (1,))
-        storage = storage_with(needed, Cell(jnp.pad(elements, (0, count - elements.shape[0])), home))
+        cell = cell_of(place(tensor.dtype, storage, 0, [0], [1]))
+        held = cell.nbytes() // tensor.element_size()
+        if needed > cell.nbytes():
+            count = -(-needed // tensor.element_size())
+            elements = read_layout(cell.array(), cell.home, (tensor.dtype, 0, (held,), (1,)))
+            cell.put(jnp.pad(elements, (0, count - held)), (tensor.dtype, 0, (count,), (1,)))
+        storage = storage_with(needed, cell)
     _set(_CPU_KEY, tensor, storage, offset, size, stride)
     return tensor
 
@@ -383,7 +388,7 @@ def write(tensor: Tensor, elements: Array) -> None:
         cell.put(elements, whole)
         return
     if cell.home[0] is not layout[0]:
-        count = tensor.untyped_storage().nbytes() // tensor.element_size()
+        count = cell.nbytes() // tensor.element_size()
         home: Layout = (layout[0], 0, (count,), (1,))
         cell.put(tape.apply(_read_compiled, cell.array(), static=(_hashable(cell.home), home)), home)
     cell.put(write_layout(cell.array(), cell.home, layout, elements), cell.home)
