@@ -18,10 +18,10 @@ from typing import Any
 from torch import Tensor
 
 import eagerdecomp as ed
+from benchmarks.baselines import Noop
 from conformance.fuzz_judging import CALL, Counts, Difference, Spaces
 from conformance.fuzz_leaves import initial_names
 from conformance.fuzz_roundings import matched_to
-from eagerdecomp._torch.modes import TorchDispatchMode
 from eagerdecomp.eager.observe import Caught
 
 __all__ = ["SETS", "Lanes", "Program", "as_under_any_mode", "first_difference", "script", "shortened"]
@@ -183,13 +183,6 @@ class Lanes(Spaces):
 # -- whole programs ----------------------------------------------------------------------------------------------------------------
 
 
-class _Noop(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode that calls each op unchanged."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
 def as_under_any_mode(program: Program, difference: Difference) -> bool:
     """Return whether a no-op mode differs from eager in the same way, at the same line.
 
@@ -197,7 +190,7 @@ def as_under_any_mode(program: Program, difference: Difference) -> bool:
     """
     lines = program.lines
     while difference.line in lines:
-        found = first_difference(replace(program, lines=lines, lanes=1), _Noop(), skips=True)  # type: ignore[no-untyped-call]
+        found = first_difference(replace(program, lines=lines, lanes=1), Noop(), skips=True)
         if found is not None and found.line == difference.line and found.kind == difference.kind:
             return True
         if found is None or found.line == difference.line:
@@ -213,7 +206,7 @@ def _differs_from_line_on(program: Program, number: int, difference: Difference)
     lanes.recorded = False  # the recorder is a mode too
     for at, line in enumerate(program.lines):
         if at == number:
-            lanes.mode = _Noop()  # type: ignore[no-untyped-call]
+            lanes.mode = Noop()
         with Caught() as caught:
             lanes.run_line(line)
         if caught.error is not None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from compare import assert_same, outcome
+from dispatch_recorders import OpRecorder
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.passthrough import is_passthrough_name
 
@@ -35,15 +35,6 @@ class DenseRecorder(ed.BackendRecorder):
             tensors = [one for one in leaves_of([*args, *(kwargs or {}).values()]) if isinstance(one, Tensor)]
             self.on_sparse += [name for one in tensors if one.layout is not torch.strided]
         return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-class NativeMode(DispatchMode):
-    """A mode that runs every op natively. Under any mode, autograd copies sparse gradients that it would reuse otherwise."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        return func(*args, **(kwargs or {}))
 
 
 def on_dense_kernels(run: Callable[[], Any], mode: ed.EagerDecompMode | None = None) -> Any:
@@ -71,7 +62,7 @@ def check_sparse(run: Callable[[], Any], *, times: int = 2) -> None:
 
     `run` must create the tensors that it writes.
     """
-    with NativeMode():
+    with OpRecorder():  # under any mode, autograd copies sparse gradients that it would reuse otherwise
         kind, want = outcome(run)
     mode = ed.EagerDecompMode(CORE)
     for _ in range(times):
