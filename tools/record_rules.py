@@ -119,7 +119,7 @@ class Recording:
         except TypeError:  # an argument without a key: a storage, a sparse tensor
             if not sparse:
                 return
-            # A sparse call says nothing about other rules, unless eager decomposes the op too.
+            # Skip the call if the op has its own CPU kernel and no sparse rule: it says nothing about dense calls of the op.
             if has_kernel(op, "CPU") and not any(rule.takes_sparse for rule in our_rules(op)):
                 return
             key = _example(args, kwargs)
@@ -150,6 +150,7 @@ class Recording:
                 self._retyped(op, args, kwargs, dtype)
 
     def _calls_of_rule(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Call] | None:
+        """Return the calls that a rule makes; None if it does not apply, or fails."""
         args, kwargs = copied(args), copied(kwargs)  # not recorded
         with without_torch_function(), lazy_bits_visible(), torch._C._AutoDispatchBelowAutograd(), CallRecorder() as recorder:
             try:
