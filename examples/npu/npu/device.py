@@ -46,8 +46,7 @@ def synchronize(index: torch.device | str | int | None = None) -> None:
 
 def check_index(device_or_index: torch.device | str | int | None) -> None:
     """Raise for any index except 0."""
-    plain = isinstance(device_or_index, int) or device_or_index is None
-    index = device_or_index if plain else torch.device(device_or_index).index
+    index = device_or_index if isinstance(device_or_index, int | None) else torch.device(device_or_index).index
     if index not in (None, 0):
         raise RuntimeError(f"{NAME}:{index}: there is one {NAME}, {NAME}:0")
 
