@@ -117,6 +117,33 @@ def test_the_conformance_suite_finds_faults_that_its_own_tests_do_not(kind: str,
 
 
 @pytest.mark.full
+def test_a_kernel_of_a_device_may_have_several_results(tmp_path: Path) -> None:
+    assert main(["new-backend", "mine", "--device", "toy", "--dir", str(tmp_path)]) == 0
+    kernels = tmp_path / "mine" / "kernels.py"
+    text = kernels.read_text(encoding="utf-8")
+    added = """
+def largest(out: Any, self: Tensor, dim: int, keepdim: bool = False) -> None:
+    values, indices = host.to_cpu(self, "max").max(dim, keepdim)
+    out[0].copy_(values)
+    out[1].copy_(indices)
+
+
+KERNELS[aten.max.dim] = largest
+"""
+    kernels.write_text(text + added, encoding="utf-8")
+    code = """
+import torch, mine
+from mine.kernels import own_counts
+mine.install()
+x = torch.randn(3, 4, dtype=torch.float64)
+assert all(map(torch.equal, (one.cpu() for one in x.to("toy").max(1)), x.max(1)))
+assert all(map(torch.equal, (one.cpu() for one in x.int().to("toy").max(0, True)), x.int().max(0, True)))
+print(own_counts["aten.max.dim"])
+"""
+    assert run(tmp_path, "-c", code) == "1\n"
+
+
+@pytest.mark.full
 def test_its_module_of_the_backend_is_no_backend_and_copies_need_no_kernel(projects: dict[str, Path]) -> None:
     code = (
         "import torch, types, eagerdecomp as ed, mine.backend as made\n"
