@@ -22,6 +22,7 @@ from eagerdecomp.decomps.math.matrices import (
     check_system,
     column_major,
     conjugate,
+    contiguous_batch,
     cut,
     eye,
     first_set,
@@ -30,7 +31,6 @@ from eagerdecomp.decomps.math.matrices import (
     joined,
     minus_product,
     product,
-    row_major,
     single,
     solve_triangular,
     transposed,
@@ -314,7 +314,7 @@ def _triangles(factors: Tensor, batch: Sequence[int]) -> tuple[Tensor, Tensor]:
     steps = min(factors.shape[1:])
     lower = triangle(cut(factors, 2, 0, steps), upper=False, unit=True)
     upper = triangle(cut(factors, 1, 0, steps), upper=True, unit=False)
-    return row_major(lower, batch), row_major(upper, batch)
+    return contiguous_batch(lower, batch), contiguous_batch(upper, batch)
 
 
 def _permutation(order: Tensor, like: Tensor, batch: Sequence[int]) -> Tensor:
@@ -443,7 +443,7 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
     own = batch_shape(LU)
     if not B.numel():
         nothing = folded(B, batch)
-        return column_major(nothing, batch) if left else row_major(nothing, batch)
+        return column_major(nothing, batch) if left else contiguous_batch(nothing, batch)
     order = _order_of(aten.reshape.default(pivots, [math.prod(own), rows]), rows)
     return _result(LU, unfolded(order, own), B, batch, left=left, adjoint=adjoint)
 
@@ -457,7 +457,7 @@ def _result(
         factors = conjugate(factors)
     if left:
         return column_major(_solved(factors, order, right, turned=adjoint), batch)
-    found = row_major(transposed(_solved(factors, order, transposed(right), turned=not adjoint)), batch)
+    found = contiguous_batch(transposed(_solved(factors, order, transposed(right), turned=not adjoint)), batch)
     return aten._conj.default(conjugate(found)) if found.is_complex() and found.numel() else found
 
 

@@ -37,7 +37,7 @@ __all__ = [
     "plus_product",
     "product",
     "real_part",
-    "row_major",
+    "contiguous_batch",
     "reflection",
     "single",
     "solve_triangular",
@@ -98,7 +98,7 @@ def batch_shape(x: Tensor) -> list[int]:
     return list(x.shape[:-2])
 
 
-def row_major(x: Tensor, batch: Sequence[int]) -> Tensor:
+def contiguous_batch(x: Tensor, batch: Sequence[int]) -> Tensor:
     """Return ``[Q, m, n]`` as contiguous ``[*batch, m, n]``."""
     if not x.numel():  # contiguous whatever its strides are
         return unfolded(aten.empty.memory_format(x.shape, dtype=x.dtype, device=x.device), batch)
@@ -107,7 +107,7 @@ def row_major(x: Tensor, batch: Sequence[int]) -> Tensor:
 
 def column_major(x: Tensor, batch: Sequence[int]) -> Tensor:
     """Return ``[Q, m, n]`` as ``[*batch, m, n]`` with column-major matrices, as in LAPACK's results."""
-    return transposed(row_major(transposed(x), batch))
+    return transposed(contiguous_batch(transposed(x), batch))
 
 
 def arange(start: int, end: int, like: Tensor) -> Tensor:

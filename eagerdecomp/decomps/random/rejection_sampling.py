@@ -158,7 +158,7 @@ def _orders(like: TensorExpr) -> TensorExpr:
 def _invert(first: TensorExpr, ratios: TensorExpr) -> TensorExpr:
     """Sample a count by inversion, from the logarithms of P(0) and of the ratios of successive probabilities.
 
-    Sums over the rows of ``[n, terms]``, which lie in memory side by side, are faster than sums over columns.
+    Sums over the last dimension of ``[n, terms]`` are faster than sums over the first, since its elements are neighbours in memory.
     """
     logs = TensorExpr(aten.cumsum.default(aten.cat.default([_column(first).tensor, ratios.tensor], 1), 1))
     uniform = aten.rand.default([first.tensor.size(0), 1], dtype=torch.float64, device=first.tensor.device)
