@@ -336,6 +336,25 @@ def test_checks_of_data_raise_at_the_next_read() -> None:
         found.cpu()
 
 
+def test_a_step_that_changes_the_mode_of_a_module_changes_it_at_each_call() -> None:
+    model = nn.Dropout(0.5)
+    fast, x = xla.compile_step(lambda x: model.eval()(x), model), torch.ones(2).to("jax")
+    for _ in range(5):
+        model.train()
+        assert fast(x).tolist() == [1, 1]
+        assert not model.training
+
+
+def test_a_step_that_differs_at_each_call_is_reported() -> None:
+    fast, x = xla.compile_step(lambda x, rate: x * rate), torch.ones(2).to("jax")
+    calls = (fast(x, float(number)) for number in range(40))
+    with pytest.warns(UserWarning, match="Pass a number that changes, such as a learning rate, as a tensor"):
+        collections.deque(calls, maxlen=0)
+    rates = [torch.tensor(float(number), device="jax") for number in range(4)]
+    assert [fast(x, rate).tolist() for rate in rates] == [[number, number] for number in range(4)]
+    assert fast.compiled == 1
+
+
 def test_what_is_no_function_is_refused_with_the_reason() -> None:
     x, seen = torch.ones(3).to("jax"), torch.zeros(()).to("jax")
     reads = xla.compile_step(lambda x: x * x.sum().item())

@@ -11,6 +11,7 @@ What a recording depends on is compared at each call (`_Reader`, `_State`): wher
 from __future__ import annotations
 
 import gc
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -179,7 +180,9 @@ class _State:
     def check(self) -> None:
         for tensor in self.all_tensors():
             if tensor.device.type != NAME:
-                raise StepError(f"the state has a tensor on {tensor.device}: of an optimizer, capturable=True keeps it on {NAME}")
+                raise StepError(
+                    f"the state has a tensor on {tensor.device}: of an optimizer, capturable=True keeps it on {NAME}, or fused=True"
+                )
 
 
 def _fact(value: Any) -> Any:
@@ -310,8 +313,9 @@ def _recorded(step: Callable[..., Any], args: Any, kwargs: Any, state: _State, c
 class _Plan:
     """A recorded run as one compiled function."""
 
-    def __init__(self, run: _Run, state: _State, leaves: Sequence[Any]) -> None:
+    def __init__(self, run: _Run, state: _State, leaves: Sequence[Any], modes: Sequence[tuple[nn.Module, bool]]) -> None:
         self._run = run
+        self._modes = modes
         on = run.tape
         ordered = sorted(on.inputs, key=lambda one: not isinstance(run.label(one[1]), int))
         self._arguments = [run.label(cell) for _, cell, _ in ordered if isinstance(run.label(cell), int)]
@@ -360,6 +364,8 @@ class _Plan:
         for one, grad in self._gradients:
             if one.grad is not grad:
                 one.grad = grad
+        for module, training in self._modes:
+            module.training = training
         return self._returned(new, tensors, cells)
 
     def _returned(self, new: Sequence[Any], tensors: Sequence[Tensor], cells: Sequence[Cell]) -> Any:
@@ -406,6 +412,13 @@ def _function(run: _Run, order: Sequence[int]) -> Callable[..., Any]:
     return jax.jit(traced)
 
 
+_NEVER_AGAIN = (
+    f"a step was recorded {2 * TRIES} times in a row, and so ran without being compiled: its arguments or its state differ at each "
+    f"call. Pass a number that changes, such as a learning rate, as a tensor (lr=torch.tensor(0.1, device={NAME!r})), and pad "
+    "inputs to a few sizes"
+)
+
+
 class Step:
     """The compiled step that `compile_step` returns."""
 
@@ -414,6 +427,7 @@ class Step:
         self._state = _State(state)
         self._plans: OrderedDict[Any, _Plan] = OrderedDict()
         self._runs: OrderedDict[Any, tuple[_Run, int]] = OrderedDict()
+        self._recorded = 0  # in a row
 
     @property
     def compiled(self) -> int:
@@ -427,12 +441,17 @@ class Step:
         called = reader.key((args, kwargs)) if kwargs else reader.key(args)
         plan = self._plans.get((called, self._state.facts()))
         if plan is not None and plan.holds():
+            self._recorded = 0
             return plan(reader.tensors, reader.cells)
         self._state.look()
         self._state.check()
         return self._record((called, self._state.facts()), reader.cells, args, kwargs)
 
     def _record(self, key: Any, cells: Sequence[Cell], args: Any, kwargs: Any) -> Any:
+        self._recorded += 1
+        if self._recorded == 2 * TRIES:
+            warnings.warn(_NEVER_AGAIN, stacklevel=3)
+        modes = [(module, module.training) for module in self._state.modules.values()]
         before, tries = self._runs.pop(key, (None, 0))
         run, found = _recorded(self._step, args, kwargs, self._state, cells)
         why = "" if before is None else run.differs(before)
@@ -442,7 +461,8 @@ class Step:
             self._runs[key] = (run, tries + 1)
             _bound(self._runs)
         else:
-            self._plans[key] = _Plan(_lasting(run, before), self._state, pytree.tree_leaves(found))
+            changed = [(module, module.training) for module, was in modes if module.training != was]
+            self._plans[key] = _Plan(_lasting(run, before), self._state, pytree.tree_leaves(found), changed)
             _bound(self._plans)
         return found
 
