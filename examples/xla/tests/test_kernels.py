@@ -65,6 +65,31 @@ def test_one_element_of_each_row_is_put(source: Any) -> None:
         there(x).scatter(1, there(index) + 1, there(source)).cpu()
 
 
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [
+        *[
+            (call, dtype)
+            for call in (
+                lambda x: x.softmax(0),
+                lambda x: x.log_softmax(0),
+                torch.nn.functional.gelu,
+                lambda x: torch.nn.functional.layer_norm(x, (2,)),
+                lambda x: torch.nn.functional.group_norm(x[None], 1),
+                lambda x: torch.nn.functional.batch_norm(x, None, None, training=True),
+            )
+            for dtype in (torch.int64, torch.bool, torch.complex64)
+        ],
+        *[(call, torch.complex64) for call in (torch.relu, torch.floor, torch.sign, lambda x: x < x, lambda x: torch.atan2(x, x))],
+    ],
+)
+def test_dtypes_that_eager_refuses_are_refused(call: Any, dtype: torch.dtype) -> None:
+    x = torch.tensor([[0, 3], [1, 2]]).to(dtype)
+    for device in ("cpu", "jax"):
+        with pytest.raises(RuntimeError):  # NotImplementedError, but of torch's Meta kernel for bools
+            call(x.to(device))
+
+
 def test_the_conformance_suite_passes() -> None:
     """XLA flushes subnormal numbers, so eager does too here. `python -m xla.conformance` asks every kernel."""
     torch.set_flush_denormal(True)
