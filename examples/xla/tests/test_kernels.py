@@ -65,6 +65,18 @@ def test_one_element_of_each_row_is_put(source: Any) -> None:
         there(x).scatter(1, there(index) + 1, there(source)).cpu()
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("last", ["input", "weight", "both", "neither"])
+def test_a_convolution_has_the_memory_format_of_eager(last: str, transposed: bool) -> None:
+    x, weight = torch.randn(2, 4, 6, 6), torch.randn(4, 2, 3, 3)
+    x = x.to(memory_format=torch.channels_last) if last in ("input", "both") else x
+    weight = weight.to(memory_format=torch.channels_last) if last in ("weight", "both") else weight
+    convolve = torch.nn.functional.conv_transpose2d if transposed else torch.nn.functional.conv2d
+    want, got = convolve(x, weight, groups=2), convolve(there(x), there(weight), groups=2)
+    assert got.stride() == want.stride()
+    torch.testing.assert_close(got.cpu(), want)
+
+
 @pytest.mark.parametrize(
     ("call", "dtype"),
     [

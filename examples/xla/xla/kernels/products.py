@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from xla.arrays import Array, Value, read, scalar, wide
+from xla.arrays import Array, Result, Value, read, scalar, wide
+from xla.formats import formatted
 
 __all__ = ["KERNELS"]
 
@@ -88,7 +89,7 @@ def _convolution(
     transposed: bool,
     output_padding: Any,
     groups: int,
-) -> Array:
+) -> Array | Result:
     dims = weight.dim() - 2
     _check_convolution(x, weight, bias, transposed, groups)
     stride, padding, dilation, more = (_spread(one, dims) for one in (stride, padding, dilation, output_padding))
@@ -103,7 +104,9 @@ def _convolution(
         made = _conv_transposed(values, kernel, stride, padding, dilation, more, groups)
     else:
         made = _conv(values, kernel, stride, padding, dilation, groups)
-    return made if bias is None else made + read(bias).reshape(-1, *[1] * dims)
+    made = made if bias is None else made + read(bias).reshape(-1, *[1] * dims)
+    # Torch's Meta kernel does not follow the memory format of the input. Of an empty result it knows the shape.
+    return formatted(made, x.dtype, x, weight) if dims == 2 and made.ndim == x.dim() else made
 
 
 def _check_convolution(x: Value, weight: Value, bias: Value | None, transposed: bool, groups: int) -> None:
