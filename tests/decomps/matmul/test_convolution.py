@@ -287,7 +287,7 @@ def test_gradients_of_a_convolution_over_no_channels() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dims", [2, 3])
 def test_a_depthwise_convolution_is_one_of_groups(dims: int, dtype: torch.dtype) -> None:
-    """Eager has no kernel of it on the CPU, and calls it below autograd: what it computes is a convolution of as many groups."""
+    """Compare with a convolution of as many groups: eager has no kernel of this op on the CPU, and calls it below autograd."""
     op = {2: aten._conv_depthwise2d.default, 3: aten.conv_depthwise3d.default}[dims]
     grouped = {2: F.conv2d, 3: F.conv3d}[dims]
     kernel, stride, padding, dilation = [3, 2, 2][:dims], [2, 1, 1][:dims], [1, 0, 1][:dims], [1, 2, 1][:dims]
