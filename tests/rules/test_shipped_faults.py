@@ -68,6 +68,8 @@ CALLS: dict[tuple[str, str], Arguments] = {
     ("aten._unsafe_masked_index_put_accumulate.default", "writes"): call(torch.randn(5), *_MASKED, torch.ones(5)),
     ("aten.view_copy.default", "raises"): call(turned(4, 6), [24]),
     ("aten.nan_to_num.default", "raises"): call(torch.tensor([complex(math.nan, 1)])),
+    ("aten.eye.default", "raises"): call(256),
+    ("aten.eye.m", "raises"): call(256, 3),
     ("aten.mse_loss_backward.default", "raises"): call(torch.tensor(1.0), _EMPTY, _EMPTY, 1),
     ("aten.smooth_l1_loss_backward.default", "raises"): call(torch.tensor(1.0), _EMPTY, _EMPTY, 1, 1.0),
     ("aten.huber_loss_backward.default", "raises"): call(torch.tensor(1.0), _EMPTY, _EMPTY, 1, 1.0),

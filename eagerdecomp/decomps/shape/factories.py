@@ -105,6 +105,33 @@ def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_b
     return aten.as_strided.default(flat, [*batch, *other.shape], [*strides, *other.stride()], other.storage_offset())
 
 
+# -- unit matrices ---------------------------------------------------------------------------------------------------------------
+
+_NO_UNIT = frozenset({torch.complex32, torch.uint16, torch.uint32, torch.uint64})
+
+
+@rule("aten.eye.default", recorded=True)
+def _eye(n: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    return aten.eye.m(n, n, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)  # type: ignore[no-any-return]
+
+
+@rule("aten.eye.m", recorded=True)
+def _eye_of_two_sizes(
+    n: int, m: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
+    """Compare the numbers of rows and columns. Torch's decomposition has 256 and more of them in uint16, which `arange` refuses."""
+    if layout not in (None, torch.strided) or pin_memory:
+        return NotImplemented  # type: ignore[no-any-return]
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    for name, size in (("n", n), ("m", m)):
+        if size < 0:
+            raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
+    if dtype in _NO_UNIT:
+        raise not_implemented("eye", dtype)
+    row, column = (aten.arange.start_step(0, size, 1, dtype=torch.int64, device=device) for size in (n, m))
+    return in_type(aten.eq.Tensor(aten.unsqueeze.default(row, 1), column), dtype)
+
+
 # -- ranges that hold their end, and Kaiser's window ---------------------------------------------------------------------------
 
 _RANGED = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float64, torch.float32}) | HALF

@@ -212,6 +212,26 @@ def test_none_of_them_leaves_a_program_for_each_size() -> None:
     assert mode.stats().total.misses == 0
 
 
+@pytest.mark.parametrize("ops", [CORE, PRIMS], ids=["core", "prims"])
+def test_unit_matrices_of_any_size(ops: ed.OpSet) -> None:
+    # Torch's decomposition raised for 256 to 65,535 rows.
+    for sizes in ((0,), (3,), (3, 5), (256,), (2, 300), (300, 0)):
+        check(torch.eye, *sizes, ops=ops)
+    for dtype in (*DTYPES, torch.float8_e4m3fn):
+        check(torch.eye, 257, 2, dtype=dtype, ops=ops)
+    check(torch.eye, 3, device="meta", ops=ops)
+
+
+@pytest.mark.parametrize("sizes", [(-1,), (2, -1), (-1, -2)])
+def test_unit_matrices_refuse_negative_sizes(sizes: tuple[int, ...]) -> None:
+    check_error_text(lambda: torch.eye(*sizes))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.complex32], ids=str)
+def test_unit_matrices_refuse_the_dtypes_that_eager_refuses(dtype: torch.dtype) -> None:
+    check_error_text(lambda: torch.eye(2, dtype=dtype))
+
+
 def test_kernel_calls() -> None:
     assert kernel_calls(lambda: torch.zeros(3)) == 1
     assert kernel_calls(lambda: F.pixel_shuffle(torch.ones(4, 2, 2), 2)) <= 5
