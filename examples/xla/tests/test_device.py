@@ -173,7 +173,7 @@ def test_tied_parameters_and_those_of_an_optimizer_are_kept_where_a_module_moves
 
 
 def test_a_compiled_function_keeps_no_memory_of_its_first_call() -> None:
-    """Of no tensor among the arguments, in a list, or by a word; of the weights neither, whose graph is gone."""
+    """Neither that of arguments, by position, in a list or by name, nor that of weights whose graph is gone."""
     x, weight = torch.randn(3, 17).to("jax"), torch.randn(17, 19).to("jax").requires_grad_()
     found = torch.cat([x @ weight, x[:, :5]], dim=1).clamp(min=x[:, :1])
     torch.autograd.backward([found.square().sum()])

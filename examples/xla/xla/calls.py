@@ -271,7 +271,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Operand:
-    """What a compiled function remembers of a tensor that it was compiled for: it must not keep the memory."""
+    """The dtype and strides of a tensor that a function was compiled for, without its memory."""
 
     dtype: torch.dtype
     stride: tuple[int, ...]
