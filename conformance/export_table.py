@@ -176,7 +176,8 @@ Queries of sizes (`aten.sym_size`) and assertions (`aten._assert_async`) may rem
 ## Compared with PyTorch's table
 
 Without an argument, `run_decompositions()` uses PyTorch's own table for Core ATen. This command exports models of
-[the model table](../numbers/models.md) and lowers each with both tables. It skips models whose packages are not installed, as in this run:
+[the model table](../numbers/models.md) and lowers each with both tables. It skips models whose packages are not
+installed, as in this run:
 `python conformance/export_table.py`
 
 "Programs that leave Core ATen" call at least one op outside it. "Other values" means that the lowered program returned other values
