@@ -171,7 +171,7 @@ class TraceRequestError(TraceError):
         >>> ed.trace(torch.nn.functional.silu, ed.core_aten(), symbolic={"y": 0})(torch.ones(2))
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.TraceRequestError: symbolic names 'y', and ... Its inputs are: input
+        eagerdecomp.errors.TraceRequestError: symbolic: the function has no tensor input 'y'. Its inputs are: input
     """
 
 
@@ -346,8 +346,8 @@ class DifferenceError(EagerDecompError):
     def __init__(self, blame: Any) -> None:
         self.blame = blame
         super().__init__(
-            f"{blame}\n  what to do: fix what is to blame; for a script that reproduces the difference, run: eagerdecomp blame "
-            "--backend MODULE:NAME SCRIPT"
+            f"{blame}\n  what to do: fix the kernel or rule named under 'to blame'; for a script that reproduces the difference, "
+            "run: eagerdecomp blame --backend MODULE:NAME SCRIPT"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -122,7 +122,7 @@ def run_conformance(
     if profile not in PROFILES:
         raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, not {profile!r}")
     if processes is not None and processes < 1:
-        raise ArgumentError(f"processes must be a number from 1 up, not {processes}")
+        raise ArgumentError(f"processes must be an integer from 1 up, not {processes}")
     given, backend = backend, as_backend(backend)
     started = time.monotonic()
     run = _Run(backend, profile, seed, named or named_backend(backend, (), given))

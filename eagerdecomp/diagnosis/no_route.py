@@ -26,12 +26,12 @@ from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 
 __all__ = ["attempts", "ends", "failed_ops", "kernels_to_add", "path", "unsupported_error"]
 
-# A cycle of more rules than this returns to its op with other arguments each time.
-_A_CIRCLE = 8
+# A cycle of more rules than this calls its op with other arguments in each round.
+_LONG_CYCLE = 8
 
-# A route with one more kernel needs tens of ops. A longer search runs in cycles: if ops of a small set decompose to each other with
-# other arguments each time, the number of paths grows exponentially with their length.
-_LONG_SEARCH = 300
+# Maximum number of ops in a search for a route with one more kernel. A route has tens of ops. A longer search runs in cycles: if
+# ops decompose to each other with other arguments each time, the number of paths grows exponentially.
+_MAX_SEARCHED_OPS = 300
 
 
 class _SearchTooLong(BaseException):
@@ -58,7 +58,7 @@ def failed_ops(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator
 
 
 def ends(failure: NoRoute) -> list[OpOverload]:
-    """Return the ops at which the search ended: those whose rules, if any, call no other op; in a pure cycle, its ops."""
+    """Return the ops at which the search ended: ops without rules, or whose rules call no other op. In a cycle, return its ops."""
     asked = {inner.op for inner in _walk(failure) if not any(nested for _, _, nested in inner.attempts)}
     found = dict.fromkeys(failed_ops(failure))
     return [op for op in found if op in asked] or list(found)
@@ -76,7 +76,7 @@ def _depth(failure: NoRoute) -> int:
 
 
 def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[Attempt]:
-    """Yield every rule that was tried, with the reason why it failed; a rule that is tried again further down is reported once."""
+    """Yield every rule that was tried, with the reason why it failed; report a rule once if it is tried again for the same op."""
     for rule, reason, inner in failure.attempts:
         if inner is None:
             yield Attempt(str(failure.op), str(rule), reason)
@@ -84,7 +84,7 @@ def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[A
             yield Attempt(str(failure.op), str(rule), why)
         elif inner.op in (*above, failure.op):
             depth = _depth(inner)
-            again = f", on other arguments each time, {depth - 1} rules deep" if depth > _A_CIRCLE else ""
+            again = f", on other arguments each time, {depth - 1} rules deep" if depth > _LONG_CYCLE else ""
             yield Attempt(str(failure.op), str(rule), f"leads back to {inner.op}{again}")
         else:
             yield Attempt(str(failure.op), str(rule), f"needs {inner.op}, which has no route")
@@ -99,14 +99,14 @@ def kernels_to_add(
     Each alternative is proved by running the rules on fake tensors, as if the set contained the op.
     """
     candidates = dict.fromkeys(failed for failed in failed_ops(failure) if failed is not op)
-    return [(op,), *((failed,) for failed in candidates if _opens(planner, failed, op, args, kwargs))]
+    return [(op,), *((failed,) for failed in candidates if _gives_route(planner, failed, op, args, kwargs))]
 
 
-def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+def _gives_route(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     asked_so_far = itertools.count()
 
     def decide(asked: OpOverload) -> Decision:
-        if next(asked_so_far) == _LONG_SEARCH:
+        if next(asked_so_far) == _MAX_SEARCHED_OPS:
             raise _SearchTooLong
         if asked is added:
             return planner.decide(asked)._replace(kernel=builtin(asked), when=None)

@@ -30,13 +30,22 @@ from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 __all__ = ["decompositions"]
 
 #: Maximum number of calls whose rule is cached.
-_REMEMBERED = 4096
+_MAX_CACHED_CALLS = 4096
 
 #: Maximum depth of nested rules; a deeper search counts as endless.
 _MAX_DEPTH = 32
 
 #: Errors that a rule may raise for tensors without data, or for symbolic sizes.
-_UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError, struct.error)
+_FAKE_TENSOR_ERRORS = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    struct.error,
+)
 
 
 def decompositions(
@@ -52,13 +61,13 @@ def decompositions(
 
     Args:
         supported_ops: the ops that stay; a `Backend`, an `OpSet`, or an iterable of overloads, packets or names.
-        ops: the ops to decompose, all others are left out; by default every registered op that is not in the set. The table never
-            contains ops that write. Export and AOTAutograd replace these by functionalization; `make_fx` alone does not.
+        ops: the ops to decompose; by default every registered op that is not in the set. The table never
+            contains ops that write. Functionalization replaces these in export and in AOTAutograd, but not in `make_fx` alone.
         rules: your own decompositions (`register_decomposition`), each before all others of its op.
 
     Returns:
-        For each op with a rule, a function of its arguments. It returns ``NotImplemented`` for a call that no rule brings to the
-        set without reading a tensor's data: the tool keeps such a call as it is.
+        For each op with a rule, a function of its arguments. It returns ``NotImplemented`` for a call without a route, and for a
+        call whose rules all read a tensor's data. The tool leaves such a call unchanged.
 
     Raises:
         OpSetError: for an unknown op name.
@@ -100,8 +109,8 @@ class _Search(threading.local):
     Attributes:
         active: whether a search is running.
         chain: the active rules, outermost first, each with the facts of its call.
-        lowest: the lowest chain position at which a rule recursed endlessly below the current call; `_MAX_DEPTH` if none did. If it
-            is below the call's own position, a failure of the call depends on outer rules, and is not cached.
+        lowest: the outermost position in `chain` of a rule that was called again below the current call; `_MAX_DEPTH` if there is
+            none. If the position is outside the current call, outer rules may have caused its failure. The failure is not cached.
         found: facts of a call -> its rule; None if no rule reaches the set, whatever the outer rules are.
         running: facts of the calls whose rules the tool is running now, outermost first.
     """
@@ -145,10 +154,10 @@ class _Routes:
 
     def _decompose(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self._search.active:  # a composite, whose own kernel the tool has replaced by this function
-            return self.searched(op, args, kwargs)
+            return self.run_by_route(op, args, kwargs)
         rule = None if self.is_supported(op, args, kwargs) else self._rule_for(op, args, kwargs)
         facts, running = _facts(op, args, kwargs), self._search.running
-        if rule is None or facts in running:  # seen again: on other strides than in the search, a rule led elsewhere
+        if rule is None or facts in running:  # a cycle: strides differ from those of the search
             # `torch.export` would take NotImplemented as the result of a composite.
             return call_at_key(op, "CompositeImplicitAutograd")(*args, **kwargs) if is_composite(op) else NotImplemented
         running.append(facts)
@@ -186,7 +195,7 @@ class _Routes:
                 args, kwargs = _mapped(lambda value: _as_fake(value, fakes), args, kwargs)
             with handling_fakes(fakes), torch.no_grad():
                 found = self._start_search(op, args, kwargs, fakes)
-            if len(self._found) + len(found) > _REMEMBERED:
+            if len(self._found) + len(found) > _MAX_CACHED_CALLS:
                 self._found.clear()
             self._found.update(found)
             self._found.setdefault(facts, found.get(_facts(op, args, kwargs)))
@@ -203,7 +212,7 @@ class _Routes:
                 search.found = {facts: rule for facts, rule in search.found.items() if rule is not None}
                 try:
                     with without_guards(fakes):
-                        self.searched(op, args, kwargs)
+                        self.run_by_route(op, args, kwargs)
                 except NoRoute:
                     continue
                 break
@@ -211,7 +220,7 @@ class _Routes:
         finally:
             search.active, search.chain, search.found = False, [], {}
 
-    def searched(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], *, may_write: bool | None = None) -> Any:
+    def run_by_route(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], *, may_write: bool | None = None) -> Any:
         """Return the result of a call by its first rule that reaches the set.
 
         Args:
@@ -240,7 +249,7 @@ class _Routes:
                         result = rule.apply(args, kwargs, fused=True)
                 except NoRoute:
                     continue
-                except _UNKNOWN as error:
+                except _FAKE_TENSOR_ERRORS as error:
                     if not self._is_failed_route(rule, error, args, kwargs):
                         raise
                     continue
@@ -257,12 +266,12 @@ class _Routes:
             search.lowest = min(outer, search.lowest)
 
     def _is_endless(self, rule: Rule, facts: Any) -> bool:
-        """Return whether a rule is active for the same facts already, or the chain is too long; then update `_Search.lowest`."""
+        """Return whether a rule is active for the same facts already, or the chain is too long. If so, update `_Search.lowest`."""
         chain = self._search.chain
-        place = next((place for place, (other, its_facts) in enumerate(chain) if other is rule and its_facts == facts), None)
-        if place is None and len(chain) < _MAX_DEPTH:
+        index = next((index for index, (other, its_facts) in enumerate(chain) if other is rule and its_facts == facts), None)
+        if index is None and len(chain) < _MAX_DEPTH:
             return False
-        self._search.lowest = min(self._search.lowest, place or 0)
+        self._search.lowest = min(self._search.lowest, index or 0)
         return True
 
     def _is_failed_route(self, rule: Rule, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -298,7 +307,7 @@ class _Functional(DispatchMode):
         self._op = op
         self._routes = routes
         self._may_write = may_write
-        self._fresh: dict[int, Tensor] = {}  # made by this rule, and not viewed
+        self._fresh: dict[int, Tensor] = {}  # tensors that this rule made and that have no views
         self._written: dict[int, tuple[Tensor, Any]] = {}  # id of a tensor -> the tensor and its replacement
 
     def current(self, value: Any) -> Any:
@@ -317,7 +326,7 @@ class _Functional(DispatchMode):
         kwargs = {name: self.current(value) for name, value in (kwargs or {}).items()}
         if not isinstance(func, OpOverload):
             return func(*args, **kwargs)
-        if not accepts_scalars(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as numbers
+        if not accepts_scalars(func):  # wrapped numbers of C++ composites reach Python as scalars
             args = list(scalars_to_tensors(tensor_positions(func), tuple(args), self._scalar_tensor))
         facts = facts_of(func)
         if facts.mutated and not self._may_write:
@@ -341,7 +350,7 @@ class _Functional(DispatchMode):
             return op(*args, **kwargs)
         if op not in self._routes.rules:
             raise NoRoute(op)
-        return self._routes.searched(op, args, kwargs, may_write=self._may_write)
+        return self._routes.run_by_route(op, args, kwargs, may_write=self._may_write)
 
     def _functional(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         variant = functional_variant(op)

@@ -33,7 +33,7 @@ from eagerdecomp.verify.policy import Verified, Verify
 
 __all__ = ["DynamoBackend", "dynamo_backend"]
 
-_OTHER_RULES = "in compiled graphs, each counted once, of other rules or on_unsupported: give verify= to dynamo_backend"
+_NOT_VERIFIED = "in compiled graphs with other rules or on_unsupported (one per graph): pass verify= to dynamo_backend"
 
 
 def dynamo_backend(
@@ -60,13 +60,13 @@ def dynamo_backend(
         with EagerDecompMode(backend):
             compiled(x).sum().backward()
 
-    If that mode has an equal backend, rules and `on_unsupported`, it also runs the calls that are left to run time, and its
-    `verify` checks the kernels that graphs call. If only the backend is equal, its `Verified.skipped` counts the graphs that were
+    If that mode has the same backend, rules and `on_unsupported`, it also runs the calls that are left to run time. Its `verify`
+    then checks the kernels that graphs call. If only the backend is the same, its `Verified.skipped` counts the graphs that were
     not checked.
 
     Args:
         supported_ops: as for `EagerDecompMode`. The backend's `compile` hook is called for programs that are recorded at run time,
-            and with `whole_graphs` for graphs.
+            and also for graphs if `whole_graphs` is true.
         rules: as for `EagerDecompMode`.
         cache: as for `EagerDecompMode`.
         keep: as for `EagerDecompMode`.
@@ -93,7 +93,7 @@ def dynamo_backend(
         >>> sorted(str(op) for op in seen.ops if "full" not in str(op))
         ['aten.mul.Tensor', 'aten.ones.default', 'aten.sigmoid.default']
     """
-    mode = _Compiled(supported_ops, rules=rules, cache=cache, keep=keep, on_unsupported=on_unsupported, verify=verify)
+    mode = _RunTimeMode(supported_ops, rules=rules, cache=cache, keep=keep, on_unsupported=on_unsupported, verify=verify)
     if whole_graphs and (mode.backend.compile is None or verify is not None):
         raise ArgumentError(
             "whole_graphs=True needs a backend with a compile hook, and no verify=. Pass Backend(compile=...) and leave out verify="
@@ -113,7 +113,7 @@ class DynamoBackend:
         dynamo_backend(Backend('anonymous', OpSet(core_aten: 208 ops), 0 kernels))
     """
 
-    def __init__(self, mode: _Compiled, whole_graphs: bool = False) -> None:
+    def __init__(self, mode: _RunTimeMode, whole_graphs: bool = False) -> None:
         self.backend = mode.backend
         self._hook = mode.backend.compile if whole_graphs else None
         self.__name__ = f"eagerdecomp_{mode.backend.name}"
@@ -124,7 +124,7 @@ class DynamoBackend:
         return f"dynamo_backend({self.backend!r})"
 
     def __call__(self, model: GraphModule, inputs: Sequence[Any], *, mode: Any = None, options: Any = None) -> Callable[..., Any]:
-        """Compile a graph: called by Dynamo."""
+        """Compile a graph. Dynamo calls this."""
         # Dynamo disables modes while it compiles, except when it splits graphs for DistributedDataParallel.
         with no_current_modes(), traced_as_in_eager(), self._keeping():
             made = compiled_by(self._compiled, self._compiled, model, inputs)
@@ -172,7 +172,7 @@ class DynamoBackend:
         return _boxed(graph, self._mode, self._hook)
 
 
-class _Compiled(EagerDecompMode):
+class _RunTimeMode(EagerDecompMode):
     """The mode that runs the calls that compiled graphs leave to run time.
 
     Attributes:
@@ -204,33 +204,33 @@ class _Compiled(EagerDecompMode):
             found = self._alike[mode] = ours.ops == theirs.ops and dict(ours.kernels) == dict(theirs.kernels)
         return found
 
-    def watched_by(self, alike: Sequence[EagerDecompMode]) -> EagerDecompMode:
-        """Return the mode that runs the ops of a graph: the innermost of the equal modes that verifies, else this one."""
+    def mode_for_graph(self, alike: Sequence[EagerDecompMode]) -> EagerDecompMode:
+        """Return the mode that runs the ops of a graph: the innermost equal mode with `verify`, or this mode if there is none."""
         if self._verifying is None:
             for mode in reversed(alike):
                 if mode._verifying is None:
                     continue
                 if mode.on_unsupported == self.on_unsupported and mode._engine.planner.has_rules_of(self.planner):
                     return mode
-                mode._verifying.skip(_OTHER_RULES)
+                mode._verifying.skip(_NOT_VERIFIED)
         return self
 
-    def apart(self, body_by: Callable[[EagerDecompMode], Callable[..., Any]], args: list[Any]) -> Any:
-        """Run a graph without the equal modes: it calls kernels of the backend, as a mode's handlers do."""
+    def run_graph(self, body_for: Callable[[EagerDecompMode], Callable[..., Any]], args: list[Any]) -> Any:
+        """Run a graph after disabling the equal modes, so that they do not see the graph's kernel calls."""
         stack = mode_stack()
         alike = [mode for mode in stack if self.is_like(mode)]
-        body = body_by(self.watched_by(alike))
+        body = body_for(self.mode_for_graph(alike))
         if not alike or any(getattr(mode, "_mode_key", None) is not None for mode in stack):
             return body(args)
         others = [mode for mode in stack if mode not in alike]
-        _exchange(stack, others)
+        _replace_modes(stack, others)
         try:
             return body(args)
         finally:
-            _exchange(others, stack)
+            _replace_modes(others, stack)
 
 
-def _exchange(before: Sequence[Any], after: Sequence[Any]) -> None:
+def _replace_modes(before: Sequence[Any], after: Sequence[Any]) -> None:
     """Replace all active modes by others."""
     for _ in before:
         pop_mode()
@@ -255,17 +255,17 @@ class _Keeping(CompositeMode):
 # -- graphs as functions --------------------------------------------------------------------------------------------------------
 
 
-def _boxed(graph: GraphModule, mode: _Compiled, hook: CompileHook | None = None) -> Callable[..., Any]:
+def _boxed(graph: GraphModule, mode: _RunTimeMode, hook: CompileHook | None = None) -> Callable[..., Any]:
     """Return the function of a lowered graph for AOTAutograd.
 
     It empties the list of its inputs, so that each tensor is freed when it is no longer needed.
     """
     body = _function(graph, mode.planner, lambda: mode)
-    if hook is not None and _is_integral(graph, mode.planner):
+    if hook is not None and _can_be_compiled(graph, mode.planner):
         body = _compiled_by_hook(graph, mode, hook, body)
     watched: weakref.WeakKeyDictionary[EagerDecompMode, Callable[..., Any]] = weakref.WeakKeyDictionary()
 
-    def body_by(by: EagerDecompMode) -> Callable[..., Any]:
+    def body_for(by: EagerDecompMode) -> Callable[..., Any]:
         if by is mode:
             return body
         found = watched.get(by)
@@ -275,14 +275,14 @@ def _boxed(graph: GraphModule, mode: _Compiled, hook: CompileHook | None = None)
 
     @skipped_by_dynamo
     def run(args: list[Any]) -> Any:
-        return mode.apart(body_by, args)
+        return mode.run_graph(body_for, args)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     run.graph = graph  # type: ignore[attr-defined]
     return run
 
 
-def _is_integral(graph: GraphModule, planner: Planner) -> bool:
+def _can_be_compiled(graph: GraphModule, planner: Planner) -> bool:
     """Return whether a lowered graph has only calls of the set, on tensors, so that a compile hook can compile it."""
 
     def fits(node: Node) -> bool:
@@ -298,12 +298,12 @@ def _is_integral(graph: GraphModule, planner: Planner) -> bool:
 
 
 def _compiled_by_hook(
-    graph: GraphModule, mode: _Compiled, hook: CompileHook, body: Callable[[list[Any]], Any]
+    graph: GraphModule, mode: _RunTimeMode, hook: CompileHook, body: Callable[[list[Any]], Any]
 ) -> Callable[[list[Any]], Any]:
     """Return the function that a compile hook makes of a graph at the first call, or `body` if the hook declines.
 
-    The hook's function returns only new tensors. A graph may also return inputs, and views of them (a weight that the gradient
-    reads). These are returned by a second graph, so that they stay aliases.
+    The hook's function returns only new tensors. A graph may also return its inputs and views of them, such as a weight that the
+    backward pass reads. A second graph returns these, so that they stay aliases.
     """
     (output,) = graph.graph.find_nodes(op="output")
     returned: list[Any] = list(output.args[0])
@@ -345,7 +345,7 @@ def _with_outputs(graph: GraphModule, keep: Callable[[Node], bool], outputs: Seq
 
 
 def _function(graph: GraphModule, planner: Planner, mode: Callable[[], Any]) -> Callable[[list[Any]], Any]:
-    """Return a lowered graph as a Python function with a line per call: of a kernel, or of `mode()` for run-time calls."""
+    """Return a lowered graph as a Python function with one line per call. Calls left to run time run under `mode()`."""
     names: dict[Node, str] = {}
     scope: dict[str, Any] = {}
     # If tensors may have lazy bits, a Python kernel is called through torch, which resolves them.
@@ -380,7 +380,7 @@ def _function(graph: GraphModule, planner: Planner, mode: Callable[[], Any]) -> 
         if node.op == "get_attr":
             value = getattr(graph, node.target)
             if isinstance(value, GraphModule):
-                value = _function_of_several(_function(value, planner, mode))
+                value = _unpack_arguments(_function(value, planner, mode))
             names[node] = constant(value)
         elif node.op == "output":
             lines.append(f"return {text(node.args[0])}")
@@ -398,7 +398,7 @@ def _function(graph: GraphModule, planner: Planner, mode: Callable[[], Any]) -> 
     return skipped_by_dynamo(made)
 
 
-def _function_of_several(body: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+def _unpack_arguments(body: Callable[[list[Any]], Any]) -> Callable[..., Any]:
     def run(*args: Any) -> Any:
         return body(list(args))
 
@@ -409,20 +409,20 @@ def _runner(node: Node, planner: Planner, mode: Callable[[], Any], lazy: bool) -
     """Return the function that a node of a lowered graph calls."""
     op: Any = node.target
     if isinstance(op, HigherOrderOperator):
-        return _through(op, mode)
+        return _call_under_mode(op, mode)
     if not isinstance(op, OpOverload):
         return op  # type: ignore[no-any-return]
     if AT_RUN_TIME in node.meta or lazy:
-        return _through(op, mode)
+        return _call_under_mode(op, mode)
     decision = planner.decide(op)
     if decision.kernel is None or decision.kernel is builtin(op):
         if not is_composite(op):
             return native(op) if op.namespace == "aten" else builtin(op)
-        return _below(builtin(op)) if decision.kernel is not None else op
+        return _call_below_autograd(builtin(op)) if decision.kernel is not None else op
     return decision.kernel
 
 
-def _through(op: Any, mode: Callable[[], Any]) -> Callable[..., Any]:
+def _call_under_mode(op: Any, mode: Callable[[], Any]) -> Callable[..., Any]:
     """Return a function that calls an op under a mode."""
     whole = isinstance(op, OpOverload) and is_composite(op)
 
@@ -436,7 +436,7 @@ def _through(op: Any, mode: Callable[[], Any]) -> Callable[..., Any]:
     return run
 
 
-def _below(own: Callable[..., Any]) -> Callable[..., Any]:
+def _call_below_autograd(own: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls a composite as one op below autograd, which would decompose it."""
 
     def run(*args: Any, **kwargs: Any) -> Any:

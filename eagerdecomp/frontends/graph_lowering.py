@@ -1,8 +1,7 @@
 """Lower a graph of ATen ops to a graph of a backend's ops: run the rules of each op once, on fake tensors.
 
-An op without a kernel is replaced by a recording, which the recorder makes as in eager. Some calls cannot be recorded: they read
-data, draw from another generator, have no route, or depend on a symbolic size. These nodes stay, and the op's handler runs them at
-each call.
+An op without a kernel is replaced by the kernel calls that the recorder records for it. Some calls cannot be recorded: they read
+data, take a generator, have no route, or depend on a symbolic size. Their nodes stay, and the op's handler runs them at each call.
 """
 
 from __future__ import annotations
@@ -38,7 +37,16 @@ __all__ = ["AT_RUN_TIME", "lower"]
 AT_RUN_TIME = "eagerdecomp_at_run_time"
 
 #: Errors that a rule may raise for tensors without data, or for symbolic sizes.
-_UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError, struct.error)
+_FAKE_TENSOR_ERRORS = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    struct.error,
+)
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -49,7 +57,7 @@ def lower(module: GraphModule, planner: Planner) -> GraphModule:
     Nodes that are left to run time have `AT_RUN_TIME` in their ``meta``.
 
     Args:
-        module: a graph of AOTAutograd: each node of a tensor has a fake one in ``meta["val"]``.
+        module: a graph of AOTAutograd, with fake tensors in the ``meta["val"]`` of its nodes.
         planner: decides for each op.
     """
     return _Lowering(module, planner).run()
@@ -65,7 +73,7 @@ class _Lowering:
         self._fakes = fake_mode_of([node.meta.get("val") for node in module.graph.nodes])
         self._nodes: dict[Node, Any] = {}
         self._sizes: dict[Any, Any] = {}
-        self._known: dict[Any, _Recorded | str] = {}
+        self._recordings: dict[Any, _Recorded | str] = {}
 
     def run(self) -> GraphModule:
         for node in self._module.graph.nodes:
@@ -85,21 +93,21 @@ class _Lowering:
                 held = self._nodes[several]  # type: ignore[index]
                 if isinstance(held, (list, tuple)):
                     return held[number]  # type: ignore[index]
-            return self._as_it_is(node)
+            return self._copy_node(node)
         op, decision = node.target, self._planner.decide(node.target)
         if decision.passthrough or not self._has_tensor_on_device(node):
-            return self._as_it_is(node)
+            return self._copy_node(node)
         if decision.kernel is not None:
-            return self._as_it_is(node, "it is in the set for some calls only" if decision.when is not None else "")
+            return self._copy_node(node, "it is in the set for some calls only" if decision.when is not None else "")
         found = self._recorded(op, node)
         if isinstance(found, str):
-            return self._as_it_is(node, found)
+            return self._copy_node(node, found)
         try:
-            return self._spliced(found, op, node)
-        except _UnknownSize as what:
-            return self._as_it_is(node, f"no input of the graph has the size {what}")
+            return self._inline(found, op, node)
+        except _UnknownSize as size:
+            return self._copy_node(node, f"no input of the graph has the size {size}")
 
-    def _as_it_is(self, node: Node, why: str = "") -> Node:
+    def _copy_node(self, node: Node, why: str = "") -> Node:
         made = self._graph.node_copy(node, lambda inner: self._nodes[inner])
         if why:
             made.meta[AT_RUN_TIME] = why
@@ -121,24 +129,24 @@ class _Lowering:
         return made
 
     def _has_tensor_on_device(self, node: Node) -> bool:
-        """Return whether a call concerns the backend: it has a tensor on the backend's device."""
+        """Return whether a call has a tensor on the backend's device."""
         values = [*_leaves([self._value(given) for given in (*node.args, *node.kwargs.values())]), *_leaves(node.meta.get("val"))]
         devices = {value.device.type for value in values if isinstance(value, Tensor)}
         wanted = self._planner.backend.device_type
         return bool(devices) if wanted is None else wanted in devices
 
     def _value(self, given: Any) -> Any:
-        """Return the fake value of an argument for running a rule; each tensor is a new one."""
+        """Return the fake value of an argument, with a new fake tensor for each tensor, to run a rule."""
         seen: dict[Node, Any] = {}
 
         def value(node: Node) -> Any:
             if node not in seen:
-                seen[node] = _copy(self._of(node))
+                seen[node] = _copy(self._fake_of(node))
             return seen[node]
 
         return _mapped(given, value)
 
-    def _of(self, node: Node) -> Any:
+    def _fake_of(self, node: Node) -> Any:
         found = node.meta.get("val")
         if found is None and node.op == "get_attr":
             found = self._module
@@ -152,7 +160,7 @@ class _Lowering:
     # -- recordings ----------------------------------------------------------------------------------------------------
 
     def _recorded(self, op: OpOverload, node: Node) -> _Recorded | str:
-        """Return the kernel calls of a call, or why they are known only at run time."""
+        """Return the recorded program of a call, or the reason why it cannot be recorded."""
         if facts_of(op).mutated:
             return "it writes to an argument"
         args, kwargs = self._value((node.args, dict(node.kwargs)))
@@ -160,17 +168,17 @@ class _Lowering:
         if any(is_unbacked(size) for size in _symbols_in([*values, node.meta.get("val")])):
             return "a size follows from data"
         if any(isinstance(value, torch.Generator) for value in values):
-            return "it draws by a generator"
-        key = (op, key_or_none(op, values)) if not _same_twice(values) else None
-        if key is not None and key[1] is not None and key in self._known:
-            return self._known[key]
+            return "it has a generator argument"
+        key = (op, key_or_none(op, values)) if not _has_repeated_tensor(values) else None
+        if key is not None and key[1] is not None and key in self._recordings:
+            return self._recordings[key]
         found = self._run(op, args, kwargs, values)
         if key is not None and key[1] is not None:
-            self._known[key] = found
+            self._recordings[key] = found
         return found
 
     def _run(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], values: Sequence[Any]) -> _Recorded | str:
-        recorder = _Lowered(self._planner.decide_for_fakes, op, program_arguments(op, values))
+        recorder = _GraphRecorder(self._planner.decide_for_fakes, op, program_arguments(op, values))
         symbolic = any(True for _ in _symbols_in(values))
         with ExitStack() as stack:
             for context in (no_new_guards(self._fakes), handling_fakes(self._fakes), torch.no_grad(), warnings.catch_warnings()):
@@ -183,8 +191,8 @@ class _Lowering:
                 recording = recorder.recording(result)
             except NoRoute:
                 return "it has no route"
-            except _UNKNOWN as error:
-                return f"its rule needs what is known at run time: {str(error).partition(chr(10))[0]}"
+            except _FAKE_TENSOR_ERRORS as error:
+                return f"its rule needs data that is known only at run time: {str(error).partition(chr(10))[0]}"
         if recording.program is None:
             return recording.why_not
         if recording.program.constants:
@@ -194,7 +202,7 @@ class _Lowering:
 
     # -- recordings as nodes -------------------------------------------------------------------------------------------
 
-    def _spliced(self, found: _Recorded, op: OpOverload, node: Node) -> Any:
+    def _inline(self, found: _Recorded, op: OpOverload, node: Node) -> Any:
         args, kwargs = _mapped((node.args, dict(node.kwargs)), self._nodes.__getitem__)
         nodes: dict[Slot, Any] = {}
         bind(found.program.parameters, program_arguments(op, arguments_of(op, args, kwargs)), nodes)
@@ -261,7 +269,7 @@ class _Recorded:
         self.values = values
 
 
-class _Lowered(Recorder):
+class _GraphRecorder(Recorder):
     """A recorder whose programs may have symbolic sizes, and that decomposes every op."""
 
     def __init__(self, decide: Callable[[OpOverload], Decision], op: OpOverload, arguments: Sequence[Any]) -> None:
@@ -278,7 +286,7 @@ class _Lowered(Recorder):
         return super()._encode(value)
 
     def values(self) -> Mapping[Slot, Any]:
-        """Slot -> the fake tensor that it stands for."""
+        """Return the fake tensor of each slot."""
         return dict(self._values)
 
 
@@ -322,6 +330,6 @@ def _symbols_in(values: Sequence[Any]) -> Iterator[Any]:
             yield from (size for size in (*value.shape, *value.stride()) if isinstance(size, torch.SymInt))
 
 
-def _same_twice(values: Sequence[Any]) -> bool:
+def _has_repeated_tensor(values: Sequence[Any]) -> bool:
     tensors = [id(value) for value in _leaves(values) if isinstance(value, Tensor)]
     return len(tensors) != len(set(tensors))

@@ -59,7 +59,7 @@ def install(
     keep: Iterable[OpLike] = (),
     verify: Verify | Literal["cpu"] | None = None,
 ) -> Installation:
-    """Register kernels for the ops that a device lacks. ``handle.remove()`` of the result undoes it.
+    """Register kernels for the ops that a device lacks. Call ``remove()`` on the returned handle to remove them.
 
     From then on, every op on tensors of that device runs kernels of the set, in any thread and without a ``with``. Ops of the set
     are unchanged and cost nothing more; Python kernels of the `Backend` are registered for the device. Every other op gets a kernel
@@ -67,8 +67,8 @@ def install(
     `UnsupportedOpError`. Composite ops, which PyTorch decomposes in C++, stay as they are. Autograd, ``vmap``, forward-mode
     gradients and autocast work above these kernels, as for every device, and code that `torch.compile` has compiled calls them.
 
-    If the device has more kernels than the set, as the CPU has, ops that these kernels call run natively, as part of the kernel.
-    The same holds for ops that a Python kernel of the backend calls.
+    The device may have kernels for ops outside the set, as the CPU has. Ops that such a kernel calls then run natively, as part of
+    the kernel. The same holds for ops that a Python kernel of the backend calls.
 
     Args:
         backend: a `Backend`, or a set of ops for which the device has kernels.
@@ -82,8 +82,8 @@ def install(
         A handle, which is also a context manager: ``with install(backend, "npu"): ...``.
 
     Raises:
-        InstallError: if the device has an installation already, or torch has no such device; and later, by a call that reaches an
-            op of the set for which the device has no kernel.
+        InstallError: if the device has an installation already, or torch has no such device. Later, a call raises it if
+            it reaches an op of the set for which the device has no kernel.
         OpSetError: for an op that cannot be kept.
 
     Examples:
@@ -160,14 +160,14 @@ class Installation:
         self._own = {dispatcher_name(op): own[op] for op in backend.kernels}
         names = op_names()
         #: Whether the device has kernels for ops outside the set, as the CPU has.
-        self._has_more = any(
+        self._has_other_kernels = any(
             self._kernels.has_own(name) and name not in self._supported for name in names if name.startswith("aten::")
         )
-        # If not, register the kernels with the dispatcher, which calls them for tensors of the device only.
+        # If the device has none, the dispatcher calls the Python kernels directly, and only for tensors of the device.
         kernels: dict[OpLike, Kernel] = {
             op: kernel
             for op, kernel in own.items()
-            if self._has_more or backend.ops.predicate(op) is not None or op not in backend.kernels
+            if self._has_other_kernels or backend.ops.predicate(op) is not None or op not in backend.kernels
         }
         here = Backend(backend.name, backend.ops, kernels, backend.compile, device_type, backend.costs)
         self._engine = Engine(here, rules, cache, watch=watch_of(None, verifying))
@@ -176,20 +176,20 @@ class Installation:
         self._engine.runtime.wrapped_numbers = verifying is None
         self._engine.may_fall_back = False
         self._busy = _Busy()
-        self._late: dict[OpOverload, Callable[..., Any]] = {}
+        self._later_kernels: dict[OpOverload, Callable[..., Any]] = {}
         kept = kept_of(there, keep)
-        # A composite gets its gradient from the ops it calls. A kernel would remove the gradient, unless the op is kept.
-        self._composed = names_with_kernel("CompositeImplicitAutograd").difference(map(dispatcher_name, kept.ops if kept else ()))
-        self._let_go: Callable[[], None] | None = None
+        # Autograd differentiates the ops that a composite calls. A kernel for the composite would hide them, unless it is kept.
+        self._composites = names_with_kernel("CompositeImplicitAutograd").difference(map(dispatcher_name, kept.ops if kept else ()))
+        self._stop_keeping: Callable[[], None] | None = None
         try:
             with overriding_silently():
                 for name in names:
-                    kernel = self._needed(name)
+                    kernel = self._kernel_to_register(name)
                     if kernel is not None:
                         self._kernels.register(name, kernel)
-            self._kernels.register_fallback(self._seen_later)
+            self._kernels.register_fallback(self._run_unregistered)
             self._kernels.registered()
-            self._let_go = keep_everywhere(kept, device_type) if kept is not None else None
+            self._stop_keeping = keep_everywhere(kept, device_type) if kept is not None else None
         except BaseException:
             self._kernels.remove()
             raise
@@ -208,9 +208,9 @@ class Installation:
         with _lock:
             if _installed.get(self.device_type) is self:
                 del _installed[self.device_type]
-            if self._let_go is not None:
-                self._let_go()
-                self._let_go = None
+            if self._stop_keeping is not None:
+                self._stop_keeping()
+                self._stop_keeping = None
             self._kernels.remove()
 
     def stats(self) -> Stats:
@@ -248,7 +248,7 @@ class Installation:
 
     # -- kernels -------------------------------------------------------------------------------------------------------
 
-    def _needed(self, name: str) -> Callable[..., Any] | None:
+    def _kernel_to_register(self, name: str) -> Callable[..., Any] | None:
         """Return the kernel that an op needs here; None if it needs none."""
         own, supported = self._own.get(name), name in self._supported
         always = supported and self._supported[name]
@@ -260,12 +260,12 @@ class Installation:
         # If the device supports efficient zero tensors, torch handles them itself.
         if own is None and text == _EFFICIENT_ZEROS and self._kernels.has_own(name):
             return None
-        if name in self._composed and not self._kernels.has_own(name):
+        if name in self._composites and not self._kernels.has_own(name):
             return None
-        if always and not self._has_more:
+        if always and not self._has_other_kernels:
             return own
         # The handler of an op with a predicate calls the kernel.
-        return self._kernel(name, self._kernels.native(name) if self._has_more or supported else None)
+        return self._kernel(name, self._kernels.native(name) if self._has_other_kernels or supported else None)
 
     def _kernel(self, name: str, native: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Return the dispatcher's kernel of an op. Its overload and its entry are made at the first call.
@@ -276,32 +276,32 @@ class Installation:
         """
         entry: Entry | None = None
         # Rules accept scalars for ops that Python code may call with scalars in place of tensors.
-        places: tuple[int, ...] = ()
+        positions: tuple[int, ...] = ()
         verifies = self._verifying is not None
-        native_places: tuple[int, ...] | None = None
+        native_positions: tuple[int, ...] | None = None
         native_count = 0
         busy, engine = self._busy, self._engine
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            nonlocal entry, places, native_places, native_count
+            nonlocal entry, positions, native_positions, native_count
             if native is not None:
                 if busy.now:
-                    if native_places is None:
-                        native_places = tensor_positions(visible(name))
-                        native_count = max(native_places, default=-1) + 1
+                    if native_positions is None:
+                        native_positions = tensor_positions(visible(name))
+                        native_count = max(native_positions, default=-1) + 1
                     for one in args[:native_count]:
                         if one.__class__ in SCALAR_TYPES:
-                            args = scalars_to_tensors(native_places, args)
+                            args = scalars_to_tensors(native_positions, args)
                             break
                     return native(*args, **kwargs)
                 busy.now = True
             try:
                 if entry is None:
                     op = visible(name)
-                    places = tensor_positions(op) if verifies and not accepts_scalars(op) else ()
+                    positions = tensor_positions(op) if verifies and not accepts_scalars(op) else ()
                     entry = engine.runtime.entry(op)
-                if places:
-                    args = scalars_to_tensors(places, args)
+                if positions:
+                    args = scalars_to_tensors(positions, args)
                 entry.calls += 1
                 if autocast_is_on():  # the arguments are cast already, and the ops of the decomposition must not cast again
                     with without_autocast():
@@ -310,7 +310,7 @@ class Installation:
             except NoRoute as caught:
                 failure = caught.without_frames()
             except RecursionError:
-                # Such as `complex.default`: torch's kernel calls `complex.out`, whose rule calls `complex.default`.
+                # For example, torch's kernel of `complex.default` calls `complex.out`, whose rule calls `complex.default`.
                 text = dotted(name)
                 raise InstallError(
                     f"{text} calls itself without end on {self.device_type!r}. It reaches an op of the set for which the device "
@@ -336,12 +336,12 @@ class Installation:
         return skipped_by_dynamo(kernel)
 
     @skipped_by_dynamo
-    def _seen_later(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-        """Run an op that has no kernel, such as one that was registered after the installation: the fallback kernel."""
-        kernel = self._late.get(op)
+    def _run_unregistered(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+        """The fallback kernel: run an op that has no kernel, such as one that was registered after the installation."""
+        kernel = self._later_kernels.get(op)
         if kernel is None:
             name = dispatcher_name(op)
-            kernel = self._late[op] = self._absent(name) if op in self.backend.ops else self._kernel(name)
+            kernel = self._later_kernels[op] = self._absent(name) if op in self.backend.ops else self._kernel(name)
         return kernel(*args, **kwargs)
 
 

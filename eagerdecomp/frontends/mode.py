@@ -40,17 +40,17 @@ class EagerDecompMode(CompositeMode):
         cache: stores programs; by default modes with an equal backend and rules share one.
         keep: composite ops that reach the backend whole, in training too; they are added to the set. Otherwise eager decomposes
             `linear`, `layer_norm` or `scaled_dot_product_attention` in C++ before a mode sees them, except in inference mode.
-            Composites of `supported_ops` are kept too, but those of Core ATen, which eager decomposes into other Core ATen ops,
-            only if the backend has a kernel for them. See below.
+            Composites of `supported_ops` are kept too. A composite of Core ATen, which eager decomposes into other Core ATen ops,
+            is kept only if the backend has a kernel for it. See below.
         preflight: whether to check gradients in the forward pass. A call on tensors that require a gradient then raises
             `UnsupportedGradientError`, before it runs, if its gradient has no route. The check runs this call on fake tensors, once
             per kind of call, and takes milliseconds. It also rejects calls whose gradient is never needed: make these under
             `torch.no_grad()`. It does not check sums of gradients that meet at one tensor, a user's `torch.autograd.Function`,
             gradients by `torch.func`, and sparse tensors. For an op with several results, one differentiable result is enough.
-        verify: compare calls with native eager on the CPU while the program runs: ``"cpu"``, or a `Verify` with settings. Checked
-            are rules, programs and the backend's kernels, but not torch's own kernels on the CPU. For a backend with another
+        verify: compare calls with native eager on the CPU while the program runs: ``"cpu"``, or a `Verify` with settings. This
+            checks rules, programs and the backend's kernels, but not torch's own kernels on the CPU. For a backend with another
             `device_type`, that device's own kernels are checked too. `verified` has the counts. See below.
-        host_random: how random ops outside the set run if data loading code calls them on CPU tensors. ``"native"`` runs torch's
+        host_random: how to run random ops outside the set that data loading code calls on CPU tensors. ``"native"`` runs torch's
             kernel and counts the call (`OpStats.host_random`), so that a seed gives eager's order of data; ``"decomposed"``
             decomposes them like all others. Data loading code is what `torch.utils.data` runs: samplers, `random_split`, a
             `DataLoader`'s seeds and workers, and the datasets and functions that they call. `OpStats.other_numbers` counts
@@ -62,10 +62,11 @@ class EagerDecompMode(CompositeMode):
     the composition in other threads. Kept ops are still decomposed under `torch.func` and forward-mode AD, under an autocast
     without a rule for the op, and in traces if a random op needs a gradient. Ops that return views cannot be kept.
 
-    **Verified calls.** A checked call also runs natively, on copies of its arguments. Compared are values (within rounding), NaN,
-    dtype, shape, strides, aliases, writes and errors; for random ops not the values. Checking does not change the program's
-    generators, gradients and tensors. For meta, fake, sparse, nested and quantized tensors at most dtype, layout, device and shape
-    are compared; `verified.skipped` counts such calls. A mode that verifies a backend with its own kernels does not share programs.
+    **Verified calls.** A checked call also runs natively, on copies of its arguments. The check compares values (within rounding),
+    NaN, dtype, shape, strides, aliases, writes and errors. It does not compare the values of random ops. It does not change the
+    program's generators, gradients and tensors. For meta, fake, sparse, nested and quantized tensors, it compares at most dtype,
+    layout, device and shape; `verified.skipped` counts such calls. A mode that verifies a backend with its own kernels does not
+    share programs.
 
     Raises:
         OpSetError: for an unknown op name, a kernel for an op outside the set, or an op that cannot be kept.

@@ -1,8 +1,8 @@
-"""Preflight: check when a call is made whether its gradient can be computed on the op set.
+"""Preflight: check in the forward pass whether the gradient of a call can be computed on the op set.
 
-The gradient of this call runs on fake tensors. The handlers that `backward()` would use run each op of it, so no kernel runs. If it
-has a route, this is cached for similar calls (with the same dtypes, ranks and small numbers, and sizes of 0 or 1 at the same
-dimensions). If not, the result is not cached.
+The check computes the gradient of the call on fake tensors, with the handlers that `backward()` would use, so no kernel runs. If
+the gradient has a route, this is cached for similar calls: those with the same dtypes, ranks and small integer arguments, and with
+sizes of 0 or 1 at the same dimensions. If the gradient has no route, the result is not cached.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from eagerdecomp.runtime.engine import Engine
 __all__ = ["Preflight"]
 
 #: Errors that an op or rule may raise for tensors without data. The call is then not checked.
-_UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
+_FAKE_TENSOR_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 
-_MOST_KINDS = 1024  # maximum number of cached kinds of calls per op
+_MAX_KINDS = 1024  # maximum number of cached kinds of calls per op
 
 #: Exponents, norms and probabilities for which ops use other formulas.
 _SPECIAL_VALUES = (0.0, 0.5, 1.0, 2.0, math.inf, -math.inf)
@@ -63,7 +63,7 @@ class Preflight:
         if facts.is_out or not any(argument.holds_tensors for argument in facts.arguments):
             return run
         exact = self._exact
-        fine: set[Any] = set()
+        supported_kinds: set[Any] = set()
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             if not torch.is_grad_enabled():
@@ -72,31 +72,33 @@ class Preflight:
             if not _requires_grad(values):
                 return run(*args, **kwargs)
             kind = (*[_kind(value, exact) for value in values], *kwargs, _shared(values))
-            if kind in fine:
+            if kind in supported_kinds:
                 return run(*args, **kwargs)
-            judged = _can_be_fake(values) and self._judge(op, args, kwargs)
+            checked = _can_be_fake(values) and self._check_gradient(op, args, kwargs)
             result = run(*args, **kwargs)
-            if judged is None and facts.is_functional:
-                self._judge(op, args, kwargs, result)
-            if len(fine) >= _MOST_KINDS:
-                fine.clear()
-            fine.add(kind)
+            if checked is None and facts.is_functional:
+                self._check_gradient(op, args, kwargs, result)
+            if len(supported_kinds) >= _MAX_KINDS:
+                supported_kinds.clear()
+            supported_kinds.add(kind)
             return result
 
         return watched
 
-    def _judge(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any = None) -> bool | None:
+    def _check_gradient(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any = None) -> bool | None:
         """Raise if a call's gradient has no route. Return None if that is not known before the call has run."""
         with self._lock, warnings.catch_warnings(), above_autograd(), fake_tensor_log_off(), self._fakes:
             warnings.simplefilter("ignore")  # the call itself will warn
-            refused = self._refused(op, args, kwargs, result)
-        if not refused:
-            return None if refused is None else True
+            unsupported = self._gradient_errors(op, args, kwargs, result)
+        if not unsupported:
+            return None if unsupported is None else True
         named = zip(facts_of(op).arguments, arguments_of(op, args, kwargs), strict=True)
         wanted = [argument.name for argument, value in named if _requires_grad((value,))]
-        raise UnsupportedGradientError(str(op), describe_call(op, args, kwargs), wanted, refused)
+        raise UnsupportedGradientError(str(op), describe_call(op, args, kwargs), wanted, unsupported)
 
-    def _refused(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> list[UnsupportedOpError] | None:
+    def _gradient_errors(
+        self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> list[UnsupportedOpError] | None:
         """Return the errors that `backward()` would raise; None if the op cannot run on fake tensors."""
         fakes = _Fakes(facts_of(op).is_inplace)
         try:
@@ -106,54 +108,54 @@ class Preflight:
             else:
                 with torch.no_grad():
                     fake_results = _Fakes(False).of(result)
-                with _Returning(op, fake_results):
+                with _FixedResult(op, fake_results):
                     returned = op(*given, **named)
-        except _UNKNOWN:
-            return None  # eager's own error, or the result depends on data
+        except _FAKE_TENSOR_ERRORS:
+            return None  # eager raises too, or the result depends on data
         outputs = [tensor for tensor in tensors_in(returned) if tensor.requires_grad]
         if fakes.base is not None and outputs:
             outputs = [fakes.base]  # the gradient of an in-place op on a view passes through the base
-        refused = self._backward(outputs, fakes.leaves)
+        unsupported = self._backward(outputs, fakes.leaves)
         # It is not known which of several results the loss uses.
-        if refused and len(outputs) > 1 and not all(self._backward([output], fakes.leaves) for output in outputs):
+        if unsupported and len(outputs) > 1 and not all(self._backward([output], fakes.leaves) for output in outputs):
             return []
-        return refused if refused and self._runs(op, given, named) else []
+        return unsupported if unsupported and self._has_route(op, given, named) else []
 
-    def _runs(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Return whether the op itself has a route. If not, the call raises that error."""
-        observed = _OnTheSet(self._engine)
+    def _has_route(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Return whether the op itself has a route. If it has none, the call itself raises `UnsupportedOpError`."""
+        observed = _RouteChecker(self._engine)
         try:
             with torch.no_grad(), observed:
                 op(*args, **kwargs)
-        except _UNKNOWN:
+        except _FAKE_TENSOR_ERRORS:
             pass
-        return not observed.refused
+        return not observed.unsupported
 
     def _backward(self, outputs: Sequence[Tensor], leaves: Sequence[Tensor]) -> list[UnsupportedOpError]:
         if not outputs:
             return []
         with torch.no_grad():
             gradients = [torch.empty_like(output) for output in outputs]
-        observed = _OnTheSet(self._engine)
+        observed = _RouteChecker(self._engine)
         try:
             with observed:
                 torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
-        except _UNKNOWN:
-            pass  # no derivative, for which eager has its own error; or an op that cannot run on fake tensors
-        return list(observed.refused.values())
+        except _FAKE_TENSOR_ERRORS:
+            pass  # eager raises its own error if there is no derivative; or an op cannot run on fake tensors
+        return list(observed.unsupported.values())
 
 
-class _OnTheSet(DispatchMode):
+class _RouteChecker(DispatchMode):
     """A mode that decomposes the ops of a gradient as the user's mode would, on fake tensors. Ops without a route run natively.
 
     Attributes:
-        refused: call -> its error, for calls without a route.
+        unsupported: call -> its error, for calls without a route.
     """
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()
         self._engine = engine
-        self.refused: dict[str, UnsupportedOpError] = {}
+        self.unsupported: dict[str, UnsupportedOpError] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -165,8 +167,8 @@ class _OnTheSet(DispatchMode):
             try:
                 return self._handled(func, args, kwargs)
             except UnsupportedOpError as error:
-                self.refused.setdefault(error.call, error)
-            except _UNKNOWN:
+                self.unsupported.setdefault(error.call, error)
+            except _FAKE_TENSOR_ERRORS:
                 pass  # its rule depends on data
         return func(*args, **kwargs)
 
@@ -179,7 +181,7 @@ class _OnTheSet(DispatchMode):
         return self._engine.unsupported(entry, args, kwargs, failure, op)
 
 
-class _Returning(DispatchMode):
+class _FixedResult(DispatchMode):
     """A mode that returns a given result for one op, whose result depends on data."""
 
     def __init__(self, op: OpOverload, result: Any) -> None:
@@ -194,14 +196,14 @@ class _Returning(DispatchMode):
 
 
 class _Fakes:
-    """Makes fake tensors like given ones. Those that require a gradient are leaves.
+    """Makes fake tensors with the metadata of real ones. Fake tensors that require a gradient are leaves.
 
     Args:
         writes: whether the op writes the first tensor.
 
     Attributes:
         leaves: the leaves.
-        base: the base of the first tensor, if that is a view and is written.
+        base: the base of the first tensor, if the op writes this tensor and it is a view.
     """
 
     def __init__(self, writes: bool) -> None:
@@ -236,12 +238,12 @@ class _Fakes:
     def _written(self, tensor: Tensor) -> Tensor:
         """Return a fake tensor to be written; if it requires a gradient, it is no leaf."""
         if tensor._base is None:
-            return _no_leaf(self._leaf(tensor))
-        self.base = _no_leaf(self._leaf(tensor._base))
+            return _non_leaf(self._leaf(tensor))
+        self.base = _non_leaf(self._leaf(tensor._base))
         return self.base.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
-def _no_leaf(tensor: Tensor) -> Tensor:
+def _non_leaf(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.requires_grad else tensor
 
 
@@ -269,7 +271,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _kind(value: Any, exact: bool) -> Any:
-    """Return the facts on which a gradient may depend, coarsely."""
+    """Return the facts of an argument on which the route of a gradient may depend, rounded to a few kinds."""
     if isinstance(value, Tensor):
         if not _is_dense(value):
             return value.dtype, value.layout, value.requires_grad, is_lazy(value)
@@ -282,7 +284,7 @@ def _kind(value: Any, exact: bool) -> Any:
     if exact or not isinstance(value, (int, float)):
         return type(value), value
     if isinstance(value, int):
-        return type(value), max(-9, min(value, 9))  # a dimension, a stride of a window; beyond, a size
+        return type(value), max(-9, min(value, 9))  # small integers may be dimensions or strides of a window; larger ones are sizes
     return float, value if value in _SPECIAL_VALUES else value > 0
 
 

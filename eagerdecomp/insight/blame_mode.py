@@ -64,11 +64,11 @@ def blame(
     program continues with the backend's results, and stops at the first difference.
 
     Args:
-        fn: the program. If it enters an `EagerDecompMode` itself, the kernel calls of that mode are compared, and the program's own
-            calls in it are not; `BlameReport.inside` is the number of these kernel calls.
+        fn: the program. If it enters an `EagerDecompMode` itself, that mode decomposes the program's calls first. Then only the
+            kernel calls of that mode are compared; `BlameReport.inside` is their number.
         supported_ops: as for `EagerDecompMode`. Kernels and rules are compared with eager, torch's own kernels are not.
         rules: as for `EagerDecompMode`.
-        every: go on to the end and find every op and line that differs.
+        every: run the program to its end, and find every op and line that differs.
         on_unsupported: as for `EagerDecompMode`.
         reproducers: write a script for each difference that reproduces it without the program.
 
@@ -101,7 +101,7 @@ def blame(
     return watch.report(caught.error)
 
 
-class _Enough(BaseException):
+class _StopProgram(BaseException):
     """Raised to end a program after its first difference. It is no `Exception`, so that the program does not catch it."""
 
 
@@ -149,7 +149,7 @@ class BlameMode(CompositeMode):
         try:
             with self:
                 yield self
-        except _Enough:
+        except _StopProgram:
             pass
 
     def report(self, error: Exception | None = None) -> BlameReport:
@@ -169,9 +169,9 @@ class BlameMode(CompositeMode):
             return NotImplemented
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
-            return func(*map(self._entered, args), **{name: self._entered(value) for name, value in kwargs.items()})
+            return func(*map(self._wrap_function, args), **{name: self._wrap_function(value) for name, value in kwargs.items()})
         if self._found and not self._every:
-            raise _Enough
+            raise _StopProgram
         line = self._lines.number_of(sys._getframe(1), self._forward_lines())
         if self._planner.decide(func).passthrough:
             return func(*args, **kwargs)
@@ -184,7 +184,7 @@ class BlameMode(CompositeMode):
         with self._lock:
             return self._run_and_compare(func, types, args, kwargs, line)
 
-    def _entered(self, value: Any) -> Any:
+    def _wrap_function(self, value: Any) -> Any:
         """Wrap a function for a higher-order op to run in this mode."""
         if not callable(value) or isinstance(value, torch.Tensor):
             return value
@@ -221,7 +221,7 @@ class BlameMode(CompositeMode):
                 self._blame(call, draws, made.difference, self._lines.lines()[line])
                 after.restore()
             if not self._every:
-                raise _Enough
+                raise _StopProgram
         if made.error is not None:
             try:
                 raise made.error
@@ -280,9 +280,9 @@ class BlameMode(CompositeMode):
 
 def _called_by_inner_mode(frame: FrameType | None) -> bool:
     """Return whether an inner mode, which the program entered itself, made the call."""
-    while frame is not None and frame.f_code is not _MODE_AT_WORK:
+    while frame is not None and frame.f_code is not _MODE_DISPATCH_CODE:
         frame = frame.f_back
     return frame is not None
 
 
-_MODE_AT_WORK = EagerDecompMode.__torch_dispatch__.__code__
+_MODE_DISPATCH_CODE = EagerDecompMode.__torch_dispatch__.__code__

@@ -48,24 +48,25 @@ def compare(
 ) -> Comparison:
     """Run a function on two backends, and say which op diverges first and how far apart the values of each op are.
 
-    Each op that the function calls is made on both backends with the same inputs, so that differences do not add up, and what both
-    leave behind is compared: what rounding explains is no divergence, but counts in the ULPs. The function goes on with the first
-    one's results. Before that it is run wholly on the one and wholly on the other, which says how far its outputs drift apart.
+    Each op that the function calls runs on both backends with the same inputs, so that differences do not add up. The results and
+    effects of the two calls are compared. A difference within rounding is not a divergence, but it counts in the histograms of
+    ULPs. The function continues with the results of the first backend. Before that, the whole function runs once on each backend,
+    to measure how far its outputs drift apart.
 
     Args:
-        fn: the program; run three times from the same random state, so that it makes its model itself. What it returns, tensors
-            in lists, tuples and dicts, is what drifts.
-        first: a `Backend` or an op set, on the CPU, or ``"native"``, plain eager.
-        second: likewise.
-        rules: as for `EagerDecompMode`, of both.
-        on_unsupported: as for `EagerDecompMode`, of both.
+        fn: the program. It runs three times from the same random state, so it must create its model itself. The drift is measured
+            on the tensors that it returns, also in lists, tuples and dicts.
+        first: a `Backend` or an op set, on the CPU, or ``"native"`` for plain eager.
+        second: the other side, as for `first`.
+        rules: as for `EagerDecompMode`, for both sides.
+        on_unsupported: as for `EagerDecompMode`, for both sides.
 
     Returns:
-        A comparison, true where the backends diverge. It prints as text; `Comparison.markdown` and `Comparison.as_dict` give the
-        other forms.
+        A comparison, true if the backends diverge. It prints as text; `Comparison.markdown` returns Markdown, and
+        `Comparison.as_dict` returns plain values.
 
     Raises:
-        ArgumentError: for a backend of another device, which `verify=` compares with the CPU; for a side that is none.
+        ArgumentError: for a backend of a device other than the CPU (use `verify=` there), or for an unknown name of a side.
         RuleError: for two rules for one op.
 
     Examples:
@@ -116,8 +117,8 @@ class Comparing(CompositeMode):
     """The mode under which a program is run on two backends; arguments as for `compare`.
 
     Args:
-        names: what to call the two.
-        progress: called after each call with how many were compared, and how many places diverge.
+        names: the names of the two sides in the report.
+        progress: called after each compared call with the number of compared calls and the number of divergences.
     """
 
     def __init__(
@@ -132,8 +133,8 @@ class Comparing(CompositeMode):
     ) -> None:
         super().__init__()
         rules = tuple(rules)
-        self._made = [_made(one) for one in (first, second)]
-        for backend in self._made:
+        self._backends = [_backends(one) for one in (first, second)]
+        for backend in self._backends:
             if backend is not None and backend.device_type not in (None, "cpu"):
                 raise ArgumentError(
                     f"backend {backend.name!r} is for {backend.device_type!r}, but compare runs both sides on the CPU. To check "
@@ -141,11 +142,11 @@ class Comparing(CompositeMode):
                 )
         self._modes = [
             None if one is None else EagerDecompMode(one, cache=ProgramCache(), rules=rules, on_unsupported=on_unsupported)
-            for one in self._made
+            for one in self._backends
         ]
-        self._names = names or _names(self._made)
+        self._names = names or _names(self._backends)
         self.kept = next((mode.kept for mode in self._modes if mode is not None and mode.kept is not None), None)
-        known = next((one for one in self._made if one is not None), None) or as_backend(core_aten())
+        known = next((one for one in self._backends if one is not None), None) or as_backend(core_aten())
         self._planner = planner_of(known, rules)
         self._lock = free_in_child(threading.RLock())
         self._lines = UserLines()
@@ -157,7 +158,7 @@ class Comparing(CompositeMode):
         self._progress = progress
 
     def sides(self) -> list[Any]:
-        """Return for each side the mode to enter."""
+        """Return the mode to enter for each side."""
         return [nullcontext() if mode is None else mode for mode in self._modes]
 
     def report(self, error: Exception | None = None) -> Comparison:
@@ -204,7 +205,7 @@ class Comparing(CompositeMode):
             drew = drew or draws.moved()
             want = observed(result, args, kwargs, caught.error)
             have = observed(other if second.error is None else None, copies, named, second.error)
-            found = _apart(call, want, have, not drew)
+            found = _difference_of(call, want, have, not drew)
             self._compared += 1
             self._random += drew
             if not drew and want.error is None and have.error is None:
@@ -252,8 +253,8 @@ class Comparing(CompositeMode):
         self._found[key] = Divergence(str(call.op), call.text, key[1], found, tuple(wrong))
 
 
-def _apart(call: Call, want: Observed, have: Observed, values: bool) -> Difference | None:
-    """Return how two results differ, or None. Each in turn is taken as eager's, so that either may have eager's rounding errors."""
+def _difference_of(call: Call, want: Observed, have: Observed, values: bool) -> Difference | None:
+    """Return how two results differ, or None. Each result serves as the reference once, so either may have eager's rounding."""
     found = difference(call.op, *call.kept(), want, have, eager(call.op), values=values)
     if found is not None:
         return found
@@ -261,11 +262,11 @@ def _apart(call: Call, want: Observed, have: Observed, values: bool) -> Differen
     return None if found is None else replace(found, expected=found.got, got=found.expected)
 
 
-def _made(side: Side) -> Backend | None:
-    """The backend that a side names; None for plain eager.
+def _backends(side: Side) -> Backend | None:
+    """Return the backend of a side; None for plain eager.
 
     Raises:
-        ArgumentError: for any other name.
+        ArgumentError: for a string other than ``"native"``.
     """
     if not isinstance(side, str):
         return as_backend(side)

@@ -23,14 +23,15 @@ BINS = ("exact", "1", "2-4", "5-16", "17-64", "65-1024", "more", "NaN in one")
 
 @dataclass
 class Histogram:
-    """How far apart the values of one op and dtype are, over all its calls.
+    """A histogram of the differences between two backends, for all calls of one op and dtype.
 
     Attributes:
-        op, dtype: whose.
-        calls: how many.
-        counts: values by the bins of `BINS`. Integers that are not equal count as "more".
-        worst: the call whose values are furthest apart, and by how many ULPs.
-        worst_ulps: that; None where no two finite values differ.
+        op: the op.
+        dtype: the dtype.
+        calls: number of calls.
+        counts: number of values in each bin of `BINS`. Integers that are not equal count as "more".
+        worst: the call with the largest difference.
+        worst_ulps: the largest difference in ULPs; None if all finite values are equal.
     """
 
     op: str
@@ -66,7 +67,7 @@ def counted(one: Tensor, other: Tensor) -> tuple[list[int], int | None]:
     equal = same_values(one, other)
     odd = one.isnan() != other.isnan()
     finite = ~equal & one.isfinite() & other.isfinite()
-    # Compute in float64, where the difference of two ranks does not overflow, and is exact up to the last bin.
+    # Subtract in float64: this does not overflow, and it is exact for all differences below the last bin.
     near, far = near[finite], far[finite]
     apart = torch.where((near < 0) == (far < 0), (near - far).abs().to(torch.float64), near.abs().double() + far.abs().double())
     edges = torch.tensor([float(edge) for edge in _EDGES], dtype=torch.float64)
@@ -82,11 +83,12 @@ class Divergence:
     """An op whose results on two backends differ beyond rounding, given the same inputs.
 
     Attributes:
-        op, call: which, and how it was called.
-        where: the line of the program, then that of the script.
+        op: the op.
+        call: the call, as text.
+        where: the line of the program, then the running line of the script.
         difference: how the second backend's result differs from the first's.
-        wrong: which of the two differs from native eager on this call: names, none where only both together pass what rounding
-            explains.
+        wrong: the names of the backends that differ from native eager on this call. It is empty if each is within rounding of
+            eager, but their difference is not.
         times: how often the op differed on this line.
     """
 
@@ -100,18 +102,18 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The findings of `compare`; true where two backends diverge. Prints as text; `markdown`, and `as_dict` for JSON.
+    """The findings of `compare`, true if two backends diverge. It prints as text; see also `markdown` and `as_dict`.
 
     Attributes:
-        names: what the two backends call themselves.
-        diverging: ops and lines whose results differ beyond rounding on the same inputs, in the order they were seen.
-        histograms: how far apart values are, an op and dtype each, the furthest first.
-        compared: how many calls were compared.
-        random: how many more drew random numbers: of those only dtypes, shapes and strides are compared.
-        skipped: calls that could not be compared, by the reason.
-        drift: how far apart the outputs of the whole program are, run on one backend and on the other; a dtype each. Empty where it
-            returns no tensors, or was not run so.
-        error: what the program raised after a divergence.
+        names: the names of the two backends.
+        diverging: ops and lines whose results differ beyond rounding on the same inputs, in the order in which they were seen.
+        histograms: one histogram for each op and dtype, the largest difference first.
+        compared: number of calls that were compared.
+        random: number of compared calls that drew random numbers. For these only dtypes, shapes and strides are compared.
+        skipped: reason -> number of calls that could not be compared.
+        drift: one histogram for each dtype of the program's outputs, from running the whole program on each backend. It is empty if
+            the program returns no tensors, or did not run on each backend.
+        error: the exception that the program raised after a divergence, or None.
 
     Examples:
         >>> import torch

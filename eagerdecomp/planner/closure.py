@@ -108,7 +108,7 @@ class Closure:
 
     def _close(self, queue: list[tuple[float, int, int, str]]) -> None:
         heapify(queue)
-        tie_break = 0  # tie-break: the way that was complete first
+        tie_break = 0  # the way that was complete first comes first
         while queue:
             cost, _, way, op = heappop(queue)
             if (way != _KERNEL and not self._closes_op(way)) or op in self._closed:

@@ -34,7 +34,7 @@ _CLOSED_ON_CORE = frozenset({"own", "own-linked", "schema", "schema-linked"})
 _FEWER_THAN_CORE = 150
 
 # Sources of rules that are tried last, in this order.
-_LAST = ("prims", "small")
+_LAST_SOURCES = ("prims", "small")
 
 
 class Decision(NamedTuple):
@@ -173,7 +173,7 @@ class Planner:
         ours = iter(self._our_rules(op))
         first = next(ours, None)
         # A library rule that `_ranked` puts first, whatever the other rules are: a hand-written rule, or the library's only rule.
-        goes_first = first is not None and first.source not in _LAST and (first.source == "own" or next(ours, None) is None)
+        goes_first = first is not None and first.source not in _LAST_SOURCES and (first.source == "own" or next(ours, None) is None)
         if first is None or not goes_first or self._costs(self.backend.ops).has_no_route(name, first.key):
             return self._ranked(op, name)
         if not first.linked and self._equals_a_prim(name):
@@ -207,8 +207,8 @@ class Planner:
             # `closed` is 0 if all recorded calls are closed, 1 if that is unknown, 2 if some are, 3 if none is
             # (`Costs.rank_of_rule`).
             closed, kernels = costs.rank_of_rule(name, rule.key)
-            if rule.source in _LAST:
-                return (closed, 2 + _LAST.index(rule.source), kernels)
+            if rule.source in _LAST_SOURCES:
+                return (closed, 2 + _LAST_SOURCES.index(rule.source), kernels)
             if rule.source == "table" and self._equals_a_prim(name):
                 return (0, -1, kernels)
             # Library rules are first unless all their recorded calls leave the set. A rule that is written by hand comes before one
@@ -217,7 +217,7 @@ class Planner:
                 return (0 if closed < 3 else closed, 0, 0.0 if rule.source == "own" else kernels)
             return (closed, 1, kernels)
 
-        return tuple(sorted(ours + shipped, key=rank))  # stable: the order of trust decides between equals
+        return tuple(sorted(ours + shipped, key=rank))  # stable: among equal ranks, the most reliable rule is first
 
     def _ranked_by_cost(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
         """Return the rules by measured cost. If the best one depends on the size, a rule that chooses at each call comes first."""

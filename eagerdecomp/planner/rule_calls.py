@@ -63,7 +63,7 @@ class SeenOp:
     changed: tuple[Rule, ...] = ()
 
 
-class _ByLine(Mapping[str, SeenOp]):
+class _LazySeenOps(Mapping[str, SeenOp]):
     """The ops of a text with one op per line. A line is parsed when its op is first looked up."""
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -108,11 +108,11 @@ class _Footprints(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
 
 
 @functools.cache
-def load_calls() -> _ByLine:
+def load_calls() -> _LazySeenOps:
     """Return the recorded data of each op, by name, from the nearest release of torch (`nearest_release`)."""
     text = shipped_data(FILE, nearest_release(FILE))
     assert text is not None  # nearest_release names a release that has the file
-    return _ByLine(text.splitlines()[1:-1])
+    return _LazySeenOps(text.splitlines()[1:-1])
 
 
 def load_footprints() -> Footprints:

@@ -181,7 +181,7 @@ def why_not_compared(planner: Planner, op: OpOverload, args: Sequence[Any], kwar
     """Return why a call cannot be compared with eager; "" if it can."""
     if facts_of(op).reads_workspace_of and planner.decide(op).kernel is None:
         return "reads a workspace that the forward op's own kernel alone knows how to write"
-    if fake_mode_entered():  # its results have no values, whatever the arguments are; and it refuses tensors that eager takes
+    if fake_mode_entered():  # it returns fake results for all arguments, and it rejects some tensors that eager accepts
         return "a FakeTensorMode is entered"
     tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, torch.Tensor)]
     if not all(map(is_plain, tensors)):
@@ -227,16 +227,16 @@ def replayed(planner: Planner, call: Call) -> Finding | None:
     return checking.found[0] if checking.found else None
 
 
-def _replay(planner: Planner, call: Call) -> _Checking:
+def _replay(planner: Planner, call: Call) -> _CheckingRecorder:
     """Run a call again by its rules, and return the recorder with its findings."""
     args, kwargs = call.arguments()
     every = arguments_of(call.op, args, kwargs)
-    recorder = _Checking(planner, call.op, program_arguments(call.op, every))
+    recorder = _CheckingRecorder(planner, call.op, program_arguments(call.op, every))
     with (
         without_torch_function(),
         lazy_bits_visible(),
         Caught(),
-    ):  # what is raised is a finding, or no fault of a kernel's or rule's
+    ):  # ignore errors: wrong ones are in `found` already
         recorder.run(planner.decide(call.op).rules, args, kwargs)
     return recorder
 
@@ -265,7 +265,7 @@ def culprit_of(
     return Culprit("program", str(call.op), name, call.text, again)
 
 
-class _Checking(Recorder):
+class _CheckingRecorder(Recorder):
     """A recorder that compares each kernel and rule with eager. In `found`, kernels that a rule calls come before the rule."""
 
     def __init__(self, planner: Planner, op: OpOverload, arguments: Sequence[Any]) -> None:

@@ -24,17 +24,17 @@ from eagerdecomp.rules.rule import Rule
 
 __all__ = ["call_script", "Named", "named_backend", "named_by_spec", "reproducer", "resized"]
 
-# Tensors of more elements than this together are made smaller, if the call is still wrong ...
-_SMALL = 16
+# Maximum number of elements of all tensors. Larger calls are reduced, if the smaller call still fails.
+_MAX_KEPT_ELEMENTS = 16
 
-# ... and if there are still more than this, drawn.
-_LITERAL = 64
+# Maximum number of elements of all tensors after that. Larger tensors are replaced by random ones, if the call still fails.
+_MAX_LITERAL_ELEMENTS = 64
 
-# Larger ones, in bytes of text, go to a file beside the script.
-_EMBEDDED = 200_000
+# Maximum length of the encoded tensors in the script. Longer data goes to a file beside the script.
+_MAX_EMBEDDED_CHARACTERS = 200_000
 
-# How long smaller calls are looked for, in seconds.
-_PATIENCE = 10.0
+# Maximum time to search for a smaller call, in seconds.
+_SEARCH_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _set_text(backend: Backend, imports: list[str]) -> str:
 
 
 def _imported(value: Any, imports: list[str]) -> str | None:
-    """Return the name of a value that is a global of some imported module, and add its import; None if there is none."""
+    """Return the name of a value that is a global of an imported module, and add its import. Return None if no module has it."""
     if value is None:
         return None
     main = sys.modules.get("__main__")
@@ -161,10 +161,10 @@ def reproducer(
         times: how often the script makes the call.
     """
     drawn: dict[int, str] = {}
-    if _elements(args, kwargs) > _SMALL and _checks_arguments(op):
+    if _elements(args, kwargs) > _MAX_KEPT_ELEMENTS and _checks_arguments(op):
         args, kwargs = _smaller(args, kwargs, fails)
-    if _elements(args, kwargs) > _LITERAL and _checks_arguments(op):
-        args, kwargs, drawn = _with_draws(args, kwargs, fails)
+    if _elements(args, kwargs) > _MAX_LITERAL_ELEMENTS and _checks_arguments(op):
+        args, kwargs, drawn = _with_random_tensors(args, kwargs, fails)
     guard = "torch.inference_mode()" if torch.is_inference_mode_enabled() else "torch.no_grad()"
     rules = f", rules={named.rules}" if named.rules else ""
     ending = [
@@ -252,7 +252,7 @@ def _loading(data: bytes) -> tuple[list[str], bytes]:
     if not data:
         return [], b""
     packed = base64.b64encode(zlib.compress(data, 9)).decode()
-    if len(packed) > _EMBEDDED:
+    if len(packed) > _MAX_EMBEDDED_CHARACTERS:
         return ["saved = torch.load(os.path.splitext(os.path.abspath(__file__))[0] + '.pt')  # lies beside this script"], data
     parts = [packed[start : start + 110] for start in range(0, len(packed), 110)]
     lines = ["saved = torch.load(io.BytesIO(zlib.decompress(base64.b64decode("]
@@ -265,7 +265,7 @@ class _Writer:
     def __init__(self, drawn: Mapping[int, str]) -> None:
         self.lines: list[str] = []
         self._saved: list[Tensor] = []
-        self._drawn = drawn
+        self._random_tensor = drawn
         self._names: dict[int, str] = {}
         self._bases: dict[tuple[int, torch.dtype], str] = {}
         self._kept: list[Tensor] = []
@@ -284,7 +284,7 @@ class _Writer:
             if id(value) not in self._names:
                 self._names[id(value)] = name = f"x{len(self._names)}"
                 self._kept.append(value)
-                self.lines.append(f"{name} = {self._drawn.get(id(value)) or self._tensor(value)}")
+                self.lines.append(f"{name} = {self._random_tensor.get(id(value)) or self._tensor(value)}")
             return self._names[id(value)]
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(map(self.text, value)) + "]"
@@ -314,7 +314,7 @@ class _Writer:
     def _values(self, tensor: Tensor) -> str:
         if not tensor.numel():
             return _empty_text(tensor)
-        if tensor.numel() > _LITERAL:
+        if tensor.numel() > _MAX_LITERAL_ELEMENTS:
             self._saved.append(tensor.clone().cpu())
             return f"saved[{len(self._saved) - 1}].clone()" + ("" if tensor.is_cpu else f".to({str(tensor.device)!r})")
         if tensor.is_complex():
@@ -355,8 +355,8 @@ def _checks_arguments(op: OpOverload) -> bool:
 def _smaller(
     args: Sequence[Any], kwargs: Mapping[str, Any], fails: Callable[[Sequence[Any], Mapping[str, Any]], bool]
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return a call with fewer elements that fails too. Each size is reduced in all arguments at once, while the call fails."""
-    until = time.monotonic() + _PATIENCE
+    """Return a smaller call that fails too. Reduce one size at a time, in all arguments, as long as the call fails."""
+    until = time.monotonic() + _SEARCH_SECONDS
     for size in sorted({size for one in _tensors(args, kwargs) for size in one.shape if size > 1}, reverse=True):
         for less in sorted({1, 2, 3, 4, 8, 16, size // 2}):
             if not 0 < less < size or time.monotonic() > until:
@@ -381,7 +381,7 @@ def resized(
         if not isinstance(value, Tensor):
             return value
         if id(value) not in made:
-            made[id(value)] = _cut(value, size, start, less)
+            made[id(value)] = _resized_tensor(value, size, start, less)
         return made[id(value)]
 
     def cut(value: Any) -> Any:
@@ -392,11 +392,11 @@ def resized(
     given = _tensors(args, kwargs)
     distinct = {id(one): one for one in given}.values()
     if len({one.untyped_storage()._cdata for one in distinct}) < len(distinct):
-        return None  # what shares memory stays as it is
+        return None  # do not resize tensors that share memory
     return [cut(value) for value in args], {name: cut(value) for name, value in kwargs.items()}
 
 
-def _cut(tensor: Tensor, size: int, start: int, less: int) -> Tensor:
+def _resized_tensor(tensor: Tensor, size: int, start: int, less: int) -> Tensor:
     if size not in tensor.shape:
         return tensor
     part = resolved(tensor)[tuple(slice(start, start + less) if one == size else slice(None) for one in tensor.shape)]
@@ -408,17 +408,17 @@ def _with_strides(values: Tensor, shape: Sequence[int], order: Sequence[int]) ->
     return torch.empty_strided(list(shape), strides, dtype=values.dtype, device=values.device).copy_(values)
 
 
-def _with_draws(
+def _with_random_tensors(
     args: Sequence[Any], kwargs: Mapping[str, Any], fails: Callable[[Sequence[Any], Mapping[str, Any]], bool]
 ) -> tuple[Sequence[Any], Mapping[str, Any], dict[int, str]]:
-    """Return the call with its larger tensors drawn from seeds, if it fails then too, and for each the expression that draws it."""
+    """Return the call with its large tensors replaced by random ones, if it still fails, and the expression for each of these."""
     drawn: dict[int, tuple[Tensor, str]] = {}
 
     def draw(value: Any) -> Any:
-        if not isinstance(value, Tensor) or value.numel() <= _LITERAL or not is_dense(value) or value.is_complex():
+        if not isinstance(value, Tensor) or value.numel() <= _MAX_LITERAL_ELEMENTS or not is_dense(value) or value.is_complex():
             return value
         if id(value) not in drawn:
-            drawn[id(value)] = _drawn(value, len(drawn))
+            drawn[id(value)] = _random_tensor(value, len(drawn))
         return drawn[id(value)][0]
 
     other = [mapped(value, draw) for value in args], {name: mapped(value, draw) for name, value in kwargs.items()}
@@ -427,7 +427,7 @@ def _with_draws(
     return *other, {id(tensor): text for tensor, text in drawn.values()}
 
 
-def _drawn(tensor: Tensor, seed: int) -> tuple[Tensor, str]:
+def _random_tensor(tensor: Tensor, seed: int) -> tuple[Tensor, str]:
     shape, dtype = list(tensor.shape), tensor.dtype
     source = f"generator=torch.Generator().manual_seed({seed})"
     if dtype.is_floating_point:

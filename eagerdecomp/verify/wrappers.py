@@ -45,23 +45,23 @@ from eagerdecomp.verify.replay import Call, Draws, culprit_of, eager, kernel_for
 __all__ = ["Verifying", "watch_of"]
 
 # Maximum number of kinds of calls per op or kernel (see `Verify`).
-_KINDS = 64
+_MAX_KINDS = 64
 
 # Maximum number of differences that are stored; others are only counted.
-_FOUND = 1000
+_MAX_STORED = 1000
 
 # The tensor types whose dtype, shape and strides are part of the kind of a call; see `_kind`.
 _PLAIN = (Tensor, Parameter)
 
 # Parts of error messages of CPU kernels for dtypes that another device may support.
-_NOT_THERE = ("not implemented for", "not supported", "unsupported", "expected scalar type")
+_NO_KERNEL_MESSAGES = ("not implemented for", "not supported", "unsupported", "expected scalar type")
 
 
 class _ThreadState(threading.local):
     """Per-thread state of the verifier."""
 
     checking = False  # a verified call is running: its kernels are verified too
-    quiet = False  # the verifier itself makes calls: nothing is verified
+    suspended = False  # the verifier itself makes calls: nothing is verified
     found = 0  # number of differences in the running calls
     other_strides = 0  # number of kernel results with other strides than eager's, from ops that may have other strides
 
@@ -81,7 +81,7 @@ class Verifying:
         self._planner = planner_of(backend, rules)
         # On a device other than the CPU, torch's own kernels are checked too, and results are compared on the CPU.
         self._on_other_device = backend.device_type not in (None, "cpu")
-        self._here = _ThreadState()
+        self._state = _ThreadState()
         self._watched: set[CodeType] = set()  # the code objects of the wrappers
         self._lock = free_in_child(threading.RLock())
         self._checked: Counter[str] = Counter()
@@ -89,7 +89,7 @@ class Verifying:
         self._drew = 0  # number of checked calls that drew random numbers: `Verified.random`
         self._found: dict[tuple[Any, ...], Blame] = {}
         self._times: Counter[tuple[Any, ...]] = Counter()
-        self._left_out = 0  # number of differences after the first `_FOUND`, which are not stored
+        self._left_out = 0  # number of differences after the first `_MAX_STORED`, which are not stored
 
     def found(self) -> Verified:
         """Return the results so far."""
@@ -153,17 +153,17 @@ class Verifying:
             check: runs the call and compares it with eager.
             also_inside_checks: also use `check` for each call that is made within a call that is being checked. For kernels.
         """
-        here, every, first = self._here, self._spec.every, self._spec.first
-        # kind -> number of its calls. Kinds after the first `_KINDS` share the count of None: one call in `every` is checked.
+        here, every, first = self._state, self._spec.every, self._spec.first
+        # kind -> number of its calls. Kinds after the first `_MAX_KINDS` share the count of None: one call in `every` is checked.
         counts: dict[Any, int] = {None: first}
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if here.quiet:
+            if here.suspended:
                 return run(*args, **kwargs)
             kind = _kind((*args, *kwargs.values()) if kwargs else args)
             count = counts.get(kind)
             if count is None:
-                if len(counts) <= _KINDS:
+                if len(counts) <= _MAX_KINDS:
                     count = 0
                 else:
                     kind, count = None, counts[None]
@@ -180,13 +180,13 @@ class Verifying:
     def _check(self, op: OpOverload, run: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], kernel: str) -> Any:
         """Run a call, run it natively on copies of its arguments, and compare; `kernel` is where its kernel is defined, or ""."""
         plain_args, plain_kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
-        why = why_not_compared(self._planner, op, plain_args, plain_kwargs) or self._of_other_devices(op, plain_args, plain_kwargs)
+        why = why_not_compared(self._planner, op, plain_args, plain_kwargs) or self._not_on_device(op, plain_args, plain_kwargs)
         if why:
             with self._lock:
-                self._skipped.update([why] if why != _NONE_THERE else ())
+                self._skipped.update([why] if why != _NOT_ON_DEVICE else ())
             return run(*args, **kwargs)
-        here = self._here
-        with self._quietly():
+        here = self._state
+        with self._suspended():
             call = Call(op, plain_args, plain_kwargs, to_cpu=self._on_other_device)
             draws = Draws(op, plain_args, plain_kwargs)
             want, drew = _native(call, draws)
@@ -199,10 +199,10 @@ class Verifying:
             here.checking = was_checking
         found = None
         if not isinstance(caught.error, (NoRoute, UnsupportedOpError, DifferenceError, MemoryError, torch.OutOfMemoryError)):
-            with self._quietly(), lazy_bits_visible():
+            with self._suspended(), lazy_bits_visible():
                 have = observed(result, plain_args, plain_kwargs, caught.error)
                 drew = drew or draws.moved()
-                # If a kernel need not match eager's strides, results computed from its result need not either.
+                # If a kernel may return other strides than eager, so may the ops that use its result.
                 free = not must_match_eager_strides(op, *call.kept()) if kernel else here.other_strides > other_strides
                 found = self._difference(call, want, have, drew, free_strides=free)
             why = self._not_verified(want, have)
@@ -223,31 +223,31 @@ class Verifying:
         return result
 
     @contextmanager
-    def _quietly(self) -> Iterator[None]:
+    def _suspended(self) -> Iterator[None]:
         """Suspend verification, for calls that the program does not make."""
-        here = self._here
-        before, here.quiet = here.quiet, True
+        here = self._state
+        before, here.suspended = here.suspended, True
         try:
             with no_current_modes():
                 yield
         finally:
-            here.quiet = before
+            here.suspended = before
 
-    def _of_other_devices(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return why a call does not concern the backend: no tensor is on its device. Return "" otherwise."""
+    def _not_on_device(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return why a call is not checked if no tensor is on the backend's device; "" if one is."""
         device = self._backend.device_type
         if device is None:
             return ""
         every = list(leaves_of([*args, *kwargs.values()]))
         here = any(_device_type(one) == device for one in every)
-        return "" if here or not any(_device_type(one) for one in every) else _NONE_THERE
+        return "" if here or not any(_device_type(one) for one in every) else _NOT_ON_DEVICE
 
     def _difference(self, call: Call, want: Observed, have: Observed, drew: bool, *, free_strides: bool) -> Difference | None:
         why = self._not_verified(want, have)
         if why == _NO_KERNEL or (why and self._on_other_device):
             return None
         if self._on_other_device:
-            strayed = _strayed(call, want, have, self._backend.device_type or "")
+            strayed = _wrong_device(call, want, have, self._backend.device_type or "")
             if strayed is not None:
                 return strayed
             have = _on_cpu(have)
@@ -255,7 +255,7 @@ class Verifying:
         found = compare(loose=self._spec.tolerance)
         if found is None or found.kind != "strides" or not free_strides:
             return found
-        self._here.other_strides += 1
+        self._state.other_strides += 1
         return compare(loose=self._spec.tolerance, strides=False)
 
     def _not_verified(self, want: Observed, have: Observed) -> str:
@@ -272,7 +272,7 @@ class Verifying:
         self, call: Call, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str, error: Exception | None
     ) -> None:
         """Store a difference, and raise it if `Verify.on_difference` says so."""
-        here = self._here
+        here = self._state
         here.found += 1
         lines = UserLines()
         number = lines.number_of(sys._getframe(2), lines.of_thread())
@@ -281,16 +281,16 @@ class Verifying:
         with self._lock:
             known = self._found.get(key)
         if known is None:
-            with self._quietly():
+            with self._suspended():
                 after = Draws(call.op, *call.kept())
                 try:
                     culprit = self._culprit(call, draws, found, run, kernel)
-                    culprit = replace(culprit, chain=(*self._way(sys._getframe(2)), *culprit.chain))
+                    culprit = replace(culprit, chain=(*self._outer_calls(sys._getframe(2)), *culprit.chain))
                     known = Blame(str(call.op), call.text, where, found, culprit)
                 finally:
                     after.restore()
         with self._lock:
-            if key in self._found or len(self._found) < _FOUND:
+            if key in self._found or len(self._found) < _MAX_STORED:
                 self._found.setdefault(key, known)
                 self._times[key] += 1
             else:
@@ -298,7 +298,7 @@ class Verifying:
         if self._spec.on_difference == "raise":
             raise DifferenceError(known) from error
 
-    def _way(self, frame: FrameType | None) -> tuple[str, ...]:
+    def _outer_calls(self, frame: FrameType | None) -> tuple[str, ...]:
         """Return the calls that led to the call in a frame, outermost first."""
         way = []
         while frame is not None:
@@ -327,7 +327,7 @@ def watch_of(watch: Watch | None, verifying: Verifying | None) -> Watch | None:
     return lambda op, run: outer(op, inner(op, run))
 
 
-_NONE_THERE = "no tensor of the backend's device"
+_NOT_ON_DEVICE = "no tensor of the backend's device"
 _NO_KERNEL = "eager has no kernel for it on the device that it is compared on"
 _NO_VALUES = "meta, sparse, nested, fake or subclassed tensors have no values: only dtype, layout, device and shape were compared"
 
@@ -375,10 +375,10 @@ def _device_type(value: Any) -> str:
 
 def _is_absent(error: Exception) -> bool:
     """Return whether an error of eager says that it has no kernel for the call's dtype or device."""
-    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NOT_THERE)
+    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_KERNEL_MESSAGES)
 
 
-def _strayed(call: Call, want: Observed, have: Observed, device: str) -> Difference | None:
+def _wrong_device(call: Call, want: Observed, have: Observed, device: str) -> Difference | None:
     """Return a difference if a result is on another device than the arguments, for an op that has no device argument."""
     given = {one.device for one in have.inputs if one.dim()} or {one.device for one in have.inputs}
     if len(given) != 1 or any(argument.kind == "Device" for argument in facts_of(call.op).arguments):

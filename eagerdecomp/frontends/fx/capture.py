@@ -114,8 +114,7 @@ class _Capture:
         unknown = [name for name in symbolic if name not in placed]
         if unknown:
             raise TraceRequestError(
-                f"symbolic names {unknown[0]!r}, and the function has no such tensor input. Its inputs are: "
-                f"{', '.join(own) or 'none'}"
+                f"symbolic: the function has no tensor input {unknown[0]!r}. Its inputs are: {', '.join(own) or 'none'}"
             )
         dims = {placed[name]: (dim,) if isinstance(dim, int) else tuple(dim) for name, dim in symbolic.items()}
         if self._sizes is not None:
@@ -139,7 +138,7 @@ class _Capture:
         except (AttributeError, IndexError):
             shown = looks(value)
             raise TraceRequestError(
-                f"symbolic names dimension {', '.join(map(str, dims))} of {name}, which is {shown}. Name a dimension that it has"
+                f"symbolic: {name} is {shown} and has no dimension {', '.join(map(str, dims))}. Name one of its dimensions"
             ) from None
 
     def _result(self) -> Any:
