@@ -33,7 +33,7 @@ _DTYPES = frozenset(
 )
 
 _CONFIG = {
-    "compile_threads": 1,  # compiled here: no pool of processes for one kernel
+    "compile_threads": 1,  # compile in this process: one kernel needs no process pool
     "emulate_precision_casts": True,  # round to float16 and bfloat16 where the program does
     "size_asserts": False,  # the key of a program fixes its sizes, strides and dtypes
     "alignment_asserts": False,
@@ -43,11 +43,11 @@ _CONFIG = {
 
 # A tensor with one element is computed once and stored, if tensors with at least this many elements use it. Inductor would compute
 # it again for each element: the powers in Adam's bias corrections cost four times the rest.
-_MANY = 16
+_MIN_LARGE_ELEMENTS = 16
 
 # A sum over leading dimensions first adds groups of this many rows. Inductor would sum all rows for each block of columns, which
 # touches more memory pages than the TLB has entries: the gradient of layer norm took twice as long.
-_ROWS = 16
+_ROWS_PER_GROUP = 16
 
 # Inductor's configuration is global to the process.
 _compiling = free_in_child(threading.Lock())
@@ -172,7 +172,7 @@ def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable
     with _compiling, config.patch(settings), torch.no_grad():
         functional, fakes = _functional(graph)
         _sum_by_rows(functional)
-        _keep_numbers(functional)
+        _store_one_element_tensors(functional)
         compiled: Any = compile_fx_inner(functional, fakes, is_inference=True)
     source = getattr(compiled, "source_code", "")
     if not source or _calls_aten(source):
@@ -210,7 +210,7 @@ def _functional(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list
 
 
 def _sum_by_rows(graph: torch.fx.GraphModule) -> None:
-    """Split sums over leading dimensions in two steps (see `_ROWS`).
+    """Split sums over leading dimensions in two steps (see `_ROWS_PER_GROUP`).
 
     Not for float16 and bfloat16, which the first step would round.
     """
@@ -224,15 +224,15 @@ def _sum_by_rows(graph: torch.fx.GraphModule) -> None:
             or node.kwargs
             or value.dtype not in (torch.float32, torch.float64)
             or not value.is_contiguous()
-            or rows % _ROWS
-            or rows < _ROWS * _ROWS
+            or rows % _ROWS_PER_GROUP
+            or rows < _ROWS_PER_GROUP * _ROWS_PER_GROUP
         ):
             continue
-        shape = [rows // _ROWS, _ROWS, *value.shape[len(dims) :]]
+        shape = [rows // _ROWS_PER_GROUP, _ROWS_PER_GROUP, *value.shape[len(dims) :]]
         with value.fake_mode, graph.graph.inserting_before(node):
             folded = _inserted(graph, _aten.view.default, source, shape)
             partial = _inserted(graph, _aten.sum.dim_IntList, folded, [1])
-            node.args = (_inserted(graph, _kept(), partial), [0])
+            node.args = (_inserted(graph, _store_op(), partial), [0])
     graph.recompile()
 
 
@@ -242,16 +242,16 @@ def _inserted(graph: torch.fx.GraphModule, op: OpOverload, source: torch.fx.Node
     return node
 
 
-def _keep_numbers(graph: torch.fx.GraphModule) -> None:
-    """Mark one-element tensors that must be stored (see `_MANY`)."""
+def _store_one_element_tensors(graph: torch.fx.GraphModule) -> None:
+    """Mark one-element tensors that must be stored (see `_MIN_LARGE_ELEMENTS`)."""
     for node in list(graph.graph.nodes):
         value = node.meta.get("val")
         if node.op != "call_function" or not isinstance(value, Tensor) or value.numel() > 1:
             continue
-        larger = [user for user in node.users if any(one.numel() >= _MANY for one in _tensors(user))]
+        larger = [user for user in node.users if any(one.numel() >= _MIN_LARGE_ELEMENTS for one in _tensors(user))]
         if larger:
             with graph.graph.inserting_after(node):
-                kept = graph.graph.call_function(_kept(), (node,))
+                kept = graph.graph.call_function(_store_op(), (node,))
             kept.meta["val"] = value
             for user in larger:
                 user.replace_input_with(node, kept)
@@ -263,7 +263,7 @@ def _tensors(node: torch.fx.Node) -> Iterator[Tensor]:
 
 
 @functools.cache
-def _kept() -> OpOverload:
+def _store_op() -> OpOverload:
     """Return an op that makes Inductor store its argument instead of computing it again at each use."""
     from torch._inductor.lowering import register_lowering
 

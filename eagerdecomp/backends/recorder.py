@@ -1,4 +1,4 @@
-"""The recorder: a mode outside the library's own that counts the ops that reach the backend."""
+"""The backend recorder: a mode outside `EagerDecompMode` that counts the ops that reach the backend."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from eagerdecomp.ops.passthrough import is_passthrough_name
 __all__ = ["BackendRecorder"]
 
 
-class _Thread(threading.local):
+class _ThreadState(threading.local):
     """Whether this thread is in a kernel that was counted."""
 
-    beneath = False
+    in_kernel = False
 
 
 class BackendRecorder(AmbientMode):
     """Counts the ops that a mode inside it calls: ``with BackendRecorder() as seen, EagerDecompMode(ops): ...``.
 
-    It believes nothing the library says of itself: it is one more mode on torch's stack, further out, so it is handed exactly the
-    calls that would have reached the device. Kernels that a `Backend` brings as Python callables are seen as the ops they call,
-    which may be Meta's, where a kernel asks for a shape. To count the kernels instead, hand the mode `counting(backend)`.
+    It does not use the counts of `EagerDecompMode`. It is a separate mode, outside the other one on torch's mode stack, so it gets
+    exactly the calls that reach the device. For a Python kernel of a `Backend`, it counts the ops that the kernel calls, also those
+    on meta tensors. To count the kernel instead, pass `counting(backend)` to the mode.
 
     Attributes:
         ops: op -> number of calls.
@@ -48,20 +48,20 @@ class BackendRecorder(AmbientMode):
     def __init__(self) -> None:
         super().__init__()
         self.ops: Counter[OpOverload] = Counter()
-        self._thread = _Thread()
+        self._thread = _ThreadState()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # A higher-order op is no kernel call: the ops that it calls arrive by themselves.
+        # A higher-order op is not a kernel call. The ops that it calls reach this mode later.
         if isinstance(func, HigherOrderOperator):
             return run_higher_order(self, func, args, kwargs or {})
-        if isinstance(func, OpOverload) and not self._thread.beneath:
+        if isinstance(func, OpOverload) and not self._thread.in_kernel:
             self.ops[func] += 1
         return func(*args, **kwargs) if kwargs else func(*args)
 
     def counting(self, backend: Backend) -> Backend:
-        """Return the backend with kernels that count as their ops, and in which nothing else is counted.
+        """Return a copy of the backend whose kernels are counted as their ops. Calls inside these kernels are not counted.
 
         Args:
             backend: the backend.
@@ -85,16 +85,16 @@ class BackendRecorder(AmbientMode):
         @functools.wraps(kernel)
         def run(*args: Any, **kwargs: Any) -> Any:
             self.ops[op] += 1
-            before, self._thread.beneath = self._thread.beneath, True
+            before, self._thread.in_kernel = self._thread.in_kernel, True
             try:
                 return kernel(*args, **kwargs)
             finally:
-                self._thread.beneath = before
+                self._thread.in_kernel = before
 
         return run
 
     def passthrough(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
-        """Count the ops seen outside the set that compute nothing (profiler ranges, metadata queries, collectives).
+        """Count the recorded ops outside the set that compute nothing (profiler ranges, metadata queries, collectives).
 
         Args:
             op_set: the set.
@@ -106,13 +106,13 @@ class BackendRecorder(AmbientMode):
         return Counter({op: count for op, count in self.ops.items() if op not in ops and _is_passthrough(op)})
 
     def outside(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
-        """Count the ops seen that are neither in the set nor passthrough ops.
+        """Count the recorded ops that are neither in the set nor passthrough ops.
 
         Args:
             op_set: the set.
 
         Returns:
-            Op -> number of calls; empty where every op was decomposed into the set.
+            Op -> number of calls; empty if every op was decomposed to the set.
         """
         ops = as_op_set(op_set)
         return Counter({op: count for op, count in self.ops.items() if op not in ops and not _is_passthrough(op)})

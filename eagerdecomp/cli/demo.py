@@ -1,4 +1,4 @@
-"""The demo: a small character-level transformer trained under the mode and in plain eager, step by step side by side."""
+"""The demo: train a small character-level transformer under the mode and in plain eager, in alternating steps."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = ["CharTransformer", "Demo", "source_text"]
 WIDTH, HEADS, LAYERS, CONTEXT, BATCH = 128, 4, 2, 64, 16
 DROPOUT, LEARNING_RATE, CLIP = 0.1, 3e-3, 1.0
 
-# A recorder outside the mode slows the step it watches: these steps are recorded and not timed, the others timed and not recorded.
+# A recorder makes a step slower. So one step in this many is recorded, and the other steps are timed.
 RECORD_EVERY = 25
 
-# Steps of a second, short run in which both sides can be held against each other: see `Demo.facts`.
+# Number of steps of a second run, whose losses can be compared because it has no dropout: see `Demo.facts`.
 CHECKED_STEPS = 10
 
 
 def source_text(limit: int = 1_000_000) -> str:
-    """The source of the running Python's own standard library, read where it lies; `limit` characters of it at most."""
+    """Return the source text of Python's standard library, at most `limit` characters."""
     parts: list[str] = []
     size = 0
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
@@ -46,12 +46,12 @@ def source_text(limit: int = 1_000_000) -> str:
             break
     text = "".join(char for char in "".join(parts)[:limit] if char == "\n" or " " <= char <= "~")
     if len(text) <= CONTEXT:
-        raise RuntimeError("this Python keeps no source of its standard library to train on")
+        raise RuntimeError("this Python has no source files of its standard library to train on")
     return text
 
 
 class _Block(nn.Module):
-    """Causal self-attention and a feed-forward layer, each behind a layer norm and beside a residual."""
+    """Causal self-attention and a feed-forward layer, each after a layer norm and with a residual connection."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class _Block(nn.Module):
 
 
 class CharTransformer(nn.Module):
-    """Characters in, logits of the next character out."""
+    """A transformer that returns the logits of the next character."""
 
     def __init__(self, vocabulary: int, dropout: float = DROPOUT) -> None:
         super().__init__()
@@ -98,9 +98,11 @@ def _loss(model: nn.Module, batch: Tensor) -> Tensor:
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    """The caller's random state kept, and one thread for torch's kernels: a model this small gains little by two, and two that wait
-    for each other on a busy machine cost many times what they save."""
+def _isolated() -> Iterator[None]:
+    """Restore the random state afterwards, and use one thread for torch's kernels.
+
+    A model this small gains little from a second thread, and on a busy machine threads wait for each other.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -111,9 +113,9 @@ def _apart() -> Iterator[None]:
 
 
 class _Run:
-    """One training run with random state of its own, so that two runs can take turns and each goes as if it were alone.
+    """One training run with its own random state, so that two runs can alternate without affecting each other.
 
-    Everything of it, from building the model to drawing batches, happens inside `inside`.
+    The model is created and trained inside the context manager `inside`.
     """
 
     def __init__(
@@ -131,7 +133,7 @@ class _Run:
             with inside:
                 self.data = torch.tensor(codes)
                 self.model = CharTransformer(vocabulary, dropout)
-                # foreach=True is what AdamW takes by itself on accelerators; on CPU it has to be said.
+                # AdamW uses foreach=True by default on accelerators, but not on the CPU.
                 self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, foreach=True)
             self._random = torch.get_rng_state()
         self.losses: list[float] = []
@@ -154,13 +156,13 @@ class _Run:
             self._random = torch.get_rng_state()
 
     def batch(self) -> Tensor:
-        """The next batch: windows of the text, their starts drawn by Python."""
+        """Return the next batch: windows of the text at random positions."""
         starts = [self._starts.randrange(len(self.data) - CONTEXT) for _ in range(BATCH)]
         return torch.stack([self.data[start : start + CONTEXT + 1] for start in starts])
 
 
-class _Under:
-    """The mode, entered again for each step, with the recorder around it for the steps that are recorded."""
+class _RecordedMode:
+    """A context manager that enters the mode for a step, inside a recorder if the step is recorded."""
 
     def __init__(self, mode: EagerDecompMode) -> None:
         self.mode = mode
@@ -179,13 +181,13 @@ class _Under:
 
 @dataclass
 class Demo:
-    """The demo from start to closing table; after an interrupt it holds the steps that were done, and the table reports those.
+    """The demo. After an interrupt, the table reports the steps that were done.
 
     Attributes:
-        op_set: the set that the run under the mode is brought to.
-        steps: how many steps to train.
-        seed: of the weights, the batches and dropout.
-        started: whether there is a first step to report.
+        op_set: the op set of the run under the mode.
+        steps: number of training steps.
+        seed: the seed of the weights, the batches and dropout.
+        started: whether the first step was done.
         finished: whether all steps were done.
     """
 
@@ -196,9 +198,9 @@ class Demo:
     finished: bool = False
     _timed: list[int] = field(default_factory=list)
 
-    @_apart()
+    @_isolated()
     def train(self, stream: TextIO = sys.stdout) -> None:
-        """Train both runs in turn, a step of each, with a progress line on `stream`.
+        """Train both runs in alternating steps, with a progress line on `stream`.
 
         Raises:
             KeyboardInterrupt: on Ctrl-C; `facts` then reports the steps done so far.
@@ -208,35 +210,35 @@ class Demo:
         index = {char: code for code, char in enumerate(alphabet)}
         self._codes = codes = [index[char] for char in text]
         stream.write(f"training on {len(text):,} characters of Python's standard library, {len(alphabet)} distinct\n")
-        self._under = _Under(EagerDecompMode(self.op_set))
+        self._mode_context = _RecordedMode(EagerDecompMode(self.op_set))
         self._plain = _Run(codes, len(alphabet), self.seed, nullcontext())
-        self._ours = _Run(codes, len(alphabet), self.seed, self._under)
+        self._ours = _Run(codes, len(alphabet), self.seed, self._mode_context)
         self._initial = _largest_difference(self._plain.model.parameters(), self._ours.model.parameters())
         parameters = sum(parameter.numel() for parameter in self._ours.model.parameters())
         stream.write(f"{parameters:,} parameters; {self.steps} steps, each in plain eager and on {self.op_set!r}, on one thread\n")
         progress = Progress(self.steps, stream)
         try:
             for step in range(self.steps):
-                self._under.recording = step % RECORD_EVERY == 0
+                self._mode_context.recording = step % RECORD_EVERY == 0
                 self._plain.step()
                 self._ours.step()
                 self.started = True
-                if not self._under.recording:
+                if not self._mode_context.recording:
                     self._timed.append(step)
                 progress.step(step + 1, f"loss {self._ours.losses[-1]:.3f}")
         finally:
             progress.close()
         self.finished = True
 
-    @_apart()
+    @_isolated()
     def facts(self) -> RunFacts:
-        """The data of the closing table.
+        """Return the data of the summary table.
 
-        Where dropout draws other masks under the mode than in plain eager, the losses of the two runs part for that reason alone,
-        and say little. So a few steps are taken without dropout as well: there the losses have to agree.
+        If dropout draws other masks under the mode than in plain eager, the losses of the two runs differ for that reason alone. So
+        a few steps also run without dropout, and their losses must agree.
         """
         plain, ours = self._plain, self._ours
-        stats = self._under.mode.stats()  # before the checks below add to it
+        stats = self._mode_context.mode.stats()  # before the checks below add to it
         done = len(ours.losses)
         timed = self._timed or range(done)
         apart = max((abs(a - b) for a, b in zip(plain.losses, ours.losses, strict=False)), default=0.0)
@@ -260,7 +262,7 @@ class Demo:
         return run_facts(
             self.op_set,
             stats,
-            self._under.seen,
+            self._mode_context.seen,
             seconds=statistics.median(ours.seconds[step] for step in timed),
             plain_seconds=statistics.median(plain.seconds[step] for step in timed),
             timed="median step",
@@ -270,15 +272,19 @@ class Demo:
         )
 
     def _notes(self) -> list[str]:
-        notes = [f"times are of {len(self._timed)} steps taken in turn; every {RECORD_EVERY}th step was recorded instead of timed"]
+        notes = [
+            f"times are medians of {len(self._timed)} alternating steps; every {RECORD_EVERY}th step was recorded instead of timed"
+        ]
         if not self._same_dropout():
-            notes.append("dropout draws other masks of the same distribution than plain eager: the losses of the two runs part")
+            notes.append(
+                "dropout draws other masks than in plain eager, from the same distribution, so the losses of the two runs differ"
+            )
         return notes
 
     def _same_dropout(self) -> bool:
-        """Whether a dropout mask drawn under the mode is the one plain eager draws from the same seed."""
+        """Return whether the mode draws the same dropout mask as plain eager from the same seed."""
         masks = []
-        for inside in (nullcontext(), self._under.mode):
+        for inside in (nullcontext(), self._mode_context.mode):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.seed)
                 with inside:
@@ -286,9 +292,9 @@ class Demo:
         return bool(torch.equal(*masks))
 
     def _difference_without_dropout(self) -> float:
-        """The largest difference in loss between two fresh runs, alike but for the mode, that drop nothing out."""
+        """Return the largest difference in loss between two new runs without dropout, one in eager and one under the mode."""
         vocabulary = self._plain.model.head.out_features
-        sides = (nullcontext(), self._under.mode)
+        sides = (nullcontext(), self._mode_context.mode)
         runs = [_Run(self._codes, vocabulary, self.seed, inside, dropout=0.0) for inside in sides]
         for run in runs:
             for _ in range(CHECKED_STEPS):
@@ -296,12 +302,12 @@ class Demo:
         return max(abs(a - b) for a, b in zip(runs[0].losses, runs[1].losses, strict=True))
 
     def _gradient_difference(self) -> float:
-        """Gradients of one batch at the trained weights, both ways: their largest difference over the largest gradient."""
+        """Return the largest difference of one batch's gradients between eager and the mode, over the largest gradient."""
         model = CharTransformer(self._plain.model.head.out_features).eval()
         model.load_state_dict(self._ours.model.state_dict())
         batch = self._plain.batch()
         found: list[list[Tensor]] = []
-        for inside in (nullcontext(), self._under.mode):
+        for inside in (nullcontext(), self._mode_context.mode):
             with inside:
                 found.append(list(torch.autograd.grad(_loss(model, batch), list(model.parameters()))))
         largest = max(gradient.abs().max().item() for gradient in found[0])

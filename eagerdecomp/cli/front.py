@@ -1,7 +1,7 @@
-"""Text of the command line that needs no import: the commands, the version, help, and what to do of a wrong command.
+"""The part of the command line that needs no torch: the list of commands, the version, help, and errors for an unknown command.
 
-The console script loads this file by its path, since an import of the package imports torch, which takes seconds. So it imports
-nothing of the package.
+The console script loads this file by its path, because an import of the package imports torch, which takes seconds. So this file
+imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXIT_CODES = """exit codes: 0 success; 2 wrong command line, op file or script n
 
 
 def top_parser(version: str, kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """The parser of the words before a command, without commands."""
+    """Return the parser of the options before the command."""
     parser = kind(
         prog="eagerdecomp", description="Run eager PyTorch on a small set of operators.", epilog=EXIT_CODES, allow_abbrev=False
     )
@@ -43,7 +43,7 @@ def top_parser(version: str, kind: type[argparse.ArgumentParser] = argparse.Argu
 
 
 def handle_without_command(words: Sequence[str], version: str) -> int | None:
-    """Print help, the version, or what is wrong with the command's name; return the exit code, or None where there is a command."""
+    """Print help, the version, or an error for an unknown command, and return the exit code. Return None if there is a command."""
     if words and words[0] in SUMMARIES:
         return None
     if words and not words[0].startswith("-") and words[0].isprintable():

@@ -1,4 +1,4 @@
-"""The command line: arguments in, an exit code out, errors in a line or two."""
+"""The command line: run a command, print its errors, and return its exit code."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["COMMANDS", "main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code."""
+    """Run a command line, and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not all(map(_is_word, words)):
-        print("eagerdecomp: no word of a command line holds a NUL or half a character", file=sys.stderr)
+        print("eagerdecomp: an argument contains a NUL or an invalid character. Remove it", file=sys.stderr)
         return USAGE_ERROR
     if (done := handle_without_command(words, __version__)) is not None:
         return done
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ArgumentError, OpSetError, PlanError, ScriptNotFound) as error:
         _report(command, error, words)
         exit_code = error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
-        if exit_code == USAGE_ERROR and "\n" not in str(error):  # a list names every fault and its line
+        if exit_code == USAGE_ERROR and "\n" not in str(error):  # a longer message lists each fault with its line
             print(f"  see more: eagerdecomp {command.name} --help", file=sys.stderr)
         return exit_code
     except EagerDecompError as error:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a wrong argument in one line, whatever it is."""
+    """An argument parser that escapes line breaks and control characters in its errors."""
 
     def error(self, message: str) -> NoReturn:
         super().error(_escaped(message))
@@ -68,7 +68,7 @@ def _is_word(word: str) -> bool:
 def _report(command: Command, error: Exception, words: Sequence[str]) -> None:
     said = str(error)
     for word in words:
-        for part in (word, *word.split(":"), *word.split(",")):  # as messages quote it, whole or in part
+        for part in (word, *word.split(":"), *word.split(",")):  # messages quote the whole word or a part
             if not part.isprintable():
                 said = said.replace(part, _escaped(part))
     lines = [_escaped(line) for line in said.split("\n")]
@@ -76,7 +76,7 @@ def _report(command: Command, error: Exception, words: Sequence[str]) -> None:
 
 
 def _escaped(text: str) -> str:
-    """A text whose characters neither break its line nor steer a terminal."""
+    """Return the text with line breaks and control characters escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

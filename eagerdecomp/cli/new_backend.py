@@ -64,7 +64,7 @@ DEVICE_FILES: Mapping[str, str] = {
 }
 
 #: Maximum length of a name. Longer names would make template lines too long.
-_LONGEST = 24
+_MAX_NAME_LENGTH = 24
 
 #: With this entry point, `import torch` loads the device package, which registers the decompositions.
 _ENTRY_POINT = """
@@ -117,8 +117,8 @@ def _check_name(name: str) -> None:
         raise ScaffoldError(
             f"{name!r} cannot name a Python package. Use letters, digits and _, starting with a letter, and no Python keyword"
         )
-    if len(name) > _LONGEST:
-        raise ScaffoldError(f"the name {name!r} is longer than {_LONGEST} letters. Choose a shorter one")
+    if len(name) > _MAX_NAME_LENGTH:
+        raise ScaffoldError(f"the name {name!r} is longer than {_MAX_NAME_LENGTH} letters. Choose a shorter one")
     if name in ("tests", "build", "dist") or name in sys.stdlib_module_names:
         raise ScaffoldError(f"the name {name!r} is taken by the standard library or by project tools. Choose another")
     spec = importlib.util.find_spec(name)
@@ -129,8 +129,8 @@ def _check_name(name: str) -> None:
 def _check_device(device: str) -> None:
     if not re.fullmatch("[a-z]([a-z_]*[a-z])?", device) or keyword.iskeyword(device):
         raise ScaffoldError(f"{device!r} cannot name a device. Use lowercase letters, with _ between them, and no Python keyword")
-    if len(device) > _LONGEST:
-        raise ScaffoldError(f"the name {device!r} is longer than {_LONGEST} letters. Choose a shorter one")
+    if len(device) > _MAX_NAME_LENGTH:
+        raise ScaffoldError(f"the name {device!r} is longer than {_MAX_NAME_LENGTH} letters. Choose a shorter one")
     if device == "privateuseone" or _is_device(device):
         raise ScaffoldError(f"torch has a device {device!r} already. Choose another name")
     # For a device, torch defines `torch.NAME`, `Tensor.NAME()`, `Tensor.is_NAME` and `Module.NAME()`; none of these may exist yet.

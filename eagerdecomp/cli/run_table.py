@@ -1,4 +1,4 @@
-"""The closing table of a run: facts in, text or JSON out."""
+"""The summary table of a run, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _NAMES_SHOWN = 4
 
 @dataclass(frozen=True)
 class RunFacts:
-    """Results of a run under the mode; the table and the JSON file are two views of it.
+    """Results of a run under the mode, for the table and for the JSON file.
 
     Attributes:
-        op_set: what the set calls itself.
-        called: computing op -> calls, as the program made them.
-        reached: op of the set -> calls, as a recorder outside the mode saw them; None where nothing was recorded.
-        outside: op outside the set -> calls that reached the backend all the same; None where nothing was recorded.
+        op_set: the label of the op set.
+        called: op -> number of calls by the program, without passthrough ops.
+        reached: op of the set -> number of calls that reached the backend; None if this was not recorded.
+        outside: op outside the set -> number of calls that reached the backend; None if this was not recorded.
         passthrough: ops without computation that pass natively (profiler ranges, metadata queries, collectives) -> calls.
         total: the mode's counts over all ops.
-        programs: programs that the cache holds.
+        programs: number of programs in the cache.
         seconds: time of the run, or of one step, under the mode.
-        plain_seconds: the same in plain eager; None where it was not measured.
-        timed: what `seconds` is the time of.
-        rows: label and text of lines that belong to this run alone; they come first.
-        values: what those lines say, as plain values for JSON.
+        plain_seconds: the same in plain eager; None if it was not measured.
+        timed: what `seconds` measures, as text.
+        rows: labels and texts of additional lines, which come first in the table.
+        values: the values of these lines, for JSON.
         host_random: random op -> calls of data loading code that ran natively; they are not among those outside the set.
-        other_numbers: random op -> calls with other numbers than eager.
+        other_numbers: random op -> calls whose numbers may differ from eager's.
         gaps: op without a route -> calls that ran natively.
-        ops_option: what the command line calls the op set.
-        outputs: what the script printed under the mode and in plain eager; None where it ran once.
-        notes: sentences under the table.
+        ops_option: the value of ``--ops`` on the command line.
+        outputs: what the script printed under the mode and in plain eager; None if it ran once.
+        notes: notes under the table.
     """
 
     op_set: str
@@ -63,7 +63,7 @@ class RunFacts:
 
 
 def run_facts(op_set: OpSet, stats: Stats, seen: BackendRecorder | None, *, seconds: float, **more: Any) -> RunFacts:
-    """The facts of a run, from the mode's own counts and from what a recorder outside it saw (None: nothing was recorded)."""
+    """Return the results of a run, from the mode's counts and from a recorder outside the mode (None if there was none)."""
     calls = {name: one.calls for name, one in stats.items() if one.calls}
     called = {name: count for name, count in calls.items() if not is_passthrough_name(name)}
     passed = {name: count for name, count in calls.items() if name not in called}
@@ -78,10 +78,10 @@ def run_facts(op_set: OpSet, stats: Stats, seen: BackendRecorder | None, *, seco
 
 
 def summary_table(facts: RunFacts, width: int | None = None) -> str:
-    """The closing table, and beneath it the lines in which two outputs differ.
+    """Return the table as text, followed by the lines in which two outputs differ.
 
     Args:
-        width: of the terminal; None to ask for it.
+        width: the width of the terminal; None to detect it.
     """
     rows = [*facts.rows, *_op_rows(facts), *_random_rows(facts), *_decomposed_rows(facts), _time_row(facts), *_output_rows(facts)]
     label_width = max(len(label) for label, _ in rows)
@@ -93,7 +93,7 @@ def summary_table(facts: RunFacts, width: int | None = None) -> str:
 
 
 def summary_json(facts: RunFacts) -> dict[str, Any]:
-    """The same facts as plain values for a JSON file."""
+    """Return the results as plain values, for JSON."""
     total = facts.total
     return {
         "op_set": facts.op_set,

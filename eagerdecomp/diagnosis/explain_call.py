@@ -237,9 +237,9 @@ def _notes(planner: Planner, op: OpOverload) -> list[str]:
     notes: list[str] = []
     kept = kept_of(planner.backend)
     if kept is not None and op in kept.ops:
-        notes.append("PyTorch composes this op of others before a mode sees it, but the set holds it: it is kept whole")
+        notes.append("PyTorch decomposes this composite op before a mode sees it, but the op is in the set, so it is kept whole")
     elif is_composite(op) and not has_kernel(op, "CPU"):
-        notes.append("PyTorch composes this op of others before a mode sees it, except in inference mode")
+        notes.append("PyTorch decomposes this composite op before a mode sees it, except in inference mode")
     if planner.backend.compile is not None:
         notes.append("this backend has a compile hook: linked rules of several kernels are recorded for it too")
     return notes

@@ -24,7 +24,7 @@ CompileHook = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Sequ
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """A backend: the ops that it supports, and its kernels. It is accepted wherever an op set is.
+    """A backend: the ops that it supports, and its kernels. Functions that take an op set also take a backend.
 
     Args:
         name: a name for messages and tables.
@@ -134,7 +134,7 @@ def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict
     # A kernel for a packet need not support all overloads, such as `out=`.
     meant: dict[int, list[OpOverload]] = {}
     for op, kernel in found.items():
-        meant.setdefault(id(inspect.unwrap(kernel)), []).append(op)  # the kernel itself, of one that is watched or timed
+        meant.setdefault(id(inspect.unwrap(kernel)), []).append(op)  # wrappers of one kernel count as that kernel
     for overloads in meant.values():
         misfits = [_misfit(ops, op, found[op]) for op in overloads]
         if all(misfits):
@@ -145,7 +145,7 @@ def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict
 def _misfit(ops: OpSet, op: OpOverload, kernel: Kernel) -> str:
     """Return why a kernel cannot be called with the required arguments of its op; "" if it can.
 
-    At the call it would be too late: in `Tensor.__mul__` and the like, Python turns the `TypeError` into ``NotImplemented``.
+    An error at the call would be too late, because methods such as `Tensor.__mul__` turn a `TypeError` into ``NotImplemented``.
     """
     needed = [one for one in facts_of(op).arguments if not one.has_default]
     positional = sum(not one.kwarg_only for one in needed)
@@ -168,7 +168,7 @@ def _misfit(ops: OpSet, op: OpOverload, kernel: Kernel) -> str:
 
 
 def _takes_positional(kernel: Kernel, positional: int) -> bool:
-    """Return whether a plain function takes this many arguments. A hundred times as fast as `_signature`, for most kernels."""
+    """Return whether a plain function takes this many arguments. This is a hundred times faster than `_signature`."""
     if not isinstance(kernel, FunctionType) or kernel.__code__.co_kwonlyargcount:
         return False
     most = kernel.__code__.co_argcount
@@ -188,11 +188,11 @@ def _signature(kernel: Kernel) -> inspect.Signature | None:
 def as_backend(
     supported: Backend | OpSet | Iterable[OpLike], kernels: Mapping[OpLike, Kernel] | None = None, keep: Iterable[OpLike] = ()
 ) -> Backend:
-    """Return a backend itself, or an unnamed backend for an op set.
+    """Return the given backend, or an unnamed backend for an op set.
 
     Args:
         supported: a backend or an op set.
-        kernels: kernels that are added, and replace the backend's.
+        kernels: more kernels; they replace kernels of the backend for the same ops.
         keep: composite ops that are added to the set.
     """
     if not isinstance(supported, Backend):

@@ -94,10 +94,12 @@ def tensor_like(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: 
 
 
 class _Reader:
+    """Parses the text of one call."""
+
     def __init__(self, text: str, make: Callable[..., Tensor]) -> None:
         self._text = text
         self._make = make
-        self._added: list[int] = []  # positions in the changed text at which two characters were added
+        self._added: list[int] = []  # positions in the parsed text at which `()` was inserted
 
     def call(self) -> tuple[list[Any], dict[str, Any]]:
         if not self._text.strip():
@@ -163,7 +165,7 @@ class _Reader:
         return "[()" + match[0][1:]
 
     def _fault(self, offset: int, why: str) -> CallTextError:
-        """Return the error for a position in the text that Python parses, which has more characters than the call."""
+        """Return the error for a position in the parsed text, which has more characters than the text of the call."""
         return self._fault_in_text(max(offset - 2 - 2 * sum(place < offset for place in self._added), 0), why)
 
     def _fault_at(self, byte: int | None, why: str) -> CallTextError:

@@ -9,7 +9,7 @@ with exactly these arguments (it may add ``pin_memory=False``, the default). Kin
 ``l`` list of numbers · ``X`` list with symbolic numbers · ``L`` list of tensors · ``o`` list of tensors and None · ``e`` empty
 list · ``d`` dtype · ``v`` device · ``y`` layout · ``m`` memory format · ``g`` generator · ``s`` string · ``-`` argument omitted
 
-Handlers of ``__torch_function__`` get the function instead of the overload; they are called as often.
+Handlers of ``__torch_function__`` get the function instead of the overload. The number of their calls does not change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["ABSENT", "ANY", "direct_function", "function_at", "kind_of", "load_d
 #: The kind of an omitted argument.
 ABSENT = "-"
 
-#: Stands for all kinds that may arrive at a mode, where only keyword-only arguments are passed by name.
+#: All kinds that may arrive at a mode. There, only keyword-only arguments are passed by name.
 ANY = "*"
 
 _KINDS: dict[type, str] = {
@@ -50,14 +50,14 @@ _KINDS: dict[type, str] = {
 
 
 def function_at(path: str) -> Callable[..., Any] | None:
-    """Return the C function at ``"torch.add"``, ``"Tensor.add"`` or ``"nn.gelu"``; None if there is none, or one in Python."""
+    """Return the C function at a path such as ``"torch.add"``, ``"Tensor.add"`` or ``"nn.gelu"``; None if there is none."""
     place, _, name = path.partition(".")
     function = getattr(FUNCTION_PLACES[place], name, None)
     return function if isinstance(function, (BuiltinFunctionType, MethodDescriptorType)) else None
 
 
-#: overload -> the path of its function, where that may be called with all that the overload takes; else what is proven: paths, each
-#: followed by the kinds of each argument, or by `ANY` where arguments given by name instead of by position might lead elsewhere.
+#: overload -> the path of its function, if the function takes all calls of the overload. Otherwise a list of proven cases: each
+#: is a path, followed by the allowed kinds of each argument, or by `ANY` if the case allows all kinds that may arrive at a mode.
 Table = Mapping[str, "str | Sequence[Sequence[str]]"]
 
 
@@ -95,7 +95,7 @@ def direct_function(op: OpOverload, kinds: Sequence[str]) -> Callable[..., Any] 
 
 
 def path_of(op: OpOverload) -> str:
-    """Return the path of an op's direct function (``"torch.add"``), for whichever kinds it is proven; "" if there is none."""
+    """Return the path of an op's direct function (``"torch.add"``), for any kinds of arguments; "" if there is none."""
     proven = load_direct().get(str(op), ())
     return proven if isinstance(proven, str) else next((path for path, *_ in proven), "")
 

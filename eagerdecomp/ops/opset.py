@@ -51,7 +51,7 @@ INFRA_NAMES = (
 class OpSet:
     """An immutable set of op overloads, each with an optional predicate that narrows it to some calls.
 
-    Build one with `core_aten`, `prims`, `infra`, or ``OpSet(["aten.add.Tensor", torch.ops.aten.mul, ...])``: a name or packet
+    Create one with `core_aten`, `prims`, `infra`, or ``OpSet(["aten.add.Tensor", torch.ops.aten.mul, ...])``: a name or packet
     without an overload stands for all of the packet's overloads. Sets combine with ``|`` and ``-``; iteration is sorted by name.
 
     Args:
@@ -60,7 +60,7 @@ class OpSet:
 
     Raises:
         OpSetError: for a name that this torch does not have; the message offers close matches.
-        ArgumentTypeError: for what is not an operator, and for a label that is not a string.
+        ArgumentTypeError: for a value that is not an operator, and for a label that is not a string.
 
     Examples:
         >>> import torch
@@ -97,7 +97,7 @@ class OpSet:
 
         Args:
             op: an overload, a packet or a name.
-            when: a function of the op's own arguments. Where it is false the op is decomposed like any other.
+            when: a function of the op's arguments. Calls for which it is false are decomposed.
 
         Raises:
             OpSetError: for an unknown op name.
@@ -323,10 +323,9 @@ def prims() -> OpSet:
     return OpSet._make({op for op in named if op is not None} - inductor_prims() | set(infra()), {}, "prims")
 
 
-# The result of `minimal_opset(last_resort=True)` for real numbers, and ops that other calls need in addition: `abs` of complex
-# numbers, `expm1` in
-# float64, where a formula would lose accuracy, `fmod.Scalar`, whose shipped entry hands its number to `fmod.Tensor`, and three ops
-# of sparse tensors. Names without an overload are those of ``.default``.
+# The result of `minimal_opset(last_resort=True)` for real dtypes, and ops that other calls need: `abs` for complex dtypes, `expm1`
+# for float64 (a formula would lose accuracy), `fmod.Scalar` (torch's decomposition passes its scalar to `fmod.Tensor`), and three
+# ops of sparse tensors. Names without an overload mean ``.default``.
 _TINY = (
     "_adaptive_avg_pool3d _fft_c2r _fft_r2c _sparse_mm_reduce_impl _to_dense "
     "_to_sparse _to_sparse.sparse_dim abs add.Tensor addbmm_ amax arange.start_step as_strided atan avg_pool2d "
@@ -339,8 +338,7 @@ _TINY = (
 
 @functools.cache
 def tiny() -> OpSet:
-    """Return the smallest known set that supports torch's operator database in float32, forward: most of Core ATen by fewer
-    kernels.
+    """Return the smallest known set that supports the forward calls of torch's operator database (OpInfo) in float32.
 
     It is the result of `minimal_opset(last_resort=True)` for real numbers, a few more ops, and `infra`. Expect many kernel calls
     per op.

@@ -17,12 +17,12 @@ __all__ = [
 ]
 
 
-#: Namespaces of collectives, which are a process group's, not a backend's.
+#: Namespaces of collectives. A process group implements them, not a backend.
 COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor"})
 
 
-#: Namespaces that carry no computation on tensors' values, or none that a backend's kernels could run: profiler ranges, metadata
-#: queries, collectives. Their ops pass, counted.
+#: Namespaces of ops that a backend's kernels cannot run, because they do not compute on values of tensors: profiler ranges,
+#: metadata queries, collectives. Such an op runs natively and is counted.
 PASSTHROUGH_NAMESPACES = COLLECTIVE_NAMESPACES | {"prim", "profiler"}
 
 
@@ -72,7 +72,7 @@ SPARSE_FACTORIES = frozenset(
 )
 
 
-#: A sparse tensor is a few dense ones and a shape: ops that make one of its parts, or return a part or a flag, compute nothing.
+#: Ops that make a sparse tensor from its dense parts, or return a part or a flag of it. They compute nothing.
 SPARSE_OPS = SPARSE_FACTORIES | frozenset(
     {
         "aten._indices.default",
@@ -96,14 +96,14 @@ SPARSE_OPS = SPARSE_FACTORIES | frozenset(
 )
 
 
-#: ATen ops that need a resource of the host: `from_file` maps a file into memory. No set of ops can replace them. They pass.
+#: ATen ops that need a resource of the host: `from_file` maps a file into memory. No other op can replace them. They run natively.
 HOST_OPS = frozenset({"aten.from_file.default"})
 
 
 def is_passthrough_name(name: str) -> bool:
-    """Return whether an op, by its name (``"aten.add.Tensor"``), carries no computation, so that it passes whatever the set."""
+    """Return whether the op with this name (``"aten.add.Tensor"``) computes nothing, so that it runs natively on every set."""
     return name.partition(".")[0] in PASSTHROUGH_NAMESPACES or name in PASSTHROUGH_OPS or name in SPARSE_OPS or name in HOST_OPS
 
 
-#: The op by which rules read a scalar from a tensor.
+#: The op that rules call to read a scalar from a tensor.
 READ = op_called("aten._local_scalar_dense.default")

@@ -1,4 +1,4 @@
-"""Facts about one op: those of its schema and tags (mutation, aliasing, randomness, data dependence), and of `ops/facts.py`."""
+"""Facts about one op (mutation, aliasing, randomness, data dependence), from its schema, its tags and `ops/facts.py`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class OpFacts(UnstatedFacts):
         is_inplace: whether it writes its first argument. Other ops that write, such as batch norm with statistics, are neither.
     """
 
-    __setattr__ = object.__setattr__  # computed below, so not frozen as the rows are
+    __setattr__ = object.__setattr__  # the base class is frozen; this class sets its attributes in `__init__`
 
     def __init__(self, op: OpOverload) -> None:
         self._op = op

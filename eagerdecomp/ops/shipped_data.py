@@ -30,7 +30,7 @@ def shipped_data(name: str, release: str | None = None) -> str | None:
 
 @functools.cache
 def nearest_release(name: str) -> str:
-    """Return the nearest release that has this file: the installed one, else the newest before it, else the oldest."""
+    """Return the nearest release that has this file: the installed release, or the newest one before it, or the oldest."""
     folder = resources.files("eagerdecomp").joinpath("data")
     releases = [place.name.removeprefix("torch-") for place in folder.iterdir() if place.joinpath(name).is_file()]
     releases.sort(key=_numbers)

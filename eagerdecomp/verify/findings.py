@@ -78,7 +78,7 @@ class BlameReport:
         skipped: reason -> number of calls that could not be compared.
         op_set: the label of the op set.
         error: the exception that the program raised after a difference, or None.
-        inside: number of calls that an `EagerDecompMode` of the program itself made. What the program called there was not
+        inside: number of calls that an `EagerDecompMode` of the program made. The program's own calls in that mode were not
             compared.
 
     Examples:
@@ -144,8 +144,8 @@ def _counts(report: BlameReport) -> Iterator[str]:
     else:
         yield f"nothing was compared with eager on {report.op_set}"
     if report.inside:
-        yield f"  {report.inside} calls came out of a mode that the program enters itself: what that makes of the program's calls"
-        yield "    was not compared; take it out, and name its set or backend here"
+        yield f"  {report.inside} calls were made by an EagerDecompMode of the program: its own calls in that mode were not compared."
+        yield "    To compare them, remove that mode from the program, and pass its set or backend here"
     if report.native:
         yield f"  {report.native} calls run torch's own kernel of their op, as eager does"
     if report.random:

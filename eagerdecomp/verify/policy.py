@@ -19,9 +19,9 @@ class Verify:
     Two calls are of the same kind if they have the same op or kernel, and tensors of the same dtypes, shapes and strides.
 
     Attributes:
-        every: check one of this many calls of each kind; 1 checks all.
-        first: before that, check this many calls of each kind. An op or kernel has at most 64 kinds; calls of further kinds are
-            counted together, and have no `first`.
+        every: after the first calls of a kind, check one in this many; 1 checks all.
+        first: number of first calls of each kind that are all checked. An op or kernel has at most 64 kinds; calls of further kinds
+            are counted together, and have no `first`.
         on_difference: ``"raise"`` raises a `DifferenceError`; ``"record"`` stores the finding and returns the backend's result.
         tolerance: factor by which a difference may exceed the expected rounding error.
 
@@ -134,7 +134,7 @@ def _text(one: Verified) -> Iterator[str]:
     yield (
         f"{many} from eager: {one.calls} calls checked, of {len(one.checked)} ops and kernels"
         if one.calls
-        else "nothing was checked: no call was decomposed, and none run by a kernel that the backend brings"
+        else "nothing was checked: no call was decomposed, and none ran a kernel of the backend"
     )
     if one.random:
         yield f"  {one.random} of them drew random numbers: their values were not compared"
@@ -142,4 +142,4 @@ def _text(one: Verified) -> Iterator[str]:
         yield f"  {calls} calls not compared: {reason}"
     yield from (f"\n{blame}" for blame in one.found)
     if one.left_out:
-        yield f"\n{one.left_out} more differences are not kept"
+        yield f"\n{one.left_out} more differences were counted but not stored"

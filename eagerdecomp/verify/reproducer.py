@@ -210,7 +210,7 @@ def call_script(
     lines = [
         *_quoted(about).splitlines(),
         "",
-        "Ends with exit code 1 while that is so, and with 0 once it is not.",
+        "Exit code 1 if the fault is still there, and 0 if it is fixed.",
         '"""',
         "",
         *_standard_imports(named, data, bool(large)),
@@ -253,7 +253,7 @@ def _loading(data: bytes) -> tuple[list[str], bytes]:
         return [], b""
     packed = base64.b64encode(zlib.compress(data, 9)).decode()
     if len(packed) > _MAX_EMBEDDED_CHARACTERS:
-        return ["saved = torch.load(os.path.splitext(os.path.abspath(__file__))[0] + '.pt')  # lies beside this script"], data
+        return ["saved = torch.load(os.path.splitext(os.path.abspath(__file__))[0] + '.pt')  # the file beside this script"], data
     parts = [packed[start : start + 110] for start in range(0, len(packed), 110)]
     lines = ["saved = torch.load(io.BytesIO(zlib.decompress(base64.b64decode("]
     return [*lines, *(f"    {part!r}" for part in parts), "))))"], b""

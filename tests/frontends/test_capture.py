@@ -418,8 +418,8 @@ def test_invalid_symbolic_arguments_raise() -> None:
     with pytest.raises(ed.TraceError, match=r"no tensor input 'z'.*input$"):
         trace(nn.Linear(4, 4), CORE, symbolic={"z": 0})(torch.ones(4, 4))
     for bad, words in (
-        ({"x": 2}, r"dimension 2 of x, which is f32\[4\]\. Name"),
-        ({"k": 0}, "dimension 0 of k, which is 2"),
+        ({"x": 2}, r"x is f32\[4\] and has no dimension 2\. Name"),
+        ({"k": 0}, "k is 2 and has no dimension 0"),
     ):
         with pytest.raises(ed.TraceError, match=words):
             trace(lambda x, k: x + k, CORE, symbolic=bad)(torch.ones(4), 2)

@@ -425,13 +425,13 @@ def test_a_warning_comes_once() -> None:
 
 def test_calls_that_differ_only_in_length_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[str] = []
-    judge = preflight.Preflight._judge
+    judge = preflight.Preflight._check_gradient
 
     def noting(self: Any, op: Any, *rest: Any) -> Any:
         judged.append(str(op))
         return judge(self, op, *rest)
 
-    monkeypatch.setattr(preflight.Preflight, "_judge", noting)
+    monkeypatch.setattr(preflight.Preflight, "_check_gradient", noting)
     with ed.EagerDecompMode(CORE, preflight=True):
         for length in range(2, 9):
             F.gelu(leaf(length, 3)).sum().backward()

@@ -1,4 +1,4 @@
-"""The commands, as a table; each file is one."""
+"""The table of commands. Each module defines one."""
 
 from __future__ import annotations
 

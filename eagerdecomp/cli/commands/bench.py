@@ -1,4 +1,4 @@
-"""The command ``eagerdecomp bench``: the measurements of ``benchmarks/``, which is in a checkout and not in the wheel."""
+"""The command ``eagerdecomp bench``: run the measurements of ``benchmarks/``, which only a checkout has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["COMMAND"]
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    """Its words are those of `python -m benchmarks`, which reads them."""
+    """Add no arguments: `python -m benchmarks` parses them."""
 
 
 def _run(args: argparse.Namespace) -> int:

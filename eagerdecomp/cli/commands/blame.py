@@ -1,4 +1,4 @@
-"""The command ``eagerdecomp blame``: which op of a script goes wrong on a backend first, and whose fault that is."""
+"""The command ``eagerdecomp blame``: find the first op of a script that differs from eager, and the wrong kernel or rule."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_script(parser, "blame")
 
 
-_VALUES = frozenset({"--backend", "--ops", "--rules", "--on-unsupported", "--reproducer", "--json"})
+_OPTIONS_WITH_VALUE = frozenset({"--backend", "--ops", "--rules", "--on-unsupported", "--reproducer", "--json"})
 
 _EPILOG = f"""examples:
   eagerdecomp blame --backend my_backend:backend train.py --epochs 1     stop at the first op that differs from eager
@@ -94,4 +94,4 @@ def _run(args: argparse.Namespace) -> int:
     return watched_exit(outcome, found=bool(report), compared=bool(report.compared) and not report.inside)
 
 
-COMMAND = Command("blame", _configure, _run, _EPILOG, own_words(_VALUES))
+COMMAND = Command("blame", _configure, _run, _EPILOG, own_words(_OPTIONS_WITH_VALUE))

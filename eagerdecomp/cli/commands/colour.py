@@ -1,4 +1,4 @@
-"""Colour for text on a terminal: which words stand out, as a table; elsewhere text stays as it is."""
+"""Colour the output on a terminal, by a table of patterns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["painted"]
 
 _BOLD, _RED, _GREEN, _YELLOW, _CYAN = "1", "31", "32", "33", "36"
 
-#: What to look for in a line, and the colour of its first group. The texts themselves know nothing of it.
+#: Patterns of lines, and the colour of the first group of each.
 _MARKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), colour)
     for pattern, colour in (
@@ -40,8 +40,10 @@ _MARKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def painted(text: str, stream: TextIO | None = None) -> str:
-    """The text as `stream` (stdout unless given) is to show it: in colour on a terminal, unless ``NO_COLOR`` is set (no-color.org)
-    or the terminal is called dumb."""
+    """Return the text with colours if `stream` (by default stdout) is a terminal.
+
+    It stays plain if ``NO_COLOR`` is set (no-color.org) or ``TERM`` is ``dumb``.
+    """
     stream = sys.stdout if stream is None else stream
     if stream is None or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text

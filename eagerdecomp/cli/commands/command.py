@@ -1,4 +1,4 @@
-"""A command as a value, and what commands share: exit codes, usual options, files that are written, objects that are named."""
+"""The type of a command, and shared code of the commands: exit codes, options, output files, and objects named by MODULE:NAME."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its name, how to read its arguments, and what runs it. Its line of help is in `SUMMARIES`."""
+    """One command: its name, the function that adds its arguments, and the function that runs it. Its help is in `SUMMARIES`."""
 
     name: str
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     epilog: str = ""
     own_words: Callable[[Sequence[str]], int] = len
-    """How many of the words behind the command's name are its own; the others it finds, untouched, in ``args.rest``."""
+    """Return how many words after the command's name belong to the command. The others are in ``args.rest``."""
 
     @property
     def help(self) -> str:
@@ -64,17 +64,17 @@ class Command:
 
 
 def print_whole(text: str) -> None:
-    """Print a text, in colour on a terminal; a reader who stops reading early is no fault."""
+    """Print a text, in colour on a terminal. It is no error if the reader closes the pipe early."""
     try:
         print(painted(text), flush=True)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # whoever reads has read enough: `eagerdecomp opset core | head`
+        if not isinstance(error, BrokenPipeError):  # a closed pipe is normal: `eagerdecomp opset core | head`
             raise UsageError(f"cannot write to stdout: {error.strerror}", FAILED) from None
 
 
 def add_ops(parser: argparse.ArgumentParser) -> None:
-    """The option ``--ops``, which `set_from` and `backend_from` read; a backend is more readily looked for as ``--backend``."""
+    """Add the option ``--ops``, also named ``--backend``. `set_from` and `backend_from` read it."""
     names = ", ".join(NAMED_SETS)
     parser.add_argument(
         "--ops",
@@ -87,22 +87,22 @@ def add_ops(parser: argparse.ArgumentParser) -> None:
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
-    """The option ``--rules``, which `rules_of` reads."""
+    """Add the option ``--rules``, which `rules_of` reads."""
     parser.add_argument("--rules", metavar="MODULE:NAME", help="your own rules: a Rule, or a list of them")
 
 
 def add_keep(parser: argparse.ArgumentParser) -> None:
-    """The option ``--keep``, which `kept_ops` reads."""
+    """Add the option ``--keep``, which `kept_ops` reads."""
     parser.add_argument(
         "--keep", metavar="OPS", help="composite ops that are not decomposed, separated by commas: aten.linear,aten.layer_norm"
     )
 
 
 def kept_ops(text: str | None) -> tuple[str, ...]:
-    """The names that ``--keep`` gives, each an op.
+    """Return the op names in the value of ``--keep``.
 
     Raises:
-        OpSetError: where some are none; all in one line, since they stand in one word.
+        OpSetError: for unknown names. The message is one line.
     """
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     try:
@@ -113,26 +113,28 @@ def kept_ops(text: str | None) -> tuple[str, ...]:
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """The option ``--json``, which every command that reports something has; `what` it writes."""
+    """Add the option ``--json``; `what` names its content in the help."""
     parser.add_argument("--json", metavar="FILE", help=f"also write {what} to FILE as JSON (-: print the JSON instead of the text)")
 
 
 def shown(args: argparse.Namespace) -> Callable[[str], None]:
-    """Return the function that shows a command's text: `print_whole`, or a no-op where JSON goes to stdout."""
+    """Return the function that prints a command's text: `print_whole`, or a no-op if JSON goes to stdout."""
     return (lambda text: None) if args.json == "-" else print_whole
 
 
 def positive(text: str) -> int:
-    """A number from 1 on, as argparse asks for it."""
+    """Return the integer of an argument that must be at least 1, for argparse."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 1 up")
     return int(text)
 
 
 @contextmanager
 def output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]]:
-    """A function that writes the file an option names, whole or not at all; ``-`` is stdout. A path that cannot be written is an
-    error before the run, not after it."""
+    """Yield a function that writes the file of an option atomically; ``-`` is stdout.
+
+    A path that cannot be written is an error before the run, not after it.
+    """
     if name is None:
         yield lambda text: None
         return
@@ -155,10 +157,10 @@ def output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]
 
 
 def backend_of(option: str, spec: str) -> Backend | OpSet:
-    """The backend or op set that ``--option module:name`` names.
+    """Return the backend or op set that ``--option module:name`` names.
 
     Raises:
-        UsageError: where there is none, or it is something else.
+        UsageError: if there is no such object, or it is neither.
     """
     found = object_of(option, spec)
     if not isinstance(found, (Backend, OpSet)):
@@ -170,14 +172,14 @@ def backend_from(spec: str, option: str = "--ops") -> Backend | OpSet:
     """Resolve an option that takes a set: a set's name, a file of ops, or ``module:name``.
 
     Raises:
-        OpSetError: where there is no such file or set.
-        UsageError: where there is no such backend.
+        OpSetError: if there is no such file or set.
+        UsageError: if there is no such backend.
     """
     return backend_of(option, spec) if ":" in spec and not os.path.exists(spec) else op_set_from(spec, option)
 
 
 def set_from(spec: str, option: str = "--ops") -> OpSet:
-    """The set of `backend_from`, with the predicates of a backend; `option` is "" for an argument without one."""
+    """Return the op set of `backend_from`, with its predicates. Pass "" as `option` for a positional argument."""
     found = backend_from(spec, option)
     return found.ops if isinstance(found, Backend) else found
 
@@ -186,7 +188,7 @@ def called(option: str, spec: str, factory: Callable[[], Any]) -> Any:
     """Call the function that ``--option module:name`` names and return its result.
 
     Raises:
-        UsageError: where it raises; errors of the library's own pass.
+        UsageError: if the function raises. An `EagerDecompError` is raised unchanged.
     """
     try:
         return factory()
@@ -197,10 +199,10 @@ def called(option: str, spec: str, factory: Callable[[], Any]) -> Any:
 
 
 def rules_of(spec: str) -> tuple[tuple[Rule, ...], bool]:
-    """The rules that ``--rules module:name`` names, and whether it names one alone.
+    """Return the rules that ``--rules module:name`` names, and whether it names a single rule instead of a list.
 
     Raises:
-        UsageError: where it names nothing, or something else.
+        UsageError: if there is no such object, or it is neither a rule nor a list of rules.
     """
     found = object_of("--rules", spec)
     rules = (found,) if isinstance(found, Rule) else found

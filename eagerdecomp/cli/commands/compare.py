@@ -1,4 +1,4 @@
-"""The command ``eagerdecomp compare``: a script run on two backends, side by side: which op diverges first, and how far all do."""
+"""The command ``eagerdecomp compare``: run a script on two backends, and report which ops differ, and by how much."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_script(parser, "compare")
 
 
-_VALUES = frozenset({"--backend", "--against", "--rules", "--on-unsupported", "--markdown", "--json"})
+_OPTIONS_WITH_VALUE = frozenset({"--backend", "--against", "--rules", "--on-unsupported", "--markdown", "--json"})
 
 _EPILOG = f"""examples:
   eagerdecomp compare --against my_backend:backend train.py --epochs 1           compare plain eager with a backend
@@ -93,4 +93,4 @@ def _side(option: str, spec: str) -> Any:
     return backend_from(spec, option)
 
 
-COMMAND = Command("compare", _configure, _run, _EPILOG, own_words(_VALUES))
+COMMAND = Command("compare", _configure, _run, _EPILOG, own_words(_OPTIONS_WITH_VALUE))

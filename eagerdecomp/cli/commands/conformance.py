@@ -1,4 +1,4 @@
-"""The command ``eagerdecomp conformance``: which kernels of a backend are wrong, on which smallest call, and what to write next."""
+"""The command ``eagerdecomp conformance``: find the wrong kernels of a backend, and the kernels to write next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpSet, core_aten
 from eagerdecomp.verify.reproducer import named_by_spec
 
-if TYPE_CHECKING:  # each command's own imports wait until it is run
+if TYPE_CHECKING:  # a command imports its modules when it runs
     from eagerdecomp.conformance.comparing import Comparison
     from eagerdecomp.conformance.results import Report, Verdict
 
@@ -145,7 +145,7 @@ def _report(args: argparse.Namespace, backend: Backend, ops: list[str] | None) -
                 lines[0].close()
                 print("now the ops that these kernels are called by, together", file=sys.stderr)
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is known by then is reported
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: print the report so far
     try:
         return run_conformance(
             backend,

@@ -1,4 +1,4 @@
-"""The command ``eagerdecomp new-backend``: a project for a backend of one's own, which passes its tests as it is written."""
+"""The command ``eagerdecomp new-backend``: write the project of a new backend. Its tests pass from the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``eagerdecomp plan``: a plan printed, written, compared, and held to what is required of it."""
+"""The command ``eagerdecomp plan``: print a plan, write it, compare it with an older one, and check a requirement."""
 
 from __future__ import annotations
 

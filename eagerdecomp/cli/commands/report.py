@@ -1,4 +1,4 @@
-"""The command ``eagerdecomp report``: the page of a record."""
+"""The command ``eagerdecomp report``: write an HTML page about a record."""
 
 from __future__ import annotations
 

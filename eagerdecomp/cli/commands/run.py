@@ -1,4 +1,4 @@
-"""The command ``eagerdecomp run``: a script with every op brought to a set."""
+"""The command ``eagerdecomp run``: run a script with every op decomposed to a set."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_script(parser, "run")
 
 
-# Options of `run` that take the next word: those before the script have to be distinguished from the script's own.
-_RUN_VALUES = frozenset(
+# Options of `run` that have a value, to find where the script's own arguments start.
+_OPTIONS_WITH_VALUE = frozenset(
     {
         *("--ops", "--backend", "--keep", "--on-unsupported", "--host-random", "--record", "--perfetto", "--json"),
         "--plain-seconds-to",
     }
 )
 
-# Calls and kernel calls on the timeline: of a record, and where a trace is asked for.
+# Maximum number of calls and kernel calls on the timeline of a record, and with --perfetto.
 _TIMELINE, _LONG_TIMELINE = 20_000, 100_000
 
 
@@ -163,15 +163,17 @@ def _run(args: argparse.Namespace) -> int:
             outcome = run_script(script, inside, full_trace=args.full_trace)
         if outcome.in_child:
             return outcome.exit_code
-        notes += _ways_on(outcome.raised)
-        # After it: whoever comes first pays for what is not yet in memory.
+        notes += _route_notes(outcome.raised)
+        # Run the baseline last: the first run is slower, because it loads files that are not in memory.
         plain, outputs = None, None
         if printed is not None and not outcome.terminated:
             plain, plain_output, failed = _baseline(script)
             outputs = Outputs(decoded(bytes(printed)), plain_output)
             notes += failed
         if args.baseline and seen is not None:
-            notes.append("the time under the mode includes recording what reached the backend; --no-record leaves that out")
+            notes.append(
+                "the time under the mode includes the recording of the ops that reach the backend; --no-record turns it off"
+            )
         if isinstance(mode, RecordingMode):
             record = mode.record(script=script.name, args=script.args, exit_code=outcome.exit_code)
             if args.record is not None:
@@ -187,28 +189,28 @@ def _run(args: argparse.Namespace) -> int:
             print_last(summary_table(facts))
         about = {"script": script.name, "exit_code": outcome.exit_code}
         write(json.dumps({**about, **summary_json(facts)}, indent=2) + "\n")
-    if outcome.terminated:  # with its files written, it ends as it would have ended: whoever sent the signal sees it
+    if outcome.terminated:  # the files are written; end by the signal, so that its sender sees this
         os.kill(os.getpid(), signal.SIGTERM)
     return outcome.exit_code
 
 
-def _ways_on(raised: BaseException | None) -> list[str]:
-    """Advice for an op without a route in terms of the command line; the error itself speaks of Python."""
+def _route_notes(raised: BaseException | None) -> list[str]:
+    """Return notes with the command-line options for an op without a route. The error itself names the Python arguments."""
     if not isinstance(raised, UnsupportedOpError):
         return []
     preflight = isinstance(raised, UnsupportedGradientError)
     other = (
-        "without --preflight it is backward() that raises"
+        "without --preflight, backward() raises instead"
         if preflight
         else "--on-unsupported fallback runs them natively, and lists all gaps"
     )
-    return [f"no route: the names that the error lists go into a FILE for --ops; {other}"]
+    return [f"no route: write the names that the error lists into the FILE for --ops; {other}"]
 
 
 def _baseline(script: Script) -> tuple[float | None, str, list[str]]:
-    """Run the script in plain eager, in a process of its own; return its seconds, its stdout, and notes.
+    """Run the script in plain eager in another process, and return its seconds, its stdout, and notes.
 
-    The seconds are None, with a note, where it failed.
+    If it failed, the seconds are None, and a note says so.
     """
     with tempfile.TemporaryDirectory() as folder:
         seconds_file, printed = Path(folder, "seconds"), Path(folder, "stdout")
@@ -227,7 +229,7 @@ def _baseline(script: Script) -> tuple[float | None, str, list[str]]:
         output = decoded(printed.read_bytes())
         if ended.returncode == 0 and seconds_file.exists():
             return float(seconds_file.read_text(encoding="utf-8")), output, []
-    return None, output, [f"the plain run ended with exit code {ended.returncode}, so its time says nothing"]
+    return None, output, [f"the plain run ended with exit code {ended.returncode}, so its time is not shown"]
 
 
-COMMAND = Command("run", _configure, _run, _EPILOG, own_words(_RUN_VALUES))
+COMMAND = Command("run", _configure, _run, _EPILOG, own_words(_OPTIONS_WITH_VALUE))

@@ -1,5 +1,4 @@
-"""Shared parts of commands that run a script: which words are the script's own, the script, a text after its output, and what one
-that watches the script ends with."""
+"""Shared code of the commands that run a script: its arguments, the text after its output, and the exit code."""
 
 from __future__ import annotations
 
@@ -24,13 +23,13 @@ __all__ = [
     "with_ending",
 ]
 
-# What `blame` and `compare` end with where nothing was found: the script ended with an error; no call was compared.
+# Exit codes of `blame` and `compare` if nothing was found: the script ended with an error, or no call was compared.
 SCRIPT_FAILED = 3
 NOT_COMPARED = 4
 
 
 def add_script(parser: argparse.ArgumentParser, command: str) -> None:
-    """The script that a command runs, in its usage, and the options ``-m`` and ``--full-trace``."""
+    """Add the script to a command's usage, and the options ``-m`` and ``--full-trace``."""
     usage = f"eagerdecomp {command} [options]"
     parser.usage = f"{usage} SCRIPT [ARGS ...]\n       {usage} -m MODULE [ARGS ...]"
     parser.add_argument("--full-trace", action="store_true", help="show this library's frames in tracebacks of the script")
@@ -38,7 +37,7 @@ def add_script(parser: argparse.ArgumentParser, command: str) -> None:
 
 
 def add_on_unsupported(parser: argparse.ArgumentParser, what: str) -> None:
-    """The option ``--on-unsupported``; `what` becomes of an op without a route."""
+    """Add the option ``--on-unsupported``; `what` is the end of its help text."""
     parser.add_argument(
         "--on-unsupported",
         choices=("error", "fallback"),
@@ -48,8 +47,10 @@ def add_on_unsupported(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def own_words(values: frozenset[str]) -> Callable[[Sequence[str]], int]:
-    """A function that says how many words of a command line are the command's: not left to argparse, which drops a ``--`` that
-    belongs to the script. `values` are the options that take the next word."""
+    """Return a function that counts the words of a command line that belong to the command, not to the script.
+
+    argparse cannot do this: it drops a ``--`` that belongs to the script. `values` are the options that have a value.
+    """
 
     def count(argv: Sequence[str]) -> int:
         position = 0
@@ -61,10 +62,10 @@ def own_words(values: frozenset[str]) -> Callable[[Sequence[str]], int]:
 
 
 def script_of(args: argparse.Namespace, command: str) -> Script:
-    """The script that a command line names.
+    """Return the script that a command line names.
 
     Raises:
-        UsageError: where it names none.
+        UsageError: if it names no script.
     """
     if not args.rest:
         raise UsageError("-m needs the name of a module" if args.module else "no script is named: pass its path, or -m MODULE")
@@ -72,7 +73,7 @@ def script_of(args: argparse.Namespace, command: str) -> Script:
 
 
 def watched_exit(outcome: Outcome, *, found: bool, compared: bool) -> int:
-    """The exit code of a command that watched a script."""
+    """Return the exit code of a command that compared a script's calls."""
     if outcome.interrupted:
         return INTERRUPTED
     if found:
@@ -83,7 +84,7 @@ def watched_exit(outcome: Outcome, *, found: bool, compared: bool) -> int:
 
 
 def with_ending(text: str, outcome: Outcome, *, found: bool) -> str:
-    """The report of a watching command, followed by the script's failure: "no difference" alone would read as success."""
+    """Return the report, followed by a line if the script failed: "no difference" alone would look like success."""
     if found or not outcome.exit_code:
         return text
     ended = f"the script ended with exit code {outcome.exit_code}: what it would have called after that was not compared"
@@ -91,7 +92,7 @@ def with_ending(text: str, outcome: Outcome, *, found: bool) -> str:
 
 
 def print_last(text: str) -> None:
-    """To the stdout that the process began with: the script may have put another in its place, or closed it."""
+    """Print to the original stdout of the process, because the script may have replaced or closed it."""
     for stream in (sys.stdout, sys.__stdout__):
         try:
             if stream is not None:

@@ -1,4 +1,4 @@
-"""The command ``eagerdecomp trace``: what a model sends to the backend, printed as a graph."""
+"""The command ``eagerdecomp trace``: print the ops of a model that reach the backend as a graph."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _dimensions(text: str) -> tuple[str, list[int]]:
 
 
 def _traceable(spec: str, factory: Any, *, forward: bool) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """A function to trace, and the arguments to trace it on."""
+    """Return a function to trace, and its arguments."""
     if not callable(factory):
         raise UsageError(f"{spec}: expected a function that returns a module and its inputs, found {factory!r}")
     made = called("MODULE:FACTORY", spec, factory)
