@@ -143,7 +143,7 @@ def _report(args: argparse.Namespace, backend: Backend, ops: list[str] | None) -
             lines[0].step(done, f"{verdict.op}: {verdict.state}")
             if done == total and ops is None:
                 lines[0].close()
-                print("now the ops that these kernels are called by, together", file=sys.stderr)
+                print("next: test the ops that call these kernels", file=sys.stderr)
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: print the report so far
     try:
