@@ -144,7 +144,7 @@ def _counts(report: BlameReport) -> Iterator[str]:
     else:
         yield f"nothing was compared with eager on {report.op_set}"
     if report.inside:
-        yield f"  {report.inside} calls come from an EagerDecompMode of the program. Its own calls in that mode were not compared."
+        yield f"  {report.inside} calls come from a mode that the program enters itself. Its own calls in it were not compared."
         yield "    To compare them, remove that mode from the program, and pass its set or backend here"
     if report.native:
         yield f"  {report.native} calls run torch's own kernel of their op, as eager does"
