@@ -133,7 +133,7 @@ class Comparing(CompositeMode):
     ) -> None:
         super().__init__()
         rules = tuple(rules)
-        self._backends = [_backends(one) for one in (first, second)]
+        self._backends = [_backend_of(one) for one in (first, second)]
         for backend in self._backends:
             if backend is not None and backend.device_type not in (None, "cpu"):
                 raise ArgumentError(
@@ -262,7 +262,7 @@ def _difference_of(call: Call, want: Observed, have: Observed, values: bool) -> 
     return None if found is None else replace(found, expected=found.got, got=found.expected)
 
 
-def _backends(side: Side) -> Backend | None:
+def _backend_of(side: Side) -> Backend | None:
     """Return the backend of a side; None for plain eager.
 
     Raises:

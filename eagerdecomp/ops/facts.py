@@ -20,7 +20,7 @@ class UnstatedFacts:
     allocates: bool = False
     #: Functional, and reads only the metadata of a tensor: `at::fill` and `at::copy` overwrite all its values.
     overwrites: bool = False
-    #: Its C++ kernel reads only the shape or dtype of a tensor. Other kernels that pass an argument to no op may read its memory.
+    #: Its C++ kernel reads only the shape or dtype of a tensor. For other kernels that call no op, assume that they read its data.
     reads_metadata: bool = False
     #: Its result depends only on the dtypes of its tensors: a query, or a composite that branches only on dtypes.
     reads_dtypes: bool = False
@@ -57,7 +57,7 @@ class UnstatedFacts:
     sized_by_values: bool = False
     #: Results that only the kernel which made them can read: a workspace.
     opaque_results: tuple[int, ...] = ()
-    #: The op whose workspace this one reads. A set without that op cannot use this one: given another workspace, it crashes.
+    #: The op whose workspace this op reads. This op crashes on other workspaces, so a set supports it only together with that op.
     reads_workspace_of: str = ""
     #: Positions of results that are uninitialized, or one of several correct results; None for all results.
     arbitrary_results: tuple[int, ...] | None = ()
@@ -67,7 +67,7 @@ class UnstatedFacts:
     eager_error: float = 0.0
     #: Positions of tensors at which `torch.func.vmap` passes scalars, though Python code may not.
     vmap_scalars: tuple[int, ...] = ()
-    #: Name of an unsupported layout that the result has though no argument has it.
+    #: Name of the unsupported layout that the op returns, if no argument needs to have this layout.
     makes_layout: str = ""
 
 

@@ -153,12 +153,12 @@ class Verifying:
             check: runs the call and compares it with eager.
             also_inside_checks: also use `check` for each call that is made within a call that is being checked. For kernels.
         """
-        here, every, first = self._state, self._spec.every, self._spec.first
+        state, every, first = self._state, self._spec.every, self._spec.first
         # kind -> number of its calls. Kinds after the first `_MAX_KINDS` share the count of None: one call in `every` is checked.
         counts: dict[Any, int] = {None: first}
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if here.suspended:
+            if state.suspended:
                 return run(*args, **kwargs)
             kind = _kind((*args, *kwargs.values()) if kwargs else args)
             count = counts.get(kind)
@@ -168,7 +168,7 @@ class Verifying:
                 else:
                     kind, count = None, counts[None]
             counts[kind] = count = count + 1
-            if count > first and count % every and not (also_inside_checks and here.checking):
+            if count > first and count % every and not (also_inside_checks and state.checking):
                 return run(*args, **kwargs)
             return check(op, args, kwargs)
 
@@ -185,25 +185,25 @@ class Verifying:
             with self._lock:
                 self._skipped.update([why] if why != _NOT_ON_DEVICE else ())
             return run(*args, **kwargs)
-        here = self._state
+        state = self._state
         with self._suspended():
             call = Call(op, plain_args, plain_kwargs, to_cpu=self._on_other_device)
             draws = Draws(op, plain_args, plain_kwargs)
             want, drew = _native(call, draws)
-        before, other_strides, was_checking, here.checking = here.found, here.other_strides, here.checking, True
+        before, other_strides, was_checking, state.checking = state.found, state.other_strides, state.checking, True
         result = None
         try:
             with Caught() as caught:
                 result = run(*args, **kwargs)
         finally:
-            here.checking = was_checking
+            state.checking = was_checking
         found = None
         if not isinstance(caught.error, (NoRoute, UnsupportedOpError, DifferenceError, MemoryError, torch.OutOfMemoryError)):
             with self._suspended(), lazy_bits_visible():
                 have = observed(result, plain_args, plain_kwargs, caught.error)
                 drew = drew or draws.moved()
                 # If a kernel may return other strides than eager, so may the ops that use its result.
-                free = not must_match_eager_strides(op, *call.kept()) if kernel else here.other_strides > other_strides
+                free = not must_match_eager_strides(op, *call.kept()) if kernel else state.other_strides > other_strides
                 found = self._difference(call, want, have, drew, free_strides=free)
             why = self._not_verified(want, have)
             with self._lock:
@@ -214,7 +214,7 @@ class Verifying:
                     self._drew += drew
         try:
             # A wrong kernel within the call has been reported already.
-            if found is not None and here.found == before:
+            if found is not None and state.found == before:
                 self._report(call, draws, found, run, kernel, caught.error)
             if caught.error is not None:
                 raise caught.error
@@ -225,13 +225,13 @@ class Verifying:
     @contextmanager
     def _suspended(self) -> Iterator[None]:
         """Suspend verification, for calls that the program does not make."""
-        here = self._state
-        before, here.suspended = here.suspended, True
+        state = self._state
+        before, state.suspended = state.suspended, True
         try:
             with no_current_modes():
                 yield
         finally:
-            here.suspended = before
+            state.suspended = before
 
     def _not_on_device(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return why a call is not checked if no tensor is on the backend's device; "" if one is."""
@@ -272,8 +272,8 @@ class Verifying:
         self, call: Call, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str, error: Exception | None
     ) -> None:
         """Store a difference, and raise it if `Verify.on_difference` says so."""
-        here = self._state
-        here.found += 1
+        state = self._state
+        state.found += 1
         lines = UserLines()
         number = lines.number_of(sys._getframe(2), lines.of_thread())
         where = places_in_words(lines.lines()[number])
