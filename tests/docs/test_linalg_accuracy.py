@@ -1,0 +1,51 @@
+"""The page on the accuracy of linear algebra: it has all calls, no ratio is over 4, and a part of it is computed again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+ROWS = [
+    [cell.strip() for cell in line.split("|")[1:-1]]
+    for line in (ROOT / "docs" / "numbers" / "linalg_accuracy.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("| ") and not line.startswith("| call")
+]
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import linalg_accuracy
+
+    return linalg_accuracy
+
+
+def test_the_page_has_every_call_and_the_gradient_of_each_that_has_one(tool: ModuleType) -> None:
+    assert list(dict.fromkeys(row[0] for row in ROWS)) == list(tool.OPS)
+    assert {row[0] for row in ROWS if row[1] == "gradient"} == {name for name, op in tool.OPS.items() if op.parts is not None}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}, {row[1]}")
+def test_no_error_is_over_four_times_eagers(row: list[str]) -> None:
+    assert row[-1] == "none" or float(row[-1].partition(":")[0]) <= 4
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128], ids=str)
+def test_errors_of_small_matrices_hold(tool: ModuleType, dtype: torch.dtype) -> None:
+    found = [one for name, op in tool.OPS.items() for kind in op.kinds for one in tool.compared(name, kind, 24, dtype)]
+    assert len(found) > 100
+    assert [one for one in found if not one.holds] == []
+
+
+def test_an_error_is_found(tool: ModuleType) -> None:
+    matrix = tool.matrix_of("random", 24, torch.float32)
+    values, vectors = torch.linalg.eigh(tool.hermitian(matrix))
+    right = tool.of_eigh(tool.hermitian(matrix), (values, vectors))
+    wrong = tool.of_eigh(tool.hermitian(matrix), (values, vectors + 1e-4 * matrix))
+    assert max(right.values()) < 1e-5
+    assert min(wrong["residual"], wrong["orthogonality"]) > 1e-5
