@@ -16,7 +16,7 @@ from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.errors import TraceError, TraceRequestError
-from eagerdecomp.frontends.fx.graph_module import Trace, looks
+from eagerdecomp.frontends.fx.graph_module import Trace, input_text
 from eagerdecomp.frontends.fx.names import argument_names, names_held, safe
 from eagerdecomp.frontends.fx.recorder import GraphRecorder
 from eagerdecomp.frontends.mode import EagerDecompMode
@@ -46,10 +46,10 @@ def trace(
     optimized them. A kernel of the backend is one node, and its `compile` hook is not called. Profiler ranges are not recorded.
 
     The graph takes the arguments of `fn`, nested in the same way, and returns its results. Tensors that `fn` uses (parameters,
-    buffers, tensors of a closure) are attributes of the graph: the same tensors, which it writes where `fn` does. Scalars and other
-    values are constants. The graph does not set `.grad`, so return the gradients that you need. With other values it computes what
-    `fn` would. For inputs with other shapes, strides, dtypes or scalars, or if a mask selects another number of values, it raises
-    `TraceError`.
+    buffers, tensors of a closure) are attributes of the graph. These are the same tensors, and the graph writes them as `fn` does.
+    Scalars and other values are constants. The graph does not set `.grad`, so return the gradients that you need. For inputs with
+    other values, it returns what `fn` would return. For inputs with other shapes, strides, dtypes or scalars, or if a mask selects
+    another number of values, it raises `TraceError`.
 
     Args:
         fn: a function or module.
@@ -97,9 +97,9 @@ class _Capture:
         self._root, self._graph = torch.nn.Module(), torch.fx.Graph()
         self._sizes = Sizes() if symbolic else None
         if self._sizes is None:
-            self._noter = GraphRecorder(self._root, self._graph, FakeTensorMode(allow_non_fake_inputs=True), names_held(fn))
+            self._recorder = GraphRecorder(self._root, self._graph, FakeTensorMode(allow_non_fake_inputs=True), names_held(fn))
         else:
-            self._noter = GraphRecorder(self._root, self._graph, self._sizes.mode, names_held(fn), python_kernels)
+            self._recorder = GraphRecorder(self._root, self._graph, self._sizes.mode, names_held(fn), python_kernels)
         top = [*args, *kwargs.values()]
         called = argument_names(fn, len(args)) + list(kwargs)
         names: list[str] = []
@@ -120,12 +120,14 @@ class _Capture:
         if self._sizes is not None:
             leaves = [self._open(leaf, value, dims.get(name, ())) for leaf, name, value in zip(own, names, leaves, strict=True)]
         for name, value in zip(names, leaves, strict=True):
-            self._noter.take(name, value)
-        self._asked = [
+            self._recorder.take(name, value)
+        self._symbolic_dims = [
             (name, dim, value.shape[dim]) for name, value in zip(names, leaves, strict=True) for dim in dims.get(name, ())
         ]
         self._args, self._kwargs = self._in_spec.unflatten(leaves)
-        self._tree = bool(kwargs) or len(names) != len(top) or any(name != safe(n) for name, n in zip(names, called, strict=True))
+        self._needs_pytree = (
+            bool(kwargs) or len(names) != len(top) or any(name != safe(n) for name, n in zip(names, called, strict=True))
+        )
         self._called = [safe(name) for name in called]
 
     def _open(self, name: str, value: Any, dims: tuple[int, ...]) -> Any:
@@ -136,7 +138,7 @@ class _Capture:
         try:
             return self._sizes.fake(value, dims)
         except (AttributeError, IndexError):
-            shown = looks(value)
+            shown = input_text(value)
             raise TraceRequestError(
                 f"symbolic: {name} is {shown} and has no dimension {', '.join(map(str, dims))}. Name one of its dimensions"
             ) from None
@@ -160,19 +162,21 @@ class _Capture:
 
     def run(self, backend: Backend, rules: Iterable[Rule], keep: Iterable[OpLike]) -> Trace:
         """Run the function, and return the finished graph."""
-        kernels: dict[OpLike, Any] = {op: functools.partial(self._noter.note, op, kernel) for op, kernel in backend.kernels.items()}
+        kernels: dict[OpLike, Any] = {
+            op: functools.partial(self._recorder.note, op, kernel) for op, kernel in backend.kernels.items()
+        }
         observed = Backend(backend.name, backend.ops, kernels, None, backend.device_type, backend.costs)
-        mode = _Attributing(observed, rules=tuple(rules), cache=ProgramCache(), keep=keep)
-        mode.noter = self._noter
+        mode = _CallerReportingMode(observed, rules=tuple(rules), cache=ProgramCache(), keep=keep)
+        mode.recorder = self._recorder
         with ExitStack() as stack:
-            stack.callback(self._noter.give_back_gradients)
+            stack.callback(self._recorder.give_back_gradients)
             if self._sizes is not None:
                 stack.enter_context(self._sizes.mode)
-            stack.enter_context(self._noter)
+            stack.enter_context(self._recorder)
             stack.enter_context(mode)
             result = self._result()
         if self._sizes is not None:
-            for name, dim, size in self._asked:
+            for name, dim, size in self._symbolic_dims:
                 fixed = self._sizes.fixed(size)
                 if fixed in (0, 1):
                     raise TraceError(
@@ -185,13 +189,13 @@ class _Capture:
                         "constant. Remove it from symbolic="
                     )
         leaves, out_spec = tree_flatten(result)
-        outputs = [self._noter.read(value) for value in leaves]
+        outputs = [self._recorder.read(value) for value in leaves]
         if _plain(result):
             self._graph.output(out_spec.unflatten(outputs))
             out_spec = None
         else:
             self._graph.output(tuple(outputs))
-        if self._tree or out_spec is not None:
+        if self._needs_pytree or out_spec is not None:
             self._graph.set_codegen(tree_codegen(self._called, self._in_spec, out_spec))
         name = getattr(self._fn, "__name__", type(self._fn).__name__)
         made = Trace(self._root, self._graph, class_name=re.sub(r"\W", "_", name))
@@ -199,16 +203,16 @@ class _Capture:
         return made
 
 
-class _Attributing(EagerDecompMode):
-    """The mode, which also reports to the graph recorder which op the program has called."""
+class _CallerReportingMode(EagerDecompMode):
+    """A mode that also reports each op that the program calls to the graph recorder."""
 
     _tracing = True
-    noter: GraphRecorder
+    recorder: GraphRecorder
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.noter.caller = func
+        self.recorder.caller = func
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 

@@ -15,7 +15,7 @@ from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp.errors import TraceError
 from eagerdecomp.ops.call_text import tensor_text, value_text
 
-__all__ = ["Trace", "as_traced", "looks"]
+__all__ = ["Trace", "as_traced", "input_text"]
 
 
 class Trace(torch.fx.GraphModule):
@@ -80,9 +80,9 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
         else:
             like = type(want) is type(value) and bool(want == value)
         if not like:
-            traced, called = looks(want), looks(value)
+            traced, called = input_text(want), input_text(value)
             if traced == called:
-                traced, called = looks(want, strides=True), f"{looks(value, strides=True)} (sizes, then strides)"
+                traced, called = input_text(want, strides=True), f"{input_text(value, strides=True)} (sizes, then strides)"
             raise TraceError(
                 f"the graph was traced with {node.name} = {traced}, and was called with {called}. Trace the function again"
             )
@@ -96,6 +96,6 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
         raise TraceError(f"the graph is valid only if {broken}, which is false here. Trace the function again with such inputs")
 
 
-def looks(value: Any, *, strides: bool = False) -> str:
+def input_text(value: Any, *, strides: bool = False) -> str:
     """Return an input as text."""
     return value_text(value, tensor=functools.partial(tensor_text, strides=strides))

@@ -1,4 +1,4 @@
-"""Names for graph nodes: of a function's arguments, and of the tensors that it uses."""
+"""Names of graph nodes, from a function's arguments and the tensors that it uses."""
 
 from __future__ import annotations
 

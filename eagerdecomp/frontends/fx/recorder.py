@@ -47,11 +47,11 @@ class GraphRecorder(DispatchMode):
         root: the module that gets the graph's attributes.
         graph: the graph.
         fakes: the mode of the fake tensors in ``meta["val"]``.
-        held: id -> name of tensors that are no inputs.
+        held: id of a tensor that is not an input -> its name.
         around: returns a context manager in which each kernel is called.
     """
 
-    supports_higher_order_operators = True  # no `AmbientMode`, because calls in code that Inductor compiles would be missed
+    supports_higher_order_operators = True  # not an `AmbientMode`, which would miss calls in code that Inductor compiles
 
     def __init__(
         self,
@@ -72,26 +72,26 @@ class GraphRecorder(DispatchMode):
         self._attributes: dict[int, tuple[Any, Any]] = {}
         self._gradients: list[tuple[Tensor, Any]] = []
         self._sizes: dict[Any, Any] = {}
-        self._placed: list[Any] = []
+        self._placeholders: list[Any] = []
         self._lines = UserLines()
         self._forward = self._lines.of_thread()
         self._line: str | None = None
-        self._within = False
+        self._in_kernel = False
 
     # -- inputs and attributes -------------------------------------------------------------------------------------------------
 
     def take(self, name: str, value: Any) -> None:
         """Add an input of the function as a placeholder."""
         node = self._graph.create_node("placeholder", name, name=name)
-        node.meta["val"] = self._picture(value)
+        node.meta["val"] = self._metadata_of(value)
         if isinstance(value, Tensor):
             known = self._find(value)
             if known is not None:
-                node.meta["same_as"] = self._placed.index(known.node)
+                node.meta["same_as"] = self._placeholders.index(known.node)
             else:
-                self._know(value, node, node.meta["val"])
+                self._add_tensor(value, node, node.meta["val"])
             self._save_gradient(value)
-        self._placed.append(node)
+        self._placeholders.append(node)
 
     def give_back_gradients(self) -> None:
         """Restore the `.grad` of real tensors, which may be fake after the run."""
@@ -121,7 +121,7 @@ class GraphRecorder(DispatchMode):
         with self._graph.inserting_before(self._first_call()):
             node = self._graph.get_attr(wanted)
         node.stack_trace = self._line
-        node.meta["val"] = self._picture(value)
+        node.meta["val"] = self._metadata_of(value)
         self._attributes[id(value)] = value, node
         return node
 
@@ -133,22 +133,22 @@ class GraphRecorder(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if isinstance(func, HigherOrderOperator):  # no kernel call: the ops that it calls arrive by themselves
+        if isinstance(func, HigherOrderOperator):  # not a kernel call; the ops that it calls reach this mode later
             return run_higher_order(self, func, args, kwargs or {})
         return self.note(func, func, *args, **(kwargs or {}))
 
     def note(self, op: Any, kernel: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a kernel, and record it as a call of the op. Ops that the kernel calls are not recorded."""
-        if self._within:
+        if self._in_kernel:
             return kernel(*args, **kwargs)
-        self._line = self._line_under_way()
+        self._line = self._current_line()
         given = tuple(map(self.read, args)), {name: self.read(value) for name, value in kwargs.items()}
-        self._within = kernel is not op
+        self._in_kernel = kernel is not op
         try:
             with self._around():
                 result = kernel(*args, **kwargs)
         finally:
-            self._within = False
+            self._in_kernel = False
         if is_passthrough_name(str(op)) and not any(isinstance(leaf, Tensor) for leaf in tree_flatten(result)[0]):
             return result
         name = str(op._schema.name).partition("::")[2]
@@ -157,22 +157,22 @@ class GraphRecorder(DispatchMode):
         if isinstance(self.caller, OpOverload):
             node.meta["original_aten"] = self.caller
         if isinstance(result, (list, tuple)):
-            vals = tuple(map(self._picture, result))
+            vals = tuple(map(self._metadata_of, result))
             node.meta["val"] = vals
             for number, (value, val) in enumerate(zip(result, vals, strict=True)):
                 if isinstance(value, Tensor):
-                    self._know(value, node, val, number)
+                    self._add_tensor(value, node, val, number)
         else:
-            node.meta["val"] = self._picture(result)
+            node.meta["val"] = self._metadata_of(result)
             if isinstance(result, Tensor):
-                self._know(result, node, node.meta["val"])
+                self._add_tensor(result, node, node.meta["val"])
         if reads_data(op, args):
             read = list(result.shape) if isinstance(result, Tensor) else result
             if not isinstance(result, FakeTensor) and not isinstance(result, _SYMBOLIC):
                 self._graph.call_function(as_traced, (node, read))
         return result
 
-    def _line_under_way(self) -> str | None:
+    def _current_line(self) -> str | None:
         """Return the line of the user's program that made a call (in backward, of the forward call), as stack traces write it."""
         number = self._lines.number_of(sys._getframe(2), self._forward)
         line = self._lines.lines()[number]
@@ -181,7 +181,7 @@ class GraphRecorder(DispatchMode):
         return f'File "{line.file}", line {line.number}, in {line.function.rpartition(".")[2]}\n    {line.text}'
 
     def read(self, value: Any) -> Any:
-        """Return the representation of a value in a node's arguments."""
+        """Return the node of a tensor, or the value that represents another argument in the graph."""
         if isinstance(value, Tensor):
             known = self._find(value)
             if known is None:
@@ -211,10 +211,10 @@ class GraphRecorder(DispatchMode):
         return self._attribute(value)
 
     def _size(self, value: Any) -> Any:
-        """Return a node for a symbolic number: the size of an input, or computed from such sizes."""
+        """Return a node for a symbolic number: the size of an input, or a function of such sizes."""
 
         def leaf(symbol: Any) -> Any:
-            for placeholder in self._placed:
+            for placeholder in self._placeholders:
                 val = placeholder.meta["val"]
                 sizes: Sequence[Any] = val.shape if isinstance(val, Tensor) else ()
                 for dim, size in enumerate(sizes):
@@ -236,11 +236,11 @@ class GraphRecorder(DispatchMode):
         known = self._known.get(value._cdata)
         return known if known is not None and not known.weak.expired() else None
 
-    def _know(self, value: Tensor, node: Any, val: Any, number: int | None = None) -> None:
+    def _add_tensor(self, value: Tensor, node: Any, val: Any, number: int | None = None) -> None:
         storage = value.untyped_storage()._cdata if value.layout is torch.strided else 0
         self._known[value._cdata] = _Known(WeakTensor(value), node, number, val, storage)
 
-    def _picture(self, value: Any) -> Any:
+    def _metadata_of(self, value: Any) -> Any:
         """Return the ``meta["val"]`` of a value, with fake tensors for tensors."""
         if not isinstance(value, Tensor):
             return value
