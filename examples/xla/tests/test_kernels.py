@@ -102,6 +102,13 @@ def test_dtypes_that_eager_refuses_are_refused(call: Any, dtype: torch.dtype) ->
             call(x.to(device))
 
 
+@pytest.mark.parametrize("shape", [(1, 2, 4), (3,), (5, 2, 4), (3, 4)], ids=str)
+def test_addmm_refuses_what_does_not_broadcast_to_the_product(shape: tuple[int, ...]) -> None:
+    for device in ("cpu", "jax"):
+        with pytest.raises((RuntimeError, ValueError)):
+            torch.addmm(torch.ones(shape, device=device), torch.ones(2, 3, device=device), torch.ones(3, 4, device=device)).cpu()
+
+
 def test_the_conformance_suite_passes() -> None:
     """XLA flushes subnormal numbers, so eager does too here. `python -m xla.conformance` asks every kernel."""
     torch.set_flush_denormal(True)

@@ -29,6 +29,8 @@ def _addmm(bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) ->
     if bias.dtype is not x.dtype:
         raise RuntimeError(f"self and mat2 must have the same dtype, but got {bias.dtype} and {y.dtype}")
     product = _matmul(x, y)
+    if bias.dim() > 2 or jnp.broadcast_shapes(product.shape, tuple(bias.shape)) != product.shape:
+        raise RuntimeError(f"self of the shape {list(bias.shape)} does not broadcast to the product, {list(product.shape)}")
     if alpha != 1:
         product = product * scalar(alpha, wide(x.dtype))
     if beta:
