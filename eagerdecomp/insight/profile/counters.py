@@ -13,7 +13,7 @@ from eagerdecomp.insight.profile.rows import Bucket, Bypass, Event, Flow, Kernel
 
 __all__ = ["OUTCOMES", "Call", "Tally", "Timeline", "buckets_of", "bypasses_of", "flows_of", "sites_of"]
 
-#: What a call can turn out to be, in the order in which rows count them; as the timeline says it.
+#: The outcomes of a call, in the order of the counts in a row, and as the timeline names them.
 OUTCOMES = ("direct", "hit", "miss", "bypassed", "fell back", "refused", "failed")
 
 _FIRST_BUCKET_NS = 10_000_000
@@ -31,7 +31,7 @@ class Call:
         spent: time in ns that the recorder took during the call; it is subtracted.
         line: number of the line that made it.
         text: the call as text; "" if it was not needed.
-        quiet: whether ops that arrive now are no kernel calls of this call: a Python kernel of the backend runs, or the recorder.
+        quiet: whether recording is suspended, because a Python kernel of the backend or the recorder itself is running.
         slices: the kernel calls for the timeline, with start and end; None if the call is not on the timeline.
         fell_back: whether it ran natively.
     """

@@ -49,18 +49,18 @@ _TEXT = 300
 
 
 class RecordingMode(EagerDecompMode):
-    """An `EagerDecompMode` that also keeps what it does: ``with RecordingMode(ops) as mode: train()``, then ``mode.record()``.
+    """An `EagerDecompMode` that also records its calls: ``with RecordingMode(ops) as mode: train()``, then ``mode.record()``.
 
-    It costs time, most of it for each kernel call, which `Record.metadata` reports as far as measured: a step of a small net took
-    2.5 times as long as in the mode on tensors of a hundred floats, and 1.6 times on sixty thousand. A plain `EagerDecompMode` pays
-    nothing for it. What is kept is bounded, however long the run.
+    Recording costs time, mostly for each kernel call; `Record.metadata` has the measured part of it. A step of a small net took 2.5
+    times as long as in an `EagerDecompMode` with tensors of a hundred floats, and 1.6 times with sixty thousand. An
+    `EagerDecompMode` itself has no such cost. The size of a record is bounded, also for long runs.
 
     Args:
         supported_ops: as for `EagerDecompMode`.
-        kernels: as for `EagerDecompMode`. Those that a backend brings are wrapped to be timed: such a mode
-            shares no programs with one that does not record.
-        timeline: how many calls and kernel calls, the first ones, are kept one by one.
-        **options: all others of `EagerDecompMode`.
+        kernels: as for `EagerDecompMode`. A backend's own kernels are wrapped to time them, so this mode does not share programs
+            with modes that do not record.
+        timeline: maximum number of calls and kernel calls that are stored one by one; later ones are only counted.
+        **options: the other arguments of `EagerDecompMode`.
 
     Raises:
         ArgumentError: for a `timeline` that is not an integer from 0 up; the other errors are those of `EagerDecompMode`.
@@ -356,7 +356,7 @@ class _Notes:
         def compile(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
             call = self.tally().call
             with _quiet(call):
-                made = hook(graph, inputs)  # type: ignore[misc]  # asked for only where there is one
+                made = hook(graph, inputs)  # type: ignore[misc]  # called only if there is a hook
             name = f"program of {call.op}" if call is not None else "program"
             return self._timed(name, made) if callable(made) else made
 
@@ -382,7 +382,7 @@ class _Notes:
 
 @contextmanager
 def _quiet(call: Call | None) -> Iterator[None]:
-    """Suspend recording, for calls that are no kernel calls of the program."""
+    """Suspend recording during calls that are not kernel calls of the program."""
     if call is None or call.quiet:
         yield
         return
@@ -394,10 +394,7 @@ def _quiet(call: Call | None) -> Iterator[None]:
 
 
 def _marks(entry: Entry | None, thread: int) -> tuple[int | None, int, int, int]:
-    """Return counts of an op.
-
-    Comparing them before and after a call shows its outcome; the first one changes unless it was a hit.
-    """
+    """Return counts of an op, whose changes during a call show its outcome. The first count changes unless the call is a hit."""
     return (None, 0, 0, 0) if entry is None else (entry.seen.get(thread), entry.misses, entry.declined, entry.host_random)
 
 
@@ -417,4 +414,4 @@ def _devices() -> tuple[str, ...]:
 def _remarks(metadata: Metadata) -> tuple[str, ...]:
     if len(metadata.devices) == 1:
         return ()
-    return ("a device works on after a kernel call has returned: its times are those that the call took on the CPU",)
+    return ("a device may still compute after a kernel call returns, so times of kernels are those of the call on the CPU",)

@@ -26,22 +26,22 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class Record:
-    """The record of a run. Its size is bounded: calls are counted by op and line, and of single ones only the first are kept.
+    """The record of a run. Its size is bounded: calls are counted by op and line, and only the first calls are stored one by one.
 
     Attributes:
         metadata: the run: script, op set, torch, times, threads, error.
-        lines: the lines that calls came from; everything else refers to them by number.
-        sites: calls by op and line, the longest first.
-        flows: kernel calls by op called and kernel reached, the longest first.
-        buckets: calls and the cache over time.
-        bucket_seconds: how long each of those is.
-        misses: the first calls that were recorded, in their order.
-        misses_left_out: how many there were beyond those.
-        bypasses: calls that ran a rule again, by reason, the most first.
-        unsupported: calls without a route, in the order they were seen.
-        events: the first calls, by their start.
-        events_left_out: how many there were beyond those.
-        notes: what the record lacks, in sentences.
+        lines: the source lines of the calls; the other fields refer to them by index.
+        sites: counts and times by op and line, the longest time first.
+        flows: kernel calls by called op and kernel, the longest time first.
+        buckets: counts of calls and of cached programs, for each interval of time with calls.
+        bucket_seconds: the length of one interval.
+        misses: the first cache misses, in order.
+        misses_left_out: number of later misses, which are not stored.
+        bypasses: calls that ran a rule instead of a cached program, by reason, the most frequent first.
+        unsupported: calls without a route, in the order in which they were seen.
+        events: the first calls, sorted by start time.
+        events_left_out: number of later calls, which are not stored.
+        notes: limits of this record, as text.
 
     Examples:
         >>> import torch
@@ -87,7 +87,7 @@ class Record:
         plain = {"format": FORMAT, "version": VERSION, "metadata": asdict(self.metadata)}
         plain |= {name: getattr(self, name) for name in ("bucket_seconds", "misses_left_out", "events_left_out", "notes")}
         parts = [f"{_text(name)}: {_text(value)}" for name, value in plain.items()]
-        parts.append(f'"words": [{_rows(list(words))}]')  # what events say, each once
+        parts.append(f'"words": [{_rows(list(words))}]')  # the strings of events, without repeats
         for name, table in tables.items():
             parts.append(f'{_text(name)}: {{"columns": {_text(table["columns"])}, "rows": [{_rows(table["rows"])}]}}')
         return "{\n" + ",\n".join(parts) + "\n}\n"

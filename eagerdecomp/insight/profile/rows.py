@@ -12,22 +12,22 @@ class Metadata:
     """The metadata of the run.
 
     Attributes:
-        script: what was run: a file, a module's name, or "" where a mode was entered by hand.
-        args: the script's own arguments.
-        op_set: what the set calls itself.
+        script: the path or module of the script; "" if the program entered the mode itself.
+        args: the script's arguments.
+        op_set: the label of the op set.
         on_unsupported: "error" or "fallback".
-        torch: torch's version.
-        eagerdecomp: this library's.
-        python: Python's.
-        started: when, in UTC, as ISO 8601 writes it.
-        seconds: how long the run took, with all that recording it cost.
-        recorder_seconds: of those, what the recorder itself was seen to take; the times of calls and kernels are without it. What
-            torch takes to hand the recorder each kernel call is not in it, and is in the times of calls.
-        exit_code: the script's; None where there was no script, or where it has not ended.
+        torch: the version of torch.
+        eagerdecomp: the version of this library.
+        python: the version of Python.
+        started: the start time in UTC, in ISO 8601 format.
+        seconds: duration of the run, with recording.
+        recorder_seconds: the measured part of it that the recorder took. The times of calls and kernels do not contain this part.
+            They do contain the time in which torch dispatches each kernel call to the recorder, which is not measured.
+        exit_code: the script's exit code; None if there is no script, or it has not ended.
         error: the exception that ended the run ("ValueError: ..."), or "".
-        devices: the devices there were.
-        cpu_threads: threads that torch's kernels may use.
-        threads: names of the threads that made calls; events refer to them by number.
+        devices: the names of the devices.
+        cpu_threads: maximum number of threads of torch's CPU kernels.
+        threads: names of the threads that made calls; events refer to them by index.
     """
 
     script: str = ""
@@ -53,18 +53,18 @@ class Site:
 
     Attributes:
         op: the op called: "aten.gelu.default".
-        line: number of the line in `Record.lines`.
-        calls: how many calls.
-        seconds: time in them, from torch handing over the call to its result.
-        kernel_seconds: of that, inside kernels of the backend.
-        kernels: how many kernel calls they made.
-        direct: calls that the kernel of the backend ran as they were, or passthrough ops.
-        hits: decomposed by a linked rule or a stored program.
-        misses: decomposed and recorded, as no stored program fitted.
-        bypassed: decomposed by a rule that was run again, with neither key nor program.
-        fell_back: run natively although unsupported, as `on_unsupported="fallback"` has it.
-        refused: without a route to the set: `UnsupportedOpError`.
-        failed: ended in any other exception.
+        line: index of the line in `Record.lines`.
+        calls: number of calls.
+        seconds: their time, from dispatch to result.
+        kernel_seconds: the part of it inside kernels of the backend.
+        kernels: number of kernel calls that they made.
+        direct: number of calls that a kernel of the backend ran, or of a passthrough op.
+        hits: number of calls that a linked rule or a cached program decomposed.
+        misses: number of calls that were recorded, because no cached program matched.
+        bypassed: number of calls that a rule decomposed without the cache.
+        fell_back: number of calls without a route that ran natively (`on_unsupported="fallback"`).
+        refused: number of calls without a route that raised `UnsupportedOpError`.
+        failed: number of calls that raised another exception.
     """
 
     op: str
@@ -89,9 +89,9 @@ class Flow:
     Attributes:
         op: the op called.
         kernel: the op that reached the backend.
-        calls: how many calls of that kernel.
-        seconds: time in them.
-        supported: whether the kernel is in the op set; one that is not arrived by a fallback, or is a passthrough op.
+        calls: number of calls of that kernel.
+        seconds: their time.
+        supported: whether the kernel is in the op set. Other kernels are passthrough ops, or were called by a fallback.
     """
 
     op: str
@@ -103,12 +103,12 @@ class Flow:
 
 @dataclass(frozen=True)
 class Bucket:
-    """The counts of one stretch of time. Stretches in which nothing was called are left out.
+    """The counts of one interval of time. A record has no buckets for intervals without calls.
 
     Attributes:
-        start: where it begins, in seconds from the start of the run; each is `Record.bucket_seconds` long.
-        programs: programs that the cache held at its end.
-        calls, direct, hits, misses, bypassed, fell_back, refused, failed: the calls that ended in it, as in `Site`.
+        start: start of the interval, in seconds from the start of the run; its length is `Record.bucket_seconds`.
+        programs: number of cached programs at its end.
+        calls, direct, hits, misses, bypassed, fell_back, refused, failed: counts of the calls that ended in it, as in `Site`.
     """
 
     start: float
@@ -129,11 +129,11 @@ class Miss:
 
     Attributes:
         op: the op called.
-        line: number of the line in `Record.lines`.
-        at: when, in seconds from the start of the run.
-        seconds: how long the call took.
-        call: how it was called: "aten.gelu.default(f32[2, 3])".
-        why: which facts were new.
+        line: index of the line in `Record.lines`.
+        at: time of the call, in seconds from the start of the run.
+        seconds: duration of the call.
+        call: the call, as text: "aten.gelu.default(f32[2, 3])".
+        why: the guards that no cached program satisfied.
     """
 
     op: str
@@ -146,7 +146,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class Bypass:
-    """The calls of one op from one line that ran their rule without a program, for one reason."""
+    """The calls of one op from one line that bypassed the cache, for one reason."""
 
     op: str
     line: int
@@ -160,14 +160,14 @@ class Unsupported:
 
     Attributes:
         op: the op called.
-        line: number of the line in `Record.lines`.
-        calls: how many there were.
-        native: whether they ran natively (`on_unsupported="fallback"`); else they raised.
-        call: how the first was called.
-        message: what its error says, or would have said.
-        chain: the ops between the call and the op without a route, outermost first.
-        missing: the ops at which the routes ended.
-        kernels_to_add: the fewest kernels that would give it a route, each entry one alternative.
+        line: index of the line in `Record.lines`.
+        calls: number of calls.
+        native: whether they ran natively (`on_unsupported="fallback"`) instead of raising.
+        call: the first call, as text.
+        message: the message of its error, also if it ran natively.
+        chain: the ops from the call to the op without a route, outermost first.
+        missing: the ops at which the search for a route ended.
+        kernels_to_add: alternatives; the kernels of any one entry give the call a route.
     """
 
     op: str
@@ -183,7 +183,7 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class KernelEvent:
-    """A kernel call on the timeline: its op, and its start and length in microseconds."""
+    """A kernel call on the timeline: its op, and its start and duration in microseconds."""
 
     kernel: str
     start: float
@@ -196,13 +196,13 @@ class Event:
 
     Attributes:
         op: the op called.
-        line: number of the line in `Record.lines`.
-        thread: number of the thread in `Head.threads`.
+        line: index of the line in `Record.lines`.
+        thread: index of the thread in `Metadata.threads`.
         start: microseconds from the start of the run.
-        duration: microseconds that it took, with what recording it cost.
+        duration: microseconds that it took, with the recording of its kernels.
         outcome: "direct", "hit", "miss", "bypassed", "fell back", "refused" or "failed".
-        call: how it was called.
-        kernels: the kernel calls in it, in their order.
+        call: the call, as text.
+        kernels: its kernel calls, in order.
     """
 
     op: str
