@@ -239,7 +239,7 @@ def test_a_view_of_an_otherwise_unused_tensor_is_compiled() -> None:
 def test_a_single_number_is_stored_not_computed_for_each_element() -> None:
     graph = graph_of(lambda x, step: (x * torch.pow(0.9, step),), torch.randn(64), torch.tensor(2.0))
     traced, _ = inductor._functional(graph)
-    inductor._keep_numbers(traced)
+    inductor._store_one_element_tensors(traced)
     assert [str(node.target) for node in traced.graph.nodes if node.op == "call_function"] == [
         "aten.pow.Scalar",
         "eagerdecomp.kept.default",
