@@ -272,10 +272,16 @@ def _below(angles: Tensor, limit: float) -> Tensor:
 
 
 def _completed(unitary: Tensor) -> Tensor:
-    """Append columns orthogonal to the columns of ``[Q, m, n]``: return ``[Q, m, m]``."""
+    """Append columns orthogonal to the columns of ``[Q, m, n]``: return ``[Q, m, m]``. Matrices with NaN get columns of NaN."""
     rows, columns = unitary.shape[1:]
-    found = unitary_factor(aten.constant_pad_nd.default(unitary, [0, rows - columns]))
-    assert found is not None
+    padded = aten.constant_pad_nd.default(unitary, [0, rows - columns])
+    found = unitary_factor(padded)
+    if found is None:
+        known = aten.eq.Tensor(padded, padded)
+        found = unitary_factor(aten.where.self(known, padded, number_like(padded, 0.0)))
+        assert found is not None
+        known = aten.logical_not.default(aten.any.dims(aten.logical_not.default(known), [1, 2], True))
+        found = aten.where.self(known, found, number_like(found, math.nan))
     return aten.cat.default([unitary, cut(found, 2, columns, rows)], 2)  # type: ignore[no-any-return]
 
 

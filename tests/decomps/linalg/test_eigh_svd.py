@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -489,3 +490,15 @@ def test_dtypes_without_kernels_are_refused_where_eager_refuses_them(shape: tupl
     ):
         check(call, x)
     check(aten.linalg_lstsq.default, x, x)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 2), (3, 2, 5)])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_full_bases_of_a_batch_with_a_matrix_that_is_not_finite(shape: tuple[int, ...], bad: float) -> None:
+    x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[0, 0, 0] = bad
+    found = on_core(lambda: torch.linalg.svd(x))
+    for one, other in zip(found, on_core(lambda: torch.linalg.svd(x[1:])), strict=True):
+        assert bool(one[0].isnan().all())
+        assert torch.allclose(one[1:], other, atol=1e-12)
+        assert one[1:].isfinite().all()
