@@ -253,15 +253,20 @@ def _draw_poisson(rate: TensorExpr) -> TensorExpr:
 def _poisson(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
     if not self.dtype.is_floating_point:
         raise not_implemented("poisson_cpu", self.dtype)
-    draw = _draw_poisson
+    draw, most = _draw_poisson, 0.0
     if self.numel():
         # Eager refuses a negative rate. Once the range is read, one of the two methods can usually be skipped.
         least, most = (aten._local_scalar_dense.default(bound.default(self)) for bound in (aten.amin, aten.amax))
         if not least >= 0:
             raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
         draw = _draw_small_poisson if most < _LARGE_MEAN else _draw_large_poisson if least >= _LARGE_MEAN else _draw_poisson
+    rate = TensorExpr(_flat(self))
     with drawing_from(generator, self.device):
-        return _shaped(_in_chunks(draw, _flat(self)), self)
+        if most < math.inf:
+            return _shaped(_in_chunks(draw, rate.tensor), self)
+        # As the variate of an infinite rate, return the rate: no candidate would be accepted.
+        finite = rate < math.inf
+        return _shaped(choose(finite, _in_chunks(draw, choose(finite, rate, _LARGE_MEAN).tensor), rate), self)
 
 
 def _draw_small_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
@@ -312,9 +317,11 @@ def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = N
     given, chance = TensorExpr(_flat(full[0])), TensorExpr(_flat(full[1]))
     flip = chance > 0.5
     rarer = choose(flip, 1 - chance, chance).clamp(0, 0.5)
+    # No candidate is accepted for infinitely many trials, and many such elements would leave no room for others in a second phase.
+    endless = given >= math.inf
     with drawing_from(generator, count.device):
-        drawn = _in_chunks(_draw_binomial, given.floor().clamp(0).tensor, rarer.tensor)
-    drawn = choose(flip, given - drawn, drawn)
-    drawn = choose((given > 0) & (chance > 0), drawn, 0.0)
-    drawn = choose(chance.isnan() & (given > 0), chance, drawn)
+        drawn = _in_chunks(_draw_binomial, choose(endless, 0.0, given.floor().clamp(0)).tensor, rarer.tensor)
+    drawn = choose(flip | endless, given - drawn, drawn)
+    drawn = choose(chance.isnan(), chance, drawn)
+    drawn = choose((given <= 0) | (chance <= 0), 0.0, drawn)
     return aten.view.default(drawn.to(count.dtype).tensor, shape)

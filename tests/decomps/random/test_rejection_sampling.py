@@ -107,6 +107,21 @@ def test_certain_outcomes_are_eagers(dtype: torch.dtype) -> None:
         check(torch._sample_dirichlet, tensor(0, 0))
         trials = tensor(5, 5, 5, 0, -3, 5, -3, 40, 40, 0.5, 2.5)
         check(torch.binomial, trials, tensor(0, 1, 2, 0.5, 0.5, math.nan, 0.9, 1, -1, 0.3, 1))
+        check(torch.binomial, tensor(math.nan, math.nan, math.nan), tensor(0, 1, math.nan))
+
+
+@pytest.mark.parametrize("name", ["poisson", "binomial"])
+def test_infinite_counts_leave_the_other_distributions_alone(name: str) -> None:
+    torch.manual_seed(0)
+    count = 2**14
+    parameters = torch.full((count,), 20.0, dtype=F64)
+    parameters[::8] = math.inf
+    drawn = on_core(lambda: OPS[name](parameters)).view(-1, 8)
+    assert torch.all(drawn[:, 0] == math.inf)
+    rest = drawn[:, 1:].flatten()
+    mean, variance = {"poisson": (20.0, 20.0), "binomial": (10.0, 5.0)}[name]
+    assert abs(float(rest.mean()) - mean) < 5 * math.sqrt(variance / rest.numel())
+    assert abs(float(rest.var()) / variance - 1) < 5 * math.sqrt(2.2 / rest.numel())
 
 
 def test_variates_stay_in_their_ranges() -> None:
