@@ -276,7 +276,7 @@ class _GraphRecorder(Recorder):
         super().__init__(decide, op, arguments, handler_per_call=builtin)
         self.seen_symbols = False
 
-    def _is_integral(self, decision: Decision) -> bool:
+    def _is_called_whole(self, decision: Decision) -> bool:
         return False
 
     def _encode(self, value: Any) -> Any:

@@ -280,6 +280,18 @@ def test_rules_of_the_user_come_first() -> None:
     assert aten.sigmoid.default not in called(graph)
 
 
+def test_an_op_that_a_rule_calls_whole_is_decomposed_in_a_graph() -> None:
+    @ed.register_decomposition("aten.mse_loss.default")
+    def by_nll(x: Tensor, target: Tensor, reduction: int = 1) -> Any:
+        return aten.nll_loss_forward.default(x, aten.argmax.default(target, 1), None, 1, -100)[0]
+
+    compiled = torch.compile(F.mse_loss, backend=ed.dynamo_backend(CORE, rules=[by_nll]))
+    x = torch.ones(2, 3)
+    with ed.BackendRecorder() as seen:
+        compiled(x, x)
+    assert seen.outside(CORE) == Counter()
+
+
 @pytest.mark.full
 def test_kept_composites_are_single_nodes_with_eagers_gradients() -> None:
     calls: list[torch.Size] = []
