@@ -68,14 +68,14 @@ def test_the_checks_notice_a_wrong_gradient(trained: Demo) -> None:
     def wrong(grad: torch.Tensor, x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
         return grad * 0.5
 
-    under = trained._under
-    right = under.mode
-    under.mode = ed.EagerDecompMode(ed.core_aten(), rules=[wrong])
+    context = trained._mode_context
+    right = context.mode
+    context.mode = ed.EagerDecompMode(ed.core_aten(), rules=[wrong])
     try:
         assert trained._gradient_difference() > 1e-3
         assert trained._difference_without_dropout() > 1e-3
     finally:
-        under.mode = right
+        context.mode = right
 
 
 @pytest.mark.full
@@ -85,13 +85,13 @@ def test_the_loss_check_notices_a_wrong_optimizer(trained: Demo) -> None:
         for one, a, b, by in zip(self, first, second, scalars, strict=True):
             one.add_(a / b, alpha=0.5 * by)
 
-    under = trained._under
-    right = under.mode
-    under.mode = ed.EagerDecompMode(ed.core_aten(), rules=[wrong])
+    context = trained._mode_context
+    right = context.mode
+    context.mode = ed.EagerDecompMode(ed.core_aten(), rules=[wrong])
     try:
         assert trained._difference_without_dropout() > 1e-3
     finally:
-        under.mode = right
+        context.mode = right
 
 
 @pytest.mark.full

@@ -125,7 +125,7 @@ def test_torchs_device_tests_run_only_for_closed_ops(plan: ed.Plan, infos: list[
         suite.run(result)
     finally:
         CPUTestBase.set_test_configs()
-    assert {name.removeprefix("test_it_is_eager_").partition("_cpu_")[0] for name in names} == {
+    assert {name.removeprefix("test_results_equal_eager_").partition("_cpu_")[0] for name in names} == {
         info.formatted_name for info in infos if info.full_name != "sparse.mm.reduce"
     }
     assert (result.errors, result.failures, result.skipped) == ([], [], [])
