@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,6 +108,13 @@ def test_addmm_refuses_what_does_not_broadcast_to_the_product(shape: tuple[int, 
     for device in ("cpu", "jax"):
         with pytest.raises((RuntimeError, ValueError)):
             torch.addmm(torch.ones(shape, device=device), torch.ones(2, 3, device=device), torch.ones(3, 4, device=device)).cpu()
+
+
+@pytest.mark.parametrize("reduce", [torch.amax, torch.amin, torch.max, lambda x: torch.aminmax(x).max], ids=str)
+def test_an_extreme_of_many_numbers_is_nan_if_one_is(reduce: Any) -> None:
+    x = torch.arange(5000.0)
+    x[3000], x[10] = math.nan, math.inf
+    assert reduce(x.to("jax")).cpu().isnan()
 
 
 def test_the_conformance_suite_passes() -> None:
