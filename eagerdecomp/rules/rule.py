@@ -555,8 +555,8 @@ def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
     wrong = _wrong_default(op, signature)
     if wrong:
         raise RuleError(
-            f"the rule {place_of(fn)} for {op} has the default {wrong}. torch does not pass an argument that equals its default, so "
-            "a rule must have the op's defaults, or None"
+            f"the rule {place_of(fn)} for {op} has the default {wrong}. torch does not pass an argument that equals its default, "
+            "so a rule must have the op's defaults, or None"
         )
 
 
