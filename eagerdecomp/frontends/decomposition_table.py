@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.dynamo import no_new_guards, traced_functional
-from eagerdecomp._torch.fake import fake_mode_or_new, handling_fakes
+from eagerdecomp._torch.fake import FAKE_TENSOR_ERRORS, fake_mode_or_new, handling_fakes
 from eagerdecomp._torch.modes import DispatchMode, no_current_modes
 from eagerdecomp._torch.ops import OpOverload, call_at_key, op_names, overload
 from eagerdecomp._torch.sizes import fact_of_size, guards_ignored, needs_data
@@ -34,18 +33,6 @@ _MAX_CACHED_CALLS = 4096
 
 #: Maximum depth of nested rules; a deeper search counts as endless.
 _MAX_DEPTH = 32
-
-#: Errors that a rule may raise for tensors without data, or for symbolic sizes.
-_FAKE_TENSOR_ERRORS = (
-    RuntimeError,
-    TypeError,
-    ValueError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    struct.error,
-)
 
 
 def decompositions(
@@ -249,7 +236,7 @@ class _Routes:
                         result = rule.apply(args, kwargs, fused=True)
                 except NoRoute:
                     continue
-                except _FAKE_TENSOR_ERRORS as error:
+                except FAKE_TENSOR_ERRORS as error:
                     if not self._is_failed_route(rule, error, args, kwargs):
                         raise
                     continue

@@ -7,7 +7,6 @@ data, take a generator, have no route, or depend on a symbolic size. Their nodes
 from __future__ import annotations
 
 import operator
-import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from eagerdecomp._torch.dynamo import fake_mode_of, is_unbacked, no_new_guards
-from eagerdecomp._torch.fake import handling_fakes
+from eagerdecomp._torch.fake import FAKE_TENSOR_ERRORS, handling_fakes
 from eagerdecomp._torch.modes import no_current_modes, python_kernels
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.sizes import Sizes
@@ -35,18 +34,6 @@ __all__ = ["AT_RUN_TIME", "lower"]
 
 #: Key in a node's ``meta``: why the op's handler runs it at run time.
 AT_RUN_TIME = "eagerdecomp_at_run_time"
-
-#: Errors that a rule may raise for tensors without data, or for symbolic sizes.
-_FAKE_TENSOR_ERRORS = (
-    RuntimeError,
-    TypeError,
-    ValueError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    struct.error,
-)
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -191,7 +178,7 @@ class _Lowering:
                 recording = recorder.recording(result)
             except NoRoute:
                 return "it has no route"
-            except _FAKE_TENSOR_ERRORS as error:
+            except FAKE_TENSOR_ERRORS as error:
                 return f"its rule needs data that is known only at run time: {str(error).partition(chr(10))[0]}"
         if recording.program is None:
             return recording.why_not
