@@ -66,7 +66,7 @@ class DeviceKernels:
     def native(self, name: str) -> Callable[..., Any] | None:
         """Return the op's current kernel on this device, callable after it is overridden; None where there is none.
 
-        It runs below autograd, and must be called with tensors of this device, and with scalars
+        It runs below autograd, and must be called with tensors of this device, also in the place of scalars
         (`scalars_to_tensors`).
         """
         return None if self.lacks(name) else boxed_kernel(name, self._key)

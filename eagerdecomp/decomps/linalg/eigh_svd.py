@@ -64,8 +64,10 @@ def _scaled(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return divided(matrix, top), aten.squeeze.dim(top, 2)
 
 
-def _by_columns(matrix: Tensor, order: Tensor) -> Tensor:
-    return aten.gather.default(matrix, 2, aten.expand.default(aten.unsqueeze.default(order, 1), matrix.shape))  # type: ignore[no-any-return]
+def _by_columns(order: Tensor, *matrices: Tensor) -> list[Tensor]:
+    """Return the columns of ``[Q, m, n]`` in the order ``[Q, n]``."""
+    order = aten.unsqueeze.default(order, 1)
+    return [aten.gather.default(matrix, 2, aten.expand.default(order, matrix.shape)) for matrix in matrices]
 
 
 # -- Hermitian matrices -------------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ def _eigen(matrix: Tensor, vectors: bool, blind: bool) -> tuple[Tensor, Tensor]:
         return value, aten.expand.default(eye(1, matrix), matrix.shape)
     basis, values, scale = _diagonal(matrix, blind)
     values, order = aten.sort.default(aten.mul.Tensor(values, scale), 1)
-    return values, _by_columns(basis, order) if vectors else basis
+    return values, _by_columns(order, basis)[0] if vectors else basis
 
 
 def _diagonal(matrix: Tensor, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -215,8 +217,7 @@ def _by_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     assert found is not None
     unitary, values, basis = _corrected(aten.bmm.default(polar, found[0]), work, found[0])
     values, order = aten.sort.default(aten.mul.Tensor(aten.clamp.default(values, 0), scale), 1, True)
-    order = aten.unsqueeze.default(order, 1)
-    unitary, basis = (aten.gather.default(x, 2, aten.expand.default(order, x.shape)) for x in (unitary, basis))
+    unitary, basis = _by_columns(order, unitary, basis)
     if finite is None:
         return unitary, values, basis
     wide = aten.unsqueeze.default(finite, 2)
@@ -330,8 +331,8 @@ def _svd(A: Tensor, full_matrices: bool, compute_uv: bool, driver: str | None, b
     values = unfolded(aten.mul.Tensor(lengths, scale), batch)
     if not compute_uv:
         return _nothing(A), values, _nothing(A)
-    unitary = _by_reflections(_by_columns(image, order), lengths, full_matrices and rows != columns)
-    basis = _by_columns(basis, order)
+    image, basis = _by_columns(order, image, basis)
+    unitary = _by_reflections(image, lengths, full_matrices and rows != columns)
     left, right = (basis, unitary) if wide else (unitary, basis)
     return column_major(left, batch), values, column_major(adjoint(right), batch)
 

@@ -1,8 +1,9 @@
 """Gamma, Dirichlet, Poisson and binomial samples, which eager draws by rejection.
 
-The distribution equals eager's; the random stream does not. A fixed number of candidates is drawn for every element at once, and
-the first accepted one is used. If none is accepted, the first candidate is used. This changes the distribution by at most the
-probability of that case: 3e-11 per element for gamma, 2e-10 for Poisson and binomial with a mean of 10, less for other parameters.
+The distribution equals eager's; the random stream does not. A fixed number of candidates is drawn for every element at once. For
+many counts, the last ones are drawn only for elements of which none was accepted. The first accepted one is used, or the first
+candidate if there is none. This changes the distribution by at most the probability of that case: 3e-11 per element for gamma,
+2e-10 for Poisson and binomial with a mean of 10, less for other parameters.
 
 Means below 10 are sampled by inversion of the distribution function, truncated at a remaining probability of 2e-13. Everything is
 computed in float64 and rounded once, as in eager's kernels.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.messages import cpp_name, not_implemented
-from eagerdecomp.eager.promotion import HALF, in_type
+from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.eager.strides import in_order, like_strides
 from eagerdecomp.rules.rule import rule
@@ -107,7 +107,7 @@ def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_b
 
 # -- unit matrices ---------------------------------------------------------------------------------------------------------------
 
-_NO_UNIT = frozenset({torch.complex32, torch.uint16, torch.uint32, torch.uint64})
+_NO_UNIT = WIDE_UNSIGNED | {torch.complex32}
 
 
 @rule("aten.eye.default", recorded=True)
