@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,19 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_log_off, lazy_bits_visible
 
-__all__ = ["FAKE_TENSOR_ERRORS", "fake_mode_or_new", "fake_tensors_take_foreach", "handling_fakes", "mode_of_fakes"]
-
-#: Errors that a rule may raise for tensors without data, or for symbolic sizes.
-FAKE_TENSOR_ERRORS = (
-    RuntimeError,
-    TypeError,
-    ValueError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    struct.error,
-)
+__all__ = ["fake_mode_or_new", "fake_tensors_take_foreach", "handling_fakes", "mode_of_fakes"]
 
 
 def mode_of_fakes(tensors: Iterable[Tensor]) -> FakeTensorMode:

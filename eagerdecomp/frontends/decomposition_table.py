@@ -12,7 +12,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.dynamo import no_new_guards, traced_functional
-from eagerdecomp._torch.fake import FAKE_TENSOR_ERRORS, fake_mode_or_new, handling_fakes
+from eagerdecomp._torch.fake import fake_mode_or_new, handling_fakes
 from eagerdecomp._torch.modes import DispatchMode, no_current_modes
 from eagerdecomp._torch.ops import OpOverload, call_at_key, op_names, overload
 from eagerdecomp._torch.sizes import fact_of_size, guards_ignored, needs_data
@@ -23,7 +23,7 @@ from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, tensors_in
 from eagerdecomp.planner.planner import Planner, planner_of
-from eagerdecomp.rules.failed_routes import eager_accepts
+from eagerdecomp.rules.failed_routes import FAKE_TENSOR_ERRORS, eager_accepts
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 
 __all__ = ["decompositions"]

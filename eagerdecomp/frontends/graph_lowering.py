@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from eagerdecomp._torch.dynamo import fake_mode_of, is_unbacked, no_new_guards
-from eagerdecomp._torch.fake import FAKE_TENSOR_ERRORS, handling_fakes
+from eagerdecomp._torch.fake import handling_fakes
 from eagerdecomp._torch.modes import no_current_modes, python_kernels
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.sizes import Sizes
@@ -27,6 +27,7 @@ from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.ir import Program, Slot, bind, map_slots
 from eagerdecomp.program.key import key_or_none, program_arguments
 from eagerdecomp.program.passes import optimise
+from eagerdecomp.rules.failed_routes import FAKE_TENSOR_ERRORS
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
 

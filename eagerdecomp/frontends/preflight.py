@@ -25,14 +25,12 @@ from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
+from eagerdecomp.rules.failed_routes import FAKE_TENSOR_ERRORS
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
 
 __all__ = ["Preflight"]
-
-#: Errors that an op or rule may raise for tensors without data. The call is then not checked.
-_FAKE_TENSOR_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 
 _MAX_KINDS = 1024  # maximum number of cached kinds of calls per op
 
@@ -110,7 +108,7 @@ class Preflight:
                     fake_results = _Fakes(False).of(result)
                 with _FixedResult(op, fake_results):
                     returned = op(*given, **named)
-        except _FAKE_TENSOR_ERRORS:
+        except FAKE_TENSOR_ERRORS:
             return None  # eager raises too, or the result depends on data
         outputs = [tensor for tensor in tensors_in(returned) if tensor.requires_grad]
         if fakes.base is not None and outputs:
@@ -127,7 +125,7 @@ class Preflight:
         try:
             with torch.no_grad(), observed:
                 op(*args, **kwargs)
-        except _FAKE_TENSOR_ERRORS:
+        except FAKE_TENSOR_ERRORS:
             pass
         return not observed.unsupported
 
@@ -140,7 +138,7 @@ class Preflight:
         try:
             with observed:
                 torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
-        except _FAKE_TENSOR_ERRORS:
+        except FAKE_TENSOR_ERRORS:
             pass  # eager raises its own error if there is no derivative; or an op cannot run on fake tensors
         return list(observed.unsupported.values())
 
@@ -168,7 +166,7 @@ class _RouteChecker(DispatchMode):
                 return self._handled(func, args, kwargs)
             except UnsupportedOpError as error:
                 self.unsupported.setdefault(error.call, error)
-            except _FAKE_TENSOR_ERRORS:
+            except FAKE_TENSOR_ERRORS:
                 pass  # its rule depends on data
         return func(*args, **kwargs)
 

@@ -15,6 +15,7 @@ rule. The op's meta kernel decides whether eager accepts a call with these dtype
 from __future__ import annotations
 
 import dis
+import struct
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,27 @@ from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules.rule import Rule
 
-__all__ = ["eager_accepts", "judge_kernel_error", "last_checked_op", "make_final", "may_be_failed_route", "reason_of_failure"]
+__all__ = [
+    "FAKE_TENSOR_ERRORS",
+    "eager_accepts",
+    "judge_kernel_error",
+    "last_checked_op",
+    "make_final",
+    "may_be_failed_route",
+    "reason_of_failure",
+]
+
+#: Errors that a rule may raise for tensors without data, or for symbolic sizes.
+FAKE_TENSOR_ERRORS = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    struct.error,
+)
 
 _PACKAGE = str(Path(__file__).parents[1])
 _RAISE = dis.opmap["RAISE_VARARGS"]
