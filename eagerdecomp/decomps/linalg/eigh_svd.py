@@ -11,7 +11,7 @@ QR factorization makes left vectors of these columns, and replaces those whose l
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -70,6 +70,21 @@ def _by_columns(order: Tensor, *matrices: Tensor) -> list[Tensor]:
     return [aten.gather.default(matrix, 2, aten.expand.default(order, matrix.shape)) for matrix in matrices]
 
 
+def _nan_unless_finite(run: Callable[[Tensor], tuple[Tensor, ...] | None], matrix: Tensor) -> tuple[Tensor, ...]:
+    """Return the results of `run`, and NaN for matrices with infinities or NaNs.
+
+    If there is such a matrix, `run` returns None. Then it runs again, with zeros in place of these matrices.
+    """
+    found = run(matrix)
+    if found is not None:
+        return found
+    finite = aten.lt.Scalar(aten.amax.default(aten.abs.default(matrix), [1, 2], True), math.inf)
+    found = run(aten.where.self(finite, matrix, number_like(matrix, 0.0)))
+    assert found is not None
+    places = (finite if one.dim() == 3 else aten.squeeze.dim(finite, 2) for one in found)
+    return tuple(aten.where.self(place, one, number_like(one, math.nan)) for place, one in zip(places, found, strict=True))
+
+
 # -- Hermitian matrices -------------------------------------------------------------------------------------------
 
 
@@ -104,15 +119,8 @@ def _diagonal(matrix: Tensor, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
     if blind:
         basis, _, values = diagonalized_blindly(work, gram=False)
         return basis, values, scale
-    found = diagonalized(work, _first_basis(work))
-    if found is not None:
-        return (*found, scale)
-    finite = aten.lt.Scalar(scale, math.inf)
-    wide = aten.unsqueeze.default(finite, 2)
-    found = diagonalized(aten.where.self(wide, work, number_like(work, 0.0)))
-    assert found is not None
-    basis = aten.where.self(wide, found[0], number_like(work, math.nan))
-    return basis, aten.where.self(finite, found[1], number_like(found[1], math.nan)), scale
+    basis, values = _nan_unless_finite(lambda x: diagonalized(x, _first_basis(x)), work)
+    return basis, values, scale
 
 
 def _first_basis(matrix: Tensor) -> Tensor | None:
@@ -203,26 +211,23 @@ def _by_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     even if singular values are at rounding level.
     """
     work, scale = _scaled(matrix)
-    polar, finite = unitary_factor(work), None
+    unitary, values, basis = _nan_unless_finite(_unscaled_by_polar_factor, work)
+    values, order = aten.sort.default(aten.mul.Tensor(aten.clamp.default(values, 0), scale), 1, True)
+    unitary, basis = _by_columns(order, unitary, basis)
+    return unitary, values, basis
+
+
+def _unscaled_by_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    polar = unitary_factor(matrix)
     if polar is None:
-        finite = aten.lt.Scalar(scale, math.inf)
-        work = aten.where.self(aten.unsqueeze.default(finite, 2), work, number_like(work, 0.0))
-        polar = unitary_factor(work)
-    assert polar is not None
-    half = aten.bmm.default(adjoint(polar), work)
+        return None
+    half = aten.bmm.default(adjoint(polar), matrix)
     half = aten.add.Tensor(half, adjoint(half))
     logarithm = logarithm_of(half) if half.size(2) > _FEW else None
     first = None if logarithm is None else diagonalized(logarithm)
     found = diagonalized(half, None if first is None else first[0])
     assert found is not None
-    unitary, values, basis = _corrected(aten.bmm.default(polar, found[0]), work, found[0])
-    values, order = aten.sort.default(aten.mul.Tensor(aten.clamp.default(values, 0), scale), 1, True)
-    unitary, basis = _by_columns(order, unitary, basis)
-    if finite is None:
-        return unitary, values, basis
-    wide = aten.unsqueeze.default(finite, 2)
-    unitary, basis = (aten.where.self(wide, x, number_like(x, math.nan)) for x in (unitary, basis))
-    return unitary, aten.where.self(finite, values, number_like(values, math.nan)), basis
+    return _corrected(aten.bmm.default(polar, found[0]), matrix, found[0])
 
 
 def _corrected(left: Tensor, matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -275,14 +280,10 @@ def _below(angles: Tensor, limit: float) -> Tensor:
 def _completed(unitary: Tensor) -> Tensor:
     """Append columns orthogonal to the columns of ``[Q, m, n]``: return ``[Q, m, m]``. Matrices with NaN get columns of NaN."""
     rows, columns = unitary.shape[1:]
-    padded = aten.constant_pad_nd.default(unitary, [0, rows - columns])
-    found = unitary_factor(padded)
-    if found is None:
-        known = aten.eq.Tensor(padded, padded)
-        found = unitary_factor(aten.where.self(known, padded, number_like(padded, 0.0)))
-        assert found is not None
-        known = aten.logical_not.default(aten.any.dims(aten.logical_not.default(known), [1, 2], True))
-        found = aten.where.self(known, found, number_like(found, math.nan))
+    (found,) = _nan_unless_finite(
+        lambda x: None if (factor := unitary_factor(x)) is None else (factor,),
+        aten.constant_pad_nd.default(unitary, [0, rows - columns]),
+    )
     return aten.cat.default([unitary, cut(found, 2, columns, rows)], 2)  # type: ignore[no-any-return]
 
 
