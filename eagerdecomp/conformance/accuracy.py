@@ -48,13 +48,14 @@ class Off:
     def text(self, what: str) -> str:
         """Return a sentence about it."""
         where = f", first at {list(self.index)}" if self.index else ""
-        near = f" (off by {_away(self.got, self.expected)}, {self.allowed:.2g} allowed)" if self.allowed is not None else ""
+        near = f" ({_off_by(self.got, self.expected)}{self.allowed:.2g} allowed)" if self.allowed is not None else ""
         return f"{self.wrong} of {self.of} {self.about} of {what} wrong{where}: {self.got!r}, eager {self.expected!r}{near}"
 
 
-def _away(one: Any, other: Any) -> str:
-    away = math.hypot((one - other).real, (one - other).imag)  # of complex numbers abs raises where it overflows
-    return f"{away:.3g}" if math.isfinite(away) else "no finite number"
+def _off_by(one: Any, other: Any) -> str:
+    """Return the text of the distance of two numbers, or "" if it is not finite."""
+    distance = math.hypot((one - other).real, (one - other).imag)  # `abs` of a complex number raises if it overflows
+    return f"off by {distance:.3g}, " if math.isfinite(distance) else ""
 
 
 class Truth:

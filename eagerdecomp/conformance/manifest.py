@@ -21,7 +21,7 @@ from eagerdecomp.errors import ConformanceError, OpSetError
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten, resolve_ops
 
-__all__ = ["hold_to_manifest", "parse_manifest", "read_manifest", "stale_because", "write_manifest"]
+__all__ = ["check_manifest", "parse_manifest", "read_manifest", "stale_because", "write_manifest"]
 
 _UNWRITTEN = "not written yet"
 
@@ -64,10 +64,12 @@ def parse_manifest(text: str, source: str = "manifest") -> dict[str, str]:
     return declared
 
 
-def hold_to_manifest(report: Report, declared: Iterable[str], backend: Backend) -> Report:
-    """Return the report with `Report.stale` (entries that are not missing) and `Report.undeclared` (missing, without an entry).
+def check_manifest(report: Report, declared: Iterable[str], backend: Backend) -> Report:
+    """Compare the missing kernels of a backend with the manifest.
 
-    They concern the whole backend, whichever of its kernels were tested.
+    Returns:
+        the report with `Report.stale` (entries whose kernel is not missing) and `Report.undeclared` (missing kernels without an
+        entry). Both are about the whole backend, whichever of its kernels were tested.
     """
     absent = {str(op) for op in core_aten() if op not in backend.ops}
     names = set(declared)

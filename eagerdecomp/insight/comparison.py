@@ -173,7 +173,7 @@ class Comparison:
     def _summary(self) -> str:
         one, other = self.names
         many = len(self.diverging)
-        verdict = f"{many} ops and lines diverge" if many > 1 else "1 op and line diverges" if many else "nothing diverges"
+        verdict = f"{many} call sites diverge" if many > 1 else "1 call site diverges" if many else "nothing diverges"
         return f"{verdict} between {one} and {other}: {self.compared} calls compared on the same inputs"
 
     def _notes(self) -> Iterator[str]:

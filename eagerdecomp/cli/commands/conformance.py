@@ -81,7 +81,7 @@ exit codes: 0 no kernel is wrong; {FAILED} a kernel is wrong, --absences does no
 
 def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.conformance.comparing import compare
-    from eagerdecomp.conformance.manifest import hold_to_manifest, read_manifest, write_manifest
+    from eagerdecomp.conformance.manifest import check_manifest, read_manifest, write_manifest
     from eagerdecomp.conformance.reports.junit import report_junit
     from eagerdecomp.conformance.reports.markdown import report_markdown
     from eagerdecomp.conformance.reports.page import report_page
@@ -106,7 +106,7 @@ def _run(args: argparse.Namespace) -> int:
             for name in ("json", "markdown", "junit", "html", "write_absences")
         }
         report = _report(args, backend, ops)
-        report = report if declared is None else hold_to_manifest(report, declared, backend)
+        report = report if declared is None else check_manifest(report, declared, backend)
         comparison = compare(old, report) if old is not None else None
         scripts = write_scripts(report, args.scripts) if args.scripts else None
         width = shutil.get_terminal_size((100, 24)).columns
