@@ -175,13 +175,12 @@ Queries of sizes (`aten.sym_size`) and assertions (`aten._assert_async`) may rem
 
 ## Compared with PyTorch's table
 
-Without an argument, `run_decompositions()` uses PyTorch's own table for Core ATen. This command exports models of
-[the model table](../numbers/models.md) and lowers each with both tables. It skips models whose packages are not
-installed, as in this run:
-`python conformance/export_table.py`
+Without an argument, `run_decompositions()` uses PyTorch's own table for Core ATen. `python conformance/export_table.py` exports
+models of [the model table](../numbers/models.md) and lowers each with both tables. It skips models whose packages are not
+installed, as in the run below.
 
-"Programs that leave Core ATen" call at least one op outside it. "Other values" means that the lowered program returned other values
-than the exported one. Only programs lowered with the library's table were run.
+A program leaves Core ATen if it calls at least one op outside it. Programs lowered with the library's table were run, and their
+results compared with those of the exported program.
 """
 
 _LIMITS = """\

@@ -38,7 +38,7 @@ REASONS: tuple[Reason, ...] = (
         r"_embedding_bag_backward\.default is not in",
         "sparse gradients of `embedding_bag`: no op of Core ATen returns a sparse tensor",
     ),
-    Reason("", f"quantised {_OUTSIDE}", "quantised tensors: no op of Core ATen takes or returns one"),
+    Reason("", f"quantised {_OUTSIDE}", "quantized tensors: no op of Core ATen takes or returns one"),
     Reason("", f"nested {_OUTSIDE}", "nested C++ tensors: no op of Core ATen takes or returns one"),
     Reason("", f"MKLDNN {_OUTSIDE}", "MKL-DNN tensors: no op of Core ATen takes or returns one"),
     Reason("lazy_clone|parallel_cow", "", "copy-on-write storage: a decomposed `_lazy_clone` copies at once"),
