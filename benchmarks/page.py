@@ -140,10 +140,10 @@ def _page(sections: list[Section], device: str, where: str, picture: str) -> str
         "",
         f"Time of one pass as a multiple of native eager PyTorch; less is faster. Measured on {where}, by",
         f"`python -m benchmarks.page --device {device} --write FILE`, which writes this page and its chart. Each row is a way to",
-        "run the models. All ways run in turn in one process, for several rounds. A value is the median, over the rounds, of the",
-        "ratio to native in the same round. These are not the twelve smaller models whose ratios README and",
-        "[numbers](numbers.md#what-it-costs) quote: the smaller a model, the more the overhead per call counts.",
-        "In the chart, a dot is the geometric mean over the models, and a line joins the least and the most.",
+        "run the models ([explained below](#the-ways)). All ways run in turn in one process, for several rounds. A value is the",
+        "median of the rounds. README and [numbers](numbers.md#what-it-costs) have the ratios of twelve smaller models, where the",
+        "overhead per call counts more.",
+        "In the chart, a dot is the geometric mean over the models, and a line goes from the smallest to the largest ratio.",
         "",
         f"![Chart: time of one pass as a multiple of native]({picture})",
         "",
@@ -177,7 +177,7 @@ def main() -> int:
     with isolated(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sections = _sections(args.device, args.rounds)
-    unit = torch.cuda.get_device_name() if args.device == "cuda" else f"one thread of a {platform.machine()} CPU"
+    unit = torch.cuda.get_device_name() if args.device == "cuda" else f"one {platform.machine()} CPU thread"
     where = f"{unit}, torch {torch.__version__}"
     target = Path(args.write) if args.write else None
     page = _page(sections, args.device, where, f"{target.name}.svg" if target else "")

@@ -139,17 +139,17 @@ def report(held: Iterable[tuple[Job, str, Result]], faults: Sequence[str]) -> st
 _COLUMNS = ("pass", "refusal", "unsupported", "error", "died", "leak", "wrong")
 
 _LEGEND = """\
-| column | the number of cells |
+| column | cells in which |
 |---|---|
-| counted | that were run and counted |
-| pass, % | the share that passes |
-| pass | equal to eager |
-| refusal | where the mode rejects a call that eager rejects for its memory layout, with another class of error. Not a failure |
-| unsupported | that raise `UnsupportedOpError` |
-| error | that raise another error, where eager returns |
-| died | that end the process |
-| leak | where an op outside the set reached the backend |
-| wrong | that differ from eager in another way |
+| counted | there is at least one call to compare |
+| pass, % | all calls equal eager's, as a share of `counted` |
+| pass | all calls equal eager's |
+| refusal | eager and the mode both reject a call for its memory layout, with different classes of error. Not a failure |
+| unsupported | a call raises `UnsupportedOpError` |
+| error | a call raises another error, and eager returns |
+| died | a call ends the process |
+| leak | an op outside the set reached the backend |
+| wrong | a call differs from eager in another way |
 """
 
 
@@ -171,10 +171,10 @@ def page(held: SavedResults, blocks: Mapping[tuple[str, str], str], planned: int
         "errors).",
         "",
         f"Written by `python conformance/matrix.py` with torch {torch.__version__}:",
-        f"{len(held)} of {planned} cells were run. {len(rows)} of these are counted: the others have no call to compare.",
+        f"{len(held)} of {planned} cells were run. {len(rows)} of these are counted; the others have no call to compare.",
         f"A cell has at most {samples} samples. Each is called twice with the same values, and once with others.",
         "",
-        "If the calls of a cell end differently, it counts in the column that is furthest to the right:",
+        "A cell counts in one column. If several fit, it counts in the one furthest to the right:",
         "",
         *_LEGEND.splitlines(),
         "",

@@ -128,8 +128,8 @@ The columns show what is compared with eager. An empty cell was not run.
 
 Values are float32. They may differ by 2e-4 of the largest value of their tensor. If they differ by more, the model also runs in
 float64. `≈` marks a pass by that run: the results are about as close to float64 as eager's are, or equal to eager's in float64.
-Some models create float32 tensors explicitly, and cannot run in float64. Their results must be about as close to eager's as
-eager's own results are after a change of the last bit of each weight.
+Some models create float32 tensors explicitly, and cannot run in float64. For these, eager also runs with the last bit of each
+weight changed. The library may differ from eager about as much as this run does.
 """
 
 _HEAD_INSTALLED = """\

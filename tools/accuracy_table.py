@@ -38,15 +38,15 @@ spread evenly over the interesting part of the domain, and logarithmically towar
 formulas meet. If the exact value is too large for the dtype, the result must be infinite. The tests of each family compare ends,
 poles and infinite or NaN inputs with eager.
 
-Near a zero at an irrational number, the exact value can be arbitrarily small. If the last column names a scale that is larger
-than the exact value, the error is in units of the last place of that scale.
+Near a zero of the function at an irrational number, the exact value can be arbitrarily small. So the last column names a scale.
+Where the scale is larger than the exact value, the error is in units of the last place of the scale.
 
 The library's error is at most twice eager's: `tests/docs/test_accuracy_page.py` checks this page, and measures some functions
 again. Formulas are computed in float64 and rounded once, so most float32 results are within one unit of the last place. The
 exceptions follow eager's own recurrences and definitions. *Kernel calls* has one number for float32 and, if it differs, one for
 float64. `python tools/accuracy_table.py --points {number}` writes this page.
 
-| function | float32 | eager's | float64 | eager's | kernel calls | source of the approximation | beside zeros by |
+| function | float32 | eager's | float64 | eager's | kernel calls | source of the approximation | scale near zeros |
 |---|---|---|---|---|---|---|---|
 """
 

@@ -78,7 +78,7 @@ NO_MEMORY = re.compile(
 
 #: Operator that may grow faster than in eager -> the reason.
 ALLOWED: dict[str, str] = {
-    "linalg.lu_factor": "stretching repeats rows, so the matrix is singular. Ours finds an exact zero pivot and reports it; "
+    "linalg.lu_factor": "larger samples repeat rows, so the matrix is singular. Ours finds an exact zero pivot and reports it; "
     "eager's last pivot is a rounding error",
 }
 
@@ -600,7 +600,7 @@ def page(found: Mapping[str, Sequence[Row | NoRow]], before: str) -> str:
     parts = [
         head,
         *("| operators | why there is no row | |", "|---|---|---|", *listed, ""),
-        *(("These may grow faster than in eager:", "", "| op | why |", "|---|---|", *allowed, "") if allowed else ()),
+        *(("The command accepts that these differ from eager:", "", "| op | why |", "|---|---|", *allowed, "") if allowed else ()),
         *(*HEAD, *(line for name in names for line in rows.get(name, ()))),
     ]
     return "\n".join(parts) + "\n"
@@ -610,7 +610,7 @@ def _why_none(measured: Sequence[Row | NoRow]) -> str:
     """Return why an operator has no row."""
     for one in measured:
         if isinstance(one, NoRow):
-            return one.why if one.why == NO_ROUTE else f"for stretched samples eager {one.why}"
+            return one.why if one.why == NO_ROUTE else f"with larger sizes eager {one.why}"
     return NO_SIZE
 
 
@@ -620,12 +620,12 @@ How the work and the peak memory of each operator grow with its sizes, on Core A
 exponents: 1 means proportional to the length, 2 means to its square. Work is the number of elements that kernels read and
 write, and of multiplications in products and factorizations. Nothing is timed, so the numbers do not depend on the machine.
 What grows is one dimension of a sample (`20 at -1`: the last dimension, of size 20), all dimensions of one size (`all of 5`),
-or an integer argument. It grows to three lengths, each four times the one before. The exponent is that between the last two.
+or an integer argument. It grows to three lengths, each four times the one before. The exponent describes the last step.
 
-The table has one row per operator: the one in which ours exceeds eager's most, forward or with gradient. The last column is not
-empty if ours grows faster: its exponent is more than 0.25 above eager's, above that of the inputs and results, and above 1. It
-is also not empty if ours raises an error and eager does not. Kernel calls are ours at the last length. The command below writes
-this page; with `--match REGEX` it replaces the rows of operators whose name matches.
+The last column says what grows faster in ours than in eager. Then the exponent is more than 0.25 above eager's, above that of the
+inputs and results, and above 1. It also says if ours raises an error and eager does not. An operator has a row for each such case.
+Other operators have one row: the one in which ours exceeds eager's most, forward or with gradient. Kernel calls are ours at the
+last length. The command below writes this page; with `--match REGEX` it replaces the rows of operators whose name matches.
 
 ```sh
 python tools/growth.py --markdown docs/numbers/growth.md

@@ -49,20 +49,25 @@ FLOOR = 4.0
 
 HEAD = """# Accuracy of linear algebra
 
-The largest errors of each call on Core ATen, and of eager's own kernels. The matrices are of many kinds: random, well and ill
-conditioned, graded by rows and by columns, with clustered values, of low rank, ones, Hilbert's, second differences, a permutation,
-zeros.
+The largest errors of each call on Core ATen (*ours*), and of eager's own kernels. The matrices are of many kinds: random, well
+and ill conditioned, graded by rows and by columns, with clustered values, of low rank, ones, Hilbert matrices, second
+differences, permutations, zeros.
 
-Errors are in units of the type's rounding (`eps`), in Frobenius' norm. A residual is divided by the norm of what it is a residual
-of, lost orthogonality by the norm of the identity, an error of values by the largest value, an error of a determinant by the
-condition of the matrix, and an error of a gradient by the norm of the gradient. The measures are computed in about twice the
-type's width.
+Errors are in roundings: multiples of the dtype's `eps`. Norms are Frobenius norms. Each measure is relative:
 
+- **residual**: divided by the norms of its terms;
+- **orthogonality**, how far columns are from orthonormal: divided by the norm of the identity;
+- **values**: divided by the largest value;
+- **value** of a determinant: divided by the determinant and the condition of the matrix;
+- **gradient**: divided by the norm of the gradient.
+
+The exact results are computed with about twice the dtype's precision.
 Sizes are {sizes}; for `eig` at most 65.
-Up to 65 rows an error is the largest of {draws} matrices of a kind. An error of a gradient is the upper quartile of
-{gradient_draws} matrices. The last column is the largest ratio of ours to eager's, of one kind and size, where ours is over
-{floor} roundings; "none" if it is so nowhere. This page is written by `python tools/linalg_accuracy.py`, which fails for a ratio
-over 4.
+Up to 65 rows, an error is the largest of {draws} matrices of each kind.
+The error of a gradient is the upper quartile of {gradient_draws} matrices.
+
+The last column compares ours with eager for one kind and size: the largest ratio of the errors, if ours is over {floor} roundings.
+"none" means that ours is nowhere over {floor}. `python tools/linalg_accuracy.py` writes this page, and fails for a ratio over 4.
 
 | call | measure | float32 | eager's | float64 | eager's | complex64 | eager's | complex128 | eager's | largest ratio |
 |---|---|---|---|---|---|---|---|---|---|---|

@@ -272,10 +272,13 @@ _NO_LAYOUT = "a layout that no op of Core ATen accepts or returns"
 
 #: What differs from eager or cannot be decomposed -> the reason.
 DIFFERENCES = {
+    "sparse tensors in blocks (BSR, BSC), and most ops on CSR and CSC matrices": (
+        "they have no rule; [limits](../reference/limits.md#coverage-and-cost) lists the sparse ops that decompose"
+    ),
     **{
         f"{facts['makes_layout']} tensors, for example of {', '.join(f'`{name}`' for name in names.split())}": _NO_LAYOUT
         for facts, names in ROWS
-        if "makes_layout" in facts
+        if facts.get("makes_layout", "sparse") != "sparse"
     },
     "the index that `kthvalue`, `median` and `nanmedian` return for equal values, and `mode` in rows of more than 16": (
         "eager's index depends on the steps of its in-place selection or sort; the values equal eager's"
@@ -304,17 +307,18 @@ DIFFERENCES = {
     ),
 }
 
-HEAD = f"""# The mathematics
+HEAD = f"""# Linear algebra, Fourier transforms, sorting
 
-These ops cannot be decomposed to Core ATen by torch's decompositions. The library has a rule for each. The tables have the
-rule's module and method, its error and that of eager's kernel, and the number of kernel calls of a warm call on a small input
-(four rows, or two rows of four). *Reads data* is "yes" if the rule reads a value: then the cache is bypassed, and the rule runs
-again at each call. It is "for its size" if only the size of the result depends on values.
+Torch's decompositions do not decompose these ops to Core ATen. The library has a rule for each. The tables have the rule's module
+and method, its error and that of eager's kernel, and the number of kernel calls of one call on a small input (four rows, or two
+rows of four), after the first. *Reads data* is "yes" if the rule reads a value: then the cache is bypassed, and the rule runs at
+each call. It is "for its size" if only the size of the result depends on values.
 
 Errors compare a float32 call with eager's float64 result for the same values: random matrices of {SIZE} rows, or two rows of
 {WIDTH} elements. An error is the largest difference of an element, divided by the largest element of the result, in units of
-float32's rounding (1.2e-7), rounded up to one digit; "exact" means no difference. If several results are right (vectors of
-either sign), the error is that of the product of the factors, or of `A V - V L`. Errors differ a little between processors.
+float32's rounding (1.2e-7), rounded up to one digit; "exact" means no difference. If several results are right (an eigenvector
+can have either sign), the error is that of the product of the factors, or of `A V - V L`. Errors differ a little between
+processors.
 `tests/decomps/linalg/test_lapack_criteria.py` applies the criteria of LAPACK's own tests, in four dtypes, also to matrices that
 are singular, ill-conditioned, near underflow and near overflow. The tests of each family compare values, ties and NaN with
 eager. `python tools/mathematics_table.py` writes this page.

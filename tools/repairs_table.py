@@ -20,13 +20,13 @@ from eagerdecomp.rules.shipped_faults import FAULTS, Fault
 
 FILE = Path(__file__).parent.parent / "docs" / "numbers" / "repairs.md"
 
-HEAD = f"""# Repairs
+HEAD = f"""# Faults of torch's decompositions
 
 Decompositions of torch {torch.__version__.partition("+")[0]} that differ from their op, and how the library fixes each.
-For each fault, `tests/rules/test_shipped_faults.py` calls torch's entry, shows the fault, and shows that the call in the mode
-equals eager. If torch fixes a fault, that test fails. `python tools/repairs_table.py` writes this page.
+For each fault, `tests/rules/test_shipped_faults.py` calls the entry of torch's table, and checks that it has the fault and
+that the mode equals eager. If torch fixes a fault, that test fails. `python tools/repairs_table.py` writes this page.
 
-| operator | fault | what torch's entry does | fixed by |
+| op | fault | what torch's entry does | the library uses |
 |---|---|---|---|
 """
 
@@ -47,17 +47,17 @@ KINDS = {
 def route_around(fault: Fault) -> str:
     """Return how the library fixes a fault."""
     if fault.kind == "writes":
-        return "passing the entry a copy of the list"
+        return "the entry, with a copy of the list"
     op = overload(fault.op.replace(".", "::", 1).removesuffix(".default"))
     if op is not None and any(rule.source == "own" for rule in our_rules(op)):
-        return "a rule of the library"
+        return "its own rule"
     if fault.unused:
-        return "another route; the entry is not used"
+        return "other rules of torch"
     if fault.kind == "strides" and fault.op in LAYOUTS:
-        return "restriding the result"
+        return "the entry, and restrides its result"
     if fault.kind in ("accepts", "error") and (fault.op in CHECKS or fault.op in REFUSED):
-        return "checking the arguments before the entry runs"
-    return "another route of torch"
+        return "the entry, after its own argument checks"
+    return "other rules of torch"
 
 
 def page() -> str:

@@ -42,19 +42,20 @@ _ROUNDINGS, _TIMES = 64, 4
 
 HEAD = f"""# Rules that could go upstream
 
-Ops outside Core ATen for which
-torch {torch.__version__.partition("+")[0]} has a decomposition and this library has its own rule. Each row compares
-the two. The calls are those of torch's operator database, up to {CALLS} of an op, and the same calls on inputs with the
-opposite stride order. Each call runs in eager, by torch's entry alone, decomposed by torch's entries and composites
-only, and by the library on Core ATen.
+These are the ops outside Core ATen for which torch {torch.__version__.partition("+")[0]}
+has a decomposition and this library has its own rule. Each row compares the two. The calls are those of the samples of
+torch's operator database, up to {CALLS} of an op, and the same calls on inputs with the opposite stride order.
+Each call runs in eager, by torch's entry alone, decomposed by torch's entries and composites only, and by the library
+on Core ATen.
 
-A row says for how many calls torch's entry differs from the op, does not lead to Core ATen (it "does not close"), or
-is less exact than eager and the library's rule, compared with float64. It also has the number of kernel calls where
-both lead to Core ATen. The library's rule passes all these calls. Calls without a sample (other dtypes, empty
-tensors, errors) are not compared here. [Faults](repairs.md) shows faults of torch's entries one by one. `python
-tools/upstream_table.py` writes this page.
+A row says for how many calls torch's entry differs from the op, does not lead to Core ATen ("does not close"),
+returns `NotImplemented` ("declines"), or is less exact than eager and the library's rule, compared with float64. The
+last two columns have the sum of the kernel calls over all calls for which torch's entry is right and leads to Core
+ATen; "more kernel calls" means that torch's entry needs more than ours. The library's rule is right for all these
+calls. Calls without a sample (other dtypes, empty tensors, errors) are not compared. [Faults](repairs.md) lists the
+faults of torch's entries. `python tools/upstream_table.py` writes this page.
 
-| op | rule | the shipped entry | its kernel calls | ours |
+| op | our rule | torch's entry | its kernel calls | ours |
 |---|---|---|---|---|
 """
 

@@ -23,9 +23,9 @@ class Fault:
 
     Attributes:
         op: the overload's name.
-        kind: ``value``, ``shape``, ``type``, ``strides``, ``aliasing``, ``writes`` (an argument), ``raises`` (where the operator
-            returns), ``accepts`` (calls that the operator rejects), ``error`` (another type of error) or ``declines``
-            (``NotImplemented``).
+        kind: ``value``, ``shape``, ``type``, ``strides``, ``aliasing``, ``writes`` (to an argument), ``raises`` (where the op
+            returns), ``accepts`` (calls that the op rejects), ``error`` (another error class) or ``declines`` (returns
+            ``NotImplemented``).
         what: a description of the fault.
         unused: the entry is wrong for so many calls that the library does not use it.
     """
@@ -36,56 +36,67 @@ class Fault:
     unused: bool = False
 
 
-_STRIDES = "lays its result out otherwise for inputs that are dense but not contiguous"
+_STRIDES = "returns other strides than the op for inputs that are dense but not contiguous"
 
 FAULTS: tuple[Fault, ...] = (
     Fault(
         "aten._scaled_dot_product_flash_attention_for_cpu.default",
         "shape",
-        "returns the softmax in the log-sum-exp's place: silently wrong gradients",
+        "returns the softmax instead of the log-sum-exp, so gradients are silently wrong",
         unused=True,
     ),
-    Fault("aten.nll_loss.default", "shape", "reads the positional reduction as size_average", unused=True),
+    Fault("aten.nll_loss.default", "shape", "treats the positional argument `reduction` as `size_average`", unused=True),
     Fault("aten.multilabel_margin_loss_forward.default", "value", "counts the targets after the first -1", unused=True),
     Fault("aten.take.default", "aliasing", "returns a view of the input for a 0-dim index", unused=True),
-    Fault("aten.geometric.default", "raises", "draws a uniform in the input's dtype, so integers raise", unused=True),
-    Fault("aten.margin_ranking_loss.default", "raises", "wants the reduction as a string", unused=True),
-    Fault("aten.hinge_embedding_loss.default", "raises", "wants the reduction as a string", unused=True),
-    Fault("aten.std_mean.default", "type", "returns a named tuple where the operator returns a plain one", unused=True),
-    Fault("aten.std_mean.correction", "type", "returns a named tuple where the operator returns a plain one", unused=True),
-    Fault("aten.std_mean.dim", "raises", "takes one positional argument where the operator takes three", unused=True),
-    Fault("aten.as_strided_scatter.default", "value", "writes to the start of the memory where no offset is given", unused=True),
-    Fault("aten.isin.Tensor_Tensor", "value", "finds nothing among many numbers of which some are NaN"),
-    Fault("aten.prod.default", "value", "multiplies by dimensions, so that one overflows before it meets a zero", unused=True),
+    Fault("aten.geometric.default", "raises", "samples uniform numbers in the input's dtype, so integers raise", unused=True),
+    Fault("aten.margin_ranking_loss.default", "raises", "accepts the reduction only as a string", unused=True),
+    Fault("aten.hinge_embedding_loss.default", "raises", "accepts the reduction only as a string", unused=True),
+    Fault("aten.std_mean.default", "type", "returns a named tuple; the op returns a plain tuple", unused=True),
+    Fault("aten.std_mean.correction", "type", "returns a named tuple; the op returns a plain tuple", unused=True),
+    Fault("aten.std_mean.dim", "raises", "accepts one positional argument; the op accepts three", unused=True),
+    Fault("aten.as_strided_scatter.default", "value", "writes to the start of the storage if no offset is given", unused=True),
+    Fault("aten.isin.Tensor_Tensor", "value", "finds no value in a large tensor that contains NaN"),
+    Fault(
+        "aten.prod.default",
+        "value",
+        "reduces one dimension at a time, so a product overflows before it is multiplied by zero",
+        unused=True,
+    ),
     Fault("aten.index_select.default", "accepts", "counts negative indices from the end", unused=True),
-    Fault("aten.add.Scalar", "raises", "takes no positional alpha"),
-    Fault("aten.sub.Scalar", "raises", "takes no positional alpha"),
-    Fault("aten.linalg_vector_norm.default", "value", "takes a maximum before it casts to the wider dtype"),
-    Fault("aten._unsafe_masked_index.default", "writes", "clamps the indices in the list that it was given"),
-    Fault("aten._unsafe_masked_index_put_accumulate.default", "writes", "clamps the indices in the list that it was given"),
-    Fault("aten._batch_norm_with_update.default", "raises", "wants a weight and a bias, which the operator does without"),
-    Fault("aten.view_copy.default", "raises", "wants strides that a view could have"),
-    Fault("aten.nan_to_num.default", "raises", "takes no complex input"),
-    Fault("aten.eye.default", "raises", "counts 256 and more rows in uint16, which no kernel of `arange` supports"),
-    Fault("aten.eye.m", "raises", "counts 256 and more rows in uint16, which no kernel of `arange` supports"),
-    Fault("aten.mse_loss_backward.default", "raises", "divides by the number of elements where there are none"),
-    Fault("aten.smooth_l1_loss_backward.default", "raises", "divides by the number of elements where there are none"),
-    Fault("aten.huber_loss_backward.default", "raises", "divides by the number of elements where there are none"),
-    Fault("aten.adaptive_max_pool2d.default", "declines", "covers only output sizes that divide the input's"),
-    Fault("aten.adaptive_max_pool3d.default", "declines", "covers only output sizes that divide the input's"),
-    Fault("aten.adaptive_max_pool3d.default", "raises", "takes contiguous and channels-last inputs only"),
+    Fault("aten.add.Scalar", "raises", "does not accept a positional `alpha`"),
+    Fault("aten.sub.Scalar", "raises", "does not accept a positional `alpha`"),
+    Fault("aten.linalg_vector_norm.default", "value", "computes a maximum before it casts to the wider dtype"),
+    Fault("aten._unsafe_masked_index.default", "writes", "replaces the indices in the caller's list by clamped ones"),
+    Fault(
+        "aten._unsafe_masked_index_put_accumulate.default", "writes", "replaces the indices in the caller's list by clamped ones"
+    ),
+    Fault("aten._batch_norm_with_update.default", "raises", "requires a weight and a bias; the op accepts None"),
+    Fault("aten.view_copy.default", "raises", "rejects strides for which no view is possible"),
+    Fault("aten.nan_to_num.default", "raises", "rejects complex inputs"),
+    Fault("aten.eye.default", "raises", "for 256 or more rows calls `arange` in uint16, for which there is no kernel"),
+    Fault("aten.eye.m", "raises", "for 256 or more rows calls `arange` in uint16, for which there is no kernel"),
+    Fault("aten.mse_loss_backward.default", "raises", "divides by zero for inputs without elements"),
+    Fault("aten.smooth_l1_loss_backward.default", "raises", "divides by zero for inputs without elements"),
+    Fault("aten.huber_loss_backward.default", "raises", "divides by zero for inputs without elements"),
+    Fault("aten.adaptive_max_pool2d.default", "declines", "handles only output sizes that divide the input sizes"),
+    Fault("aten.adaptive_max_pool3d.default", "declines", "handles only output sizes that divide the input sizes"),
+    Fault("aten.adaptive_max_pool3d.default", "raises", "accepts only contiguous and channels-last inputs"),
     Fault("aten.index_add.default", "accepts", "does not compare the source's shape with the input's"),
-    Fault("aten.smooth_l1_loss.default", "accepts", "takes a negative beta"),
-    Fault("aten.silu.default", "accepts", "takes integers, and so do some eighty entries that `eager.checks` lists"),
-    Fault("aten.amax.default", "error", "RuntimeError for IndexError of an empty dimension"),
-    Fault("aten.amin.default", "error", "RuntimeError for IndexError of an empty dimension"),
-    Fault("aten.take.default", "error", "IndexError for RuntimeError of an index that is not int64"),
-    Fault("aten.embedding.default", "error", "AssertionError for RuntimeError of a weight that is no matrix"),
-    Fault("aten.narrow_copy.default", "error", "IndexError for RuntimeError of a dimension out of range"),
-    Fault("aten.split.Tensor", "error", "IndexError for RuntimeError of a tensor without dimensions"),
-    Fault("aten.stack.default", "error", "AssertionError for RuntimeError of an empty list"),
-    Fault("aten._upsample_nearest_exact1d.default", "error", "ZeroDivisionError for RuntimeError of an empty output"),
-    Fault("aten.masked_fill.Scalar", "error", "OverflowError for RuntimeError of a value that does not fit"),
+    Fault("aten.smooth_l1_loss.default", "accepts", "accepts a negative beta"),
+    Fault("aten.silu.default", "accepts", "accepts integers, as do about eighty other entries (`eager/checks` lists them)"),
+    Fault("aten.amax.default", "error", "raises RuntimeError, and the op IndexError, for an empty dimension"),
+    Fault("aten.amin.default", "error", "raises RuntimeError, and the op IndexError, for an empty dimension"),
+    Fault("aten.take.default", "error", "raises IndexError, and the op RuntimeError, for an index that is not int64"),
+    Fault("aten.embedding.default", "error", "raises AssertionError, and the op RuntimeError, for a weight that is not a matrix"),
+    Fault("aten.narrow_copy.default", "error", "raises IndexError, and the op RuntimeError, for a dimension out of range"),
+    Fault("aten.split.Tensor", "error", "raises IndexError, and the op RuntimeError, for a tensor without dimensions"),
+    Fault("aten.stack.default", "error", "raises AssertionError, and the op RuntimeError, for an empty list"),
+    Fault(
+        "aten._upsample_nearest_exact1d.default", "error", "raises ZeroDivisionError, and the op RuntimeError, for an empty output"
+    ),
+    Fault(
+        "aten.masked_fill.Scalar", "error", "raises OverflowError, and the op RuntimeError, for a value that does not fit the dtype"
+    ),
     Fault("aten._adaptive_avg_pool2d.default", "strides", _STRIDES),
     Fault("aten._batch_norm_with_update.default", "strides", _STRIDES),
     Fault("aten._log_softmax_backward_data.default", "strides", _STRIDES),

@@ -20,15 +20,15 @@ Point = tuple[float, ...]
 #: Returns ``count`` random points: ``sampler(generator, count)``.
 Sampler: TypeAlias = "Callable[[random.Random, int], list[Point]]"
 
-_FITTED = "ratios fitted by `tools/fit_ratios.py`"
-_HANKEL = f"{_FITTED}; beyond 5 under Hankel's expansion (Abramowitz and Stegun 9.2.5)"
-_LARGE_I = f"{_FITTED}; beyond 8 under the asymptotic expansion (Abramowitz and Stegun 9.7.1)"
-_LARGE_K = f"{_FITTED}; beyond 1 under the asymptotic expansion (Abramowitz and Stegun 9.7.2)"
-_AIRY = f"the two series at 0 and the expansions of Abramowitz and Stegun 10.4.59 and 10.4.60 as {_FITTED}"
+_FITTED = "rational functions fitted by `tools/fit_ratios.py`"
+_HANKEL = f"{_FITTED}; above 5 in Hankel's expansion (Abramowitz and Stegun 9.2.5)"
+_LARGE_I = f"{_FITTED}; above 8 in the asymptotic expansion (Abramowitz and Stegun 9.7.1)"
+_LARGE_K = f"{_FITTED}; above 1 in the asymptotic expansion (Abramowitz and Stegun 9.7.2)"
+_AIRY = f"the two series at 0; the expansions of Abramowitz and Stegun 10.4.59 and 10.4.60, by {_FITTED}"
 _EULER = "the formula of Euler and Maclaurin (DLMF 25.11.5)"
-_STIRLING = f"Stirling's formula (DLMF 5.11.1), its series and what is near 1 and 2 as {_FITTED}; reflection (DLMF 5.5.3)"
+_STIRLING = f"Stirling's formula (DLMF 5.11.1); for its series, and near 1 and 2, {_FITTED}; reflection (DLMF 5.5.3)"
 _TEMME = "Gil, Segura and Temme, SIAM J. Sci. Comput. 34 (2012)"
-_CHEBYSHEV = "recurrence, beyond the first orders sines and cosines (DLMF 18.5.1 to 18.5.4), as eager"
+_CHEBYSHEV = "recurrence for low orders, sines and cosines for others (DLMF 18.5.1 to 18.5.4), as eager"
 _RECURRENCE = "the recurrence (DLMF 18.9), as eager"
 _DEFINITION = "the definition, as eager"
 
@@ -239,8 +239,8 @@ def _airy_size(x: Any) -> Any:
 
 
 _ONE = (lambda *_: mp.mpf(1), "1")
-_REFLECTED = (lambda x: max(1, mp.loggamma(1 - x)) if x < 0 else 0, "`lgamma(1 - x)` left of 0")
-_ORDER = "the function of the other order"
+_REFLECTED = (lambda x: max(1, mp.loggamma(1 - x)) if x < 0 else 0, "`lgamma(1 - x)`, for x < 0")
+_ORDER = "the Bessel function of the other order"
 _ROUNDING = "the effect of rounding `x`"
 
 _GAMMA_LINE = _and_between_poles(interval(0, 50, 1 + 1e-8, 2 - 1e-8, 1.5, 6.9999, 7.0, 1e5, 1e10, smallest=1e-20), -12)
@@ -263,7 +263,7 @@ FUNCTIONS: tuple[Function, ...] = (
             _EULER,
             _and_between_poles(interval(0, 50, 1e4, smallest=1e-4), -8),
             lambda x, n=n: abs(x * polygamma(n + 1, x)) if x < 0 else 0,  # type: ignore[misc]
-            f"{_ROUNDING}, left of 0",
+            f"{_ROUNDING}, for x < 0",
         )
         for n in (1, 2, 5)
     ),
@@ -284,7 +284,7 @@ FUNCTIONS: tuple[Function, ...] = (
         "log_ndtr",
         special.log_ndtr,
         log_ndtr,
-        f"that of `erfcx`: {_FITTED}",
+        f"`erfcx`: {_FITTED}",
         interval(-100, 9, 0.7, 0.6999999, -1.0, -1.0000001, smallest=1e-20),
     ),
     Function(
@@ -359,7 +359,7 @@ FUNCTIONS: tuple[Function, ...] = (
         _AIRY,
         interval(-20, 20, -2.6, 1.5, smallest=1e-8),
         _airy_size,
-        "`hypot(Ai, Bi)` left of 0",
+        "`hypot(Ai, Bi)`, for x < 0",
     ),
     *(
         Function(
