@@ -154,6 +154,6 @@ def __dir__() -> list[str]:
 
 if newer_than_tested():
     warn_caller(
-        f"eagerdecomp {__version__} is tested with torch {TESTED} and older, not with {torch_release()}; what it lacks there, "
-        "`eagerdecomp plan` lists"
+        f"eagerdecomp {__version__} is tested with torch {TESTED} and older, not with {torch_release()}. Run `eagerdecomp plan` to "
+        "list the ops that it cannot decompose there"
     )

@@ -356,7 +356,7 @@ class DifferenceError(EagerDecompError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One rule the planner tried for an op, and why it led nowhere."""
+    """A rule that the planner tried for an op, and the reason why it failed."""
 
     op: str
     rule: str
@@ -379,12 +379,12 @@ class UnsupportedOpError(EagerDecompError):
         op: the operator that was called, as a string such as ``"aten.sort.stable"``.
         call: how it was called: dtypes, shapes and scalars.
         chain: the ops between the user's call and the op without a route, outermost first.
-        missing: the op (or ops) at which the routes ended.
-        tried: the routes that were tried, each with the reason it failed.
+        missing: the ops outside the set at which the decompositions stopped.
+        tried: the rules that were tried, each with the reason why it failed.
         kernels_to_add: the fewest kernels that would give this call a route, each entry one alternative.
-        op_set: what the set calls itself.
-        hint: a word of advice for this op, or "".
-        may_fall_back: whether it was raised where ``on_unsupported`` can be given.
+        op_set: the text of the op set, such as ``"OpSet(core_aten: 208 ops)"``.
+        hint: advice for this op, or "".
+        may_fall_back: whether the caller could have passed ``on_unsupported="fallback"``.
         gaps: the ops without a route that the mode has seen so far, this one included.
         additions: kernels that together give all of them a route.
 
@@ -514,8 +514,8 @@ class UnsupportedGradientError(UnsupportedOpError):
     Attributes are those of `UnsupportedOpError`. `op` and `call` are the forward call, and `kernels_to_add` holds the kernels that
     would give its gradient a route. There are two more:
 
-        wanted: the arguments that require a gradient, by name.
-        gradient: for each op of the gradient that has no route the error that `backward()` would raise there.
+        arguments: the names of the arguments that require a gradient.
+        gradient: for each op of the gradient without a route, the error that `backward()` would raise for it.
 
     Examples:
         >>> import torch
@@ -529,8 +529,8 @@ class UnsupportedGradientError(UnsupportedOpError):
         aten.gelu.default (('aten.gelu_backward.default',),)
     """
 
-    def __init__(self, op: str, call: str, wanted: Sequence[str], gradient: Sequence[UnsupportedOpError]) -> None:
-        self.wanted = tuple(wanted)
+    def __init__(self, op: str, call: str, arguments: Sequence[str], gradient: Sequence[UnsupportedOpError]) -> None:
+        self.arguments = tuple(arguments)
         self.gradient = tuple(gradient)
         super().__init__(
             op,
@@ -549,7 +549,7 @@ class UnsupportedGradientError(UnsupportedOpError):
         lines = [self.hint] if self.hint else []
         lines.append(f"{self.op} was called on a tensor that requires a gradient, and its gradient has no route to {self.op_set}.")
         lines.append(f"  called as: {self.call}")
-        lines.append(f"  requires a gradient: {', '.join(self.wanted)}")
+        lines.append(f"  requires a gradient: {', '.join(self.arguments)}")
         lines.append("  backward() would call, without a route:")
         for error in self.gradient:
             lines.append(f"    - {error.call}")
@@ -565,7 +565,7 @@ class UnsupportedGradientError(UnsupportedOpError):
         return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.gradient[0].op)}"])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (UnsupportedGradientError, (self.op, self.call, self.wanted, self.gradient))
+        return (UnsupportedGradientError, (self.op, self.call, self.arguments, self.gradient))
 
 
 def _combined(choices: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]]:

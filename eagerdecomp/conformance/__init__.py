@@ -1,6 +1,6 @@
-"""The conformance suite: find wrong kernels of a backend, each with the smallest failing call, and rank the kernels to write next.
+"""The conformance suite: find wrong kernels of a backend, each with a small failing call, and rank the kernels to write next.
 
-Three ways to run the same checks: `run_conformance`, ``eagerdecomp conformance MODULE:BACKEND``, and ``pytest --pyargs
+There are three ways to run it: `run_conformance`, ``eagerdecomp conformance MODULE:BACKEND``, and ``pytest --pyargs
 eagerdecomp.conformance --eagerdecomp-backend MODULE:BACKEND``.
 """
 

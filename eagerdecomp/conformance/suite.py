@@ -93,7 +93,7 @@ def run_conformance(
     progress: Callable[[int, int, Verdict | None], None] = lambda done, total, verdict: None,
     named: Named | None = None,
 ) -> Report:
-    """Test a backend's kernels with difficult random calls; report wrong kernels, each with the smallest failing call.
+    """Test a backend's kernels with difficult random calls, and report wrong kernels, each with a small failing call.
 
     Each kernel is called as the mode calls it. Its results and effects are compared with eager on the CPU: values (within rounding,
     against the op in float64), dtypes, shapes, strides, aliasing, writes and errors. Calls are also repeated, interleaved, and made
@@ -105,14 +105,16 @@ def run_conformance(
         ops: test only these kernels: overloads, packets (all their overloads in the backend), or names.
         profile: ``quick`` (seconds), ``standard`` (minutes) or ``thorough`` (an hour).
         seed: the seed of all random choices. Runs with the same seed make the same calls.
-        programs: whether to test ops without a kernel too. The default is True unless `ops` is given.
+        programs: whether to test the decompositions of ops without a kernel too. The default is True unless `ops` is given.
         isolate: whether to test kernels in forked processes, so that a crash or a hang does not end the run. The default is True if
             the backend's device supports fork.
         processes: the number of processes at a time; by default the number of cores.
         progress: called with the number of kernels tested so far, their total, and the latest verdict (None before the first).
         named: how reproducers import and name the backend, if the caller knows it.
 
-    Ctrl-C ends the run early. The report then contains the results so far, and `Report.interrupted` is True.
+    Returns:
+        the report, with a verdict for each op: ``report.verdict("aten.add.Tensor").state``. Ctrl-C ends the run early. The report
+        then contains the results so far, and `Report.interrupted` is True.
 
     Raises:
         ArgumentError: for an unknown profile, or fewer than one process.
@@ -175,6 +177,9 @@ def check_call(
         args: positional arguments.
         kwargs: keyword arguments.
         exact: whether the results must be the true values, rounded once, as for sums of small integers.
+
+    Returns:
+        the fault, with its kind and message; None if the kernel is right, or if eager or the backend does not support the call.
     """
     overload = resolve_ops([op])[0]
     spec = spec_of(overload) or Spec(lambda draw: Call(args, kwargs or {}))
@@ -186,7 +191,14 @@ def check_call(
 
 
 def check_again(backend: Backend, op: OpLike, prop: str, choices: Sequence[int]) -> Fault | None:
-    """Run a failing case again, from its random choices; return its fault, or None if the kernel is right now."""
+    """Run a failing case again, and return its fault; None if the kernel is right now. Reproducers call this.
+
+    Args:
+        backend: the backend.
+        op: the op.
+        prop: the name of the property that failed, such as ``"values"``.
+        choices: the random choices that made the call.
+    """
     overload = resolve_ops([op])[0]
     spec = spec_of(overload)
     if spec is None:

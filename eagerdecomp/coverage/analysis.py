@@ -45,11 +45,10 @@ def plan(
     rules: Iterable[Rule] = (),
     progress: Callable[[float, str], object] = lambda part, words: None,
 ) -> Plan:
-    """Return what each op decomposes into on a set, and which kernels to write next, without running anything.
+    """Return what each op decomposes into on a set, and which kernels to write next. No kernel of the backend runs.
 
     For every ATen overload, the plan says whether it is in the set, decomposed (into which kernels, how many, by which rules, and
-    whether its gradient is closed too), or without a route. No kernel of the backend runs: the rules and their recorded calls are
-    enough.
+    whether its gradient decomposes too), or without a route. It uses the rules and their recorded calls.
 
     Args:
         supported_ops: the set, or a `Backend`.
@@ -59,10 +58,10 @@ def plan(
             ``return model, (x,)``, or that returns a function without arguments that runs one step. It runs on fake tensors: a
             module twice; a step at most three times, until it calls no new op (the first step of an optimizer calls other ops than
             later steps). Ops called only while the model is built are listed apart, and the set need not support them.
-        kernels: how many kernels to propose. Kernels of the prims namespace are proposed only for sets that hold some.
+        kernels: the number of kernels to propose. A prim is proposed only if the set contains prims.
         name: the model's name in the plan.
         rules: your own rules, as for `EagerDecompMode`. They run on fake tensors, for the recorded calls of their ops.
-        progress: called while the plan is made with the fraction done and the current step.
+        progress: called with the fraction that is done and the name of the current step.
 
     Returns:
         The plan, with an `OpPlan` per op: ``plan["aten.silu.default"]``. It prints as a table; `Plan.to_json` and `Plan.to_html`
@@ -206,7 +205,7 @@ def minimal_opset(
     rules: Iterable[Rule] = (),
     last_resort: bool = False,
 ) -> SmallSet:
-    """Return a small set of ops to which, with `base`, every recorded call of the given ops decomposes.
+    """Return a small set such that every recorded call of the given ops decomposes to it and `base`.
 
     No op of it can be removed, but a different set may be smaller: `SmallSet.necessary` holds the ops that every such set has.
 

@@ -44,8 +44,8 @@ def explain(
 ) -> Explanation:
     """Return what `EagerDecompMode` does with a call: why each rule was used or not, the program, its code and its guards.
 
-    The call is executed, on copies of the tensors that it writes, as the mode does when it records a call. Without arguments, list
-    the op's rules in the order in which they are tried.
+    The call runs as the mode runs a call that it records, on copies of the tensors that it writes. Without arguments, nothing runs:
+    the explanation lists the op's rules in the order in which they are tried.
 
     Args:
         op: an overload, a packet or a name. The arguments choose the overload of a packet.

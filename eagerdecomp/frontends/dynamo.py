@@ -50,8 +50,8 @@ def dynamo_backend(
 
     Each graph that Dynamo finds, and the graph of its gradient, is decomposed when it is compiled, by the rules of the mode, into
     kernel calls. Some calls cannot be decomposed then: their rule reads data or depends on a symbolic size, or they have no route.
-    The mode's handlers run these at each call, with the mode's programs and errors. Random ops draw at run time, the same numbers
-    as in the mode.
+    The mode's handlers run these at each call, with the mode's programs and errors. Random ops run at each call too, and return the
+    same numbers as in the mode.
 
     Other code runs in eager: what Dynamo leaves to eager around a graph break, what autograd does between graphs (the sum of
     gradients, the initial 1 of `backward`), and the optimizer. Use the mode, or `install`, to decompose that too::
@@ -66,7 +66,7 @@ def dynamo_backend(
 
     Args:
         supported_ops: as for `EagerDecompMode`. The backend's `compile` hook is called for programs that are recorded at run time,
-            and also for graphs if `whole_graphs` is true.
+            and for graphs if `whole_graphs` is true.
         rules: as for `EagerDecompMode`.
         cache: as for `EagerDecompMode`.
         keep: as for `EagerDecompMode`.
@@ -74,7 +74,7 @@ def dynamo_backend(
         verify: as for `EagerDecompMode`: check the kernels that graphs call, and the calls left to run time, against native eager
             on the CPU, whenever a compiled function runs, inside the mode or outside. A difference is raised from the compiled
             function, or from `backward`. `DynamoBackend.verified` has the counts.
-        whole_graphs: pass each compiled graph as a whole to the backend's `compile` hook, instead of the programs in it.
+        whole_graphs: pass each graph, decomposed, to the backend's `compile` hook as a whole.
 
     Returns:
         A callable for ``backend=``. It ignores the arguments ``mode=`` and ``options=`` of `torch.compile`, which are for Inductor.

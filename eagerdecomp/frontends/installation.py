@@ -65,10 +65,10 @@ def install(
     are unchanged and cost nothing more; Python kernels of the `Backend` are registered for the device. Every other op gets a kernel
     that runs its decomposition with the rules, programs and cache of `EagerDecompMode`; an op without a route raises
     `UnsupportedOpError`. Composite ops, which PyTorch decomposes in C++, stay as they are. Autograd, ``vmap``, forward-mode
-    gradients and autocast work above these kernels, as for every device, and code that `torch.compile` has compiled calls them.
+    gradients and autocast work as for every device. Code that `torch.compile` has compiled calls the registered kernels too.
 
-    The device may have kernels for ops outside the set, as the CPU has. Ops that such a kernel calls then run natively, as part of
-    the kernel. The same holds for ops that a Python kernel of the backend calls.
+    If a kernel calls other ops, these run natively, as part of the kernel. This holds for the device's own kernels of ops outside
+    the set, such as the CPU's, and for Python kernels of the backend.
 
     Args:
         backend: a `Backend`, or a set of ops for which the device has kernels.

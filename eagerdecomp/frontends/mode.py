@@ -45,22 +45,23 @@ class EagerDecompMode(CompositeMode):
         preflight: whether to check gradients in the forward pass. A call on tensors that require a gradient then raises
             `UnsupportedGradientError`, before it runs, if its gradient has no route. The check runs this call on fake tensors, once
             per kind of call, and takes milliseconds. It also rejects calls whose gradient is never needed: make these under
-            `torch.no_grad()`. It does not check sums of gradients that meet at one tensor, a user's `torch.autograd.Function`,
-            gradients by `torch.func`, and sparse tensors. For an op with several results, one differentiable result is enough.
+            `torch.no_grad()`. An op with several results passes if the gradient of one of them has a route. Not checked are a
+            user's `torch.autograd.Function`, gradients by `torch.func`, sparse tensors, and the sum of the gradients of a tensor
+            that is used several times.
         verify: compare calls with native eager on the CPU while the program runs: ``"cpu"``, or a `Verify` with settings. This
             checks rules, programs and the backend's kernels, but not torch's own kernels on the CPU. For a backend with another
             `device_type`, that device's own kernels are checked too. `verified` has the counts. See below.
         host_random: how to run random ops outside the set that data loading code calls on CPU tensors. ``"native"`` runs torch's
-            kernel and counts the call (`OpStats.host_random`), so that a seed gives eager's order of data; ``"decomposed"``
-            decomposes them like all others. Data loading code is what `torch.utils.data` runs: samplers, `random_split`, a
-            `DataLoader`'s seeds and workers, and the datasets and functions that they call. `OpStats.other_numbers` counts
-            decomposed random calls whose numbers may differ from eager's.
+            kernel and counts the call (`OpStats.host_random`), so data loading shuffles as in eager with the same seed;
+            ``"decomposed"`` decomposes them like all others. Data loading code is what `torch.utils.data` runs: samplers,
+            `random_split`, a `DataLoader`'s seeds and workers, and the datasets and functions that they call.
+            `OpStats.other_numbers` counts decomposed random calls whose numbers may differ from eager's.
 
     **Kept ops.** The gradient of a kept op is that of PyTorch's composition: the backward pass runs the composition again, on ops
     of the set, and can itself be differentiated. Random ops draw their numbers again; if the kernel drew other numbers than the
     composition, backward raises. While such a mode is active in any thread, the op has a kernel in PyTorch's dispatcher, which runs
-    the composition in other threads. Kept ops are still decomposed under `torch.func` and forward-mode AD, under an autocast
-    without a rule for the op, and in traces if a random op needs a gradient. Ops that return views cannot be kept.
+    the composition in other threads. Kept ops are still decomposed under `torch.func` and forward-mode AD, under an autocast that
+    has no cast policy for the op, and in traces if a random op needs a gradient. Ops that return views cannot be kept.
 
     **Verified calls.** A checked call also runs natively, on copies of its arguments. The check compares values (within rounding),
     NaN, dtype, shape, strides, aliases, writes and errors. It does not compare the values of random ops. It does not change the

@@ -17,7 +17,7 @@ __all__ = ["NAMED_SETS", "OpLike", "OpSet", "Predicate", "as_op_set", "core_aten
 Predicate: TypeAlias = Callable[..., bool]
 OpLike: TypeAlias = "OpOverload | OpOverloadPacket | str"
 
-#: Storage ops without arithmetic that any eager backend needs.
+#: Ops that every eager backend needs, and that compute nothing.
 INFRA_NAMES = (
     # allocation and storage
     "aten::empty.memory_format",
@@ -49,7 +49,7 @@ INFRA_NAMES = (
 
 
 class OpSet:
-    """An immutable set of op overloads, each with an optional predicate that narrows it to some calls.
+    """An immutable set of op overloads. An op can have a predicate, which selects the calls that are supported.
 
     Create one with `core_aten`, `prims`, `infra`, or ``OpSet(["aten.add.Tensor", torch.ops.aten.mul, ...])``: a name or packet
     without an overload stands for all of the packet's overloads. Sets combine with ``|`` and ``-``; iteration is sorted by name.
@@ -230,7 +230,7 @@ def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
 
     Raises:
         OpSetError: for names that this torch does not have; the message has a line for each.
-        ArgumentTypeError: for a single op instead of an iterable, and for a value that is no op.
+        ArgumentTypeError: for a single op instead of an iterable, and for a value that is not an op.
     """
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
         raise ArgumentTypeError(f"expected an iterable of operators, not one operator: write [{_spelled(ops)}]")
@@ -312,7 +312,7 @@ def core_aten() -> OpSet:
 
 @functools.cache
 def prims() -> OpSet:
-    """Return prims: every overload of the `prims` namespace except those that Inductor adds, and `infra`.
+    """Return prims: `infra`, and every overload of the `prims` namespace except those that Inductor adds.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -340,8 +340,8 @@ _TINY = (
 def tiny() -> OpSet:
     """Return the smallest known set that supports the forward calls of torch's operator database (OpInfo) in float32.
 
-    It is the result of `minimal_opset(last_resort=True)` for real numbers, a few more ops, and `infra`. Expect many kernel calls
-    per op.
+    Three operators on sparse tensors are not supported. The set is the result of `minimal_opset(last_resort=True)` for real dtypes,
+    a few more ops, and `infra`. Expect many kernel calls per op.
 
     Examples:
         >>> import eagerdecomp as ed

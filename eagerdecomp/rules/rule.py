@@ -1,4 +1,4 @@
-"""The `Rule` class: a rule expresses one op by other ops. The planner chooses between the rules of an op."""
+"""Rules: a rule expresses one op by other ops. The planner chooses between the rules of an op."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Rule:
         effects: whether the rule has effects besides its calls (changes generator state, warns), so that no program can replace it;
             or a function of the op's arguments that returns this for a call.
         keeps_lazy_bits: whether all ops that the rule calls keep conj and neg bits, so that it needs no guard for them.
-        whole: whether programs contain this op as one call, and the linked rule runs at each call. Use it for a rule that reads the
-            strides of a kernel's result, since a guard for these would end programs for all sizes, or that replaces a kernel's
-            error message with eager's.
+        whole: whether programs contain this op as one call, and the linked rule runs at each call. Use it for a rule that replaces
+            a kernel's error message with eager's, or that reads the strides of a kernel's result: a guard for strides would
+            restrict a program to one size.
         takes_sparse: whether the rule accepts sparse tensors; other linked rules get none.
         compute: the dtype in which a float formula is computed; None if the rule chooses it itself.
         around: a function that wraps a linked rule after its kernels are bound, for example to check scalars.
@@ -145,10 +145,13 @@ class Rule:
         return result
 
     def bind(self, call: Call) -> Bound:
-        """Return the rule with each op that it calls bound to a kernel.
+        """Bind each op that the rule calls to a kernel.
 
         Args:
             call: returns the kernel of an overload.
+
+        Returns:
+            The bound functions. A rule that is not linked is returned as it is.
         """
         if not self.linked:
             return Bound(self.fn, self.fn)
@@ -223,9 +226,9 @@ def to_be_fused(call: Call) -> bool:
 
 
 def link_when_called(fn: Callable[..., Any], call: Call, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return `fn`, linked at its first call: for a helper that few programs need.
+    """Return a function that links `fn` at its first call. Use it for a helper that few programs need.
 
-    If one of its ops has no route, `otherwise` replaces it; without `otherwise`, each call raises `NoRoute`.
+    If an op that `fn` calls has no route, `otherwise` runs instead; without `otherwise`, each call raises `NoRoute`.
     """
     linked: Callable[..., Any] | None = None
 
@@ -265,7 +268,7 @@ class NoRoute(Exception):
 
 
 class IfRouted(Linkable):
-    """``HELPER = IfRouted(helper)``: in a linked rule, the linked helper, or None if an overload of the helper has no route."""
+    """A helper of linked rules that is None if one of its ops has no route: ``HELPER = IfRouted(helper)``."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         super().__init__(lambda call: link(fn, call))
@@ -284,17 +287,17 @@ def first_applicable(
     undo: Callable[[], None] | None = None,
     failed: Callable[[Rule, Exception], str] | None = None,
 ) -> Any:
-    """Return the result of the first rule that covers the call.
+    """Return the result of the first rule that handles the call: its route exists, and it does not return ``NotImplemented``.
 
     Args:
         op: the overload.
         rules: the rules, in the order in which to try them.
         apply: runs a rule on the call.
-        undo: called after each rule that does not cover the call.
-        failed: returns why an exception of a rule is a failed route, so that the next rule is tried; "" if it must propagate.
+        undo: called after each rule that does not handle the call.
+        failed: returns why the next rule is tried after an exception of a rule; "" if the exception must propagate.
 
     Raises:
-        NoRoute: if no rule covers the call. Other exceptions of a rule are the user's errors and propagate.
+        NoRoute: if no rule handles the call. Other exceptions of a rule are the user's errors and propagate.
     """
     attempts: list[tuple[Rule, str, NoRoute | None]] = []
     for rule in rules:
@@ -453,14 +456,14 @@ def dropped_rules() -> tuple[str, ...]:
 
 
 def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Callable[..., Any]], Rule]:
-    """Make a decomposition of your own: the decorated function becomes a `Rule` to pass in ``EagerDecompMode(..., rules=[...])``.
+    """Make a rule of your own: the decorated function becomes a `Rule` for ``EagerDecompMode(..., rules=[...])``.
 
-    The function may read its arguments' sizes, strides, offsets, dtypes and devices, scalars, and the default dtype: a call that
-    differs in one of these is another program. One that reads or changes anything else (a counter, a clock, a switch of torch's)
-    needs ``effects=True`` and then runs again at every call.
+    The function takes the op's arguments, calls other ops, and returns the op's result, or ``NotImplemented`` to leave the call to
+    the next rule. Nothing global changes: only a mode to which you pass the rule uses it.
 
-    The function takes the op's own arguments and calls other ops; it may leave a call to the next rule by ``NotImplemented``.
-    Nothing global changes: only modes that are given the rule use it.
+    Its calls are recorded as a program. The function may read sizes, strides, offsets, dtypes and devices of its arguments,
+    scalars, and the default dtype: for a call that differs in what it read, it is recorded again. A function that reads or changes
+    anything else (a counter, a clock, a global setting of torch) needs ``effects=True``.
 
         @register_decomposition("aten.silu.default")
         def silu(x):
@@ -468,15 +471,15 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
 
     Args:
         op: the overload that the rule is for, or its name.
-        effects: the function reads or changes more than its arguments; it then runs at every call, without a program.
+        effects: whether the function reads or changes more than its arguments. Then it runs at every call, without a program.
 
     Returns:
         A decorator that makes the function a `Rule`.
 
     Raises:
-        RuleError: when `op` names several overloads, since a rule is for one signature; when the function does not take what
-            the op's schema demands, or has other defaults than the op.
-        ArgumentTypeError: when the decomposition is not a function.
+        RuleError: if `op` names several overloads; if the function does not accept the op's required arguments, or has other
+            defaults than the op.
+        ArgumentTypeError: if the decorated object is not a function.
 
     Examples:
         >>> import torch

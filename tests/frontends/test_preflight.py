@@ -70,7 +70,7 @@ def test_a_call_whose_gradient_has_no_route_raises_before_it_runs() -> None:
     with ed.BackendRecorder() as seen:
         error = refused(GELU, lambda: F.gelu(x))
     assert seen.ops[aten.gelu.default] == 1  # of the run without preflight
-    assert (error.op, error.call, error.wanted) == ("aten.gelu.default", "aten.gelu.default(f32[4, 8])", ("self",))
+    assert (error.op, error.call, error.arguments) == ("aten.gelu.default", "aten.gelu.default(f32[4, 8])", ("self",))
     assert [one.call for one in error.gradient] == ["aten.gelu_backward.default(f32[4, 8], f32[4, 8])"]
     assert error.kernels_to_add == (("aten.gelu_backward.default",),)
     assert error.chain[:2] == ("aten.gelu.default", "aten.gelu_backward.default")
@@ -101,7 +101,7 @@ def test_the_error_names_the_call_the_missing_kernels_and_the_fix() -> None:
     ]
     for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert (type(again), str(again)) == (type(error), str(error))
-        assert (again.wanted, again.kernels_to_add) == (error.wanted, error.kernels_to_add)
+        assert (again.arguments, again.kernels_to_add) == (error.arguments, error.kernels_to_add)
 
 
 @pytest.mark.full
@@ -128,7 +128,7 @@ def test_all_ops_of_the_gradient_without_a_route_are_reported_at_once() -> None:
 def test_only_gradients_of_arguments_that_require_one_count() -> None:
     x, y = torch.rand(3), leaf(3)
     ops = LINEAR | ["aten.sub.Tensor"]
-    assert refused(ops, lambda: torch.sub(x, y)).wanted == ("other",)
+    assert refused(ops, lambda: torch.sub(x, y)).arguments == ("other",)
     trains(ops, lambda: torch.sub(y, x), y)
 
 
