@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,8 +127,23 @@ class Truth:
             value = value.clone() if isinstance(value, Tensor) and value.dtype is dtype else value  # because the call may write it
             return change(value, dtype) if inexact or (whole and change is _absolute) else value
 
-        seen = call_widened(self._native, self._call.args, self._call.kwargs, changed, wider)
+        with _subnormal_numbers():
+            seen = call_widened(self._native, self._call.args, self._call.kwargs, changed, wider)
         return [] if seen.error is not None else [*seen.leaves, *seen.inputs]
+
+
+@contextmanager
+def _subnormal_numbers() -> Iterator[None]:
+    """Return a context manager in which the CPU flushes no subnormal numbers to zero (`torch.set_flush_denormal`).
+
+    A run may flush them, to compare a device that does. Some of eager's formulas are then wrong for large numbers.
+    """
+    flushed = not torch.full((1,), torch.finfo(torch.float64).tiny, dtype=torch.float64).div(2).mul(2).item()
+    torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(flushed)
 
 
 def _as_it_is(value: Any, dtype: torch.dtype) -> Any:
@@ -147,7 +163,8 @@ def _nudged(side: float, draws: torch.Generator, value: Any, dtype: torch.dtype)
     if isinstance(value, float):
         return value
     unit = 2.0**-52 if dtype in (torch.float64, torch.complex128) else 2.0**-23
-    return value * (1 + side * unit * torch.rand(value.shape, generator=draws, dtype=torch.float64))
+    # At least half of a unit: less is rounded away in float64, and the value would not move.
+    return value * (1 + side * unit * (1 + torch.rand(value.shape, generator=draws, dtype=torch.float64)) / 2)
 
 
 def is_repeated(tensor: Tensor) -> bool:

@@ -206,3 +206,29 @@ def test_the_least_of_whole_numbers_counts_with_its_size() -> None:
         return aten.sum.dim_IntList(one, dims, dtype=dtype)
 
     assert off(summed, backwards, x, [0], torch.float32, near=Near(4, of="terms")) is None
+
+
+def test_the_true_values_are_right_while_subnormal_numbers_are_flushed() -> None:
+    """Eager's `atan2` of two numbers near the end of float64 is zero then: it multiplies by a reciprocal that is flushed."""
+    most, least = torch.tensor([[2.0**1023], [2.0**-1022]], dtype=torch.float64).repeat(1, 16)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this CPU flushes no subnormal numbers")
+    try:
+        atan2 = Truth(Call([most, most]), aten.atan2.default).values(0)
+        half = Truth(Call([least, 0.25]), aten.mul.Scalar).values(0)
+        still = least.mul(0.25).eq(0).all()
+    finally:
+        torch.set_flush_denormal(False)
+    assert atan2 is not None
+    assert bool(((atan2 - math.pi / 4).abs() < 1e-15).all())
+    assert half is not None
+    assert still
+    assert half.gt(0).all()
+
+
+def test_every_input_moves_by_at_least_one_rounding() -> None:
+    x = torch.linspace(1, 2, 5000, dtype=torch.float64)
+    moved = Truth(Call([x]), aten.clone.default).moved(0)
+    assert moved is not None
+    assert bool((moved > 0).all())
+    assert bool((moved <= 4 * torch.finfo(x.dtype).eps).all())
