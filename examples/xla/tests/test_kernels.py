@@ -117,6 +117,85 @@ def test_an_extreme_of_many_numbers_is_nan_if_one_is(reduce: Any) -> None:
     assert reduce(x.to("jax")).cpu().isnan()
 
 
+PARTS = (0.0, -0.0, 1.0, -2.5, math.inf, -math.inf, math.nan)
+GRID = torch.tensor([complex(real, imag) for real in PARTS for imag in PARTS])
+FINITE = GRID[torch.isfinite(GRID)]
+
+
+def parts(x: torch.Tensor) -> torch.Tensor:
+    """Return the parts of complex numbers, without the sign of NaN."""
+    return torch.view_as_real(x.cpu()).nan_to_num(nan=math.nan, posinf=math.inf, neginf=-math.inf)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("divisor", ["numbers", 0.0, -0.0, math.inf, complex(-0.0, math.nan)])
+def test_complex_quotients_of_special_numbers_are_eagers(divisor: Any, dtype: torch.dtype) -> None:
+    x, y = GRID.to(dtype)[:, None], GRID.to(dtype) if divisor == "numbers" else divisor
+    want, got = parts(x / y), parts(there(x) / there(y))
+    torch.testing.assert_close(got, want, equal_nan=True)
+    same = want.isnan() | (want.signbit() == got.signbit())
+    assert bool((same | (want.abs() < 1e-6)).all())  # eager's vectors round what cancels to zero in single numbers
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("name", ["sqrt", "rsqrt", "asin", "acos", "asinh", "acosh", "reciprocal", "log", "log2", "log10", "sinh"])
+def test_the_sign_of_zero_says_on_which_side_of_a_branch_cut_a_number_is(name: str, dtype: torch.dtype) -> None:
+    x = FINITE.to(dtype)
+    torch.testing.assert_close(parts(getattr(there(x), name)()), parts(getattr(x, name)()), equal_nan=True)
+
+
+@pytest.mark.parametrize("exponent", [*FINITE[::3].tolist(), 0, 1, 2, 3, 0.5, -0.5, -1, -2, "numbers"])
+def test_complex_powers_of_zero_and_others_are_eagers(exponent: Any) -> None:
+    x = FINITE[:, None]
+    y = FINITE if exponent == "numbers" else exponent
+    torch.testing.assert_close(parts(there(x) ** there(y)), parts(x**y), equal_nan=True)
+    if exponent != "numbers":
+        torch.testing.assert_close(parts(y ** there(x)), parts(y**x), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["sinh", "cosh", "log10"])
+def test_small_parts_of_complex_numbers_are_not_rounded_away(name: str) -> None:
+    x = torch.tensor(
+        [1e-3, -1.3e-3 + 7e-4j, 1e-6j - 30, 1e-3 + 3j, 0.04196921151046692 - 0.7726792307171368j], dtype=torch.complex128
+    )
+    for dtype, precision in ((torch.complex64, 5e-7), (torch.complex128, 1e-15)):
+        got = parts(getattr(there(x.to(dtype)), name)())
+        torch.testing.assert_close(got, parts(getattr(x.to(dtype), name)()), rtol=precision, atol=0)
+
+
+@pytest.mark.parametrize("base", [2, 1, 2.5])
+def test_powers_of_a_number_are_contiguous_as_eagers(base: float) -> None:
+    x = torch.ones(2, 3).t()
+    assert (base**x).is_contiguous()
+    assert (base ** there(x)).is_contiguous()
+
+
+def test_products_of_the_smallest_numbers_are_not_flushed_on_the_way() -> None:
+    x = torch.tensor([-torch.finfo(torch.float32).tiny])
+    want = torch.ops.aten.elu(x, 0.5, 3.0)
+    assert want
+    assert torch.equal(torch.ops.aten.elu(there(x), 0.5, 3.0).cpu(), want)
+
+
+@pytest.mark.parametrize("bits", [torch.int16, torch.int32, torch.int64], ids=["bfloat16", "float32", "float64"])
+def test_subnormal_numbers_are_zero_as_bools_and_have_a_root(bits: torch.dtype) -> None:
+    dtype = {torch.int16: torch.bfloat16, torch.int32: torch.float32, torch.int64: torch.float64}[bits]
+    x = torch.tensor([1, 5, 100], dtype=bits).view(dtype)
+    on_device = there(x)
+    for found in (on_device.bool(), on_device.logical_or(on_device), on_device.any(), ~on_device.logical_not()):
+        assert not found.any().cpu()
+    if dtype is not torch.bfloat16:  # eager converts it to float32 first
+        torch.testing.assert_close(on_device.sqrt().cpu(), x.sqrt(), rtol=1e-6, atol=0)
+        torch.testing.assert_close((on_device**0.5).cpu(), x.sqrt(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("ends", [(-(2**62), 5 - 2**62, 1), (2**62, 2**62 - 2000, -1), (0, 300, 7)])
+def test_ranges_have_the_lengths_of_eagers(ends: tuple[int, int, int], dtype: torch.dtype) -> None:
+    want, got = torch.arange(*ends, dtype=dtype), torch.arange(*ends, dtype=dtype, device="jax")
+    torch.testing.assert_close(got.cpu(), want)
+
+
 def test_the_conformance_suite_passes() -> None:
     """XLA flushes subnormal numbers, so eager does too here. `python -m xla.conformance` asks every kernel."""
     torch.set_flush_denormal(True)

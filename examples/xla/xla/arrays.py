@@ -214,7 +214,8 @@ def cast(values: Array, dtype: torch.dtype) -> Array:
     if values.dtype == target:
         return values
     if target.kind == "b":
-        return values != 0
+        # Of bfloat16, XLA compares the bits, and so does not flush subnormal numbers to zero as it does others.
+        return ~(jnp.abs(values) < jnp.finfo(jnp.float32).tiny) if values.dtype == jnp.bfloat16 else values != 0
     if values.dtype.kind == "c" and target.kind != "c":
         values = values.real
     if target.kind in "iu" and jnp.issubdtype(values.dtype, jnp.floating):

@@ -1,9 +1,10 @@
 """``python -m xla.conformance``: the conformance suite on every kernel, as the device needs it run.
 
-Three things differ from ``eagerdecomp conformance xla:checked``, and each is a fact about the runtime, not about a kernel:
+Four things differ from ``eagerdecomp conformance xla:checked``, and each is a fact about the runtime, not about a kernel:
 
 - XLA on the CPU flushes subnormal numbers to zero, so eager does too while it is compared (`torch.set_flush_denormal`).
 - JAX has threads, so a forked process may hang: the suite runs in this one.
+- Compiled functions take memory: some hundred megabytes for a kernel. Those of a kernel are dropped before the next is tested.
 - Checks that need data (an index out of range) raise when data is read; `xla.checked` has them raise at the call, as eager does.
 """
 
@@ -14,10 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import torch
 
 import xla
 from eagerdecomp.conformance import run_conformance
+from xla import calls
 from xla.kernels import FAMILIES
 
 __all__ = ["main"]
@@ -42,6 +45,8 @@ def main() -> int:
         ops = [f"aten.{name}" if "." in name else f"aten.{name}.default" for name in FAMILIES[options.family]]
 
     def progress(done: int, total: int, verdict: Any) -> None:
+        calls.clear()
+        jax.clear_caches()
         if verdict is not None:
             print(f"{done}/{total} {verdict.op}: {verdict.state}", file=sys.stderr, flush=True)
             for failure in verdict.failures:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from xla.arrays import HALF, Array, Number, Value, check, common, floating, known, read, scalar, wide
+from xla.arrays import HALF, Array, Number, Result, Value, check, common, floating, is_floating, known, read, scalar, wide
 
 __all__ = ["KERNELS"]
 
@@ -66,13 +66,38 @@ def _remainder(x: Array, y: Array) -> Array:
     return jnp.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
 
 
+def _quotient(x: Array, y: Array) -> Array:
+    """Divide complex numbers as c10 does (Smith's method): XLA's results differ for zeros, infinities and NaN."""
+    if x.dtype.kind != "c":
+        return x / y
+    (a, b), (c, d) = (x.real, x.imag), (y.real, y.imag)
+    straight = jnp.abs(c) >= jnp.abs(d)
+    large, small = jnp.where(straight, c, d), jnp.where(straight, d, c)
+    ratio = small / large
+    by = large + small * ratio
+    real = jnp.where(straight, a + b * ratio, a * ratio + b) / by
+    imag = jnp.where(straight, b - a * ratio, b * ratio - a) / by
+    zero = (c == 0) & (d == 0)
+    return lax.complex(jnp.where(zero, a / jnp.abs(c), real), jnp.where(zero, b / jnp.abs(d), imag))
+
+
 def _power(x: Array, y: Array) -> Array:
+    if x.dtype.kind == "c":
+        return _complex_power(*jnp.broadcast_arrays(x, y))
     if x.dtype.kind == "i":
         # What is left of 1 over an integer: nothing but for 1 and -1.
         parity = jnp.where(y % 2 == 0, 1, x)
         fraction = jnp.where(x == 1, 1, jnp.where(x == -1, parity, 0)).astype(x.dtype)
         return jnp.where(y < 0, fraction, jnp.power(x, jnp.maximum(y, 0)))
     return jnp.power(x, y)
+
+
+def _complex_power(x: Array, y: Array) -> Array:
+    """``exp(y * log(x))``, as C computes it: XLA's differs where `x` is zero."""
+    by = y.real
+    nan = jnp.full_like(by, jnp.nan)
+    of_zero = lax.complex(jnp.where(by > 0, 0, jnp.where(by < 0, jnp.inf, nan)), jnp.where(by > 0, 0, nan))
+    return jnp.where(x == 0, of_zero, jnp.power(x, y))
 
 
 def _is_subnormal(x: Array) -> Array:
@@ -101,9 +126,46 @@ def _log1p(x: Array) -> Array:
     return lax.complex(size, jnp.arctan2(x.imag, 1 + x.real))
 
 
+def _complex_log(x: Array, base: float) -> Array:
+    """XLA's rounds the square of the absolute value."""
+    wide = x.astype(jnp.complex128)
+    near = 0.5 * _accurate_log1p((wide.real - 1) * (wide.real + 1) + wide.imag**2)
+    size = jnp.hypot(wide.real, wide.imag)
+    real = jnp.where((size > 0.7) & (size < 1.4), near, jnp.log(size))
+    unit = math.log(base)
+    return lax.complex(real / unit, jnp.arctan2(wide.imag, wide.real) / unit).astype(x.dtype)
+
+
+def _sided(function: Function, real: int = 0, imag: int = 1) -> Function:
+    """Return a function of complex numbers that takes the signs of its result from its argument.
+
+    The sign of a zero says on which side of a branch cut a number is, and XLA loses it.
+
+    Args:
+        function: XLA's.
+        real: the sign of the result's real part relative to that of the argument's; 0 if it does not depend on it.
+        imag: the same for the imaginary parts.
+    """
+
+    def run(x: Array) -> Array:
+        found = function(x)
+        if x.dtype.kind != "c":
+            return found
+        return lax.complex(jnp.copysign(found.real, real * x.real) if real else found.real, jnp.copysign(found.imag, imag * x.imag))
+
+    return run
+
+
 def _asin(x: Array) -> Array:
     """XLA halves its argument on the way, which flushes the smallest numbers to zero."""
     return jnp.where(jnp.abs(x) < 1e-20, x, jnp.arcsin(x))
+
+
+_sqrt = _sided(jnp.sqrt)
+
+
+def _reciprocal(x: Array) -> Array:
+    return _quotient(jnp.ones_like(x), x)
 
 
 def _atanh(x: Array) -> Array:
@@ -115,19 +177,33 @@ def _atanh(x: Array) -> Array:
 
 
 def _cosh(x: Array) -> Array:
-    """Compute from the exponential of half of x: XLA adds a rounded log(2) to x, which is off near the end of the range."""
     if x.dtype.kind == "c":
-        return jnp.cosh(x)
-    root = jnp.exp(jnp.abs(x) * 0.5)
-    return root * 0.5 * root + 0.5 / root / root
+        return lax.complex(_cosh_times(x.real, jnp.cos(x.imag)), _sinh_times(x.real, jnp.sin(x.imag)))
+    return _cosh_times(x, 1)
 
 
 def _sinh(x: Array) -> Array:
-    """The formula of `_cosh`, where the difference of the exponentials cancels nothing."""
     if x.dtype.kind == "c":
-        return jnp.sinh(x)
+        return lax.complex(_sinh_times(x.real, jnp.cos(x.imag)), _cosh_times(x.real, jnp.sin(x.imag)))
+    return _sinh_times(x, 1)
+
+
+def _cosh_times(x: Array, factor: Array) -> Array:
+    """Compute from the exponential of half of x: XLA adds a rounded log(2) to x, which is off near the end of the range."""
     root = jnp.exp(jnp.abs(x) * 0.5)
-    return jnp.where(jnp.abs(x) < 2, jnp.sinh(x), jnp.copysign(root * 0.5 * root - 0.5 / root / root, x))
+    found = root * (0.5 * factor) * root + 0.5 * factor / root / root
+    return jnp.where(factor == 0, factor, found)
+
+
+def _sinh_times(x: Array, factor: Array) -> Array:
+    """The formula of `_cosh_times`, where the difference of the exponentials cancels nothing.
+
+    XLA computes the hyperbolic sine of small complex numbers as a difference, which cancels.
+    """
+    root = jnp.exp(jnp.abs(x) * 0.5)
+    far = jnp.copysign(1, x) * (root * (0.5 * factor) * root - 0.5 * factor / root / root)
+    found = jnp.where(jnp.abs(x) < 2, jnp.sinh(x) * factor, far)
+    return jnp.where((x == 0) | (factor == 0), jnp.copysign(jnp.zeros_like(x), x) * jnp.copysign(1, factor), found)
 
 
 def _expm1(x: Array) -> Array:
@@ -135,10 +211,14 @@ def _expm1(x: Array) -> Array:
     return jnp.expm1(x) if x.dtype.kind == "c" else _unsigned(x, jnp.where(jnp.abs(x) < 1e-20, x, jnp.expm1(x)))
 
 
-def _logarithm(function: Function, base: float) -> Function:
-    """A logarithm that reads subnormal numbers by their bits: XLA takes them for zero, of which eager's does not.
+def _of_subnormals(function: Function, rescaled: Callable[[Array, int], Array]) -> Function:
+    """Return a function that reads subnormal numbers by their bits: XLA takes them for zero, and eager's MKL does not.
 
     Eager converts bfloat16 first, which flushes them.
+
+    Args:
+        function: the function of other numbers.
+        rescaled: returns the result for a number divided by 2 to an exponent.
     """
 
     def run(given: Value) -> Array:
@@ -150,9 +230,19 @@ def _logarithm(function: Function, base: float) -> Function:
         tiny = (bits > 0) & (bits < 1 << digits)
         whole = jnp.where(tiny, bits, 1).astype(x.dtype)
         found = jnp.where(_is_subnormal(x), jnp.nan, function(x))
-        return jnp.where(tiny, function(whole) - exponent * math.log(2) / math.log(base), found)
+        return jnp.where(tiny, rescaled(whole, exponent), found)
 
     return run
+
+
+def _logarithm(base: float) -> Function:
+    def log(x: Array) -> Array:
+        return _complex_log(x, base) if x.dtype.kind == "c" else {10: jnp.log10, 2: jnp.log2}.get(base, jnp.log)(x)
+
+    return _of_subnormals(log, lambda x, exponent: log(x) - exponent * math.log(2) / math.log(base))
+
+
+_square_root = _of_subnormals(_sqrt, lambda x, exponent: jnp.sqrt(x * 2 ** (exponent % 2)) * 2.0 ** -((exponent + 1) // 2))
 
 
 # -- kinds of kernels --------------------------------------------------------------------------------------------------
@@ -182,14 +272,8 @@ def _binary(function: Function) -> Function:
 
 
 def _logical(function: Function) -> Function:
-    """A function of bools. Subnormal numbers of bfloat16 are zero, as they are in eager once they are flushed."""
-
-    def true(operand: Any) -> Array:
-        values = read(operand)
-        half = isinstance(operand, Value) and operand.dtype is torch.bfloat16
-        return ~(jnp.abs(values) < jnp.finfo(jnp.float32).tiny) if half else values != 0
-
-    return lambda x, y: function(true(x), true(y))
+    """A function of bools."""
+    return lambda x, y: function(read(x, torch.bool), read(y, torch.bool))
 
 
 def _by_way_of_float(function: Function) -> Function:
@@ -248,7 +332,7 @@ _ROUNDED: dict[str, Function] = {"trunc": _truncated, "floor": _floored}
 def _divided(x: Any, y: Any, *, rounding_mode: str | None = None) -> Array:
     dtype = common(x, y)
     if rounding_mode is None:
-        return _unrounded(jnp.true_divide, x, y, floating(dtype))
+        return _unrounded(_quotient, x, y, floating(dtype))
     return _unrounded(_ROUNDED[rounding_mode], x, y, dtype)
 
 
@@ -258,16 +342,26 @@ def _multiplied(x: Any, y: Any) -> Array:
 
 def _raised(x: Any, y: Any) -> Array:
     dtype = common(x, y)
-    if not isinstance(y, Value):
-        if not dtype.is_floating_point and not dtype.is_complex and known(y) < 0:
-            raise RuntimeError("Integers to negative integer powers are not allowed.")
-        scalar(y, dtype)
-        values = read(x, dtype)
-        small = {0.5: jnp.sqrt, 1: jnp.asarray, 2: jnp.square, 3: lambda a: a * a * a, -1: jnp.reciprocal}
-        found = small.get(y) if not isinstance(y, complex) and (dtype.is_floating_point or y in (1, 2, 3)) else None
-        if found is not None and not dtype.is_complex:
-            return found(values)
-    return _power(read(x, dtype), read(y, dtype))
+    if isinstance(y, Value):
+        return _power(read(x, dtype), read(y, dtype))
+    if not is_floating(dtype) and known(y) < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    scalar(y, dtype)
+    if y == 0.5:
+        return _square_root(x)
+    values = read(x, dtype)
+    by_products: dict[Any, Function] = {0: jnp.ones_like, 1: jnp.asarray, 2: jnp.square, 3: lambda a: a * a * a}
+    if is_floating(dtype):
+        by_products[-1] = _reciprocal
+    if dtype.is_complex:
+        by_products |= {-0.5: lambda a: _reciprocal(_sqrt(a)), -2: lambda a: _reciprocal(a * a)}
+    found = by_products.get(y)
+    return found(values) if found is not None else _power(values, read(y, dtype))
+
+
+def _number_raised(x: Any, y: Value) -> Result:
+    """Eager's result is contiguous, and that of torch's Meta kernel is not."""
+    return Result(_raised(x, y), common(x, y))
 
 
 def _absolute(x: Value) -> Array:
@@ -312,7 +406,8 @@ def _elu(x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Arra
     dtype = wide(x.dtype)
     height, by, slope = (scalar(one, dtype) for one in (alpha, scale, input_scale))
     values = read(x)
-    return jnp.where(values <= 0, jnp.expm1(values * slope) * height, values) * by
+    # Eager multiplies the factors first, so that the product with the smallest numbers is not flushed to zero.
+    return jnp.where(values <= 0, _expm1(values * slope) * (height * by), values * by)
 
 
 def _hardtanh(x: Value, min_val: Any = -1, max_val: Any = 1) -> Array:
@@ -335,10 +430,10 @@ def _relu(x: Value) -> Array:
 
 
 _REAL: dict[str, Function] = {
-    "acos": jnp.arccos,
-    "acosh": jnp.arccosh,
-    "asin": _asin,
-    "asinh": jnp.arcsinh,
+    "acos": _sided(jnp.arccos, imag=-1),
+    "acosh": _sided(jnp.arccosh),
+    "asin": _sided(_asin, real=1),
+    "asinh": _sided(jnp.arcsinh, real=1),
     "atan": jnp.arctan,
     "atanh": _atanh,
     "cos": jnp.cos,
@@ -347,11 +442,10 @@ _REAL: dict[str, Function] = {
     "exp": jnp.exp,
     "expm1": _expm1,
     "log1p": _log1p,
-    "reciprocal": lambda x: 1 / x,
-    "rsqrt": lambda x: 1 / jnp.sqrt(x),
+    "reciprocal": _reciprocal,
+    "rsqrt": lambda x: _reciprocal(_sqrt(x)),
     "sigmoid": lambda x: 1 / (1 + jnp.exp(-x)),
     "sinh": _sinh,
-    "sqrt": jnp.sqrt,
     "tanh": jnp.tanh,
 }
 
@@ -390,22 +484,23 @@ _OTHERS: dict[str, Function] = {
     "isinf": _same(jnp.isinf),
     "isnan": _same(jnp.isnan),
     "leaky_relu": _leaky_relu,
-    "log": _logarithm(jnp.log, math.e),
-    "log10": _logarithm(jnp.log10, 10),
-    "log2": _logarithm(jnp.log2, 2),
+    "log": _logarithm(math.e),
+    "log10": _logarithm(10),
+    "log2": _logarithm(2),
     "logical_and": _logical(jnp.logical_and),
-    "logical_not": _same(lambda x: x == 0),
+    "logical_not": lambda x: ~read(x, torch.bool),
     "logical_or": _logical(jnp.logical_or),
     "logical_xor": _logical(jnp.logical_xor),
     "maximum": _ordered("maximum", jnp.maximum),
     "minimum": _ordered("minimum", jnp.minimum),
     "neg": _same(jnp.negative),
-    "pow.Scalar": _raised,
+    "pow.Scalar": _number_raised,
     "pow.Tensor_Scalar": _raised,
     "pow.Tensor_Tensor": _raised,
     "relu": _relu,
     "sign": _sign,
     "sin": _by_way_of_float(jnp.sin),
+    "sqrt": _square_root,
     "tan": _by_way_of_float(jnp.tan),
     "where.self": _chosen,
 }

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import torch
 
-from xla.arrays import Array, Number, Value, cast, common, read, scalar
+from xla.arrays import Array, Number, Result, Value, cast, common, read, scalar
 from xla.kernels.reductions import axes, axis
 
 __all__ = ["KERNELS"]
@@ -41,18 +41,19 @@ def _full_like(x: Value, value: Any, *, dtype: torch.dtype | None = None, **_: A
     return _filled(x.shape, value, dtype or x.dtype)
 
 
-def _arange(start: Any, end: Any, step: Any = 1, *, dtype: torch.dtype | None = None, **_: Any) -> Array:
+def _arange(start: Any, end: Any, step: Any = 1, *, dtype: torch.dtype | None = None, **_: Any) -> Result:
+    """Eager counts elements of other dtypes than int64 in float64, and torch's Meta kernel counts in integers."""
     whole = all(isinstance(one, int) for one in (start, end, step))
     dtype = dtype or (torch.int64 if whole else torch.get_default_dtype())
     if not all(math.isfinite(one) for one in (start, end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if dtype is torch.int64:
         first, last, by = int(start), int(end), int(step)
-        return first + by * jnp.arange(-(-(last - first) // by), dtype=jnp.int64)
+        return Result(first + by * jnp.arange(-(-(last - first) // by), dtype=jnp.int64), dtype)
     count = math.ceil((float(end) - float(start)) / float(step))
     if not dtype.is_floating_point:
-        return int(start) + int(step) * jnp.arange(count, dtype=jnp.int64)
-    return float(start) + float(step) * jnp.arange(count, dtype=jnp.float64)
+        return Result(int(start) + int(step) * jnp.arange(count, dtype=jnp.int64), dtype)
+    return Result(float(start) + float(step) * jnp.arange(count, dtype=jnp.float64), dtype)
 
 
 def _flip(x: Value, dims: Sequence[int]) -> Array:

@@ -120,7 +120,7 @@ def _place(name: str, function: Callable[..., Any]) -> Callable[..., Array]:
 
 
 def _any(x: Value, dim: Any = None, keepdim: bool = False) -> Array:
-    return jnp.any(x.array != 0, axis=axes(dim, x.dim(), none_is_all=False), keepdims=keepdim)
+    return jnp.any(read(x, torch.bool), axis=axes(dim, x.dim(), none_is_all=False), keepdims=keepdim)
 
 
 def _var(x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Array:
