@@ -97,7 +97,7 @@ def test_before_first_call_takes_as_reported_what_torch_still_says_of_the_typed_
         reported.update(before)
 
 
-def test_builtin_is_the_c_function_behind_an_overload_and_one_per_overload() -> None:
+def test_builtin_is_the_c_function_of_an_overload_and_one_per_overload() -> None:
     assert builtin(aten.add.Tensor) is builtin(aten.add.Tensor), "OpOverload._op is rebuilt at each read"
     assert builtin(aten.add.Tensor) is not builtin(aten.add.Scalar)
     assert builtin(aten.add.Tensor)(torch.ones(2), torch.ones(2), alpha=2).tolist() == [3, 3], "OpOverload._op is not callable"
@@ -106,7 +106,7 @@ def test_builtin_is_the_c_function_behind_an_overload_and_one_per_overload() -> 
     assert seen.ops[-1] is aten.add.Tensor, "calling OpOverload._op goes past the modes"
 
 
-def test_function_places_hold_torchs_functions_and_methods() -> None:
+def test_function_places_contain_torchs_functions_and_methods() -> None:
     assert FUNCTION_PLACES["torch"].add is torch.add
     assert FUNCTION_PLACES["Tensor"].add is torch.Tensor.add
     assert FUNCTION_PLACES["nn"].gelu is torch.nn.functional.gelu

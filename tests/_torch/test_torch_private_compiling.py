@@ -113,7 +113,7 @@ def test_a_skipped_function_is_not_compiled_and_dynamo_not_imported_for_it() -> 
     torch._dynamo.reset()
 
 
-def test_composites_are_not_decomposed_while_they_are_to_be_whole() -> None:
+def test_composites_are_not_decomposed_while_they_are_left_whole() -> None:
     op = aten.layer_norm.default
     x = torch.ones(2, 3)
     assert op.decompose(x, [3]) is not NotImplemented

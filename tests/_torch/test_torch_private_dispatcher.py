@@ -42,7 +42,7 @@ def test_below_autograd_a_composite_reaches_a_mode_whole_and_no_gradient_is_reco
     assert not out.requires_grad
 
 
-def test_registered_kernels_stand_until_they_are_undone() -> None:
+def test_registered_kernels_remain_until_they_are_removed() -> None:
     def kernel(*args: Any) -> torch.Tensor:
         return torch.zeros(7)
 

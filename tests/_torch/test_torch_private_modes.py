@@ -95,7 +95,7 @@ def test_dispatchmode_gets_backward_on_the_calling_thread() -> None:
     assert aten.mul.Tensor in seen.ops[-3:] or aten.expand.default in seen.ops, "autograd's thread does not see the modes"
 
 
-def test_dispatchmode_leaves_no_flag_behind_between_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dispatchmode_leaves_no_flag_set_between_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     # Modes of torch's own, in threads, may have left it set before.
     monkeypatch.setattr("torch.utils._python_dispatch._is_in_torch_dispatch_mode", False)
     started, left = threading.Event(), threading.Event()
@@ -341,6 +341,6 @@ def test_autocast_is_off_within_kernels_below_any_mode(call: Callable[[], torch.
             assert call().dtype is torch.float32
 
 
-def test_nothing_here_is_left_behind() -> None:
+def test_no_mode_remains_after_these_tests() -> None:
     gc.collect()
     assert mode_depth() == 0

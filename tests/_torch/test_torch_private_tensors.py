@@ -256,7 +256,7 @@ def test_python_kernels_keep_sizes_open_that_kernels_in_c_take_as_numbers() -> N
     assert sizes.fixed(padded.shape[0]) is None, "padding on fake tensors reads the size of each dimension as a number"
 
 
-def test_sizes_stay_symbols_become_nodes_and_hold_later_sizes_to_what_was_gone_by() -> None:
+def test_sizes_stay_symbols_become_nodes_and_guard_later_sizes() -> None:
     sizes = Sizes()
     x = sizes.fake(torch.ones(6, 4), (0,))
     assert sizes.fixed(x.shape[0]) is None

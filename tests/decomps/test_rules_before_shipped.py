@@ -50,12 +50,12 @@ def test_linspace_counts_the_middle_of_an_odd_number_from_the_end(ends: tuple[fl
 
 @pytest.mark.parametrize("ends", [(1e300, 0), (0, -1e39), (1.0, float("inf"))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_linspace_refuses_ends_that_the_dtype_does_not_hold(ends: tuple[float, float], dtype: torch.dtype) -> None:
+def test_linspace_rejects_ends_out_of_the_range_of_the_dtype(ends: tuple[float, float], dtype: torch.dtype) -> None:
     check(torch.linspace, *ends, 2, dtype=dtype)
 
 
 @pytest.mark.parametrize("order", [float("inf"), -float("inf"), 2, 1.5, 0])
-def test_a_norm_in_a_wider_dtype_is_taken_in_it(order: float) -> None:
+def test_a_norm_with_a_wider_dtype_is_computed_in_it(order: float) -> None:
     x = torch.randn(50, dtype=torch.complex64)
     check(torch.linalg.vector_norm, x, order, dtype=torch.complex128, exact=order in (float("inf"), -float("inf")))
 

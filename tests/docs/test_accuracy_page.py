@@ -50,17 +50,17 @@ def hold(function: Function, points: int, seed: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("function", sampled(FUNCTIONS, 6, ids=lambda function: function.name))
-def test_errors_are_no_larger_than_the_page_says(function: Function) -> None:
+def test_errors_are_at_most_those_of_the_page(function: Function) -> None:
     hold(function, 150, 1)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
-def test_errors_are_no_larger_than_the_page_says_at_many_points(function: Function) -> None:
+def test_errors_are_at_most_those_of_the_page_at_many_points(function: Function) -> None:
     hold(function, 1000, 2)
 
 
-def test_an_error_is_counted_in_units_of_the_value_or_of_a_size_beside_a_zero() -> None:
+def test_an_error_is_counted_in_units_of_the_value_or_of_the_scale_near_a_zero() -> None:
     one = mp.mpf(1)
     assert ulps(1 + 2.0**-52, one, torch.float64) == 1
     assert ulps(1 + 2.0**-23, one, torch.float32) == 1
@@ -75,7 +75,7 @@ def test_twice_eagers_error_holds_and_more_does_not() -> None:
 
 
 @pytest.mark.full
-def test_the_script_gives_the_coefficients_that_are_kept() -> None:
+def test_the_script_computes_the_saved_coefficients() -> None:
     reported = "import fit_ratios as f, sys; sys.exit(f.text() != f.FILE.read_text(encoding='utf-8'))"
     done = subprocess.run([sys.executable, "-c", reported], cwd=ROOT / "tools", capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -95,7 +95,7 @@ LEFT = ((-2.46, -2.45), (-2.5, -2.4), (-2.7476827, -2.7476825), (-3.1438, -3.143
 
 
 @pytest.mark.parametrize(("low", "high"), LEFT)
-def test_beside_its_zeros_lgamma_is_right_to_the_last_place_of_a_hundredth(low: float, high: float) -> None:
+def test_near_its_zeros_lgamma_is_exact_to_the_last_place_of_a_hundredth(low: float, high: float) -> None:
     """In units of the last place of 2^-7: eager's kernels, which differ by processor, are up to 2.9 off there."""
     places = torch.linspace(low, high, 102, dtype=torch.float64)[1:-1].tolist()
     found = errors(torch.lgamma, lgamma, [(x,) for x in places], torch.float64, lambda _: mp.mpf(2) ** -7)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.full
 
 
 @pytest.mark.parametrize("name", sorted(eagerdecomp.__all__))
-def test_an_example_prints_what_stands_there(name: str) -> None:
+def test_an_example_prints_its_documented_output(name: str) -> None:
     value = inspect.unwrap(getattr(eagerdecomp, name))
     text = inspect.getdoc(value) or ""
     example = doctest.DocTestParser().get_doctest(text, {"__name__": "__main__"}, name, inspect.getfile(value), 0)

@@ -58,7 +58,7 @@ def test_products_and_factorizations_are_counted_by_their_multiplications(tool: 
     assert work(lambda: x.t()) == 0
 
 
-def test_memory_is_what_is_alive_at_once(tool: Any) -> None:
+def test_peak_memory_counts_live_tensors(tool: Any) -> None:
     x = torch.ones(1000)
     with tool.Kernels() as kernels:
         y = x + 1

@@ -44,7 +44,7 @@ def test_an_op_of_many_kernels_without_a_reason_fails(
 
 
 @pytest.mark.nightly
-def test_everything_dear_has_a_reason(tmp_path: Path) -> None:
+def test_every_op_with_many_kernel_calls_has_a_reason(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     command = [sys.executable, str(TOOLS / "kernel_calls.py"), "--above", "64", "--markdown", str(page)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=TOOLS.parent)

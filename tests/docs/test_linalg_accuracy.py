@@ -30,13 +30,13 @@ def test_the_page_has_every_call_and_the_gradient_of_each_that_has_one(tool: Mod
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}, {row[1]}")
-def test_no_error_is_over_four_times_eagers(row: list[str]) -> None:
+def test_no_error_is_over_four_times_that_of_eager(row: list[str]) -> None:
     assert row[-1] == "none" or float(row[-1].partition(":")[0]) <= 4
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex128], ids=str)
-def test_errors_of_small_matrices_hold(tool: ModuleType, dtype: torch.dtype) -> None:
+def test_errors_of_small_matrices_are_within_the_bounds(tool: ModuleType, dtype: torch.dtype) -> None:
     found = [one for name, op in tool.OPS.items() for kind in op.kinds for one in tool.compared(name, kind, 24, dtype)]
     assert len(found) > 100
     assert [one for one in found if not one.holds] == []

@@ -142,7 +142,7 @@ def test_errors_on_the_page_are_within_lapacks_threshold_or_twice_eagers() -> No
 
 
 @pytest.mark.parametrize("name", ["sort", "hypot", "linalg_qr", "_linalg_eigh"])
-def test_errors_are_ours_and_eagers_beside_float64(name: str) -> None:
+def test_errors_are_ours_and_eagers_against_float64(name: str) -> None:
     run = next(ops[name] for ops in TOOL.OPS.values() if name in ops)
     assert all(0 <= error < 30 for error in TOOL.errors(name, run))
     wide = TOOL.Data(torch.float64, random=True)

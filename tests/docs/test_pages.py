@@ -42,7 +42,7 @@ SETUP, *SECTIONS = [text for _, text in blocks(TOUR, "python")]
 ABOUT_OUTPUT = ("per op", "ops by status", "the ops that do not decompose to the set", "no call of it was recorded")
 
 
-def test_readme_leads_to_the_contents_and_they_to_each_page() -> None:
+def test_readme_links_to_the_contents_and_they_to_each_page() -> None:
     assert {f"docs/explanation/{name}.md" for name in ("silu_backward", "core_aten_in_eager", "torch_ir_to_prims")} <= set(PAGES)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [page for page in ("docs/contents.md", "CONTRIBUTING.md") if f"]({FILES}{page})" not in readme] == []
@@ -52,7 +52,7 @@ def test_readme_leads_to_the_contents_and_they_to_each_page() -> None:
     assert [page for page in pages if f"]({page})" not in text] == []
 
 
-def test_links_between_pages_lead_to_files() -> None:
+def test_links_between_pages_are_files() -> None:
     pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples").rglob("*.md")]
     broken = [
         (str(page.relative_to(ROOT)), target)
@@ -65,7 +65,7 @@ def test_links_between_pages_lead_to_files() -> None:
     assert broken == []
 
 
-def test_readmes_links_work_outside_the_repository_and_lead_to_files() -> None:
+def test_readmes_links_work_outside_the_repository_and_are_files() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     links = re.findall(r"(!?)\[[^\[\]]*\]\(([^)\s]+)\)", readme)
     assert len(links) > 8
@@ -80,7 +80,7 @@ def test_readmes_links_work_outside_the_repository_and_lead_to_files() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("page", PAGES)
-def test_every_example_prints_what_stands_behind_it_in_a_script_of_its_own(
+def test_every_example_prints_its_documented_output_in_its_own_script(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = blocks(page, "python|text")
@@ -105,7 +105,7 @@ def outputs(block: str) -> list[str]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("number", range(len(SECTIONS)))
-def test_every_block_of_the_tour_runs_behind_its_first_one_alone(number: int) -> None:
+def test_every_block_of_the_tour_runs_after_the_first_one_alone(number: int) -> None:
     block = SECTIONS[number]
     if "inductor_hook" in block and cpp_compiler() is None:
         pytest.skip("there is nothing to compile with")

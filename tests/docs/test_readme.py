@@ -25,7 +25,7 @@ def blocks(text: str = README) -> list[str]:
 SETUP, *BETWEEN, TESTS = blocks()
 
 
-def test_the_first_command_and_the_one_that_tests_are_a_line_each_and_leave_the_environment_active() -> None:
+def test_the_first_command_and_the_test_command_are_one_line_each_and_leave_the_environment_active() -> None:
     assert SETUP.count("\n") == TESTS.count("\n") == 1
     for line in (SETUP, TESTS):
         assert line.startswith(
@@ -40,7 +40,7 @@ def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
 
 
-def test_its_costs_are_those_of_the_run_that_is_kept() -> None:
+def test_its_costs_are_those_of_the_saved_run() -> None:
     results = (ROOT / "benchmarks" / "results.md").read_text(encoding="utf-8")
     numbers = (ROOT / "docs" / "numbers" / "numbers.md").read_text(encoding="utf-8")
 
@@ -56,7 +56,7 @@ def test_its_costs_are_those_of_the_run_that_is_kept() -> None:
 
 
 @pytest.mark.full
-def test_ci_runs_the_command_that_tests_as_it_stands(tmp_path: Path) -> None:
+def test_ci_runs_the_test_command_unchanged(tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     script = tmp_path / ".ci" / "run"
     script.write_text((ROOT / ".ci" / "run").read_text(encoding="utf-8"), encoding="utf-8")
@@ -75,7 +75,7 @@ def test_ci_runs_the_command_that_tests_as_it_stands(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("count", [0, 2])
-def test_ci_refuses_a_readme_without_one_such_line(tmp_path: Path, count: int) -> None:
+def test_ci_rejects_a_readme_without_exactly_one_test_command(tmp_path: Path, count: int) -> None:
     (tmp_path / ".ci").mkdir()
     script = tmp_path / ".ci" / "run"
     script.write_text((ROOT / ".ci" / "run").read_text(encoding="utf-8"), encoding="utf-8")

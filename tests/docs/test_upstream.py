@@ -53,7 +53,7 @@ def test_an_entry_is_distinguished_from_its_operator(tool: Any, monkeypatch: pyt
     assert rows["aten.frac.default"].text() == reported
 
 
-def test_rows_are_of_the_rules_that_there_are(tool: Any) -> None:
+def test_rows_are_those_of_the_existing_rules(tool: Any) -> None:
     page = tool.FILE.read_text(encoding="utf-8")
     rows, unseen = page.split("No sample calls ")
     named = re.findall(r"^\| `([^`]*)` \| `([^`]*)`", rows, re.M)

@@ -18,7 +18,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("versions")
 
 
-def test_the_page_is_of_the_records(tool: Any) -> None:
+def test_the_page_is_written_from_the_records(tool: Any) -> None:
     records = [json.loads(place.read_text(encoding="utf-8")) for place in tool.RECORDS.glob("torch-*.json")]
     records.sort(key=lambda one: [int(part) for part in one["torch"].split("+")[0].split(".")])
     assert tool.PAGE.read_text(encoding="utf-8") == tool.page(records), (
@@ -26,7 +26,7 @@ def test_the_page_is_of_the_records(tool: Any) -> None:
     )
 
 
-def test_what_fails_is_named(tool: Any) -> None:
+def test_failed_operators_are_listed(tool: Any) -> None:
     board = {"passed": 1, "of": 2, "others": {"cos": "error: TypeError: no"}}
     made = tool.page(
         [
@@ -45,7 +45,7 @@ def test_what_fails_is_named(tool: Any) -> None:
     assert "- 2 tests: eager rounds otherwise" in made
 
 
-def test_known_differences_name_tests_that_there_are(tool: Any) -> None:
+def test_known_differences_name_existing_tests(tool: Any) -> None:
     for file in (ROOT / "tests" / "releases").glob("torch-*.txt"):
         for line in file.read_text(encoding="utf-8").splitlines():
             if line and not line.startswith("# "):
@@ -54,7 +54,7 @@ def test_known_differences_name_tests_that_there_are(tool: Any) -> None:
                 assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), line
 
 
-def test_what_failed_is_run_again_and_counted_once(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_tests_run_again_and_count_once(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(
         tool, "default_tier", lambda tests: asked.append(tests) or {"passed": 1, "known": {"x": 1}, "failed": ["c"]}

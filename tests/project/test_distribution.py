@@ -137,7 +137,7 @@ def python(wheel: Path) -> Path:
     return python
 
 
-def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path, tree: Path) -> None:
+def test_the_wheel_contains_the_complete_package_and_nothing_else(wheel: Path, tree: Path) -> None:
     held = contents(wheel)
     written = {path.relative_to(tree).as_posix() for source in SOURCES for path in [tree / source, *(tree / source).rglob("*")]}
     files = {name for name in written if (tree / name).is_file() and "__pycache__" not in name}

@@ -86,7 +86,7 @@ def test_every_name_of_infra_is_one_overload() -> None:
     assert [name for name in INFRA_NAMES if overload(name) is None] == []
 
 
-def test_every_faulty_entry_is_one_that_torch_ships_with_its_fault_reported() -> None:
+def test_every_faulty_entry_is_in_torchs_tables_and_its_fault_is_listed() -> None:
     shipped = {str(op) for op in full_table()}
     assert [fault.op for fault in shipped_faults.FAULTS if fault.op not in shipped] == [], (
         "torch ships these no more: the lines can go"
@@ -94,7 +94,7 @@ def test_every_faulty_entry_is_one_that_torch_ships_with_its_fault_reported() ->
     assert [fault.op for fault in shipped_faults.FAULTS if len(fault.what) < 10] == []
 
 
-def test_what_is_unused_is_not_in_place_nor_out_which_are_never_taken_from_a_table() -> None:
+def test_unused_entries_are_not_in_place_or_out_forms() -> None:
     for name in unused_entries():
         (op,) = resolve_ops([name])
         facts = facts_of(op)

@@ -18,7 +18,7 @@ def test_what_holds_returns_nothing(value: complex) -> None:
 
 
 @pytest.mark.parametrize("value", [False, 0, 0.0, 0j, [], [True, True]], ids=str)
-def test_what_does_not_raises_in_eagers_words(value: complex) -> None:
+def test_a_failed_assertion_raises_the_error_of_eager(value: complex) -> None:
     check_error_text(lambda: torch._assert_async(torch.tensor(value)))
     check_error_text(lambda: torch._assert_async(torch.tensor(value), "words of its own"))
     check_error_text(lambda: aten._functional_assert_async.msg(torch.tensor(value), "words", torch.ones(2)))

@@ -259,7 +259,7 @@ def test_a_result_takes_a_share_of_its_lists_memory(run: Callable[[list[Tensor],
         assert min(largest, total / share) * 0.8 < seen.elements <= min(largest, total / share + 128)
 
 
-def test_a_set_that_cannot_split_writes_whole_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_without_split_writes_complete_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writeback, "_LARGE", 8)
     x = matrix()
     with on(ed.OpSet(["aten.add.Tensor", "aten.copy_"])) as (_, seen):
@@ -359,7 +359,7 @@ def test_out_is_of_the_results_type_where_eager_asks_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("target", [torch.float32, torch.float64])
-def test_products_and_picks_take_an_out_of_their_type(target: torch.dtype) -> None:
+def test_products_and_gathers_accept_an_out_of_their_dtype(target: torch.dtype) -> None:
     ones, out = torch.ones(2, 2), torch.zeros(2, 2, dtype=target)
     check(lambda x, out: torch.mm(x, x, out=out), ones, out)
     check(lambda x, out: torch.addmm(x, x, x, out=out), ones, out)
@@ -395,7 +395,7 @@ def test_what_writes_its_own_dtype_alone_refuses_an_out_of_another(
     check(op, *args, out=torch.zeros(0, dtype=dtype))
 
 
-def test_each_output_of_an_op_with_several_is_held_to_its_dtype() -> None:
+def test_the_dtype_of_each_of_several_outputs_is_checked() -> None:
     values, places = torch.zeros(3), torch.zeros(3)
     check(lambda x, one, other: torch.topk(x, 1, out=(one, other)), X, values, places)
     check(lambda x, one, other: torch.topk(x, 1, out=(one, other)), X, values.double(), places.long())
@@ -429,7 +429,7 @@ def _inferred(op: Callable[..., Any]) -> Callable[..., Any]:
     ],
     ids=lambda value: str(value) if isinstance(value, torch._ops.OpOverload) else "",
 )
-def test_a_composite_that_arrives_whole_writes_out_as_what_it_is_composed_of(
+def test_a_composite_that_is_not_decomposed_writes_out_as_its_composition(
     op: Callable[..., Any], args: tuple[Any, ...], outs: list[torch.Tensor]
 ) -> None:
     for out in outs:
@@ -458,7 +458,7 @@ def test_losses_of_elements_are_summed_in_the_type_of_out(op: Callable[..., Any]
 
 
 @pytest.mark.full
-def test_a_triangular_solution_is_copied_to_any_type_where_out_lies_neither_by_rows_nor_by_columns() -> None:
+def test_a_triangular_solution_is_copied_to_any_dtype_if_out_is_neither_contiguous_nor_transposed() -> None:
     a, b = torch.rand(2, 3, 3) + torch.eye(3), torch.rand(2, 3, 4)
     for target in (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64):
         contiguous = torch.zeros(2, 3, 4, dtype=target)

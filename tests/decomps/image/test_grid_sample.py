@@ -64,7 +64,7 @@ def test_samples_and_gradients(
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("dims", "mode"), [(2, BILINEAR), (2, NEAREST), (2, BICUBIC), (3, BILINEAR), (3, NEAREST)])
-def test_float16_and_bfloat16_are_no_further_from_the_truth_than_eager(dims: int, mode: int, dtype: torch.dtype) -> None:
+def test_float16_and_bfloat16_are_as_exact_as_eager(dims: int, mode: int, dtype: torch.dtype) -> None:
     """The kernels round every step; ours round the places alike, the sums once."""
     for padding, corners in itertools.product((0, 1, 2), (False, True)):
         x, grid = arguments(dims, dtype)
@@ -81,7 +81,7 @@ def test_float16_and_bfloat16_are_no_further_from_the_truth_than_eager(dims: int
 
 @pytest.mark.parametrize("mode", [BILINEAR, NEAREST])
 @pytest.mark.parametrize("corners", [False, True])
-def test_places_that_are_no_numbers_or_far_away(mode: int, corners: bool) -> None:
+def test_coordinates_that_are_nan_or_far_away(mode: int, corners: bool) -> None:
     odd = [(NAN, 0), (0, NAN), (INF, 0), (-INF, 0), (0, INF), (1e10, 0), (-1e10, 0.3), (3e38, 0), (1.5, 0.2), (NAN, NAN)]
     grid = torch.tensor(odd).view(1, 1, -1, 2)
     volume = torch.cat([grid, torch.zeros(1, 1, len(odd), 1)], 3).unsqueeze(0)
@@ -95,7 +95,7 @@ def test_places_that_are_no_numbers_or_far_away(mode: int, corners: bool) -> Non
     check(gradients, x, torch.tensor(finite).view(1, 1, -1, 2), mode, 0, corners)
 
 
-def test_values_that_are_infinite_reach_their_own_places_alone() -> None:
+def test_infinite_values_reach_only_their_own_pixels() -> None:
     x, grid = arguments(3, torch.float32)
     x[0, 0, 0, 0, 0], x[1, 2, 1, 3, 4] = INF, NAN
     check(aten.grid_sampler_3d, x, grid, BILINEAR, 0, False)

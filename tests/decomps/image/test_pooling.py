@@ -58,7 +58,7 @@ SIZES = {2: [(1, 1), (5, 1), (2, 3), (3, 7), (9, 8), (0, 2)], 3: [(1, 1, 1), (3,
 @pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("dims", "size"), [(dims, size) for dims in (2, 3) for size in SIZES[dims]])
-def test_adaptive_maxima_and_their_places(dims: int, size: tuple[int, ...], layout: str) -> None:
+def test_adaptive_maxima_and_their_indices(dims: int, size: tuple[int, ...], layout: str) -> None:
     x = sample(dims, layout=layout)
     check(ADAPTIVE[dims], x, size, exact=True)
     if 0 not in size:

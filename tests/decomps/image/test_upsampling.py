@@ -94,7 +94,7 @@ def test_forward_and_gradient(call: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d"])
 @pytest.mark.parametrize(("size", "count"), [(1000, 1777), (777, 5000), (2000, 333)])
-def test_places_far_from_the_start_are_rounded_as_by_eager(name: str, size: int, count: int) -> None:
+def test_indices_far_from_the_start_are_rounded_as_by_eager(name: str, size: int, count: int) -> None:
     torch.manual_seed(0)
     dims, corners = MODES[name]
     x = torch.randn(1, 1, *[1] * (dims - 1), size)
@@ -103,7 +103,7 @@ def test_places_far_from_the_start_are_rounded_as_by_eager(name: str, size: int,
 
 @pytest.mark.parametrize("name", ["upsample_bilinear2d", "upsample_bicubic2d"])
 @pytest.mark.parametrize("corners", [False, True])
-def test_bytes_are_weighted_in_whole_numbers(name: str, corners: bool) -> None:
+def test_bytes_are_weighted_in_integers(name: str, corners: bool) -> None:
     torch.manual_seed(0)
     x = torch.randint(0, 256, (2, 3, 60, 70)).to(torch.uint8)
     for image in (x, laid(x, "channels last")):

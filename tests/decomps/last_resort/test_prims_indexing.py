@@ -38,7 +38,7 @@ def test_what_is_picked_is_bit_for_bit_what_was_there(dtype: torch.dtype) -> Non
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_is_placed_is_what_eager_leaves_the_last_of_each_place(dtype: torch.dtype) -> None:
+def test_scatter_keeps_the_last_value_of_each_index_as_eager(dtype: torch.dtype) -> None:
     x, source, index = some(4, 3, dtype=dtype), some(3, 3, dtype=dtype) * 2, torch.tensor([[3, 0, 0], [1, 1, 2], [3, 0, 2]])
     check(torch.scatter, x, 0, index, source.to(dtype), ops=PRIMS, exact=True)
     check(torch.scatter, x, 0, index[:2, :2], 1, ops=PRIMS, exact=True)
@@ -52,7 +52,7 @@ def test_what_is_placed_is_what_eager_leaves_the_last_of_each_place(dtype: torch
 @pytest.mark.full
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
-def test_what_is_reduced_into_places(reduce: str, dtype: torch.dtype) -> None:
+def test_scatter_with_a_reduction(reduce: str, dtype: torch.dtype) -> None:
     x, source, index = some(4, 3, dtype=dtype), some(3, 3, dtype=dtype), torch.tensor([[3, 0, 0], [1, 1, 2], [3, 0, 2]])
     for include_self in (True, False):
         for places in (index, index[:2, :2]):
@@ -69,7 +69,7 @@ def test_scatters_are_contiguous_whatever_they_are_of(rows: int) -> None:
 
 
 @pytest.mark.full
-def test_indices_beside_each_other_apart_and_as_masks() -> None:
+def test_indices_that_are_adjacent_separated_and_masks() -> None:
     x, row, column = some(4, 3, 5), torch.tensor([[0], [-1]]), torch.tensor([2, 0, 1])
     mask = x[..., 0] > 0
     check(lambda x, a, b: x[a, b], x, row, column, ops=PRIMS, exact=True)
@@ -113,7 +113,7 @@ def test_types_that_eager_refuses_are_refused(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.full
-def test_long_dimensions_are_taken_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_dimensions_are_processed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_hot_indexing, "BLOCK", 40)
     x, index = some(9, 5), torch.tensor([[3, 0, 8, 8, 1], [1, 1, 2, 0, 7], [0, 0, 0, 0, 0]])
     check(torch.gather, x, 0, index, ops=PRIMS, exact=True)

@@ -56,7 +56,7 @@ def test_greatest_of_windows_and_images_resized() -> None:
 
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.parametrize("kind", ["max", "avg"])
-def test_pools_refuse_in_eagers_words(kind: str, dims: int) -> None:
+def test_pools_raise_the_errors_of_eager(kind: str, dims: int) -> None:
     pool = getattr(F, f"{kind}_pool{dims}d")
     images = torch.ones(1, 2, *[5] * dims)
     refused = [

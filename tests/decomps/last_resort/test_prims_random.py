@@ -32,6 +32,6 @@ def test_transforms_of_real_and_complex_signals(norm: str) -> None:
     check(torch.fft.hfft, torch.randn(3, 4, dtype=torch.complex64), norm=norm, ops=PRIMS)
 
 
-def test_a_negative_size_is_refused_in_eagers_words() -> None:
+def test_a_negative_size_raises_the_error_of_eager() -> None:
     for dtype in (torch.float32, torch.complex64):
         check_error_text(lambda: torch.rand((2, -1), dtype=dtype), ed.prims())  # noqa: B023 - called at once

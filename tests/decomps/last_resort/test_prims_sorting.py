@@ -24,7 +24,7 @@ def some(dtype: torch.dtype) -> torch.Tensor:
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
-def test_orders_keep_equal_elements_as_they_stand_and_put_nan_last(dtype: torch.dtype) -> None:
+def test_sorts_are_stable_and_put_nan_last(dtype: torch.dtype) -> None:
     x = some(dtype)
     for dim in (0, -1):
         for descending in (False, True):

@@ -187,7 +187,7 @@ def test_least_squares_refuse_nan(driver: str | None, dtype: torch.dtype) -> Non
 
 
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
-def test_zeros_below_the_diagonal_of_qr_stay_beside_nan(mode: str) -> None:
+def test_zeros_below_the_diagonal_of_qr_stay_zero_with_nan(mode: str) -> None:
     matrix = torch.eye(4, 3)
     matrix[2, 0] = torch.nan
     check(lambda x: linalg.qr(x, mode)[1].tril(-1), matrix)

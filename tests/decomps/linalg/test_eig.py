@@ -203,7 +203,7 @@ def test_errors_are_eagers_word_for_word(wrong: str) -> None:
 
 
 @pytest.mark.full
-def test_what_reads_data_is_kept_by_no_cache() -> None:
+def test_calls_that_read_data_are_not_cached() -> None:
     with on(ed.core_aten()) as (mode, _):
         for _ in range(2):
             aten._linalg_eigvals.default(rand(3, 3, dtype=torch.float64))

@@ -156,7 +156,7 @@ def test_svd(kind: str, dtype: torch.dtype, full: bool) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"tol": 0.1}, {"tol": torch.tensor(0.1)}, {"atol": 0.1, "rtol": 0.1}, {"hermitian": True}])
-def test_rank_is_written_to_out_where_it_is_kept(given: dict[str, Any]) -> None:
+def test_rank_is_written_to_out_if_the_composite_is_kept(given: dict[str, Any]) -> None:
     """Elsewhere torch's composition leaves it unwritten under any dispatch mode."""
     matrix, out = torch.diag(torch.tensor([1.0, 0.5, 0.0])), torch.tensor(-7)
     with ed.EagerDecompMode(ed.core_aten(), keep=["aten.linalg_matrix_rank"]):
@@ -355,7 +355,7 @@ def test_errors_are_within_four_times_lapacks(kind: str, size: int, dtype: torch
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
 @pytest.mark.parametrize("kind", SPECTRA)
-def test_graphs_hold_enough_steps(kind: str, dtype: torch.dtype) -> None:
+def test_graphs_have_enough_steps(kind: str, dtype: torch.dtype) -> None:
     """Nothing can be read where a graph is captured. QR is the rule's: LAPACK's of complex64 returns NaN for some tiny columns."""
     matrix = SPECTRA[kind](20).to(dtype)
     symmetric = (matrix + matrix.mH) / 2

@@ -238,7 +238,7 @@ WRONG: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("shape", [(3, 0), (0, 3), (2, 3, 0), (0, 3, 3)])
-def test_of_no_elements_lu_without_pivoting_is_taken(shape: tuple[int, ...]) -> None:
+def test_lu_without_pivoting_accepts_empty_matrices(shape: tuple[int, ...]) -> None:
     for factored in (torch.linalg.lu, torch.linalg.lu_factor, lu_factor):
         check(factored, rand(*shape), pivot=False)
 

@@ -59,7 +59,7 @@ def test_a_fixed_number_of_steps_rotates_as_well(gram: bool, dtype: torch.dtype)
 
 @pytest.mark.parametrize("short", [False, True])
 @pytest.mark.parametrize("norm", [1e-9, 0.01, 0.2, 1.2])
-def test_a_rotation_is_the_exponential_of_half_of_what_is_given(norm: float, short: bool) -> None:
+def test_a_rotation_is_the_exponential_of_half_the_matrix(norm: float, short: bool) -> None:
     skew = rand(1, 6, 6, dtype=torch.float64)
     skew = skew - skew.mT
     skew = skew * (norm / torch.linalg.matrix_norm(skew, 2))

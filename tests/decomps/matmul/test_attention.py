@@ -96,7 +96,7 @@ def test_masks_causality_and_scale(call: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("call", ["plain", "causal", "emptied rows"])
-def test_narrow_types_are_as_near_the_truth_as_eager(dtype: torch.dtype, call: str) -> None:
+def test_narrow_dtypes_are_as_exact_as_eager(dtype: torch.dtype, call: str) -> None:
     torch.manual_seed(3)
     causal, named = split(CALLS[call]())
     wide = [x.to(dtype).double() for x in LAYOUTS["heads last"]()]

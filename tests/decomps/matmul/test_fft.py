@@ -99,7 +99,7 @@ def test_second_derivative() -> None:
 
 
 @pytest.mark.parametrize("name", ["fft_fftn", "fft_ifft2", "fft_hfft", "fft_rfft"])
-def test_whole_under_inference_mode(name: str) -> None:
+def test_not_decomposed_in_inference_mode(name: str) -> None:
     def run(x: Tensor) -> Tensor:
         with torch.inference_mode():
             return getattr(aten, name).default(x)
@@ -122,6 +122,6 @@ def test_error_is_that_of_eagers_own() -> None:
     assert ours <= 3 * theirs
 
 
-def test_out_of_ihfft_lies_as_the_transform_does() -> None:
+def test_out_of_ihfft_has_the_strides_of_the_transform() -> None:
     whole = torch.inference_mode()(lambda x, out: torch.fft.ihfft(x, dim=1, out=out))
     check(whole, torch.randn(5, 6, 7), torch.empty(0, dtype=torch.complex64))

@@ -105,7 +105,7 @@ def test_lstm_training(name: str, ends: str) -> None:
         torch.testing.assert_close(on_core(run), want)
 
 
-def test_an_lstm_of_float16_and_bfloat16_is_as_near_the_truth_as_eager() -> None:
+def test_an_lstm_of_float16_and_bfloat16_is_as_exact_as_eager() -> None:
     torch.manual_seed(0)
     layer = nn.LSTM(16, 32, dtype=torch.bfloat16)
     wide = nn.LSTM(16, 32, dtype=torch.float64)

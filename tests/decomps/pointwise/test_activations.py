@@ -132,7 +132,7 @@ def test_the_first_operand_with_an_order_decides_the_layout_of_a_gradient(name: 
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
-def test_other_types_are_refused_or_taken_as_in_eager(dtype: torch.dtype) -> None:
+def test_other_dtypes_are_rejected_or_accepted_as_in_eager(dtype: torch.dtype) -> None:
     x = torch.tensor([0, 1, 1]).to(dtype)
     for run in ACTIVATIONS.values():
         check(run, x)
@@ -260,7 +260,7 @@ def test_forward_mode_of_gated_linear_units() -> None:
     [CORE, CORE | [aten.log_sigmoid_forward.default], CORE | [aten.log_sigmoid_backward.default]],
     ids=["neither", "forward", "backward"],
 )
-def test_a_backend_may_hold_either_half_of_log_sigmoid(held: Any) -> None:
+def test_a_backend_may_have_one_of_two_kernels_of_log_sigmoid(held: Any) -> None:
     def run(x: Tensor) -> Any:
         leaf = x.detach().requires_grad_()
         out = F.logsigmoid(leaf)

@@ -81,7 +81,7 @@ def test_as_strided_scatter(size: tuple[int, ...], stride: tuple[int, ...], offs
 
 @pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE - ["aten.copy", "aten.fill"], ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
-def test_functional_copies_lie_where_their_input_lies(ops: ed.OpSet) -> None:
+def test_functional_copies_have_the_strides_of_their_input(ops: ed.OpSet) -> None:
     base = torch.arange(24.0)
     for x in (base[6:18].view(3, 4), base[2:14].view(4, 3).t(), base[:24].view(3, 8)[:, 1:5], torch.arange(4.0).expand(3, 4)):
         for source in (torch.arange(4), torch.rand(3, 1), torch.rand(5), torch.tensor(2.5)):
@@ -122,7 +122,7 @@ SCATTERS = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", SCATTERS)
-def test_a_scatter_lies_where_its_input_lies(name: str) -> None:
+def test_a_scatter_has_the_strides_of_its_input(name: str) -> None:
     function, *places = SCATTERS[name]
     few = CORE - {aten.select_scatter.default, aten.slice_scatter.default}
     base = torch.arange(48.0)

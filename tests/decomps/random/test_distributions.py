@@ -191,7 +191,7 @@ FACTORIES: dict[str, Callable[[Any], Tensor]] = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", FACTORIES)
-def test_a_generator_is_the_only_one_drawn_from(name: str) -> None:
+def test_only_the_given_generator_is_used(name: str) -> None:
     run = FACTORIES[name]
     generator = torch.Generator().manual_seed(7)
     torch.manual_seed(1)
@@ -375,7 +375,7 @@ def test_rrelu_keeps_its_slopes_in_the_noise() -> None:
     torch.testing.assert_close(on_core(lambda: aten.rrelu_with_noise(x, noise, 0.1, 0.3)), torch.where(x > 0, x, x * 0.2))
 
 
-def test_rrelu_asks_for_its_bounds_where_it_draws_alone() -> None:
+def test_rrelu_checks_its_bounds_only_if_it_samples() -> None:
     for x in (torch.ones(3), torch.tensor([1.0, -1.0])):
         check(lambda x: aten.rrelu_with_noise(x, torch.empty_like(x), 2.0, 1.0, True), x)
         check(lambda x: aten.rrelu_with_noise_(x, torch.empty_like(x), 2.0, 1.0, True), x)
@@ -396,7 +396,7 @@ def test_dropout_scales_what_it_keeps() -> None:
 
 
 @pytest.mark.parametrize("ops", [CORE - ["aten.randperm"], ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
-def test_permutations_hold_each_number_once_differ_and_repeat_under_a_seed(ops: ed.OpSet) -> None:
+def test_permutations_have_each_index_once_differ_and_repeat_under_a_seed(ops: ed.OpSet) -> None:
     def draw() -> Tensor:
         torch.manual_seed(5)
         return torch.stack([torch.randperm(20), torch.randperm(20), torch.randperm(20, generator=torch.Generator())])
@@ -448,7 +448,7 @@ def test_integers_beyond_the_exact_range_of_a_dtype_warn_as_in_eager(bounds: tup
 
 @pytest.mark.full
 @pytest.mark.parametrize("call", ["rand_like(torch.ones(2), dtype=half)", "rand(2, dtype=half, generator=torch.Generator())"])
-def test_complex_half_numbers_warn_as_in_eager(call: str) -> None:
+def test_complex32_warns_as_in_eager(call: str) -> None:
     """In a process of its own, since torch warns once for each process."""
     script = (
         "import torch, warnings, eagerdecomp as ed\n"

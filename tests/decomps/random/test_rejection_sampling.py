@@ -139,7 +139,7 @@ def test_variates_stay_in_their_ranges() -> None:
     assert torch.all((counts >= 0) & (counts <= torch.arange(5000.0)))
 
 
-def test_large_arguments_are_drawn_in_parts_of_independent_numbers() -> None:
+def test_large_arguments_are_sampled_as_sums_of_independent_samples() -> None:
     count = 2**14 + 5
     torch.manual_seed(0)
     rates = torch.full((count,), 1e6, dtype=F64)

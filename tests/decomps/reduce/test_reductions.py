@@ -61,7 +61,7 @@ def test_of_all_elements(name: str) -> None:
     check(run, torch.zeros(0, 3, dtype=torch.int64))
 
 
-def test_a_deviation_of_half_floats_whose_variance_is_none_of_them() -> None:
+def test_a_deviation_whose_variance_is_out_of_the_range_of_the_dtype() -> None:
     x = torch.tensor([1000.0, -1000.0, 3.0]).half()
     check(torch.std_mean, x)
     check(torch.std, x)
@@ -162,7 +162,7 @@ def test_all_of_the_wide_unsigned_types(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("run", [torch.std_mean, torch.var_mean])
-def test_parts_of_complex_deviations_and_means_stay_apart(run: Callable[..., Any], dtype: torch.dtype) -> None:
+def test_complex_deviations_and_means_do_not_mix_parts(run: Callable[..., Any], dtype: torch.dtype) -> None:
     nan = float("nan")
     rows = [[1 + 2j, complex(nan, 1), 2j], [1, complex(2, nan), 3j], [1, 2 + 5j, complex(nan, 3)], [1, 2j, 3]]
     x = torch.tensor(rows, dtype=dtype)

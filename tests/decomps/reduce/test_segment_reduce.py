@@ -68,7 +68,7 @@ def test_batches_and_inner_dimensions(reduce: str, index: torch.dtype) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("reduce", REDUCTIONS)
-def test_places_outside_all_segments(reduce: str) -> None:
+def test_elements_outside_all_segments(reduce: str) -> None:
     data = torch.arange(1.0, 8.0)
     for run in (forward, gradient):
         check(run, data, reduce, offsets=torch.tensor([1, 3, 3, 5]))
@@ -110,7 +110,7 @@ def test_what_eager_refuses() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[2, 1], [4, 4], [8, -1], [[3, 4], [7, 1]], [2.0, 1.0], []])
-def test_lengths_are_read_and_refused_in_the_words_of_eager(lengths: list[Any]) -> None:
+def test_wrong_lengths_raise_the_error_of_eager(lengths: list[Any]) -> None:
     sizes = torch.tensor(lengths)
     data = torch.ones([2, 7][2 - sizes.dim() :])
     agrees_in_words(lambda: forward(data, "sum", lengths=sizes, axis=sizes.dim() - 1))
@@ -125,7 +125,7 @@ def agrees_in_words(run: Callable[[], Any]) -> None:
         on_core(run)
 
 
-def test_lengths_are_read_at_each_call_of_a_kept_program() -> None:
+def test_lengths_are_read_at_each_call_of_a_cached_program() -> None:
     data, cache = torch.ones(5), ed.ProgramCache()
     for lengths in ([2, 3], [1, 4], [5, 0]):
         sizes = torch.tensor(lengths)

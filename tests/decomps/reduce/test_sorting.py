@@ -143,7 +143,7 @@ def test_search_of_rows_out_of_order_and_with_nan_takes_eagers_probes(length: in
 
 @pytest.mark.full
 @pytest.mark.parametrize("places", [[1, 2, 7], [1, 2, -1], [0, 0, 3]])
-def test_a_sorter_out_of_range_is_refused_in_the_words_of_eager(places: list[int]) -> None:
+def test_a_sorter_out_of_range_raises_the_error_of_eager(places: list[int]) -> None:
     row, sorter = torch.tensor([3.0, 1, 2]), torch.tensor(places)
     for sought in (torch.tensor([1.5]), torch.zeros(0), 1.5):
         check(torch.searchsorted, row, sought, sorter=sorter)

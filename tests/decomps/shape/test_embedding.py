@@ -172,7 +172,7 @@ def test_look_ups(indices: Tensor, dtype: torch.dtype) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.5, float("inf")])
-def test_rows_are_kept_below_a_norm(norm_type: float, dtype: torch.dtype) -> None:
+def test_rows_are_scaled_to_at_most_a_norm(norm_type: float, dtype: torch.dtype) -> None:
     def renorm(weight: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
         return F.embedding(indices, weight, max_norm=1.5, norm_type=norm_type), weight
 

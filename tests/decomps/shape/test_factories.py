@@ -117,7 +117,7 @@ PLACED: dict[str, Callable[[], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", PLACED)
-def test_empty_like_lies_as_eagers_does(name: str) -> None:
+def test_empty_like_has_the_strides_of_eager(name: str) -> None:
     def run(x: torch.Tensor, **options: Any) -> torch.Tensor:
         return torch.empty_like(x, **options).fill_(1)
 
@@ -179,7 +179,7 @@ def test_pixels(move: Callable[..., Any], factor: int) -> None:
         check(move, x, factor)
 
 
-def test_pixels_that_do_not_divide_are_refused_in_eagers_words() -> None:
+def test_pixel_shuffles_of_sizes_that_do_not_divide_raise_the_error_of_eager() -> None:
     check_error_text(lambda: F.pixel_shuffle(torch.randn(2, 6, 4, 6), 2))
     check_error_text(lambda: F.pixel_unshuffle(torch.randn(2, 4, 6), 4))
     check_error_text(lambda: F.pixel_unshuffle(torch.randn(2, 8, 6), 4))

@@ -78,7 +78,7 @@ def test_index_reduce(reduce: str, include_self: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("ends", [(-2, 3), (0, 1e39), (-1e39, 2), (0, 255), (0, 256), (-2, -2)])
-def test_histc_refuses_a_range_beyond_the_type_in_the_words_of_eager(dtype: torch.dtype, ends: tuple[float, float]) -> None:
+def test_histc_raises_the_error_of_eager_for_a_range_beyond_the_dtype(dtype: torch.dtype, ends: tuple[float, float]) -> None:
     x = torch.ones(2, dtype=dtype)
     check(torch.histc, x, 5, *ends)
     kind, want = outcome(lambda: torch.histc(x, 5, *ends))
@@ -188,7 +188,7 @@ def test_index_add_of_float16_on_a_set_without_index_put() -> None:
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support")
 @pytest.mark.parametrize("shape", [(4, 3), (4,), (2, 4, 3)])
-def test_complex_numbers_of_float16_and_bfloat16_are_placed_by_their_parts(shape: tuple[int, ...]) -> None:
+def test_complex_numbers_of_float16_and_bfloat16_are_scattered_by_their_parts(shape: tuple[int, ...]) -> None:
     x = torch.randn(shape, dtype=torch.complex64).to(torch.complex32)
     index, dim = torch.tensor([2, 0]), 1 if len(shape) == 3 else 0
     source = x.narrow(dim, 1, 2).clone()
@@ -227,7 +227,7 @@ PICKS = {
 @pytest.mark.full
 @pytest.mark.parametrize("ops", WITHOUT_INDEX_SELECT, ids=list(WITHOUT_INDEX_SELECT))
 @pytest.mark.parametrize("name", PICKS)
-def test_index_select_picks_and_refuses_as_eager_on_sets_without_it(name: str, ops: str) -> None:
+def test_index_select_gathers_and_rejects_as_eager_on_sets_without_it(name: str, ops: str) -> None:
     x = torch.arange(16.0).view(4, 4)
     for at in ([3, 0], [-1, 2], [-4, 0], [0, 4], [0, 9]):
         check(PICKS[name], x, torch.tensor(at), ops=WITHOUT_INDEX_SELECT[ops], exact=True)
@@ -236,7 +236,7 @@ def test_index_select_picks_and_refuses_as_eager_on_sets_without_it(name: str, o
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("bounds", [(0, 4), (-2, 2), (0.1, 0.7), (-2.3, 1.9), (0, 0), (1, 1), (2**24, 2**24 + 2)])
-def test_histc_counts_what_lies_between_its_edges(dtype: torch.dtype, bounds: tuple[float, float]) -> None:
+def test_histc_counts_values_between_its_edges(dtype: torch.dtype, bounds: tuple[float, float]) -> None:
     low, high = bounds if dtype is not torch.float16 or bounds[1] < 65504 else (0, 3)
     torch.manual_seed(0)
     spread = torch.cat([torch.randn(40) * 3, torch.arange(-4.0, 5), torch.tensor([low, high]).float()]).to(dtype)

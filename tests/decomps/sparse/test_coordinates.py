@@ -263,7 +263,7 @@ def test_a_sparse_tensor_made_before_the_mode_takes_the_route_too() -> None:
         pytest.param(lambda: torch.sparse.sum(twice()), id="sum"),
     ],
 )
-def test_in_inference_mode_where_compositions_arrive_whole(run: Callable[[], Any]) -> None:
+def test_in_inference_mode_where_composites_are_not_decomposed(run: Callable[[], Any]) -> None:
     with torch.inference_mode():
         check_sparse(run, times=3)
 

@@ -38,7 +38,7 @@ def test_polygamma_of_orders_whose_factorial_is_large() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 4, 6])
-def test_derivatives_of_digamma_beside_a_zero(n: int) -> None:
+def test_derivatives_of_digamma_near_a_zero(n: int) -> None:
     """Half-way between poles the two largest terms nearly cancel."""
     ((ours, _, _),) = errors(lambda x: torch.polygamma(n, x), lambda x: polygamma(n, x), [(-1.5006002332895951,)], torch.float64)
     assert ours <= 50

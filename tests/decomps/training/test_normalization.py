@@ -247,7 +247,7 @@ def test_modules(name: str, training: bool) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("held", HELD)
 @pytest.mark.parametrize("name", ["batch", "batch, untracked", "instance, tracked", "group", "layer", "weight"])
-def test_a_backend_may_hold_either_half(name: str, held: str) -> None:
+def test_a_backend_may_have_one_of_two_kernels(name: str, held: str) -> None:
     check(lambda x: trained(name, x, True), images(), ops=HELD[held])
     check(lambda x: trained(name, x, False), images(), ops=HELD[held])
     half = images(dtype=torch.bfloat16)

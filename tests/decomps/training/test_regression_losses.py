@@ -204,7 +204,7 @@ OUT_OF_RANGE = {
 @pytest.mark.full
 @pytest.mark.parametrize("ops", [ed.core_aten(), ed.prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("name", OUT_OF_RANGE)
-def test_a_class_out_of_range_is_an_index_error_in_eagers_words(name: str, ops: ed.OpSet) -> None:
+def test_a_class_out_of_range_raises_the_index_error_of_eager(name: str, ops: ed.OpSet) -> None:
     for bad in (-1, 99):
         at = torch.full([len(T)], bad)
         check(lambda: OUT_OF_RANGE[name](at), ops=ops)  # noqa: B023 - called at once
@@ -212,7 +212,7 @@ def test_a_class_out_of_range_is_an_index_error_in_eagers_words(name: str, ops: 
             OUT_OF_RANGE[name](at)
 
 
-def test_a_program_of_a_whole_loss_says_so_too() -> None:
+def test_a_program_of_an_undecomposed_loss_raises_the_index_error_too() -> None:
     with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()), torch.inference_mode():
         for _ in range(3):  # recorded, compiled, hit
             F.cross_entropy(X, T)
@@ -324,7 +324,7 @@ WHOLE: dict[str, Callable[[Tensor, Tensor, str], Tensor]] = {
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("name", WHOLE)
-def test_losses_that_arrive_whole_in_inference_mode(name: str, reduction: str) -> None:
+def test_losses_that_are_not_decomposed_in_inference_mode(name: str, reduction: str) -> None:
     @torch.inference_mode()
     def whole(x: Tensor, y: Tensor) -> Tensor:
         return WHOLE[name](x, y, reduction)

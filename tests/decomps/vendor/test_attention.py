@@ -162,7 +162,7 @@ def test_windows(left: int | None, right: int | None) -> None:
     )
 
 
-def test_the_log_sum_exp_and_what_else_is_kept() -> None:
+def test_the_log_sum_exp_and_other_saved_tensors() -> None:
     q, k, v = (x.detach() for x in made((2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 8), dtype=torch.float32))
     with ed.EagerDecompMode(CORE):
         flash = aten._scaled_dot_product_flash_attention(q, k, v)
@@ -189,7 +189,7 @@ def test_dropout_keeps_its_share_and_backward_makes_the_same_choice() -> None:
     assert not torch.equal(out, other)
 
 
-def test_without_dropout_no_number_is_drawn() -> None:
+def test_without_dropout_nothing_is_sampled() -> None:
     q, k, v = (x.detach() for x in made((1, 2, 3, 8), (1, 2, 3, 8), (1, 2, 3, 8), dtype=torch.float32))
     torch.manual_seed(3)
     want = torch.rand(2)

@@ -26,7 +26,7 @@ def drawn(op: Any, *args: Any) -> Tensor:
     return found
 
 
-def test_words_are_those_of_the_paper_s_known_results() -> None:
+def test_results_are_those_of_random123() -> None:
     """Random123's table of known returns: counter and key of zeros, philox4x32-10."""
     found = drawn(aten._philox_key_split.default, key(0, 0), 1).view(torch.int64)
     assert [hex(int(one) & (2**64 - 1)) for one in found[0]] == ["0xe169c58d6627e8d5", "0x9b00dbd8bc57ac4c"]
