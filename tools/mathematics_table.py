@@ -310,8 +310,8 @@ DIFFERENCES = {
 HEAD = f"""# Linear algebra, Fourier transforms, sorting
 
 Torch's decompositions do not decompose these ops to Core ATen. The library has a rule for each. The tables have the rule's module
-and method, its error and that of eager's kernel, and the number of kernel calls of one call on a small input (four rows, or two
-rows of four), after the first. *Reads data* is "yes" if the rule reads a value: then the cache is bypassed, and the rule runs at
+and method, its error and that of eager's kernel, and the number of kernel calls of a second call on a small input (four rows, or
+two rows of four). *Reads data* is "yes" if the rule reads a value: then the cache is bypassed, and the rule runs at
 each call. It is "for its size" if only the size of the result depends on values.
 
 Errors compare a float32 call with eager's float64 result for the same values: random matrices of {SIZE} rows, or two rows of
