@@ -17,7 +17,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.strides import memory_order
-from eagerdecomp.ops.schema import arguments_of, facts_of
+from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["RandomCall", "SameNumbers", "same_numbers"]
 
@@ -135,15 +135,15 @@ def same_numbers(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: 
         return None
     where = known.where if known is not None else None
     facts = facts_of(op)
-    idle = [(place, _IDLE[one.name]) for place, one in enumerate(facts.arguments) if one.name in _IDLE]
+    idle = [(place, one.name, one.default, _IDLE[one.name]) for place, one in enumerate(facts.arguments) if one.name in _IDLE]
 
     def same(args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
+        for place, name, default, where_zero in idle:
+            value = args[place] if place < len(args) else kwargs.get(name, default)
+            if value is False or (where_zero and value == 0):
+                return True
         if not any(map(Tensor.numel, _tensors(result))):
             return True
-        if idle:
-            values = arguments_of(op, args, kwargs)
-            if any(values[place] is False or (where_zero and values[place] == 0) for place, where_zero in idle):
-                return True
         if known is None:
             return False
         if facts.is_out:

@@ -34,10 +34,13 @@ class Worth:
 
     tensors: int  # minimum number of tensors
     nbytes: int  # maximum bytes of one tensor: for larger tensors the elements cost more than the calls
+    share: float = 0.0  # minimum share of such tensors in the list
 
     def holds(self, tensors: Sequence[Tensor]) -> bool:
         """Return whether there are enough small tensors; the first and cheapest check."""
-        return len(tensors) >= self.tensors and sum(tensor.nbytes <= self.nbytes for tensor in tensors) >= self.tensors
+        if len(tensors) < self.tensors:
+            return False
+        return sum(tensor.nbytes <= self.nbytes for tensor in tensors) >= max(self.tensors, self.share * len(tensors))
 
 
 _cat, _split = ops_on_call("cat.default", "split_with_sizes.default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -308,14 +309,16 @@ def write_list(targets: Sequence[Tensor], operands: Sequence[Sequence[Any]], res
         del result
 
 
+#: Maps over C functions take half the time of loops.
+_STORAGE_OF = attrgetter("_cdata")
+
+
 def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) -> bool:
     """Return whether all targets are contiguous and no operand shares memory with a target, so that no write can overlap."""
-    owners = {target.untyped_storage()._cdata for target in targets}
-    for operand in operands:
-        for tensor in operand:
-            if tensor.untyped_storage()._cdata in owners:
-                return False
-    return all(target.is_contiguous() for target in targets)
+    if not all(map(Tensor.is_contiguous, targets)):
+        return False
+    owners = set(map(_STORAGE_OF, map(Tensor.untyped_storage, targets)))
+    return all(owners.isdisjoint(map(_STORAGE_OF, map(Tensor.untyped_storage, operand))) for operand in operands)
 
 
 def write_out(target: Tensor, result: Tensor, inputs: Iterable[Any], strides: OutStrides = "result") -> Tensor:

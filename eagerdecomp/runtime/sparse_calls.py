@@ -30,6 +30,9 @@ _KEYS = ("SparseCPU", "SparseCsrCPU")
 #: Factories: their argument `layout` decides whether the result is sparse.
 _FACTORIES = frozenset({"aten.empty.memory_format", "aten.zeros.default"})
 
+#: The test of a list of tensors: a loop tests its items.
+_EACH = "each"
+
 #: The parts of a linked rule's handler: the rule, the rules after it, and the error handler.
 _Parts: TypeAlias = tuple[Handler, Handler, OnError]
 
@@ -51,7 +54,7 @@ def takes_sparse(op: OpOverload) -> bool:
 
 
 def by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, ...] = (), make: Handler | None = None) -> Handler:
-    """Return a handler that runs `sparse` for calls with a sparse tensor, and `run` for all others.
+    """Return a handler that runs `sparse` for calls with a sparse tensor, and `run` for all others; `run` for ops without tensors.
 
     It must be called as the dispatcher calls: arguments that are not keyword-only come by position.
 
@@ -63,6 +66,8 @@ def by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, 
             the result's attribute `with_scalars(places, make)`, which returns such a handler without another frame.
         make: converts a scalar to a tensor.
     """
+    if str(op) not in _FACTORIES and not any(one.holds_tensors for one in facts_of(op).arguments):
+        return run
     handler = _by_layout(op, run, sparse, places, make)
     handler.with_scalars = functools.partial(by_layout, op, run, sparse)  # type: ignore[attr-defined]
     return handler
@@ -95,8 +100,8 @@ def _by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int,
 def _tests(op: OpOverload, places: tuple[int, ...]) -> tuple[str, ...] | None:
     """Return, for each positional argument up to the last tensor, a Python expression that is true if it is dense.
 
-    The expression is "" for arguments that are no tensors. Return None for an op with tensors that the caller may pass by name or
-    leave out.
+    The expression is "" for arguments that are no tensors, and `_EACH` for a list of tensors without None. Return None for an op
+    with tensors that the caller may pass by name or leave out.
     """
     arguments = facts_of(op).arguments
     tensors = [number for number, one in enumerate(arguments) if one.holds_tensors]
@@ -105,6 +110,9 @@ def _tests(op: OpOverload, places: tuple[int, ...]) -> tuple[str, ...] | None:
     tests = [""] * (tensors[-1] + 1)
     for number in tensors:
         argument, name = arguments[number], f"_{number}"
+        if argument.is_list and not argument.optional and not argument.optional_items:
+            tests[number] = _EACH
+            continue
         dense = f"{name}.layout is _strided" if not argument.is_list else f"not _any_sparse({name})"
         if number and number not in places and may_be_number(op, argument):
             dense = f"({name}.__class__ in _numbers or {dense})"
@@ -116,7 +124,7 @@ def _tests(op: OpOverload, places: tuple[int, ...]) -> tuple[str, ...] | None:
 def _make_checked(
     tests: tuple[str, ...], more: bool, named: bool, is_rule: bool
 ) -> Callable[[_Parts | tuple[Handler], Handler], Handler]:
-    """Compile ``make(parts, any_argument) -> checked``, the hot path of `by_layout`: one frame, without a loop over the arguments.
+    """Compile ``make(parts, any_argument) -> checked``, the hot path of `by_layout`: one frame, with loops only over lists.
 
     ``checked`` calls ``any_argument`` if a test is false or an argument is a scalar; else it calls the handler in ``parts``.
 
@@ -139,9 +147,13 @@ def _make_checked(
             "except Exception as _error:",
             f"    return _on_error(_error, ({by_position},), {'_kwargs' if named else '{}'})",
         ]
+    lists = [f"*{name}" for name, test in zip(names, tests, strict=True) if test == _EACH]
+    items = f"({', '.join(lists)})" if len(lists) > 1 else "".join(lists).removeprefix("*")
+    loop = [f"for _item in {items}:", "    if _item.layout is not _strided:", "        _dense = False", "        break"]
     checks = [
         "try:",
-        f"    _dense = {' and '.join(filter(None, tests))}",
+        f"    _dense = {' and '.join(test for test in tests if test and test != _EACH) or True}",
+        *(f"    {line}" for line in loop if lists),
         "except AttributeError:",
         "    _dense = False",
         "if not _dense:",

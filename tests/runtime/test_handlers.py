@@ -122,7 +122,8 @@ def test_an_op_that_reads_offsets_gets_a_handler_with_them_in_its_key(monkeypatc
         (lambda x: x.mul(x), ["checked"]),
         (lambda x: torch.addmm(x, x, x), ["checked"]),
         (lambda x: x.copy_(x), ["checked"]),
-        (lambda x: torch.cat([x, x]), ["checked", "any_sparse"]),
+        (lambda x: torch.cat([x, x]), ["checked"]),
+        (lambda x: torch.arange(1, 4), ["handler", "_arange_start"]),
     ],
     ids=[
         "one tensor",
@@ -133,6 +134,7 @@ def test_an_op_that_reads_offsets_gets_a_handler_with_them_in_its_key(monkeypatc
         "a kernel of three",
         "a kernel with a flag",
         "a kernel of a list",
+        "no tensor",
     ],
 )
 def test_a_call_checks_layouts_once_in_the_frame_of_its_rule(call: Callable[[torch.Tensor], Any], frames: list[str]) -> None:
@@ -173,3 +175,20 @@ def test_a_users_kernel_gets_tensors_for_wrapped_numbers() -> None:
             aten.add.Tensor(torch.ones(2), 3)
             aten.add.Tensor(3, torch.ones(2))
     assert all(isinstance(one, torch.Tensor) for call in got for one in call)
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_sparse_tensor_at_any_position_of_a_list_is_found(position: int) -> None:
+    dense = [torch.eye(2) + number for number in range(3)]
+    mixed = [one.to_sparse() if number == position else one for number, one in enumerate(dense)]
+    seen: list[torch.layout] = []
+
+    def cat(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
+        seen.extend(one.layout for one in tensors)
+        return aten.cat.default(tensors, dim)
+
+    with ed.EagerDecompMode(ed.core_aten(), kernels={"aten.cat.default": cat}):
+        torch.cat(dense)
+        with pytest.raises((RuntimeError, ed.UnsupportedOpError)):
+            torch.cat(mixed)
+    assert set(seen) == {torch.strided}

@@ -274,7 +274,9 @@ def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
     def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
         dtype = self.dtype
         if tensor1.dtype is dtype is tensor2.dtype and (dtype is torch.float32 or dtype in _STEPS):
-            if value.__class__ is int and value == 1:
+            if value.__class__ is float and -_LARGE <= value <= _LARGE and (dtype is torch.float32 or dtype is torch.float64):
+                returned = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
+            elif value.__class__ is int and value == 1:
                 returned = aten.add.Tensor(self, product(tensor1, tensor2))
             else:
                 value = +held_number(value, dtype)  # of a bool, its number
@@ -283,7 +285,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
                 returned = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
         else:
             returned = mixed(self, tensor1, tensor2, value)
-        if self.is_contiguous() and self.shape == returned.shape:  # which settles it
+        if self.is_contiguous() and self.numel() == returned.numel():  # then the result has the strides of `self`
             return returned
         return elementwise_strides(returned, self, tensor1, tensor2)
 
@@ -358,6 +360,13 @@ def _round_decimals(self: Tensor, *, decimals: int) -> Any:
 def _lerp(self: Tensor, end: Tensor, weight: Any) -> Any:
     """Interpolate from the nearer end, as eager does: two kernels, six for float16 and bfloat16."""
     dtype = self.dtype
+    if (
+        weight.__class__ is float
+        and -0.5 < weight < 0.5
+        and dtype is end.dtype
+        and (dtype is torch.float32 or dtype is torch.float64)
+    ):
+        return aten.add.Tensor(self, aten.sub.Tensor(end, self), alpha=weight)
     if dtype is not end.dtype:
         raise RuntimeError(f"expected dtype {cpp_name(dtype)} for `end` but got dtype {cpp_name(end.dtype)}")
     if not (dtype.is_floating_point or dtype.is_complex):
