@@ -196,6 +196,36 @@ def test_ranges_have_the_lengths_of_eagers(ends: tuple[int, int, int], dtype: to
     torch.testing.assert_close(got.cpu(), want)
 
 
+@pytest.mark.parametrize("train", [None, True, False])
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+def test_dropout_of_an_expanded_tensor_is_dense(p: float, train: bool | None) -> None:
+    x = torch.ones(3, 1).expand(3, 2)
+    want, got = torch.native_dropout(x, p, train), torch.native_dropout(there(x), p, train)
+    assert [one.stride() for one in got] == [one.stride() for one in want]
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.native_dropout(there(torch.ones(2, dtype=torch.int64)), p, True)
+
+
+def test_a_condition_may_be_bytes() -> None:
+    condition, x = torch.tensor([[2, 0], [1, 3]], dtype=torch.uint8), torch.randn(2, 2)
+    with pytest.warns(UserWarning, match="uint8"):
+        want = torch.where(condition, x, 0.5)
+    assert torch.equal(torch.where(there(condition), there(x), 0.5).cpu(), want)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most"), [(torch.uint8, 256), (torch.int8, 128), (torch.float16, 2049), (torch.bfloat16, math.inf)], ids=str
+)
+def test_a_permutation_may_have_as_many_numbers_as_the_dtype(dtype: torch.dtype, most: float) -> None:
+    count = int(min(most, 70000))
+    for device in ("cpu", "jax"):
+        found = torch.randperm(count, dtype=dtype, device=device)
+        assert torch.equal(found.cpu().double().sort().values, torch.arange(count).to(dtype).double().sort().values)
+        if math.isfinite(most):
+            with pytest.raises(RuntimeError):
+                torch.randperm(count + 1, dtype=dtype, device=device)
+
+
 def test_the_conformance_suite_passes() -> None:
     """XLA flushes subnormal numbers, so eager does too here. `python -m xla.conformance` asks every kernel."""
     torch.set_flush_denormal(True)

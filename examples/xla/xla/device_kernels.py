@@ -319,13 +319,19 @@ def _drawing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return args[0], made(None, args[0].dtype, args[0].shape, contiguous(args[0].shape))
         return launch(drawn_seed(), *args, **kwargs)
 
-    meta = calls.meta_results(op)
+    meta = _dropout_results if name == "native_dropout" else calls.meta_results(op)
     launch = kernel(
         op,
         lambda key, *args, **kwargs: function(jax.random.key(key.array), *args, **kwargs),
         lambda args, kwargs: meta(args[1:], kwargs),
     )
     return run
+
+
+def _dropout_results(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return dense results: torch's Meta kernel returns the input itself unless `train` is True, also with strides of 0."""
+    x = calls.bare(args[0])
+    return tuple(calls.out_of(torch.empty_like(x, dtype=dtype)) for dtype in (x.dtype, torch.bool)), tuple
 
 
 def drawn_seed() -> Tensor:
@@ -362,7 +368,22 @@ BY_HAND: dict[str, Callable[..., Any]] = {
 }
 
 #: Torch's Meta kernels of these do not follow the strides of an operand beside one without dimensions; that of `eq` does.
-_DESCRIBED_BY = {f"logical_{name}": calls.meta_results(aten.eq.Tensor) for name in ("and", "or", "xor")}
+_DESCRIBED_BY: dict[str, Callable[..., Any]] = {
+    f"logical_{name}": calls.meta_results(aten.eq.Tensor) for name in ("and", "or", "xor")
+}
+
+_chosen_results = calls.meta_results(aten.where.self)
+
+
+def _described_by_bools(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Eager takes a condition of bytes, and torch's Meta kernel does not."""
+    condition, *others = args
+    if condition.dtype is torch.uint8:
+        condition = torch.empty_strided(condition.shape, condition.stride(), dtype=torch.bool, device="meta")
+    return _chosen_results([condition, *others], kwargs)
+
+
+_DESCRIBED_BY["where.self"] = _described_by_bools
 
 KERNELS: dict[Any, Callable[..., Any]] = {
     **{_op(name): kernel(_op(name), function, _DESCRIBED_BY.get(name)) for name, function in PURE.items()},

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from xla.arrays import JAX_TYPES, Array, Result, Value, cast, read, wide
+from xla.arrays import JAX_TYPES, Array, Result, Value, cast, is_floating, read, wide
 
 __all__ = ["RANDOM"]
 
@@ -43,7 +43,8 @@ def _randperm(key: Array, n: int, *, dtype: torch.dtype | None = None, **_: Any)
     dtype = dtype or torch.int64
     if dtype is torch.bool or dtype.is_complex:
         raise NotImplementedError(f'"randperm" not implemented for {dtype}')
-    most = 1 + 2 / torch.finfo(dtype).eps if dtype.is_floating_point else torch.iinfo(dtype).max
+    precise = dtype.is_floating_point and dtype is not torch.bfloat16  # eager does not check bfloat16
+    most = 1 + 2 / torch.finfo(dtype).eps if precise else math.inf if dtype.is_floating_point else torch.iinfo(dtype).max + 1
     if n > most:
         raise RuntimeError(f"value cannot be converted to type {dtype} without overflow")
     return Result(cast(jax.random.permutation(key, n), dtype), dtype)
@@ -52,6 +53,8 @@ def _randperm(key: Array, n: int, *, dtype: torch.dtype | None = None, **_: Any)
 def _dropout(key: Array, x: Value, p: float, train: bool | None) -> tuple[Array, Array]:
     if not 0 <= p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if train is not False and not is_floating(x.dtype):
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {x.dtype}")
     values = read(x)
     if train is False or not p:
         return values, jnp.ones(x.shape, bool)
