@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from benchmarks import (
+    bound,
     boxed,
     cold,
     compared,
@@ -40,6 +41,7 @@ SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
     "ops": ops.measure,
     "kernels": kernels.measure,
     "models": models.measure,
+    "bound": bound.measure,
     "start": start.measure,
     "cold": cold.measure,
     "memory": memory.measure,

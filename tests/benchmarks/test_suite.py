@@ -28,6 +28,7 @@ ROWS = {
     "ops": {"op", "family", "size", "decomposed", "times", "ratios"},
     "kernels": {"op", "ours", "shipped"},
     "models": {"model", "kind", "times", "ratios"},
+    "bound": {"model", "kind", "times", "bounds", "calls"},
     "memory": {"model", "kind", "held", "ours_growth", "native_growth", "ratio", "growth_ratio"},
     "writeback": {"call", "times", "ratio"},
     "fused": {"call", "size", "times", "ratios"},
