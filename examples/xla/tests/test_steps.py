@@ -14,6 +14,7 @@ import xla
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from xla.steps import _State
 
 import eagerdecomp as ed
 
@@ -378,3 +379,67 @@ def test_what_is_no_function_is_refused_with_the_reason() -> None:
     fast(*batch(0))  # makes the optimizer's state
     with pytest.raises(xla.StepError, match="capturable=True"):
         fast(*batch(1))
+
+
+def _set(tensor: Tensor, other: Tensor) -> None:
+    tensor.data = other
+
+
+CHANGES: dict[str, Callable[[Net, torch.optim.Optimizer], Any]] = {
+    "eval": lambda net, optimizer: net.norm.eval(),
+    "a parameter": lambda net, optimizer: setattr(net.last, "bias", nn.Parameter(torch.zeros(4).to("jax"))),
+    "no parameter": lambda net, optimizer: setattr(net.last, "bias", None),
+    "a buffer": lambda net, optimizer: net.drop.register_buffer("more", torch.zeros(1).to("jax")),
+    "a module": lambda net, optimizer: net.first.add_module("more", nn.ReLU()),
+    "data": lambda net, optimizer: _set(net.last.bias, torch.zeros(4).to("jax")),
+    "data of a buffer": lambda net, optimizer: _set(net.norm.get_buffer("running_mean"), torch.ones(16).to("jax")),
+    "requires grad": lambda net, optimizer: net.first.weight.requires_grad_(False),
+    "no gradient": lambda net, optimizer: setattr(net.first.weight, "grad", None),
+    "learning rate": lambda net, optimizer: optimizer.param_groups[0].update(lr=0.5),
+    "one group less": lambda net, optimizer: optimizer.param_groups.pop(),
+    "other groups": lambda net, optimizer: setattr(optimizer, "param_groups", optimizer.param_groups[:1]),
+    "a parameter of a group": lambda net, optimizer: optimizer.param_groups[0]["params"].pop(),
+    "state": lambda net, optimizer: optimizer.state.clear(),
+    "other state": lambda net, optimizer: setattr(optimizer, "state", collections.defaultdict(dict)),
+    "state of a parameter": lambda net, optimizer: optimizer.state[net.first.weight].update(
+        momentum_buffer=torch.zeros(16, 8).to("jax")
+    ),
+    "no state of the last parameter": lambda net, optimizer: optimizer.state[net.last.bias].clear(),
+    "data of state": lambda net, optimizer: _set(
+        optimizer.state[net.first.weight]["momentum_buffer"], torch.zeros(16, 8).to("jax")
+    ),
+    "grad mode": lambda net, optimizer: torch.set_grad_enabled(False),
+    "default dtype": lambda net, optimizer: torch.set_default_dtype(torch.float64),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_change_of_the_state_is_noticed(change: str) -> None:
+    net = Net().to("jax")
+    groups = [{"params": list(one.parameters())} for one in (net.first, net.last)]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+    trainer(net, optimizer)(*batch(0))
+    state = _State([net, optimizer])
+    assert not state.unchanged()
+    state.note()
+    assert state.unchanged()
+    facts = state.facts()
+    try:
+        CHANGES[change](net, optimizer)
+        assert not state.unchanged()
+        assert state.facts() != facts
+    finally:
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_list_in_the_state_is_compared_by_its_values() -> None:
+    net, betas = Net().to("jax"), [0.9, 0.99]
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer.param_groups[0]["betas"] = betas
+    state = _State([net, optimizer])
+    state.note()
+    facts = state.facts()
+    betas[0] = 0.5
+    assert not state.unchanged()
+    assert state.facts() != facts

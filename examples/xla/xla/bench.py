@@ -1,6 +1,8 @@
 """``python -m xla.bench``: this device against torchax, on the same JAX, in the same run.
 
-    python -m xla.bench                     # --only opinfos,losses,times  --match REGEX  --samples N  --write FILE
+    python -m xla.bench --write BENCH.md    # --only opinfos,losses,times  --match REGEX  --samples N  --results FILE
+
+It writes the whole page, or with `--only` these sections of it: the others stay as they are in the file.
 
 It needs torchax, and expecttest for torch's OpInfos. Each system is a process of its own, since both rename PrivateUse1. The two
 take turns at everything, so that what else the machine does meets both alike. The standard is eager PyTorch on the CPU.
@@ -9,6 +11,7 @@ take turns at everything, so that what else the machine does meets both alike. T
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import importlib.util
 import json
 import math
@@ -22,7 +25,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,8 +38,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 __all__ = ["main"]
 
 SYSTEMS = ("ours", "torchax")
-#: What the page is made of.
-SECTIONS = ("opinfos", "losses", "times")
+#: What the page is made of, and how the heading of each part begins.
+SECTIONS = {"opinfos": "## OpInfos", "losses": "## Training losses", "times": "## Times"}
 #: What is compared with, and what torch's OpInfos import.
 NEEDED = ("torchax", "expecttest")
 PATIENCE = 300.0
@@ -471,8 +474,9 @@ _WORKER = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0
 class Worker:
     """A worker process, restarted where it hangs or dies."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, xla_flags: str = "") -> None:
         self.name = name
+        self.xla_flags = xla_flags
         self.start()
 
     def start(self) -> None:
@@ -484,6 +488,7 @@ class Worker:
             stderr=subprocess.DEVNULL,
             env={
                 **os.environ,
+                "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {self.xla_flags}".strip(),
                 "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]),
             },
             text=True,
@@ -514,6 +519,9 @@ class Worker:
 
 # -- the page ----------------------------------------------------------------------------------------------------------
 
+#: XLA's option for OpInfos: each sample is compiled for one call, so most of the time is compilation.
+QUICKLY = "--xla_backend_optimization_level=0"
+
 
 def ask_opinfos(infos: Sequence[Any], samples: int, jobs: int, kept: Path | None) -> dict[str, dict[str, Any]]:
     """Ask both systems each OpInfo. Results are lines of the file `kept`; what it has already is not asked again."""
@@ -524,7 +532,7 @@ def ask_opinfos(infos: Sequence[Any], samples: int, jobs: int, kept: Path | None
     left = [(title, info) for title, info in titles.items() if title not in found]
 
     def ask(part: Sequence[tuple[str, Any]]) -> None:
-        workers = {name: Worker(name) for name in SYSTEMS}
+        workers = {name: Worker(name, QUICKLY) for name in SYSTEMS}
         try:
             for title, info in part:
                 both = {
@@ -560,18 +568,21 @@ def compare_opinfos(match: str, samples: int, jobs: int, kept: Path | None) -> I
             apart.append(f"{title}: {ours['forward']}")
         if ours["gradient"].startswith(("wrong", "error")):
             apart.append(f"{title}: gradient {ours['gradient']}")
-    yield f"## OpInfos: {len(infos)}, float32, {samples} samples each\n"
+    yield f"{SECTIONS['opinfos']}: {len(infos)}, float32, {samples} samples each\n"
     yield "Right is eager's value (rtol = atol = 1e-3), dtype and shape; eigenvectors, whose sign or phase is free, solve their"
-    yield "equation. Samples that are sparse are skipped.\n"
+    yield f"equation. Samples that are sparse are skipped. Both systems compile with `XLA_FLAGS={QUICKLY}`.\n"
     yield "| | " + " | ".join(SYSTEMS) + " |\n|---|" + "---|" * len(SYSTEMS)
     for row in ("right", "wrong", "error", "skipped", "gradient right", "gradient wrong", "gradient error"):
         yield f"| {row} | " + " | ".join(str(counts[name][row]) for name in SYSTEMS) + " |"
-    if apart:
+    if not apart:
+        yield "\nNone of ours is wrong or raises an error, in values or in gradients."
+    else:
         yield "\nOurs that are not right:\n\n" + "\n".join(f"- `{one}`" for one in apart)
 
 
 def compare_losses(workers: dict[str, Worker]) -> Iterator[str]:
-    yield f"\n## Training losses of {len(MODELS)} nets, 3 steps of SGD\n"
+    yield f"{SECTIONS['losses']} of {len(MODELS)} nets, 3 steps of SGD\n"
+    yield "Right is the CPU's loss at each step (rtol = 1e-3).\n"
     yield "| net | " + " | ".join(SYSTEMS) + " |\n|---|" + "---|" * len(SYSTEMS)
     counts: Counter[str] = Counter()
     for model in MODELS:
@@ -585,8 +596,8 @@ def compare_losses(workers: dict[str, Worker]) -> Iterator[str]:
 TIMED_MODELS = ("gelu", "conv2d, max pool", "transformer encoder")
 
 
-def compare_times(workers: dict[str, Worker], rounds: int) -> Iterator[str]:
-    yield "\n## Times, microseconds of CPU a call\n"
+def compare_times(workers: dict[str, Worker], match: str, rounds: int) -> Iterator[str]:
+    yield f"{SECTIONS['times']}, microseconds of CPU a call\n"
     yield f"The process's CPU time, all threads, which a busy machine moves less than the clock. They take turns, {rounds} rounds;"
     yield "the least of each. The first calls (20 of an op, 8 of a net) compile. torchax compiles a step by `jax_jit`: the rows"
     yield "of one function (`xla.compile_step`) and of `torch.compile` are both compared with that.\n"
@@ -595,6 +606,9 @@ def compare_times(workers: dict[str, Worker], rounds: int) -> Iterator[str]:
     kinds += [(way, name, how, 200 if how else 10) for way in ("inference", "training") for how in HOW for name in TIMED_MODELS]
     ratios: dict[str, list[float]] = {}
     for way, name, how, calls in kinds:
+        title = f"{way}{', ' if how else ''}{how}"
+        if not re.search(match, f"{title}: {name}"):
+            continue
         each: dict[str, list[float]] = {one: [] for one in SYSTEMS}
         first: dict[str, float] = {}
         for _ in range(rounds):
@@ -603,7 +617,6 @@ def compare_times(workers: dict[str, Worker], rounds: int) -> Iterator[str]:
                 if "each" in found:
                     each[system].append(found["each"])
                     first.setdefault(system, found["first"])
-        title = f"{way}{', ' if how else ''}{how}"
         best = {system: min(found) if found else math.nan for system, found in each.items()}
         ratio = best["ours"] / best["torchax"]
         if math.isfinite(ratio):
@@ -619,6 +632,11 @@ def compare_times(workers: dict[str, Worker], rounds: int) -> Iterator[str]:
 
 #: What the page says first.
 COMPARED = """\
+# Against torchax
+
+This device and [torchax](https://pypi.org/project/torchax/) run the same work on the same JAX, in turn, each in a process of its
+own. `python -m xla.bench --write BENCH.md` writes this page. Each section names the command that wrote it.
+
 torchax compiles by `jax_jit`, which takes a function of weights, and JAX's gradient. This device compiles a step of PyTorch as it
 is written by `xla.compile_step`: the same net, loss and SGD as one function. That is the row "one function". `torch.compile` has
 no counterpart in torchax. Its rows show what Dynamo's guards, AOTAutograd's wrappers, the autograd engine and an eager optimizer
@@ -626,16 +644,26 @@ cost around the compiled graphs.
 """
 
 
+def sections_of(page: str) -> dict[str, str]:
+    """Return the sections of a page that was written before."""
+    parts = re.split("^(?=## )", page, flags=re.MULTILINE)
+    return {name: part.strip() for name, heading in SECTIONS.items() for part in parts if part.startswith(heading)}
+
+
+def page_of(sections: Mapping[str, str]) -> str:
+    return "\n\n".join([COMPARED.strip(), *(sections[name] for name in SECTIONS if name in sections)]) + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m xla.bench", description="Compare this device with torchax.")
     parser.add_argument("--worker", choices=SYSTEMS, help=argparse.SUPPRESS)
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas between (default: %(default)s)")
-    parser.add_argument("--match", default="", help="OpInfos whose name this regular expression finds")
+    parser.add_argument("--match", default="", help="OpInfos and rows of times whose name this regular expression finds")
     parser.add_argument("--samples", type=int, default=2, help="how many samples of each OpInfo (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes of each system ask OpInfos")
     parser.add_argument("--results", type=Path, help="a file of OpInfos' results, which a later run goes on with")
     parser.add_argument("--rounds", type=int, default=5, help="how often each thing is timed (default: %(default)s)")
-    parser.add_argument("--write", type=Path, help="write the page there as well")
+    parser.add_argument("--write", type=Path, help="write the page there, where sections that are not chosen stay")
     options = parser.parse_args()
     if options.worker:
         work(options.worker)
@@ -645,28 +673,25 @@ def main() -> int:
         parser.error(f"--only: {', '.join(map(repr, unknown))} is no section; there are {', '.join(SECTIONS)}")
     if absent := [one for one in NEEDED if importlib.util.find_spec(one) is None]:
         parser.error(f"not installed: pip install {' '.join(absent)}")
-    import jax
-
     workers: dict[str, Worker] = {}
     if chosen != ["opinfos"]:
         workers = {name: Worker(name) for name in SYSTEMS}
-    command = shlex.join(["python", "-m", "xla.bench", *sys.argv[1:]])
-    lines = [
-        f"# Against torchax\n\nWritten by `{command}`: torch {torch.__version__}, JAX {jax.__version__}.\n",
-        COMPARED,
-    ]
-    sections: dict[str, Callable[[], Iterator[str]]] = {
+    compare: dict[str, Callable[[], Iterator[str]]] = {
         "opinfos": lambda: compare_opinfos(options.match, options.samples, options.jobs, options.results),
         "losses": lambda: compare_losses(workers),
-        "times": lambda: compare_times(workers, options.rounds),
+        "times": lambda: compare_times(workers, options.match, options.rounds),
     }
+    command = shlex.join(["python", "-m", "xla.bench", *sys.argv[1:]])
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "jax", "torchax"))
+    there = options.write is not None and options.write.exists()
+    sections = sections_of(options.write.read_text(encoding="utf-8")) if there else {}
     try:
         for section in chosen:
-            for line in sections[section]():
-                lines.append(line)
-                print(line, flush=True)
-                if options.write:  # what there is so far, should the run be ended
-                    options.write.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            heading, *lines = compare[section]()
+            sections[section] = "\n".join([heading, f"Written by `{command}`: {versions}.\n", *lines])
+            print(sections[section], flush=True)
+            if options.write:  # what there is so far, should the run be ended
+                options.write.write_text(page_of(sections), encoding="utf-8")
     finally:
         for worker in workers.values():
             worker.stop()
