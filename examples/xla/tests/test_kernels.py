@@ -226,6 +226,18 @@ def test_a_permutation_may_have_as_many_numbers_as_the_dtype(dtype: torch.dtype,
                 torch.randperm(count + 1, dtype=dtype, device=device)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mode", [None, "trunc", "floor"])
+def test_a_divisor_whose_reciprocal_is_subnormal_divides(mode: str | None, dtype: torch.dtype) -> None:
+    most = torch.finfo(dtype).max
+    x = torch.tensor([[most], [most / 8], [-most], [1.0], [0.0], [math.inf], [math.nan]], dtype=dtype)
+    for y in (torch.tensor([[most]], dtype=dtype), -most / 2, most / 8, torch.tensor(math.inf), 0.0, torch.tensor([3.0, most / 4])):
+        want, got = torch.div(x, y, rounding_mode=mode), torch.div(there(x), there(y), rounding_mode=mode)
+        torch.testing.assert_close(got.cpu(), want, equal_nan=True)
+    row = torch.tensor([[most, 1.0, most / 2]], dtype=dtype)
+    torch.testing.assert_close((there(x[:2]) / there(row)).cpu(), x[:2] / row)
+
+
 def test_the_conformance_suite_passes() -> None:
     """XLA flushes subnormal numbers, so eager does too here. `python -m xla.conformance` asks every kernel."""
     torch.set_flush_denormal(True)

@@ -32,9 +32,20 @@ def _refuse_zero(x: Array, y: Array) -> None:
             check(jnp.any(y == 0), RuntimeError, "ZeroDivisionError")
 
 
+def _divide(x: Array, y: Array) -> Array:
+    """Divide real numbers.
+
+    XLA multiplies by the reciprocal of a divisor that it broadcasts. That of the largest numbers is subnormal, and flushed to zero.
+    """
+    if not _is_float(x) or y.shape == jnp.broadcast_shapes(x.shape, y.shape):
+        return x / y
+    by = jnp.where(jnp.abs(y) > 2.0 ** (jnp.finfo(y.dtype).maxexp - 3), 0.25, 1).astype(y.dtype)
+    return (x * by) / (y * by)
+
+
 def _truncated(x: Array, y: Array) -> Array:
     if _is_float(x):
-        return jnp.trunc(x / y)
+        return jnp.trunc(_divide(x, y))
     _refuse_zero(x, y)
     return lax.div(*jnp.broadcast_arrays(x, y))
 
@@ -44,14 +55,14 @@ def _floored(x: Array, y: Array) -> Array:
     if not _is_float(x):
         _refuse_zero(x, y)
         return jnp.floor_divide(x, y)
-    x, y = jnp.broadcast_arrays(x, y)
-    rest = lax.rem(x, y)
-    quotient = (x - rest) / y
+    rest = lax.rem(*jnp.broadcast_arrays(x, y))
+    quotient = _divide(x - rest, y)
     quotient = jnp.where((rest != 0) & ((y < 0) != (rest < 0)), quotient - 1, quotient)
     down = jnp.floor(quotient)
     down = jnp.where(quotient - down > 0.5, down + 1, down)
-    found = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), x / y), down)
-    return jnp.where(y == 0, x / y, found)
+    unrounded = _divide(x, y)
+    found = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(rest), unrounded), down)
+    return jnp.where(y == 0, unrounded, found)
 
 
 def _fmod(x: Array, y: Array) -> Array:
@@ -69,7 +80,7 @@ def _remainder(x: Array, y: Array) -> Array:
 def _quotient(x: Array, y: Array) -> Array:
     """Divide complex numbers as c10 does (Smith's method): XLA's results differ for zeros, infinities and NaN."""
     if x.dtype.kind != "c":
-        return x / y
+        return _divide(x, y)
     (a, b), (c, d) = (x.real, x.imag), (y.real, y.imag)
     straight = jnp.abs(c) >= jnp.abs(d)
     large, small = jnp.where(straight, c, d), jnp.where(straight, d, c)
