@@ -15,7 +15,7 @@ from eagerdecomp._torch.dispatcher import below_autograd
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.accuracy import Truth, values_off
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.memory import Given, given, home
+from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec
 from eagerdecomp.eager.compare import alias_text, error_text, input_names, written_inputs
 from eagerdecomp.eager.observe import Observed, observe, significant_strides
@@ -50,12 +50,12 @@ def compared(kernel: Kernel, spec: Spec, call: Call, *, parameters: bool = False
         Skip: if the backend does not claim the call, or eager's kernel does not support the dtype.
     """
     kernel.require_claim(call)
-    theirs = given(call.args, call.kwargs, parameters=parameters)
+    theirs = copy_arguments(call.args, call.kwargs, parameters=parameters)
     with _in_training() if parameters else nullcontext():
         _, want = observe(kernel.native, theirs.args, theirs.kwargs)
     if want.error is not None and _has_no_kernel(want.error):
         raise Skip(str(want.error))
-    ours = given(call.args, call.kwargs, kernel.device, parameters=parameters)
+    ours = copy_arguments(call.args, call.kwargs, kernel.device, parameters=parameters)
     before = _surroundings(kernel)
     with _in_training() if parameters else nullcontext():
         _, have = observe(kernel.run, ours.args, ours.kwargs)
@@ -87,7 +87,9 @@ def _alike(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, Tensor) else bool(one == other)
 
 
-def differing(kernel: Kernel, spec: Spec, call: Call, want: Observed, theirs: Given, have: Observed, ours: Given) -> Fault | None:
+def differing(
+    kernel: Kernel, spec: Spec, call: Call, want: Observed, theirs: CopiedArguments, have: Observed, ours: CopiedArguments
+) -> Fault | None:
     """Return how the results and effects of a kernel differ from eager's, or None."""
 
     def fault(kind: str, message: str, expected: Any = "", got: Any = "") -> Fault:
@@ -170,7 +172,7 @@ def _aliasing(
 def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observed, fault: Callable[..., Fault]) -> Fault | None:
     truth = Truth(call, kernel.native)
     near = spec.near if isinstance(spec.near, Near) else spec.near(call)
-    results = [home(one) for one in have.leaves]
+    results = [to_cpu(one) for one in have.leaves]
     for number, (expected, got) in enumerate(zip(want.leaves, results, strict=True)):
         if spec.any_values is True or (spec.any_values is not False and number in spec.any_values):
             continue
@@ -182,8 +184,8 @@ def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observ
         off = values_off(expected, got, near, call.exact, number, truth)
         if off is not None:
             return fault("values", off.text(what), _one(expected, off.index), _one(got, off.index))
-    if spec.judged is not None:
-        complaint = spec.judged(call, want.leaves, results)
+    if spec.check_results is not None:
+        complaint = spec.check_results(call, want.leaves, results)
         if complaint:
             return fault("values", complaint, _shown(want), "[" + ", ".join(map(_one, results)) + "]")
     names = list(input_names(kernel.op, call.args, call.kwargs))
@@ -191,7 +193,7 @@ def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observ
     for number, (expected, got) in enumerate(zip(want.inputs, have.inputs, strict=True)):
         if number in want.same or number not in written or spec.any_values is True:
             continue
-        got = home(got)
+        got = to_cpu(got)
         if expected.dtype != got.dtype or expected.shape != got.shape:
             return fault("memory", f"argument {names[number]} is another afterwards", tensor_text(expected), tensor_text(got))
         off = values_off(expected, got, near, call.exact, len(want.leaves) + number, truth)
@@ -226,7 +228,7 @@ def _overlap(one: tuple[int, int, int], other: tuple[int, int, int] | None) -> b
     return other is not None and one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
 
 
-def _lists_changed(kernel: Kernel, call: Call, ours: Given) -> str | None:
+def _lists_changed(kernel: Kernel, call: Call, ours: CopiedArguments) -> str | None:
     """Return the name of a list argument that the kernel changed, or None."""
     given_, left = arguments_of(kernel.op, call.args, call.kwargs), arguments_of(kernel.op, ours.args, ours.kwargs)
     for argument, before, after in zip(facts_of(kernel.op).arguments, given_, left, strict=False):
@@ -235,7 +237,9 @@ def _lists_changed(kernel: Kernel, call: Call, ours: Given) -> str | None:
     return None
 
 
-def _memory(kernel: Kernel, call: Call, theirs: Given, ours: Given, fault: Callable[..., Fault]) -> Fault | None:
+def _memory(
+    kernel: Kernel, call: Call, theirs: CopiedArguments, ours: CopiedArguments, fault: Callable[..., Fault]
+) -> Fault | None:
     changed = _lists_changed(kernel, call, ours)
     if changed is not None:
         return fault("memory", f"changes the list that it is given as {changed}", "", "")
@@ -274,12 +278,12 @@ def refuses(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     if spec.refused is None:
         raise Skip("the spec has no call that eager rejects")
     call = spec.refused(draw)
-    theirs = given(call.args, call.kwargs)
+    theirs = copy_arguments(call.args, call.kwargs)
     _, want = observe(kernel.native, theirs.args, theirs.kwargs)
-    if want.error is None or (_has_no_kernel(want.error) and not call.by_rule):
+    if want.error is None or (_has_no_kernel(want.error) and not call.by_design):
         raise Skip("eager accepts the call")
     kernel.require_claim(call)
-    ours = given(call.args, call.kwargs, kernel.device)
+    ours = copy_arguments(call.args, call.kwargs, kernel.device)
     _, have = observe(kernel.run, ours.args, ours.kwargs)
     return differing(kernel, spec, call, want, theirs, have, ours)
 

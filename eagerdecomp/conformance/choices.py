@@ -37,7 +37,7 @@ class Coverage:
         self._alone: Counter[tuple[str, int]] = Counter()
         self._paired: Counter[tuple[str, int, str, int]] = Counter()
 
-    def any(self, count: int) -> int:
+    def below(self, count: int) -> int:
         """Return a uniform random number below `count`."""
         return self._random.randrange(count)
 
@@ -92,26 +92,26 @@ class Draw:
         self.taken.append((name, place))
         return options[place]
 
-    def any(self, count: int) -> int:
+    def below(self, count: int) -> int:
         """Return a number below `count`, without steering."""
         number = len(self.choices)
         if number < len(self._given):
             place = min(self._given[number], count - 1)
         else:
-            place = self._coverage.any(count) if self._coverage is not None else 0
+            place = self._coverage.below(count) if self._coverage is not None else 0
         self.choices.append(place)
         return place
 
     def seed(self) -> int:
         """Return a seed for values."""
         self.seeds.append(len(self.choices))
-        return self.any(_SEEDS)
+        return self.below(_SEEDS)
 
     def generator(self) -> torch.Generator:
         """Return a seeded generator for the values of inputs.
 
-        Its seed never equals a seed that is set before a kernel runs: a correct kernel would then draw the numbers of its inputs
-        again.
+        Its seed is never one that is set before a kernel runs. With equal seeds, a correct random kernel would return the values
+        of its inputs.
         """
         return torch.Generator().manual_seed(INPUT_SEEDS + self.seed())
 

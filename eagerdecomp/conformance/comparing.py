@@ -84,7 +84,7 @@ class Comparison:
             lines += [f"{status}: {len(found)}", *(f"  {change}" for change in found)] if found else []
         lines.append(f"as before: {self.same}")
         if self.apart:
-            lines.append(f"not compared, known to one of the runs alone: {len(self.apart)}")
+            lines.append(f"not compared, in only one of the runs: {len(self.apart)}")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 

@@ -21,18 +21,18 @@ from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.planner.rule_calls import load_calls
 from eagerdecomp.verify.findings import Blame
 
-__all__ = ["Program", "programs", "tried"]
+__all__ = ["DecomposedCall", "decomposed_calls", "run_calls"]
 
 
 @dataclass(frozen=True)
-class Program:
+class DecomposedCall:
     """A call of an op that the backend decomposes."""
 
     op: OpOverload
     call: str
 
 
-def programs(backend: Backend, seed: int, most: int) -> list[Program]:
+def decomposed_calls(backend: Backend, seed: int, most: int) -> list[DecomposedCall]:
     """Return calls of ops that the backend decomposes, if they have a route.
 
     Each op comes once before any op comes twice; the seed determines the order.
@@ -41,29 +41,29 @@ def programs(backend: Backend, seed: int, most: int) -> list[Program]:
     names = [name for name, seen in load_calls().items() if seen.eager and name.startswith("aten.")]
     routes = Routes(planner_of(backend), load_calls())
     routes.know(names)
-    rounds: dict[int, list[Program]] = {}
+    rounds: dict[int, list[DecomposedCall]] = {}
     for name in names:
         op = resolve_ops([name])[0]
         if op in backend.ops or name not in routes.closed:
             continue
         for number, text in enumerate(examples_of(op)):
-            rounds.setdefault(number, []).append(Program(op, text))
-    found: list[Program] = []
+            rounds.setdefault(number, []).append(DecomposedCall(op, text))
+    found: list[DecomposedCall] = []
     for number in sorted(rounds):
         draws.shuffle(rounds[number])
         found += _in_turn(backend, routes, rounds[number])
     return found[:most]
 
 
-def _in_turn(backend: Backend, routes: Routes, wanted: Iterable[Program]) -> list[Program]:
+def _in_turn(backend: Backend, routes: Routes, wanted: Iterable[DecomposedCall]) -> list[DecomposedCall]:
     """Return the calls in an order in which each kernel of the backend is used early. Calls that use none come last."""
-    meets: dict[str, deque[Program]] = {str(op): deque() for op in backend.kernels}
+    meets: dict[str, deque[DecomposedCall]] = {str(op): deque() for op in backend.kernels}
     last = dict.fromkeys(wanted)
     for one in last:
         for kernel in routes.kernels(str(one.op)):
             if kernel in meets:
                 meets[kernel].append(one)
-    found: dict[Program, None] = {}
+    found: dict[DecomposedCall, None] = {}
     while any(meets.values()):
         for waiting in meets.values():
             while waiting and waiting[0] in found:
@@ -73,13 +73,16 @@ def _in_turn(backend: Backend, routes: Routes, wanted: Iterable[Program]) -> lis
     return list(found | last)
 
 
-def tried(backend: Backend, wanted: Sequence[Program], beat: Callable[[int], None]) -> Iterator[tuple[Program, Blame | None, str]]:
+def run_calls(
+    backend: Backend, wanted: Sequence[DecomposedCall], progress: Callable[[int], None]
+) -> Iterator[tuple[DecomposedCall, Blame | None, str]]:
     """Run calls on the backend and compare them with eager.
 
-    Yield for each call its `Blame` (None if it is right), and the reason why it was not compared, or "".
+    `progress` is called with the index of each call before it runs. Yield each call with its `Blame` (None if it is right) and the
+    reason why it was not compared, or "".
     """
     for number, one in enumerate(wanted):
-        beat(number)
+        progress(number)
         torch.manual_seed(0)
         try:
             args, kwargs = parse_call(one.call)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp.conformance.memory import given, home, put_back
+from eagerdecomp.conformance.memory import copy_arguments, put_back, to_cpu
 from eagerdecomp.conformance.spec import Kernel
 from eagerdecomp.conformance.workers import has_fork, survives
 from eagerdecomp.eager.observe import Caught, leaves_of
@@ -106,7 +106,7 @@ def _there_and_home(device: str) -> Exception | None:
     """Return the error of copying a tensor with unusual strides to a device and back, or None."""
     with Caught() as caught:
         sent = torch.arange(6.0, device="cpu").view(2, 3).t()[1:]
-        back = home(given([sent], {}, device).args[0])
+        back = to_cpu(copy_arguments([sent], {}, device).args[0])
         if not torch.equal(back, sent):
             raise ConformanceError(f"{sent.tolist()} came back as {back.tolist()}")
     return caught.error
@@ -134,8 +134,8 @@ def _travels(op: OpOverload, without: Collection[OpOverload]) -> bool:
 
 
 def _there_and_back(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
-    ours = given(args, kwargs, kernel.device)
-    result = home(kernel.run(*ours.args, **ours.kwargs))
+    ours = copy_arguments(args, kwargs, kernel.device)
+    result = to_cpu(kernel.run(*ours.args, **ours.kwargs))
     if facts_of(kernel.op).mutated:
         put_back(args, kwargs, ours)
     return result

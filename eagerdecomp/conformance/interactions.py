@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.decomposed_ops import Program, programs, tried
+from eagerdecomp.conformance.decomposed_ops import DecomposedCall, decomposed_calls, run_calls
 from eagerdecomp.conformance.results import Consequence, Failure, Verdict
 from eagerdecomp.conformance.trial import hash_of
 from eagerdecomp.conformance.view_programs import programs_of_views
@@ -52,7 +52,7 @@ def tried_together(
     calls = 0
     if not backend.kernels:
         return {}, (), 0
-    wanted = programs(backend, hash_of(seed, "programs"), effort.programs)
+    wanted = decomposed_calls(backend, hash_of(seed, "programs"), effort.programs)
     chunks = [wanted[start : start + _CHUNK] for start in range(0, len(wanted), _CHUNK)]
     for result in _chunks(backend, chunks, effort.patience, processes, seed):
         if isinstance(result, Failure):
@@ -81,13 +81,13 @@ def _blame(changed: dict[OpOverload, Verdict], verdicts: Mapping[OpOverload, Ver
 
 
 def _chunks(
-    backend: Backend, chunks: Sequence[Sequence[Program]], patience: float, processes: int, seed: int
+    backend: Backend, chunks: Sequence[Sequence[DecomposedCall]], patience: float, processes: int, seed: int
 ) -> Iterable[dict[str, Any] | Failure]:
     """Yield the findings of each chunk; a call that ended its process is a failure, and the rest run in another process."""
     if not processes:
         yield from (_blamed(backend, [chunk], 0, lambda value: None) for chunk in chunks)
     while processes and chunks:
-        left: list[Sequence[Program]] = []
+        left: list[Sequence[DecomposedCall]] = []
         for number, result in done_in_processes(
             range(len(chunks)), functools.partial(_blamed, backend, chunks), processes, patience
         ):
@@ -102,9 +102,9 @@ def _chunks(
         chunks = left
 
 
-def _blamed(backend: Backend, chunks: Sequence[Sequence[Program]], job: int, beat: Beat) -> dict[str, Any]:
+def _blamed(backend: Backend, chunks: Sequence[Sequence[DecomposedCall]], job: int, beat: Beat) -> dict[str, Any]:
     blamed, calls = [], 0
-    for program, found, why in tried(backend, chunks[job], beat):
+    for program, found, why in run_calls(backend, chunks[job], beat):
         calls += not why
         if found is None or found.culprit.kind != "kernel" or found.culprit.difference is None:
             continue

@@ -13,11 +13,11 @@ from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.eager.observe import bare, copying, leaves_of, mapped, whole_memory, with_lazy_bits
 from eagerdecomp.eager.tolerance import bits_of, same_bits
 
-__all__ = ["Given", "fill", "given", "home", "put_back"]
+__all__ = ["CopiedArguments", "fill", "copy_arguments", "to_cpu", "put_back"]
 
 
 @dataclass(frozen=True)
-class Given:
+class CopiedArguments:
     """Arguments in memory of their own.
 
     Attributes:
@@ -51,8 +51,12 @@ class Given:
         return None
 
 
-def given(args: Sequence[Any], kwargs: Mapping[str, Any], device: str = "cpu", *, parameters: bool = False) -> Given:
-    """Copy the arguments of a call to a device. The copies share memory as the arguments do, and keep guard values.
+def copy_arguments(
+    args: Sequence[Any], kwargs: Mapping[str, Any], device: str = "cpu", *, parameters: bool = False
+) -> CopiedArguments:
+    """Copy the arguments of a call to a device.
+
+    The copies share memory where the arguments do, and whole storages are copied, with the elements that a tensor does not contain.
 
     Args:
         args: positional arguments.
@@ -78,7 +82,7 @@ def given(args: Sequence[Any], kwargs: Mapping[str, Any], device: str = "cpu", *
     new_kwargs = {name: mapped(value, place) for name, value in kwargs.items()}
     tensors = [one for one in leaves_of([*new_args, *new_kwargs.values()]) if isinstance(one, Tensor)]
     memory = [whole_memory(bare(one)) for one in tensors]
-    return Given(new_args, new_kwargs, tensors, memory, [one.detach().cpu().clone() for one in memory])
+    return CopiedArguments(new_args, new_kwargs, tensors, memory, [one.detach().cpu().clone() for one in memory])
 
 
 def _memory_of(storage: torch.UntypedStorage, device: str) -> torch.UntypedStorage:
@@ -86,7 +90,7 @@ def _memory_of(storage: torch.UntypedStorage, device: str) -> torch.UntypedStora
     return (made.clone() if device == "cpu" else made.to(device)).untyped_storage()
 
 
-def home(result: Any) -> Any:
+def to_cpu(result: Any) -> Any:
     """Return a result with its tensors copied to the CPU; strides are kept."""
     copy = copying(device=torch.device("cpu"))
 
@@ -97,7 +101,7 @@ def home(result: Any) -> Any:
     return mapped(result, bring)
 
 
-def put_back(args: Sequence[Any], kwargs: Mapping[str, Any], ours: Given) -> None:
+def put_back(args: Sequence[Any], kwargs: Mapping[str, Any], ours: CopiedArguments) -> None:
     """Copy the memory that a call left in `ours` back to the CPU arguments from which it was made."""
     tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
     for mine, memory in zip(tensors, ours.memory, strict=True):

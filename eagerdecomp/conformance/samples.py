@@ -103,9 +103,9 @@ def shape(
         return [draw.pick(f"{name}.one", (1, 3)) for _ in range(rank)]
     drawn = [draw.pick(f"{name}.size", _SMALL) for _ in range(rank)]
     if kind == "empty":
-        drawn[draw.any(rank)] = 0
+        drawn[draw.below(rank)] = 0
     elif kind == "long":
-        long_dim = draw.any(rank)
+        long_dim = draw.below(rank)
         long_size = draw.pick(f"{name}.long", sizes)
         others = math.prod(drawn) // drawn[long_dim]
         if long_size * others > elements:

@@ -24,27 +24,27 @@ class Call:
         kwargs: keyword arguments.
         exact: whether every sum and product is exact in the dtype of the computation, in any order. The results must then be the
             true values, rounded once.
-        by_rule: whether eager rejects the call by design (bits of floats, the larger of complex numbers), not only because nobody
+        by_design: whether eager rejects the call by design (bits of floats, the larger of complex numbers), not only because nobody
             wrote the CPU kernel.
     """
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     exact: bool = False
-    by_rule: bool = False
+    by_design: bool = False
 
 
 @dataclass(frozen=True)
 class Near:
     """The allowed error of a kernel's values, in units of the precision of the computation. True values are computed in float64.
 
-    float16 and bfloat16 are computed in float32 and rounded once, which adds half of their units. A kernel may also have twice the
-    error of eager's own.
+    float16 and bfloat16 are computed in float32, and rounded once at the end. That rounding is allowed in addition: half a unit in
+    the last place of float16 or bfloat16. An error of at most twice that of eager's kernel is always allowed.
 
     Attributes:
         ulps: the number of units.
         of: the reference of the unit: ``value``: the true value; ``terms``: the sum of the absolute terms (the op on absolute
-            values), with an allowance for other orders of summation; ``inputs``: the change of the value by rounded inputs;
+            values), with an allowance for other orders of summation; ``inputs``: how much the value changes if inputs are rounded;
             ``largest``: the largest value of the result.
         zeros: whether the sign of zero must be eager's.
         tiny: whether subnormal results must be right, as for copies, products and quotients. Kernels may flush those of
@@ -75,7 +75,7 @@ class Fault:
         expected: eager's result, as text.
         got: the kernel's result, as text.
         call: the failing call.
-        drawn: the choices by which the spec draws that call, if a case makes several calls.
+        drawn: the choices that reproduce `call`; None if they are those of the case.
     """
 
     kind: str
@@ -119,7 +119,7 @@ class Property:
     """A property that a kernel must have for every drawn case.
 
     Attributes:
-        name: its name in reports, unless the fault has one.
+        name: its name. Reports show `Fault.kind`, which may differ.
         find_fault: returns the fault that a case shows, or None. It raises `Skip` for a case that tests nothing (eager rejects the
             call).
         share: number of cases, as a fraction of the cases that are compared with eager.
@@ -143,9 +143,8 @@ class Spec:
         any_shapes: results (by number) whose shapes are not compared either, for example buffers that the forward saves for
         backward.
         optional: returns the results (by number) that a call does not request. A kernel may omit them although eager returns them.
-        judged: checks the results that `any_values` names, for example the indices of tied values in a sort. It returns a message,
-        or
-            None if they are right.
+        check_results: checks the results that `any_values` names, for example the indices of tied values in a sort. It returns a
+            message, or None if they are right.
         properties: further properties, in addition to those of every kernel.
         steady: whether repeated calls must return the same bits.
         varies: arguments of the schema that are not varied, each with the reason.
@@ -157,7 +156,7 @@ class Spec:
     any_values: tuple[int, ...] | bool = ()
     any_shapes: tuple[int, ...] = ()
     optional: Callable[[Call], Sequence[int]] = lambda call: ()
-    judged: Callable[[Call, Sequence[Any], Sequence[Any]], str | None] | None = None
+    check_results: Callable[[Call, Sequence[Any], Sequence[Any]], str | None] | None = None
     properties: tuple[Property, ...] = ()
     steady: bool = True
     varies: Mapping[str, str] = field(default_factory=dict)

@@ -17,10 +17,10 @@ __all__ = [
     "COARSE",
     "COMPLEX_FILLS",
     "FILLS",
-    "MEETINGS",
+    "OPERAND_PAIRS",
     "OUTPUT_MASKS",
     "alike",
-    "among",
+    "fills_of_pair",
     "as_index",
     "broadcasting",
     "dim_of",
@@ -37,8 +37,8 @@ __all__ = [
     "two",
     "with_number",
     "wrong",
-    "wrong_but",
-    "wrong_of",
+    "wrong_variants",
+    "wrong_on_tensor",
 ]
 
 
@@ -48,9 +48,9 @@ def broadcasting(draw: Draw, name: str, whole: Sequence[int]) -> list[int]:
     if kind == "scalar" or not whole:
         return [] if kind == "scalar" else list(whole)
     if kind == "leading":
-        return list(whole[1 + draw.any(len(whole)) :])
+        return list(whole[1 + draw.below(len(whole)) :])
     if kind == "ones":
-        place = draw.any(len(whole))
+        place = draw.below(len(whole))
         return [1 if number == place else size for number, size in enumerate(whole)]
     return [1] * len(whole) if kind == "one element" else list(whole)
 
@@ -68,7 +68,7 @@ def dims_of(draw: Draw, name: str, rank: int, *, empty: bool = True) -> list[int
         return draw.pick(name, ([], [0], [-1])) if empty else draw.pick(name, ([0], [-1]))
     found = [dim for dim in range(rank) if draw.flag(f"{name}.{dim}")]
     if not found and not empty:
-        found = [draw.any(rank)]
+        found = [draw.below(rank)]
     if len(found) > 1 and draw.flag(f"{name} turned"):
         found.reverse()
     return [dim - rank if draw.flag(f"{name} negative") else dim for dim in found]
@@ -152,12 +152,12 @@ def wrong(calls: Callable[[], Sequence[Sequence[Any]]]) -> Callable[[Draw], Call
     return call
 
 
-def wrong_but(args: Sequence[Any], *changes: Mapping[int, Any]) -> Sequence[Sequence[Any]]:
+def wrong_variants(args: Sequence[Any], *changes: Mapping[int, Any]) -> Sequence[Sequence[Any]]:
     """Return a list of arguments for each change, a mapping from positions to values."""
     return [[change.get(place, value) for place, value in enumerate(args)] for change in changes]
 
 
-def wrong_of(sizes: Sequence[int], *rests: Sequence[Any]) -> Callable[[Draw], Call]:
+def wrong_on_tensor(sizes: Sequence[int], *rests: Sequence[Any]) -> Callable[[Draw], Call]:
     """Return a function that draws a call with a tensor of these sizes and one of the lists of further arguments."""
     return wrong(lambda: [(torch.arange(float(math.prod(sizes))).view(sizes), *rest) for rest in rests])
 
@@ -175,12 +175,12 @@ COARSE = ("lattice", "halves", "quarters", "ties")
 #: Without infinite and very large complex numbers, for which right kernels return different values.
 COMPLEX_FILLS = ("normal", "lattice", "quarters", "small", "signed_uniform")
 
-#: Combinations of two operands: same or mixed dtypes, and which of them is 0-dim.
-MEETINGS = ("same", "mixed", "scalar", "mixed scalar", "itself", "scalar self", "mixed scalar self", "scalars")
+#: The pairs of operands to draw: same or mixed dtypes, and which of them is 0-dim.
+OPERAND_PAIRS = ("same", "mixed", "scalar", "mixed scalar", "itself", "scalar self", "mixed scalar self", "scalars")
 
 # Sizes of the operands: drawn, equal values in both, every pair of values (grid), or very large.
 _EXTENTS = (*("drawn", "alike", "grid") * 8, "large")
-_UNLIKE = (*("drawn", "drawn", "drawn", "grid") * 6, "large")
+_MIXED_EXTENTS = (*("drawn", "drawn", "drawn", "grid") * 6, "large")
 
 # Pairs of dtypes with different ranges.
 _OPPOSED = ((torch.uint8, torch.int8), (torch.int8, torch.uint8), (torch.int64, torch.int32))
@@ -204,30 +204,30 @@ def pair(
         draw: makes the random choices.
         dtypes: the dtypes of both.
         fills: the fills of both.
-        finite: whether complex values, and values combined with them, are moderate.
+        finite: whether both tensors have neither infinite nor very large values if one of them is complex.
         scalars: the fills of the second tensor if it is 0-dim.
         names: the names of both in the choices.
     """
-    meeting = draw.pick("operands", MEETINGS)
+    operands = draw.pick("operands", OPERAND_PAIRS)
     dtype = draw.pick("dtype", dtypes)
-    kind = draw.pick("other dtype", dtypes) if "mixed" in meeting else dtype
+    kind = draw.pick("other dtype", dtypes) if "mixed" in operands else dtype
     opposed = [both for both in _OPPOSED if set(both) <= set(dtypes)]
-    if meeting == "mixed" and opposed and draw.pick("opposed", (False, True, True)):
+    if operands == "mixed" and opposed and draw.pick("opposed", (False, True, True)):
         dtype, kind = draw.pick("opposed dtypes", opposed)
     if dtype.is_complex or kind.is_complex:  # with float16 the result would be complex32, which few backends support
         dtype, kind = (torch.float32 if one is torch.float16 else one for one in (dtype, kind))
-    first, second = among(dtype, kind, fills, finite)
-    if "scalar" in meeting:
-        sizes = [] if meeting == "scalars" else shape(draw)
-        if meeting.endswith("self"):
+    first, second = fills_of_pair(dtype, kind, fills, finite)
+    if "scalar" in operands:
+        sizes = [] if operands == "scalars" else shape(draw)
+        if operands.endswith("self"):
             first = _scalar_fills(dtype, kind, first)
             return tensor(draw, names[0], dtype, [], first), tensor(draw, names[1], kind, sizes, second)
         second = _scalar_fills(kind, dtype, second if scalars is None else scalars)
         return tensor(draw, names[0], dtype, sizes, first), tensor(draw, names[1], kind, [], second)
-    extent = draw.pick("extent", _EXTENTS if meeting != "mixed" else _UNLIKE)
+    extent = draw.pick("extent", _EXTENTS if operands != "mixed" else _MIXED_EXTENTS)
     if extent == "alike":
         made = tensor(draw, names[0], dtype, [101], _hardest(first), _APART)
-        return made, made if meeting == "itself" else _alike(draw, made)
+        return made, made if operands == "itself" else _alike(draw, made)
     if extent == "large":
         sizes, other = draw.pick("large sizes", (([65537], [65537]), ([300, 257], [257]), ([260, 1], [1, 259])))
         first = second = ("lattice", "ties")
@@ -236,11 +236,11 @@ def pair(
         first, second = _hardest(first), _hardest(second)
     else:
         sizes = shape(draw)
-        other = sizes if meeting == "itself" else broadcasting(draw, f"{names[1]}.sizes", sizes)
+        other = sizes if operands == "itself" else broadcasting(draw, f"{names[1]}.sizes", sizes)
         if other != sizes and draw.flag("turned"):
             sizes, other = other, sizes
     made = tensor(draw, names[0], dtype, sizes, first)
-    return made, made if meeting == "itself" else tensor(draw, names[1], kind, other, second)
+    return made, made if operands == "itself" else tensor(draw, names[1], kind, other, second)
 
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -260,21 +260,24 @@ def _alike(draw: Draw, values: Tensor) -> Tensor:
     return made + (fate == 0).to(values.dtype) - (fate == 1).to(values.dtype)
 
 
-def among(dtype: torch.dtype, kind: torch.dtype, fills: Sequence[str], finite: bool = True) -> tuple[Sequence[str], Sequence[str]]:
+def fills_of_pair(
+    dtype: torch.dtype, kind: torch.dtype, fills: Sequence[str], finite: bool = True
+) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fills of two tensors of these dtypes."""
     if finite and (dtype.is_complex or kind.is_complex):
         return COMPLEX_FILLS, COMPLEX_FILLS
-    return _brought(dtype, kind, fills), _brought(kind, dtype, fills)
+    return _fills_beside(dtype, kind, fills), _fills_beside(kind, dtype, fills)
 
 
-def _brought(dtype: torch.dtype, other: torch.dtype, fills: Sequence[str]) -> Sequence[str]:
+def _fills_beside(dtype: torch.dtype, other: torch.dtype, fills: Sequence[str]) -> Sequence[str]:
+    """Return the fills of a tensor of `dtype` that is combined with one of dtype `other`."""
     if other in HALVES and dtype not in HALVES:
         return COARSE
-    return _HELD if _is_integral(dtype) and not _is_integral(other) else fills
+    return _EXACT_INTEGERS if _is_integral(dtype) and not _is_integral(other) else fills
 
 
-# Integers that float32 represents.
-_HELD = ("lattice", "digits", "ties")
+# Fills of integers that float32 represents.
+_EXACT_INTEGERS = ("lattice", "digits", "ties")
 
 
 def _is_integral(dtype: torch.dtype) -> bool:
@@ -328,9 +331,9 @@ def number(draw: Draw, dtype: torch.dtype, kinds: Sequence[str], *, but: Sequenc
     Args:
         draw: makes the random choices.
         dtype: the dtype of the tensor.
-        kinds: some of ``float``, ``plain`` (exact floats), ``fraction`` (rounded by every dtype), ``int``, ``large`` (integers),
-        ``edge``
-            (at the end of the exact integers of the dtype), ``bool``, ``limit`` (infinity and NaN) and ``complex``.
+        kinds: some of ``float``, ``plain`` (floats that every dtype represents), ``fraction`` (floats that no dtype represents
+            exactly), ``int``, ``large`` (large integers), ``edge`` (near the largest integer up to which the dtype represents all),
+            ``bool``, ``limit`` (infinity and NaN) and ``complex``.
         but: excluded values.
         least: the minimum.
     """
@@ -396,7 +399,7 @@ def with_number(
         complexes = finite and (dtype.is_complex or isinstance(other, complex))
         chosen = COMPLEX_FILLS if complexes else fills
         if _is_integral(dtype) and isinstance(other, (float, complex)):
-            chosen = _HELD
+            chosen = _EXACT_INTEGERS
         if draw.pick("extent", extents) == "around":
             return Call([_around(tensor(draw, "self", dtype, [307], _hardest(chosen), _APART), other, compared), other])
         return Call([tensor(draw, "self", dtype, shape(draw, most=6), chosen), other])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eagerdecomp.conformance.checks import differing
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.memory import Given, given, home
+from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.eager.observe import Caught, Observed, observe
 from eagerdecomp.eager.tolerance import same_bits, same_values
@@ -40,17 +40,19 @@ def _calls(kernel: Kernel, spec: Spec, draw: Draw) -> tuple[Call, Call]:
     return one, other
 
 
-def _eager(kernel: Kernel, call: Call) -> tuple[Given, Observed]:
-    theirs = given(call.args, call.kwargs)
+def _eager(kernel: Kernel, call: Call) -> tuple[CopiedArguments, Observed]:
+    theirs = copy_arguments(call.args, call.kwargs)
     _, want = observe(kernel.native, theirs.args, theirs.kwargs)
     if want.error is not None:
         raise Skip(str(want.error))
     return theirs, want
 
 
-def _again(kernel: Kernel, spec: Spec, call: Call, eager: tuple[Given, Observed], when: str) -> tuple[Fault | None, Observed]:
+def _again(
+    kernel: Kernel, spec: Spec, call: Call, eager: tuple[CopiedArguments, Observed], when: str
+) -> tuple[Fault | None, Observed]:
     theirs, want = eager
-    ours = given(call.args, call.kwargs, kernel.device)
+    ours = copy_arguments(call.args, call.kwargs, kernel.device)
     _, have = observe(kernel.run, ours.args, ours.kwargs)
     found = differing(kernel, spec, call, want, theirs, have, ours)
     return (None if found is None else Fault("state", f"{when}: {found.message}", found.expected, found.got, call)), have
@@ -73,7 +75,7 @@ def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     shared = {leaf.untyped_storage()._cdata for leaf in fresh if leaf.numel()}
     if any(leaf.numel() and leaf.untyped_storage()._cdata in shared for leaf in after):
         return Fault("state", "returns memory that an earlier result still holds", "memory of its own", "the earlier result's", one)
-    if any(not same_bits(home(_bytes(leaf)), home(copy)) for leaf, copy in zip(fresh, kept, strict=True)):
+    if any(not same_bits(to_cpu(_bytes(leaf)), to_cpu(copy)) for leaf, copy in zip(fresh, kept, strict=True)):
         return Fault("state", "a later call changes what an earlier one returned", "", "", one)
     found, again = _again(kernel, spec, one, first, "in a repeated call after another")
     if found is not None:
@@ -82,21 +84,21 @@ def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         for number, (leaf, copy) in enumerate(zip(again.leaves, before.leaves, strict=True)):
             alike = isinstance(leaf, Tensor) and leaf.numel() and leaf.shape == copy.shape and leaf.dtype == copy.dtype
             compared = not (isinstance(spec.any_values, tuple) and number in spec.any_values)
-            if alike and compared and not _same_but_nan(home(leaf), home(copy)):
+            if alike and compared and not _same_but_nan(to_cpu(leaf), to_cpu(copy)):
                 return Fault("state", "the same call returns other values the second time", _text(copy), _text(leaf), one)
     return _by_identity(kernel, spec, one, other) or _among_others(kernel, spec, draw, one, first)
 
 
-def _among_others(kernel: Kernel, spec: Spec, draw: Draw, one: Call, eager: tuple[Given, Observed]) -> Fault | None:
+def _among_others(kernel: Kernel, spec: Spec, draw: Draw, one: Call, eager: tuple[CopiedArguments, Observed]) -> Fault | None:
     """Repeat a call after similar calls, each drawn with one other choice."""
     choices = list(draw.choices)
     for _ in range(_OTHERS):
-        place = draw.any(len(choices))
-        like = [*choices[:place], draw.any(_OTHER_CHOICES), *choices[place + 1 :]]
+        place = draw.below(len(choices))
+        like = [*choices[:place], draw.below(_OTHER_CHOICES), *choices[place + 1 :]]
         other = spec.call(Draw(like))
         if kernel.claims is not None and not kernel.claims(*other.args, **other.kwargs):
             continue
-        theirs = given(other.args, other.kwargs)
+        theirs = copy_arguments(other.args, other.kwargs)
         _, want = observe(kernel.native, theirs.args, theirs.kwargs)
         if want.error is not None:
             continue
@@ -113,7 +115,7 @@ def _by_identity(kernel: Kernel, spec: Spec, one: Call, other: Call) -> Fault | 
     """Call the kernel twice with the same tensor objects, with other values the second time."""
     if any(isinstance(value, torch.UntypedStorage) for value in one.args):  # the second call would have another storage
         return None
-    ours, later = given(one.args, one.kwargs, kernel.device), given(other.args, other.kwargs, kernel.device)
+    ours, later = copy_arguments(one.args, one.kwargs, kernel.device), copy_arguments(other.args, other.kwargs, kernel.device)
     with Caught() as caught:
         kernel.run(*ours.args, **ours.kwargs)
     if caught.error is not None or [_lies(one) for one in ours.tensors] != [_lies(one) for one in later.tensors]:
@@ -124,7 +126,7 @@ def _by_identity(kernel: Kernel, spec: Spec, one: Call, other: Call) -> Fault | 
         mine.copy_(new)
     theirs, want = _eager(kernel, other)
     _, have = observe(kernel.run, ours.args, ours.kwargs)
-    again = Given(ours.args, ours.kwargs, ours.tensors, ours.memory, [one.cpu().clone() for one in later.before])
+    again = CopiedArguments(ours.args, ours.kwargs, ours.tensors, ours.memory, [one.cpu().clone() for one in later.before])
     found = differing(kernel, spec, other, want, theirs, have, again)
     return (
         None
@@ -182,12 +184,12 @@ def threads(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     for call, want in zip(calls, eager, strict=True):
         if _again(kernel, spec, call, want, "alone")[0] is not None:
             raise Skip("found by a single call")
-    seen: list[list[tuple[Observed, Given]]] = [[] for _ in range(_THREADS)]
+    seen: list[list[tuple[Observed, CopiedArguments]]] = [[] for _ in range(_THREADS)]
     barrier = threading.Barrier(_THREADS)
     traced = _between_others(kernel)
 
     def work(number: int) -> None:
-        made = [given(calls[number].args, calls[number].kwargs, kernel.device) for _ in range(_ROUNDS)]
+        made = [copy_arguments(calls[number].args, calls[number].kwargs, kernel.device) for _ in range(_ROUNDS)]
         barrier.wait()
         with torch.no_grad():
             for turn, ours in enumerate(made):

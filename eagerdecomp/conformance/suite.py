@@ -28,8 +28,8 @@ from eagerdecomp.conformance.trial import (
     hash_of,
     is_random,
     properties_of,
+    rerun,
     rerun_and_shrink,
-    shown,
     try_kernel,
 )
 from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_processes, survives
@@ -204,7 +204,7 @@ def check_again(backend: Backend, op: OpLike, prop: str, choices: Sequence[int])
     if spec is None:
         raise OpSetError(f"the suite has no example call of {overload}. Check one of your own: check_call(backend, op, args)")
     with reached(backend):
-        return shown(kernel_of(backend, overload), spec, _property(spec, prop), choices)
+        return rerun(kernel_of(backend, overload), spec, _property(spec, prop), choices)
 
 
 def _property(spec: Spec, name: str) -> Property:
@@ -274,7 +274,7 @@ class _Run:
         spec, kernel = spec_of(op), kernel_of(self._backend, op)
         assert spec is not None
         prop, alone = _property(spec, name), replace(kernel, run=kernel.native, device="cpu")
-        return not survives(lambda: shown(alone, spec, prop, choices), _SMALLER[lost.how][0])
+        return not survives(lambda: rerun(alone, spec, prop, choices), _SMALLER[lost.how][0])
 
     def _with_other_draws(self, op: OpOverload, seed: int) -> dict[str, Any] | Lost:
         ((_, result),) = done_in_processes([0], lambda job, beat: self._tried(op, beat, seed), 1, self._profile.patience)
@@ -355,7 +355,7 @@ class _Run:
         }
 
     def _script(self, op: OpOverload, prop: Property, choices: Sequence[int], call: Call | None, about: str) -> str:
-        single = prop.name in ("values", "errors") and call is not None and not call.by_rule and not is_random(op)
+        single = prop.name in ("values", "errors") and call is not None and not call.by_design and not is_random(op)
         if single and call is not None:
             exact = ", exact=True" if call.exact else ""
             ending = ["args, kwargs = inputs()", f"fault = check_call({self._named.backend}, {str(op)!r}, args, kwargs{exact})"]
@@ -391,7 +391,7 @@ class _Run:
             if lost.how in _SMALLER:
                 seconds, tries = _SMALLER[lost.how]
                 choices = simplest(
-                    choices, lambda attempt: not survives(lambda: shown(kernel, spec, prop, attempt), seconds), tries
+                    choices, lambda attempt: not survives(lambda: rerun(kernel, spec, prop, attempt), seconds), tries
                 )
             example = printable(_example(op, _drawn(spec, prop, choices)))
         words = printable(lost.words.partition("Extension modules:")[0].strip())

@@ -21,7 +21,7 @@ from eagerdecomp.eager.observe import Caught
 from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
-__all__ = ["Effort", "Found", "Trial", "try_kernel", "rerun_and_shrink", "hash_of", "is_random", "properties_of", "shown"]
+__all__ = ["Effort", "Found", "Trial", "try_kernel", "rerun_and_shrink", "hash_of", "is_random", "properties_of", "rerun"]
 
 #: Properties that every kernel must have.
 EVERY_KERNEL = (LIKE_EAGER, REFUSES, PARAMETERS, REPEATS, THREADS)
@@ -215,7 +215,7 @@ class _Reporting:
             progress()
 
 
-def shown(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Fault | None:
+def rerun(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Fault | None:
     """Run a case again, without shrinking it, and return its fault, or None."""
     draw = Draw(choices)
     reported = _Reporting(lambda: None, draw, Trial())
@@ -228,7 +228,7 @@ def shown(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) ->
 
 def rerun_and_shrink(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Found | None:
     """Run a case again, shrink it, and return its fault, or None."""
-    fault = shown(kernel, spec, prop, choices)
+    fault = rerun(kernel, spec, prop, choices)
     with torch.no_grad():
         return None if fault is None else _smallest(kernel, spec, prop, fault, choices, lambda prop, choices: None)
 
@@ -242,7 +242,7 @@ def _smallest(
     on_case: Callable[[Property, Sequence[int]], None],
 ) -> Found:
     if prop is PARAMETERS:  # parameters may have nothing to do with the fault
-        alone = shown(kernel, spec, LIKE_EAGER, choices)
+        alone = rerun(kernel, spec, LIKE_EAGER, choices)
         if alone is not None:
             return _smallest(kernel, spec, LIKE_EAGER, alone, choices, on_case)
     best = fault
@@ -250,7 +250,7 @@ def _smallest(
     def fails(attempt: Sequence[int]) -> bool:
         nonlocal best
         on_case(prop, attempt)
-        found = shown(kernel, spec, prop, attempt)
+        found = rerun(kernel, spec, prop, attempt)
         if found is None or found.kind != fault.kind:
             return False
         best = found

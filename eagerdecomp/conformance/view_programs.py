@@ -17,7 +17,7 @@ from torch import Tensor
 from eagerdecomp._torch.modes import TorchDispatchMode, no_current_modes
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import same_storage
-from eagerdecomp.conformance.memory import home
+from eagerdecomp.conformance.memory import to_cpu
 from eagerdecomp.conformance.results import Failure
 from eagerdecomp.eager.observe import Caught, significant_strides
 from eagerdecomp.eager.tolerance import same_bits
@@ -265,7 +265,7 @@ def _differing(name: str, plain: Mapping[str, Tensor], ours: Mapping[str, Tensor
         if plain[other].numel() and shared != same_storage(ours[other], have):
             said = f"{name} {'does not share' if shared else 'shares'} the memory of {other}"
             return "aliasing", said, str(shared), str(not shared)
-    there = home(have)
+    there = to_cpu(have)
     if same_bits(want, there) or bool((want == there).all()):
         return None
     return "values", f"{name} has other values", str(want.tolist())[:300], str(there.tolist())[:300]

@@ -172,9 +172,9 @@ def test_calls_that_raise_are_generated_separately() -> None:
         refuses(lenient, spec, Draw([1]))
 
 
-@pytest.mark.parametrize("by_rule", [True, False])
-def test_not_implemented_in_eager_is_checked_only_if_a_rule_rejects_the_call(by_rule: bool) -> None:
-    call = Call([torch.ones(2), 5], by_rule=by_rule)
+@pytest.mark.parametrize("by_design", [True, False])
+def test_not_implemented_in_eager_is_checked_only_if_eager_rejects_the_call_by_design(by_design: bool) -> None:
+    call = Call([torch.ones(2), 5], by_design=by_design)
     spec = Spec(lambda draw: call, refused=lambda draw: call)
     op = aten.bitwise_xor.Scalar
     with pytest.raises(NotImplementedError, match="not implemented for"):
@@ -184,7 +184,7 @@ def test_not_implemented_in_eager_is_checked_only_if_a_rule_rejects_the_call(by_
         found = refuses(Kernel(op, run, op), spec, Draw())
         return None if found is None else found.kind
 
-    if by_rule:
+    if by_design:
         assert tried(op) is None
         assert tried(lambda one, other: one.clone()) == "errors"
     else:  # nobody wrote such a kernel for the CPU, which says nothing of others

@@ -326,7 +326,7 @@ def test_markdown_has_a_table_of_counts_and_folds_each_wrong_kernel() -> None:
     assert summaries == [("aten.add.Tensor", "values, strides"), ("aten.amax.default", "values")]
     assert text.count("<details>") == text.count("</details>")
     assert "```python\nimport torch" in text
-    assert "Decomposed ops that go wrong by it: 2 (<code>aten.mish.default</code>, <code>aten.silu.default</code>)" in text
+    assert "Decomposed ops that it makes wrong: 2 (<code>aten.mish.default</code>, <code>aten.silu.default</code>)" in text
     assert "| <code>aten.cos.default</code> | 9 | 8 |" in text
 
 

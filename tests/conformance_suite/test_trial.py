@@ -15,7 +15,7 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import shape, tensor
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Spec
 from eagerdecomp.conformance.state import THREADS
-from eagerdecomp.conformance.trial import Effort, Trial, shown, try_kernel
+from eagerdecomp.conformance.trial import Effort, Trial, rerun, try_kernel
 
 aten = torch.ops.aten
 EFFORT = Effort(150, 60.0, 30)
@@ -167,8 +167,8 @@ def test_the_call_reported_is_the_smallest() -> None:
 def test_what_was_found_is_shown_again_by_its_choices() -> None:
     kernel = Kernel(aten.exp.default, lambda one: aten.exp(one) + 1, aten.exp.default)
     only = next(one for one in try_kernel(kernel, SPEC, EFFORT, 0).found if one.fault.kind == "values")
-    assert shown(kernel, SPEC, only.property, only.choices).kind == only.fault.kind
-    assert shown(Kernel(aten.exp.default, aten.exp.default, aten.exp.default), SPEC, only.property, only.choices) is None
+    assert rerun(kernel, SPEC, only.property, only.choices).kind == only.fault.kind
+    assert rerun(Kernel(aten.exp.default, aten.exp.default, aten.exp.default), SPEC, only.property, only.choices) is None
 
 
 @pytest.mark.full

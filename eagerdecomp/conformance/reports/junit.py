@@ -64,7 +64,7 @@ def _reported(verdict: Verdict, consequences: tuple[Consequence, ...]) -> Iterat
         parts += ["reproducer:", one.reproducer.rstrip()] if one.reproducer else []
         yield "\n".join(parts)
     if consequences:
-        yield "\n".join(["decomposed ops that go wrong by it:", *(f"{one.op}: {one.call}" for one in consequences)])
+        yield "\n".join(["decomposed ops that it makes wrong:", *(f"{one.op}: {one.call}" for one in consequences)])
 
 
 def _beside(report: Report) -> Iterator[tuple[str, str, str]]:

@@ -17,9 +17,9 @@ __all__ = ["report_markdown"]
 
 # GitHub takes comments of 65,536 characters.
 _MOST = 64_000
-_ROOM_OF_NAMES = 2_000
-_LINES = 40  # of an example, and of as many characters as fit a screen
-_CHARACTERS = 4_000
+_ROOM_FOR_LEFT_OUT = 2_000  # for the names of kernels whose details do not fit
+_LINES = 40  # maximum lines of an example, about a screen
+_CHARACTERS = 4_000  # maximum characters of an example
 _SCRIPT = 6_000  # characters; a longer script holds data, and is left to the JSON
 
 _NEXT = 10
@@ -40,20 +40,20 @@ def report_markdown(report: Report, *, comparison: Comparison | None = None) -> 
     consequences = by_blamed(report)
     before = [f"### {_text(head(report))}", *(_compared(comparison) if comparison else []), _counts(report)]
     after = [*_absences(report), *_next(report), *_skipped(report)]
-    room = _MOST - _ROOM_OF_NAMES - sum(len(part) + 2 for part in (*before, *after))
+    room = _MOST - _ROOM_FOR_LEFT_OUT - sum(len(part) + 2 for part in (*before, *after))
     parts: list[str] = []
-    untold: list[str] = []
+    left_out: list[str] = []
     for verdict in wrong:
-        names = _kernel(verdict, consequences.get(str(verdict.op), ()))
-        if len(names) + 2 > room:
-            names = _kernel(verdict, consequences.get(str(verdict.op), ()), scripts=False)
-        if len(names) + 2 > room:
-            untold.append(str(verdict.op))
+        text = _kernel(verdict, consequences.get(str(verdict.op), ()))
+        if len(text) + 2 > room:
+            text = _kernel(verdict, consequences.get(str(verdict.op), ()), scripts=False)
+        if len(text) + 2 > room:
+            left_out.append(str(verdict.op))
         else:
-            parts.append(names)
-            room -= len(names) + 2
-    if untold:
-        parts.append(f"wrong too, and left out here for want of space: {len(untold)} ({_names(untold)})")
+            parts.append(text)
+            room -= len(text) + 2
+    if left_out:
+        parts.append(f"wrong too, and left out here for want of space: {len(left_out)} ({_names(left_out)})")
     return "\n\n".join([*before, *parts, *after]) + "\n"
 
 
@@ -68,12 +68,12 @@ def _counts(report: Report) -> str:
 
 def _compared(comparison: Comparison) -> Iterator[str]:
     yield "**Worse than before.**" if comparison.worse else "Nothing is worse than before."
-    for direction, names in DIRECTIONS.items():
+    for direction, title in DIRECTIONS.items():
         found = comparison.changes_to(direction)
         if found:
-            yield "\n".join([f"{names}: {len(found)}", "", *(f"- {_text(str(change))}" for change in found)])
-    names = f"as before: {comparison.same}"
-    yield names + (f"; not compared, known to one of the runs alone: {len(comparison.apart)}" if comparison.apart else "")
+            yield "\n".join([f"{title}: {len(found)}", "", *(f"- {_text(str(change))}" for change in found)])
+    same = f"as before: {comparison.same}"
+    yield same + (f"; not compared, in only one of the runs: {len(comparison.apart)}" if comparison.apart else "")
     if comparison.notes:
         yield "\n".join(f"- note: {_text(note)}" for note in comparison.notes)
 
@@ -83,22 +83,22 @@ def _kernel(verdict: Verdict, consequences: Sequence[Consequence], *, scripts: b
     lines = [f"<details><summary>{_code(str(verdict.op))}: <b>{_text(', '.join(verdict.broken))}</b>. {first}</summary>"]
     for failure in verdict.failures:
         lines.append(f"<b>{_text(failure.property)}</b>: {_text(_cut(failure.message, _LINES, _CHARACTERS))}")
-        names = details(failure)
-        lines += [_block(_cut("\n".join(names), _LINES, _CHARACTERS))] if names else []
+        example = details(failure)
+        lines += [_block(_cut("\n".join(example), _LINES, _CHARACTERS))] if example else []
         if failure.reproducer and scripts and len(failure.reproducer) <= _SCRIPT:
             lines.append(
                 f"<details><summary>a script that shows it</summary>\n\n{_block(failure.reproducer, 'python')}\n\n</details>"
             )
     ops = list(dict.fromkeys(str(one.op) for one in consequences))
     if ops:
-        lines.append(f"Decomposed ops that go wrong by it: {len(ops)} ({_names(ops)})")
+        lines.append(f"Decomposed ops that it makes wrong: {len(ops)} ({_names(ops)})")
     return "\n\n".join([*lines, "</details>"])
 
 
 def _absences(report: Report) -> Iterator[str]:
     if report.stale:
-        names = [f"- {_code(name)}: {_text(stale_because(name))}" for name in report.stale]
-        yield "\n".join([f"**Declared absent, and not: {len(names)}**", "", *names])
+        lines = [f"- {_code(name)}: {_text(stale_because(name))}" for name in report.stale]
+        yield "\n".join([f"**Declared absent, and not: {len(lines)}**", "", *lines])
     if report.undeclared:
         yield f"**Absent, and not declared: {len(report.undeclared)}** ({_names(report.undeclared)})"
 

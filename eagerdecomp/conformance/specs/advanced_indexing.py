@@ -66,16 +66,16 @@ def _indexed(draw: Draw) -> tuple[list[int], Sequence[int] | None]:
         return _sizes(draw, 1), None
     dims = draw.pick("dims apart", _APART)
     rank = dims[-1] + 1 + draw.pick("behind", (1, 0) if dims[-1] < 5 else (0,))
-    sizes = [[3, 2, 4, 5, 2, 3][(dim + draw.any(2)) % 6] for dim in range(rank)]
+    sizes = [[3, 2, 4, 5, 2, 3][(dim + draw.below(2)) % 6] for dim in range(rank)]
     return [draw.pick("square", (2, 3))] * rank if draw.flag("apart alike") else sizes, dims
 
 
 def _entries(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None) -> list[tuple[str, Sequence[int]]]:
     """Draw the kinds of the entries of an index list, each with the sizes of its dimensions (a mask may have two)."""
     rank = len(sizes)
-    chosen = list(dims or [dim for dim in range(rank) if draw.flag(f"index {dim} of {rank}")]) or [draw.any(rank)]
+    chosen = list(dims or [dim for dim in range(rank) if draw.flag(f"index {dim} of {rank}")]) or [draw.below(rank)]
     mask = draw.pick("mask", ("none", "one", "none", "two"))
-    masked = chosen[draw.any(len(chosen))] if mask != "none" else -1
+    masked = chosen[draw.below(len(chosen))] if mask != "none" else -1
     found: list[tuple[str, Sequence[int]]] = []
     dim = 0
     while dim < rank:
@@ -83,7 +83,7 @@ def _entries(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None) -> li
         found.append(("mask" if dim == masked else "index" if dim in chosen else "none", sizes[dim : dim + wide]))
         dim += wide
     last = max(place for place, (kind, _) in enumerate(found) if kind != "none") + 1
-    return found[: last + draw.any(len(found) - last + 1)]
+    return found[: last + draw.below(len(found) - last + 1)]
 
 
 def _by_several(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None, *, once: bool) -> list[Tensor | None]:
@@ -145,7 +145,7 @@ def _refused_index(draw: Draw) -> tuple[Tensor, list[Tensor | None]]:
     kind = draw.pick("refused", ("out of range", "mask", "broadcast", "many", "dtype", "out of range behind None"))
     if kind.startswith("out of range"):
         index = torch.tensor([0, 1, 2])
-        index[draw.any(3)] = out_of_range(draw, 4 if "None" in kind else 3, negative=True)
+        index[draw.below(3)] = out_of_range(draw, 4 if "None" in kind else 3, negative=True)
         return self, [None, index] if "None" in kind else [index]
     if kind == "mask":
         return self, [torch.ones(draw.pick("mask.sizes", ([4], [2], [3, 3], [3, 4, 1])), dtype=torch.bool)]
@@ -217,7 +217,7 @@ def _masked_scatter_refused(draw: Draw) -> Call:
     mask = torch.tensor([True, False, True, True])
     self, source = torch.zeros(2, 4), torch.ones(6)
     if kind == "few":
-        source = source[: draw.any(6)]
+        source = source[: draw.below(6)]
     elif kind == "dtype":
         source = source.to(draw.pick("source.dtype", (torch.float64, torch.int64)))
     return Call([self, mask[:3] if kind == "sizes" else mask, source])
@@ -324,7 +324,7 @@ def _bag_refused(draw: Draw) -> Call:
     weight, index, offsets = torch.ones(5, 2), torch.tensor([0, 2, 4, 1]), torch.tensor([0, 2])
     mode = draw.pick("mode", (0, 1, 2)) if kind != "mode" else draw.pick("bad mode", (3, -1))
     if kind == "out of range":
-        index[draw.any(4)] = out_of_range(draw, 5)
+        index[draw.below(4)] = out_of_range(draw, 5)
     elif kind == "first":
         offsets[0] = 1
     elif kind == "last":
@@ -382,6 +382,6 @@ SPECS: dict[str, Spec] = {
     "aten.select_scatter.default": Spec(_select_scatter, EXACT, refused=_select_scatter_refused),
     "aten.slice_scatter.default": Spec(_slice_scatter, EXACT, refused=_slice_scatter_refused),
     "aten._embedding_bag.default": Spec(
-        _bag, _near_bag, refused=_bag_refused, any_values=(1, 2, 3), any_shapes=(1, 2, 3), judged=_bag_wrong
+        _bag, _near_bag, refused=_bag_refused, any_values=(1, 2, 3), any_shapes=(1, 2, 3), check_results=_bag_wrong
     ),
 }

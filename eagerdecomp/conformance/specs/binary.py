@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, BITS, COMPLEX, FLOATS, HALVES, INTEGERS, NUMBERS, shape, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
-from eagerdecomp.conformance.spec_arguments import COARSE, FILLS, MEETINGS, broadcasting, number, pair, two, with_number
+from eagerdecomp.conformance.spec_arguments import COARSE, FILLS, OPERAND_PAIRS, broadcasting, number, pair, two, with_number
 
 __all__ = ["SPECS"]
 
@@ -196,7 +196,7 @@ _BASE_NUMBERS = (2, 0.5, 10, 3.0, 1, 0, -2, -1, 2.5, 0.1, math.inf, math.nan, 1.
 
 
 def _power(draw: Draw) -> Call:
-    kinds = (*MEETINGS[:4], "scalar self", "mixed scalar self", "scalars")
+    kinds = (*OPERAND_PAIRS[:4], "scalar self", "mixed scalar self", "scalars")
     meeting = draw.pick("operands", kinds)
     dtype = draw.pick("dtype", (*ALL, torch.int64))
     kind = draw.pick("other dtype", ALL) if "mixed" in meeting else dtype
@@ -317,7 +317,7 @@ def _refused_bounds(tensors: bool) -> _Drawn:
         dtype = draw.pick("dtype", COMPLEX if kind == "complex" else FLOATS)
         values = tensor(draw, "self", dtype, shape(draw))
         bounds = () if kind == "none" else (torch.ones((), dtype=dtype) if tensors else 0,)
-        return Call([values, *bounds], by_rule=kind == "complex")
+        return Call([values, *bounds], by_design=kind == "complex")
 
     return call
 
@@ -326,7 +326,7 @@ def _refused_extreme(draw: Draw) -> Call:
     if draw.pick("refused", ("shapes", "complex")) == "shapes":
         return _shapes(draw)
     values = tensor(draw, "self", draw.pick("dtype", COMPLEX), shape(draw))
-    return Call([values, values.clone()], by_rule=True)
+    return Call([values, values.clone()], by_design=True)
 
 
 def _refused_bits(scalar: bool) -> _Drawn:
@@ -337,9 +337,9 @@ def _refused_bits(scalar: bool) -> _Drawn:
         dtype = draw.pick("dtype", (*FLOATS, *COMPLEX))
         one, whole = tensor(draw, "self", dtype, shape(draw), ("lattice",)), draw.pick("whole dtype", BITS)
         if kind == "floats":
-            return Call([one, draw.pick("other", (5, True, 0)) if scalar else one.clone()], by_rule=True)
+            return Call([one, draw.pick("other", (5, True, 0)) if scalar else one.clone()], by_design=True)
         bits = tensor(draw, "bits", whole, list(one.shape), ("lattice",))
-        return Call([bits, 1.5] if scalar else draw.pick("first", ([bits, one], [one, bits])), by_rule=True)
+        return Call([bits, 1.5] if scalar else draw.pick("first", ([bits, one], [one, bits])), by_design=True)
 
     return call
 

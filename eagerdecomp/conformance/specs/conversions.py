@@ -34,7 +34,7 @@ def _source(draw: Draw, name: str, dtype: torch.dtype, to: torch.dtype, sizes: l
     whole = not (to.is_floating_point or to.is_complex or to is torch.bool)
     if not (inexact and whole) and not dtype.is_complex and draw.pick("sweep", (False, True, True)):
         values = sweep(dtype, draw.generator())
-        return values if values.numel() < 2**16 else values[draw.any(16) :: 16]
+        return values if values.numel() < 2**16 else values[draw.below(16) :: 16]
     if inexact and whole:
         return tensor(draw, f"{name} small", dtype, sizes, _SMALL_POSITIVE if to is torch.uint8 else _SMALL)
     made = tensor(draw, name if inexact else f"{name} whole", dtype, sizes, _FILLS if inexact else _WHOLE_FILLS)
@@ -158,11 +158,11 @@ def _refused_fill(draw: Draw) -> Call:
 
 
 SPECS: dict[str, Spec] = {
-    "aten._to_copy.default": Spec(_to_copy, EXACT, judged=_gaps, refused=_refused_format),
-    "aten.clone.default": Spec(_clone, EXACT, judged=_gaps, refused=_refused_format),
+    "aten._to_copy.default": Spec(_to_copy, EXACT, check_results=_gaps, refused=_refused_format),
+    "aten.clone.default": Spec(_clone, EXACT, check_results=_gaps, refused=_refused_format),
     "aten.copy.default": Spec(
-        lambda draw: _copied(draw, False), EXACT, judged=_gaps, refused=lambda draw: _refused_copy(draw, False)
+        lambda draw: _copied(draw, False), EXACT, check_results=_gaps, refused=lambda draw: _refused_copy(draw, False)
     ),
     "aten.copy_.default": Spec(lambda draw: _copied(draw, True), EXACT, refused=lambda draw: _refused_copy(draw, True)),
-    "aten.fill.Scalar": Spec(_fill, EXACT, judged=_gaps, refused=_refused_fill),
+    "aten.fill.Scalar": Spec(_fill, EXACT, check_results=_gaps, refused=_refused_fill),
 }

@@ -45,7 +45,7 @@ def _arange(draw: Draw) -> Call:
         end = start + (count - 0.5) * step
     else:
         whole = kind == "whole"
-        start = draw.any(40) - 20 if whole else (draw.any(4000) - 2000) / 100
+        start = draw.below(40) - 20 if whole else (draw.below(4000) - 2000) / 100
         step = draw.pick("step", (1, -1, 2, -3, 7) if whole else (0.25, -0.5, 0.1, 1.7, -0.01))
         end = start + step * draw.pick("count", (5, 0, 1, 16, 33)) + draw.pick("over", (0, 1, -1)) * (step / 2 if not whole else 0)
     if dtype is not None and not dtype.is_floating_point:
@@ -107,7 +107,7 @@ def _empty_strided(draw: Draw) -> Call:
     like = tensor(draw, "like", dtype, shape(draw), ("ones",), LAYOUTS)
     strides = list(like.stride())
     if strides and draw.flag("overlapping"):
-        strides[draw.any(len(strides))] = draw.pick("stride", (0, 1, 2))
+        strides[draw.below(len(strides))] = draw.pick("stride", (0, 1, 2))
     return Call([list(like.shape), strides], options)
 
 
@@ -123,7 +123,7 @@ def _writable(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | Non
 
 _STEPPED = Near(4.0, of="largest", zeros=False)
 
-_EMPTY = Spec(_empty, EXACT, any_values=True, judged=_writable)
+_EMPTY = Spec(_empty, EXACT, any_values=True, check_results=_writable)
 
 
 def _as(dtype: torch.dtype) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _index_select_refused(draw: Draw) -> Call:
     size = self.shape[0]
     index = torch.tensor([0, size - 1])
     if kind == "out of range":
-        index[draw.any(2)] = out_of_range(draw, size)
+        index[draw.below(2)] = out_of_range(draw, size)
     elif kind == "rank":
         index = index.reshape(1, 2)
     elif kind == "dtype":
@@ -98,7 +98,7 @@ def _embedding_refused(draw: Draw) -> Call:
     weight = torch.randn([4] if kind == "rank" else [4, 3], generator=draw.generator())
     index = torch.tensor([0, 3, 1])
     if kind == "out of range":
-        index[draw.any(3)] = out_of_range(draw, 4)
+        index[draw.below(3)] = out_of_range(draw, 4)
     elif kind == "dtype":
         index = index.to(draw.pick("index.dtype", (torch.float32, torch.int16, torch.bool)))
     return Call([weight, index])
@@ -154,7 +154,7 @@ def _larger(draw: Draw, index: Tensor) -> list[int]:
     """Draw the sizes of a source: those of the index, or larger unless the index is expanded."""
     if not draw.flag("src larger") or 0 in index.stride():
         return [*index.shape]
-    return [one + draw.any(3) for one in index.shape]
+    return [one + draw.below(3) for one in index.shape]
 
 
 def _gather(draw: Draw) -> Call:
@@ -176,7 +176,7 @@ def _refused_indices(draw: Draw, call: Callable[[Tensor, int, Tensor], Call]) ->
     sizes = [1, 4] if dim == 0 else [3, 1]
     index = torch.zeros([9, 9] if kind == "size" else [2] if kind == "rank" else sizes, dtype=torch.int64)
     if kind == "out of range":
-        index.view(-1)[draw.any(index.numel())] = out_of_range(draw, self.shape[dim])
+        index.view(-1)[draw.below(index.numel())] = out_of_range(draw, self.shape[dim])
     elif kind == "dtype":
         index = index.to(draw.pick("index.dtype", (torch.float32, torch.int16)))
     return call(self, draw.pick("bad dim", (2, -3)) if kind == "dim" else dim, index)

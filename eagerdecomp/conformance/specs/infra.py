@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.memory import Given, fill, given, home
+from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, fill, to_cpu
 from eagerdecomp.conformance.samples import ALL, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
-from eagerdecomp.conformance.spec_arguments import dim_of, wrong, wrong_of
+from eagerdecomp.conformance.spec_arguments import dim_of, wrong, wrong_on_tensor
 from eagerdecomp.eager.observe import observe
 from eagerdecomp.eager.tolerance import same_bits
 
@@ -50,7 +50,7 @@ def _two(draw: Draw) -> Call:
     sizes = list(one.shape)
     change = draw.pick("change", ("none", "size", "dim", "turned", "ones"))
     if change == "size" and sizes:
-        sizes[draw.any(len(sizes))] += draw.pick("by", (1, 2))
+        sizes[draw.below(len(sizes))] += draw.pick("by", (1, 2))
     elif change == "dim":
         sizes.append(1)
     elif change == "turned":
@@ -64,7 +64,7 @@ def _item(draw: Draw) -> Call:
     dtype = draw.pick("dtype", ALL)
     sizes = [1] * draw.pick("rank", (0, 1, 2, 3))
     made = tensor(draw, "self", dtype, [5, *sizes], ("normal", "wide", "special", "extremes"))
-    return Call([made[draw.any(5)]])
+    return Call([made[draw.below(5)]])
 
 
 # -- other memory ------------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def _in_the_memory(source: int) -> Callable[[Kernel, Spec, Draw], Fault | None]:
     def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         call = spec.call(draw)
         kernel.require_claim(call)
-        theirs, ours = given(call.args, call.kwargs), given(call.args, call.kwargs, kernel.device)
+        theirs, ours = copy_arguments(call.args, call.kwargs), copy_arguments(call.args, call.kwargs, kernel.device)
         owner = _owner(ours, source)
         _, want = observe(kernel.native, theirs.args, theirs.kwargs)
         _, have = observe(kernel.run, ours.args, ours.kwargs)
@@ -165,14 +165,14 @@ def _in_the_memory(source: int) -> Callable[[Kernel, Spec, Draw], Fault | None]:
             return None
         for memory in (_all_of(one), _all_of(other)):
             fill(memory, 1)
-        if same_bits(home(one), home(other)):
+        if same_bits(to_cpu(one), to_cpu(other)):
             return None
         return Fault("memory", "argument self is not what its memory holds", "", "", call)
 
     return find_fault
 
 
-def _owner(ours: Given, source: int) -> int:
+def _owner(ours: CopiedArguments, source: int) -> int:
     value = ours.args[source]
     return int((value.untyped_storage() if isinstance(value, Tensor) else value)._cdata)
 
@@ -213,9 +213,9 @@ SPECS: dict[str, Spec] = {
     "aten.sym_storage_offset.default": _ASKED,
     "aten.sym_is_contiguous.default": Spec(_with_format, EXACT),
     "aten.resize_.default": Spec(
-        _resize, EXACT, refused=wrong_of([2, 3], *_WRONG_SIZES), any_values=True, judged=_kept, properties=_placed(0)
+        _resize, EXACT, refused=wrong_on_tensor([2, 3], *_WRONG_SIZES), any_values=True, check_results=_kept, properties=_placed(0)
     ),
-    "aten.set_.default": Spec(_set, EXACT, judged=_let_go),
+    "aten.set_.default": Spec(_set, EXACT, check_results=_let_go),
     "aten.set_.source_Tensor": Spec(_set_tensor, EXACT, properties=_placed(1)),
     "aten.set_.source_Storage": Spec(_set_storage, EXACT, properties=_placed(1)),
     "aten.set_.source_Storage_storage_offset": Spec(

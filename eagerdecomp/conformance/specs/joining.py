@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, INTEGERS, LAYOUTS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Spec
-from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, wrong, wrong_of
+from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, wrong, wrong_on_tensor
 
 __all__ = ["SPECS"]
 
@@ -172,8 +172,8 @@ def _pad(rank: int, *, reflected: bool) -> Spec:
 SPECS: dict[str, Spec] = {
     "aten.cat.default": Spec(_cat, EXACT, refused=wrong(_wrong_cats)),
     "aten.constant_pad_nd.default": Spec(_constant_pad, EXACT, refused=wrong(_wrong_pads)),
-    "aten.flip.default": Spec(_flip, EXACT, refused=wrong_of([2, 3], [[0, 0]], [[2]], [[-3]], [[0, -2]], [[0, 1, 1]])),
-    "aten.repeat.default": Spec(_repeat, EXACT, refused=wrong_of([2, 3], [[2]], [[]], [[-1, 2]], [[2, 2, -3]], [[1, -2]])),
+    "aten.flip.default": Spec(_flip, EXACT, refused=wrong_on_tensor([2, 3], [[0, 0]], [[2]], [[-3]], [[0, -2]], [[0, 1, 1]])),
+    "aten.repeat.default": Spec(_repeat, EXACT, refused=wrong_on_tensor([2, 3], [[2]], [[]], [[-1, 2]], [[2, 2, -3]], [[1, -2]])),
     "aten.reflection_pad1d.default": _pad(1, reflected=True),
     "aten.reflection_pad2d.default": _pad(2, reflected=True),
     "aten.reflection_pad3d.default": _pad(3, reflected=True),

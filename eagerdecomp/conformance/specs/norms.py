@@ -124,7 +124,7 @@ def _with_nan(draw: Draw, given: Tensor) -> Tensor:
     Infinities are not used, because the result depends on the algorithm.
     """
     if given.numel() and draw.pick("with nan", (False, False, False, True)):
-        given[tuple(draw.any(size) for size in given.shape)] = math.nan
+        given[tuple(draw.below(size) for size in given.shape)] = math.nan
     return given
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FLOATS, HALVES, NUMBERS, TAILS, WIDE_FLOATS, tensor
 from eagerdecomp.conformance.spec import Call, Near, Spec
-from eagerdecomp.conformance.spec_arguments import OUTPUT_MASKS, alike, not_asked_for, several, wrong, wrong_but
+from eagerdecomp.conformance.spec_arguments import OUTPUT_MASKS, alike, not_asked_for, several, wrong, wrong_variants
 
 __all__ = ["SPECS"]
 
@@ -180,7 +180,7 @@ def _extents(draw: Draw, rank: int, transposed: bool, half: bool) -> tuple[list[
                 size += 1
         else:
             windows = draw.pick(f"size.{dim}", (3, 1, 2, 4, 7, *(tails if dim == 1 else ())))
-            rest = draw.any(stride[dim])  # elements after the last window
+            rest = draw.below(stride[dim])  # elements after the last window
             size = max(least, (windows - 1) * stride[dim] + span - 2 * padding[dim] + rest)
         given.append(size)
     given = alike(draw, given) if max(given) < 20 else given
@@ -212,7 +212,7 @@ def _convolution(draw: Draw, dtypes: Sequence[torch.dtype]) -> tuple[Tensor, Ten
         per_group, groups, batch = min(per_group, 3), 1, min(batch, 2)
         found = min(found, 3) if max(sizes) > 20 else found
     if not dtype.is_floating_point:
-        dilation = [1] * rank if draw.any(4) else dilation
+        dilation = [1] * rank if draw.below(4) else dilation
     kind = draw.pick("values", _CONV_FILLS)
     weights = [per_group * groups, found] if transposed else [found * groups, per_group]
     if not transposed:
@@ -264,7 +264,7 @@ def _only_padding(given: Tensor, weight: Tensor, shape: Sequence[int], rest: Seq
 
 def _wrong_convolutions() -> Sequence[Sequence[Any]]:
     given, weight, bias = torch.ones(2, 4, 6, 6), torch.ones(3, 4, 3, 3), torch.ones(3)
-    return wrong_but(
+    return wrong_variants(
         [given, weight, bias, [1, 1], [0, 0], [1, 1], False, [0, 0], 1],
         {4: [-1, 0]},
         {3: [0, 1]},

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.conformance import distribution_tests
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.memory import given, home
+from eagerdecomp.conformance.memory import copy_arguments, to_cpu
 from eagerdecomp.conformance.samples import COMPLEX, FLOATS, INTEGERS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.conformance.spec_arguments import factory_options, wrong
@@ -31,7 +31,7 @@ def _numbers(draw: Draw) -> Call:
 def _unlike(distribution: distribution_tests.Distribution) -> Callable[[Call, Sequence[Any], Sequence[Any]], str | None]:
     """Return a check that the numbers of one call are in the distribution's range, and that none is repeated too often."""
 
-    def judged(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
+    def check_results(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
         numbers = have[0]
         flat = (torch.view_as_real(numbers) if numbers.is_complex() else numbers).flatten()
         outside = flat[~((flat >= distribution.low) & (flat < distribution.high))]
@@ -41,7 +41,7 @@ def _unlike(distribution: distribution_tests.Distribution) -> Callable[[Call, Se
             {"how often numbers come up again": distribution_tests.duplicates(flat, distribution.bits[flat.dtype])}
         )
 
-    return judged
+    return check_results
 
 
 # -- distributions -----------------------------------------------------------------------------------------------------------
@@ -55,11 +55,11 @@ def _results(kernel: Kernel, call: Call, times: int) -> list[Any]:
     kernel.require_claim(call)
     found = []
     for _ in range(times):
-        ours = given(call.args, call.kwargs, kernel.device)
+        ours = copy_arguments(call.args, call.kwargs, kernel.device)
         result, seen = observe(kernel.run, ours.args, ours.kwargs)
         if seen.error is not None:
             raise Skip(f"refused: {seen.error}")
-        found.append(home(result))
+        found.append(to_cpu(result))
     return found
 
 
@@ -312,12 +312,12 @@ def _a_dropout(draw: Draw) -> Call:
 _RANDOM = Spec(_numbers, EXACT, refused=wrong(lambda: [[[-1]], [[2, -3]]]), any_values=True, steady=False)
 
 SPECS: dict[str, Spec] = {
-    "aten.rand.default": _RANDOM.but(judged=_unlike(distribution_tests.UNIFORM), properties=_of(distribution_tests.UNIFORM)),
-    "aten.randn.default": _RANDOM.but(judged=_unlike(distribution_tests.NORMAL), properties=_of(distribution_tests.NORMAL)),
+    "aten.rand.default": _RANDOM.but(check_results=_unlike(distribution_tests.UNIFORM), properties=_of(distribution_tests.UNIFORM)),
+    "aten.randn.default": _RANDOM.but(check_results=_unlike(distribution_tests.NORMAL), properties=_of(distribution_tests.NORMAL)),
     "aten.randperm.default": _RANDOM.but(
         call=_permutation,
         refused=wrong(lambda: [[-1], [300, {"dtype": torch.uint8}], [200, {"dtype": torch.int8}]]),
-        judged=_permutes,
+        check_results=_permutes,
         properties=(
             Property("distribution", _in_any_order(_PERMUTATIONS), 0.04),
             Property("distribution of few", _in_any_order(((4, 10000),)), 0.003),
@@ -328,7 +328,7 @@ SPECS: dict[str, Spec] = {
     "aten.native_dropout.default": _RANDOM.but(
         call=_dropout,
         refused=_dropout_refused,
-        judged=_kept,
+        check_results=_kept,
         properties=(
             Property("distribution", _drops_by_chance(_MANY), 0.05),
             Property("distribution of many", _drops_as_many, 0.004),

@@ -443,6 +443,6 @@ SPECS: dict[str, Spec] = {
     "aten.cumsum.default": Spec(_cumsum, _near_scan, refused=_cumsum_refused),
     "aten.var.correction": Spec(_var, _near_variance, refused=_var_refused),
     "aten.var.dim": Spec(_var_dim, _near_variance, refused=_var_refused),
-    "aten.sort.default": Spec(_sort, EITHER_ZERO, refused=_sort_refused, any_values=(1,), judged=_sort_wrong),
-    "aten.topk.default": Spec(_topk, EITHER_ZERO, refused=_topk_refused, any_values=(0, 1), judged=_topk_wrong),
+    "aten.sort.default": Spec(_sort, EITHER_ZERO, refused=_sort_refused, any_values=(1,), check_results=_sort_wrong),
+    "aten.topk.default": Spec(_topk, EITHER_ZERO, refused=_topk_refused, any_values=(0, 1), check_results=_topk_wrong),
 }

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.memory import fill, given, home
+from eagerdecomp.conformance.memory import copy_arguments, fill, to_cpu
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, LAYOUTS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
-from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, wrong, wrong_of
+from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, wrong, wrong_on_tensor
 from eagerdecomp.eager.observe import leaves_of, observe
 from eagerdecomp.eager.tolerance import same_bits
 
@@ -156,11 +156,11 @@ def _viewed(draw: Draw, made: Tensor) -> tuple[list[int], list[int]]:
     for _ in range(draw.pick("splits", (0, 1, 2))):
         splits = [(dim, by) for dim, size in enumerate(sizes) for by in (2, 3, 5) if size % by == 0]
         if splits:
-            dim, by = splits[draw.any(len(splits))]
+            dim, by = splits[draw.below(len(splits))]
             outer = sizes[dim] // by
             sizes[dim : dim + 1], strides[dim : dim + 1] = [outer, by], [by * strides[dim], strides[dim]]
     for _ in range(draw.pick("new ones", (0, 1, 2))):
-        dim = draw.any(len(sizes) + 1)
+        dim = draw.below(len(sizes) + 1)
         strides.insert(dim, sizes[dim] * strides[dim] if dim < len(sizes) else 1)
         sizes.insert(dim, 1)
     return sizes, strides
@@ -175,7 +175,7 @@ def _view(draw: Draw) -> Call:
     elif how == "rows" and made.dim() and made.numel():
         sizes = [-1, made.shape[-1]]
     elif how == "one open" and sizes and made.numel():
-        sizes[draw.any(len(sizes))] = -1
+        sizes[draw.below(len(sizes))] = -1
     return Call([made, sizes])
 
 
@@ -224,7 +224,7 @@ def _both_ways(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     """Check that a write to a view changes its base, and a write to the base changes the view."""
     call = spec.call(draw)
     kernel.require_claim(call)
-    theirs, ours = given(call.args, call.kwargs), given(call.args, call.kwargs, kernel.device)
+    theirs, ours = copy_arguments(call.args, call.kwargs), copy_arguments(call.args, call.kwargs, kernel.device)
     result, want = observe(kernel.native, theirs.args, theirs.kwargs)
     if want.error is not None:
         raise Skip(str(want.error))
@@ -254,8 +254,10 @@ def _both_ways(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         expected.copy_(ramp)
         got.copy_(ramp)
     for _, one, other in pairs:
-        if not same_bits(one, home(other)):
-            return Fault("aliasing", "what is written to the base does not show in the view", _text(one), _text(home(other)), call)
+        if not same_bits(one, to_cpu(other)):
+            return Fault(
+                "aliasing", "what is written to the base does not show in the view", _text(one), _text(to_cpu(other)), call
+            )
     return None
 
 
@@ -327,23 +329,24 @@ _ONES = (1, 2, 3, 1)
 
 SPECS: dict[str, Spec] = {
     "aten.alias.default": _spec(_alone),
-    "aten.as_strided.default": _spec(_as_strided, wrong_of([3, 4], *_WRONG_STRIDES)),
+    "aten.as_strided.default": _spec(_as_strided, wrong_on_tensor([3, 4], *_WRONG_STRIDES)),
     "aten.detach.default": _spec(_alone),
-    "aten.diagonal.default": _spec(_diagonal, wrong_of([3, 4], (0, 1, 1), (0, 0, -2), (0, 0, 2), (1, -3, 1))),
+    "aten.diagonal.default": _spec(_diagonal, wrong_on_tensor([3, 4], (0, 1, 1), (0, 0, -2), (0, 0, 2), (1, -3, 1))),
     "aten.expand.default": _spec(
-        _expand, wrong_of([2, 1, 3], *([one] for one in ([2, 4, 4], [-1, 2, 1, 3], [1, 3], [2, -2, 3], [3, 1, 3], [2, 1, 0])))
+        _expand,
+        wrong_on_tensor([2, 1, 3], *([one] for one in ([2, 4, 4], [-1, 2, 1, 3], [1, 3], [2, -2, 3], [3, 1, 3], [2, 1, 0]))),
     ),
     "aten.permute.default": _spec(
-        _permute, wrong_of([1, 2, 3], *([one] for one in ([0, 1], [0, 0, 1], [0, 1, 3], [0, 1, -3], [0, 1, 2, 2], [])))
+        _permute, wrong_on_tensor([1, 2, 3], *([one] for one in ([0, 1], [0, 0, 1], [0, 1, 3], [0, 1, -3], [0, 1, 2, 2], [])))
     ),
     "aten.select.int": _spec(_select, wrong(_wrong_selects)),
     "aten.slice.Tensor": _spec(_slice, wrong(_wrong_slices)),
     "aten.split_with_sizes.default": _spec(
-        _split, wrong_of([4, 3], ([1, 2], 0), ([3, 2], 0), ([5, -1], 0), ([], 0), ([4], 2), ([2, 2], 1))
+        _split, wrong_on_tensor([4, 3], ([1, 2], 0), ([3, 2], 0), ([5, -1], 0), ([], 0), ([4], 2), ([2, 2], 1))
     ),
-    "aten.squeeze.dim": _spec(_squeeze, wrong_of(_ONES, [4], [-5], [9])),
-    "aten.squeeze.dims": _spec(_squeeze_dims, wrong_of(_ONES, [[4]], [[0, 0]], [[0, -4]], [[-5, 0]], [[1, 1]])),
-    "aten.unsqueeze.default": _spec(_unsqueeze, wrong_of([2, 3], [3], [-4], [9])),
+    "aten.squeeze.dim": _spec(_squeeze, wrong_on_tensor(_ONES, [4], [-5], [9])),
+    "aten.squeeze.dims": _spec(_squeeze_dims, wrong_on_tensor(_ONES, [[4]], [[0, 0]], [[0, -4]], [[-5, 0]], [[1, 1]])),
+    "aten.unsqueeze.default": _spec(_unsqueeze, wrong_on_tensor([2, 3], [3], [-4], [9])),
     "aten.view.default": _spec(_view, wrong(_wrong_views)),
     "aten.view.dtype": _spec(_view_dtype, wrong(_wrong_dtypes)),
     "aten.view_as_complex.default": _spec(_view_as_complex, wrong(_not_complex)),

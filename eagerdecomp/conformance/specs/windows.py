@@ -14,7 +14,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FLOATS, INTEGERS, LAYOUTS, TAILS, WIDE_FLOATS, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, Call, Near, Spec
-from eagerdecomp.conformance.spec_arguments import alike, several, wrong, wrong_but
+from eagerdecomp.conformance.spec_arguments import alike, several, wrong, wrong_variants
 
 __all__ = ["SPECS"]
 
@@ -133,7 +133,7 @@ def _right_places(rank: int) -> Callable[[Call, Sequence[Any], Sequence[Any]], s
     In 3-d channels_last, eager's kernel returns a wrong index if all values of a window equal the smallest number.
     """
 
-    def judged(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
+    def check_results(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
         off = want[1] != have[1]
         if not bool(off.any()):
             return None
@@ -150,7 +150,7 @@ def _right_places(rank: int) -> Callable[[Call, Sequence[Any], Sequence[Any]], s
         first = "of equal values the first is meant, counted within the plane"
         return f"{int(wrong.sum())} of {off.numel()} indices wrong: {first}" if bool(wrong.any()) else None
 
-    return judged
+    return check_results
 
 
 def _max_pool2d_backward(draw: Draw) -> Call:
@@ -241,7 +241,7 @@ def _col2im(draw: Draw) -> Call:
     sizes = []
     for dim in range(2):
         least = (counts[dim] - 1) * stride[dim] + dilation[dim] * (kernel[dim] - 1) + 1 - 2 * padding[dim]
-        more = draw.any(stride[dim])
+        more = draw.below(stride[dim])
         while least < 1:
             counts[dim], least = counts[dim] + 1, least + stride[dim]
         sizes.append(least + more)
@@ -253,7 +253,7 @@ def _col2im(draw: Draw) -> Call:
 
 
 def _wrong_col2ims() -> Sequence[Sequence[Any]]:
-    return wrong_but(
+    return wrong_variants(
         [torch.ones(2, 8, 9), [4, 4], [2, 2], [1, 1], [0, 0], [1, 1]],
         {0: torch.ones(2, 8, 8)},
         {0: torch.ones(2, 7, 9)},
@@ -388,10 +388,10 @@ SPECS: dict[str, Spec] = {
     "aten.avg_pool3d.default": Spec(_avg_pool(3), _near_average(1), refused=_refused_pool(3, dilated=False)),
     "aten.avg_pool2d_backward.default": Spec(_avg_pool2d_backward, _near_average(2)),
     "aten.max_pool2d_with_indices.default": Spec(
-        _max_pool(2), EITHER_ZERO, refused=_refused_pool(2, dilated=True), any_values=(1,), judged=_right_places(2)
+        _max_pool(2), EITHER_ZERO, refused=_refused_pool(2, dilated=True), any_values=(1,), check_results=_right_places(2)
     ),
     "aten.max_pool3d_with_indices.default": Spec(
-        _max_pool(3), EITHER_ZERO, refused=_refused_pool(3, dilated=True), any_values=(1,), judged=_right_places(3)
+        _max_pool(3), EITHER_ZERO, refused=_refused_pool(3, dilated=True), any_values=(1,), check_results=_right_places(3)
     ),
     "aten.max_pool2d_with_indices_backward.default": Spec(_max_pool2d_backward, Near(8.0, "terms", zeros=False)),
     "aten.adaptive_avg_pool1d.default": Spec(_adaptive(1), _near_adaptive, refused=_refused_adaptive(1)),
