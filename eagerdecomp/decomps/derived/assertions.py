@@ -1,4 +1,4 @@
-"""Assertions about a tensor's data, in compiled graphs where eager would check in the op itself: the scalar is read."""
+"""Assertions about the value of a tensor, which graph capture inserts for checks that eager makes at once. The rules read it."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from torch import Tensor
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.one_hot_indexing import (
     along,
+    check_range,
     combined,
     in_blocks,
     positions,
-    read_range,
     refusing_types,
     taken,
     writers,
@@ -89,7 +89,7 @@ def _gather(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
             f"Size does not match at dimension {_first_wider(places, x, dim)} expected index {shape} to be no larger than self "
             f"{list(self.shape)} apart from dimension {dim}"
         )
-    read_range(places, x.size(dim), RuntimeError, dim=dim)
+    check_range(places, x.size(dim), RuntimeError, dim=dim)
     found = taken(_cropped(x, places.shape, dim), dim, places)
     return found if index.dim() else aten.view.default(found, [])
 
@@ -131,7 +131,7 @@ def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None,
         raise RuntimeError(
             f"Expected index {list(index.shape)} to be no larger than self {list(self.shape)} apart from dimension {dim}{also}"
         )
-    read_range(places, x.size(dim), RuntimeError, dim=dim)
+    check_range(places, x.size(dim), RuntimeError, dim=dim)
     return dim, x, places, None if given is None else _cropped(given, places.shape)
 
 
@@ -282,7 +282,7 @@ class _Indexed:
 
     def _wrapped(self, index: Tensor, size: int, dim: int, check: bool) -> Tensor:
         if check:
-            read_range(index, size, IndexError, dim=dim, least=-size)
+            check_range(index, size, IndexError, dim=dim, least=-size)
         return aten.where.self(aten.lt.Scalar(index, 0), aten.add.Scalar(index, size), index)  # type: ignore[no-any-return]
 
     @property

@@ -1,4 +1,7 @@
-"""Average pooling for sets of prims, one dimension after the other, with a mask of which window contains which element."""
+"""Average pooling for sets of prims, one dimension after the other.
+
+A mask of shape [windows, elements] says which window contains which element.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def _starts(count: int, step: int, first: int, like: Tensor) -> Tensor:
 
 
 def _summed(x: Tensor, dim: int, starts: Tensor, ends: Tensor, size: int, *, transposed: bool = False) -> Tensor:
-    """Sum over the windows along `dim`; transposed, sum for each of `size` elements over the windows that contain it."""
+    """Return the sum of each window along `dim`. Transposed: for each element, the sum over the windows that contain it."""
     place = aten.unsqueeze.default(positions(0, size, x), 0)
     held = aten.logical_and.default(
         aten.ge.Tensor(place, aten.unsqueeze.default(starts, 1)), aten.lt.Tensor(place, aten.unsqueeze.default(ends, 1))
@@ -39,7 +42,7 @@ def _summed(x: Tensor, dim: int, starts: Tensor, ends: Tensor, size: int, *, tra
 
 
 class _Pool:
-    """The windows of a pool with fixed stride, per dimension. Raise eager's error if it refuses them."""
+    """The windows of average pooling with fixed stride, per dimension. Creating one raises eager's errors for wrong arguments."""
 
     def __init__(self, x: Tensor, options: Sequence[Sequence[int]], dims: int, ceil_mode: bool) -> None:
         kernel_size, stride, padding = options
@@ -163,19 +166,21 @@ def _adaptive(dims: int) -> Callable[..., Any]:
     return run
 
 
-_BUT_LONG = frozenset(
+_NOT_FLOAT_OR_INT64 = frozenset(
     {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.complex32, torch.complex64, torch.complex128}
 )
-_BUT_FLOATS = _BUT_LONG | {torch.int64}
+_NOT_FLOAT = _NOT_FLOAT_OR_INT64 | {torch.int64}
 
-rule("aten.avg_pool2d.default", recorded=True, source="prims")(refusing_types("avg_pool2d", _BUT_LONG, _average(2)))
-rule("aten.avg_pool3d.default", recorded=True, source="prims")(refusing_types("avg_pool3d_out_frame", _BUT_LONG, _average(3)))
+rule("aten.avg_pool2d.default", recorded=True, source="prims")(refusing_types("avg_pool2d", _NOT_FLOAT_OR_INT64, _average(2)))
+rule("aten.avg_pool3d.default", recorded=True, source="prims")(
+    refusing_types("avg_pool3d_out_frame", _NOT_FLOAT_OR_INT64, _average(3))
+)
 rule("aten.avg_pool2d_backward.default", recorded=True, source="prims")(
-    refusing_types("avg_pool2d_backward", _BUT_LONG, _average_backward)
+    refusing_types("avg_pool2d_backward", _NOT_FLOAT_OR_INT64, _average_backward)
 )
 rule("aten._adaptive_avg_pool2d.default", recorded=True, source="prims")(
-    refusing_types("adaptive_avg_pool2d", _BUT_FLOATS, _adaptive(2))
+    refusing_types("adaptive_avg_pool2d", _NOT_FLOAT, _adaptive(2))
 )
 rule("aten._adaptive_avg_pool3d.default", recorded=True, source="prims")(
-    refusing_types("adaptive_avg_pool3d_cpu", _BUT_FLOATS, _adaptive(3))
+    refusing_types("adaptive_avg_pool3d_cpu", _NOT_FLOAT, _adaptive(3))
 )

@@ -16,7 +16,7 @@ from torch import Tensor
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import number_like
 
-__all__ = ["BLOCK", "along", "combined", "in_blocks", "positions", "read_range", "refusing_types", "taken", "writers"]
+__all__ = ["BLOCK", "along", "combined", "in_blocks", "positions", "check_range", "refusing_types", "taken", "writers"]
 
 aten = torch.ops.aten
 
@@ -53,7 +53,7 @@ def taken(x: Tensor, dim: int, index: Tensor) -> Tensor:
         halves = [aten.select.int(aten.view_as_real.default(x), -1, part) for part in (0, 1)]
         joined = aten.stack.default([taken(half, dim, index) for half in halves], -1)
         return aten.view_as_complex.default(joined)  # type: ignore[no-any-return]
-    for other in range(index.dim()):  # compared once where it says the same all along a dimension
+    for other in range(index.dim()):  # compare once along a dimension in which the index is expanded
         if other != dim and index.size(other) > 1 and not index.stride(other):
             index = aten.slice.Tensor(index, other, 0, 1)
     integer = _INTEGERS[x.dtype.itemsize]
@@ -98,7 +98,7 @@ def combined(
     return in_blocks(block, size, dim, values.numel())
 
 
-def read_range(index: Tensor, size: int, error: type[Exception], message: str = "", dim: int = 0, least: int = 0) -> None:
+def check_range(index: Tensor, size: int, error: type[Exception], message: str = "", dim: int = 0, least: int = 0) -> None:
     """Raise as eager does for an index out of ``[least, size)``. No kernel of such a set checks it, so the index is read."""
     if not index.numel():
         return

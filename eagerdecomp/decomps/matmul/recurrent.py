@@ -50,7 +50,7 @@ def pad_packed_sequence(
 ) -> tuple[Tensor, Tensor]:
     """Unpack concatenated steps with their batch sizes: return padded ``[T, B, *]`` (or ``[B, T, *]``) and the ``B`` lengths.
 
-    torch composes this op of others, and writes into the result. It reaches a mode as one op in inference mode only.
+    The op is a composite, so it reaches a mode whole only in inference mode. torch's composition writes into its result.
     """
     if batch_sizes.dim() != 1 or batch_sizes.device.type != "cpu" or batch_sizes.dtype is not torch.int64:
         kind = f"{batch_sizes.dim()}D {batch_sizes.device} {scalar_type_name(batch_sizes.dtype)}"
@@ -128,7 +128,7 @@ def _in_float32(layer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _flattened(x: Tensor) -> Any:
-    """View ``[T, B, *]`` as ``[T * B, *]``."""
+    """View ``[T, B, F]`` as ``[T * B, F]``."""
     x = as_contiguous(x)
     return aten.view.default(x, [-1, x.shape[2]])
 
@@ -187,14 +187,14 @@ def _of_rank(state: Tensor, rank: int) -> Any:
     return aten.squeeze.dims(state, [0]) if rank == 2 else aten.unsqueeze.default(state, 0)
 
 
-def _cells(first: Tensor, kept: Sequence[Tensor], fresh: Sequence[Tensor], times: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return the cell after each step, and the cell before it, as rows."""
+def _cells(first: Tensor, forget_gates: Sequence[Tensor], added: Sequence[Tensor], times: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return the cell after each step, and the cell before it, as rows ``[T * B, H]``: ``cell = forget gate * cell + added``."""
     after: list[Tensor] = [first] * len(times)
     before: list[Tensor] = [first] * len(times)
     cell = first
     for time in times:
         before[time] = cell
-        cell = after[time] = aten.add.Tensor(aten.mul.Tensor(kept[time], cell), fresh[time])
+        cell = after[time] = aten.add.Tensor(aten.mul.Tensor(forget_gates[time], cell), added[time])
     return aten.cat.default(after), aten.cat.default(before)
 
 

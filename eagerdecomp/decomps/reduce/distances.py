@@ -26,7 +26,7 @@ aten = torch.ops.aten
 _FEW_ROWS = 25
 #: The largest number of differences in memory at once. The differences of one row and coordinate may exceed it.
 _AT_ONCE = 1 << 16
-_BY_ROWS, _BY_PRODUCT = 0, 1  # `compute_mode`; 2: never by a product
+_PRODUCT_IF_MANY_ROWS, _PRODUCT_ALWAYS = 0, 1  # `compute_mode`; 2: never
 
 
 @rule("aten._cdist_forward.default", recorded=True)
@@ -40,7 +40,7 @@ def _cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -
         )
     if not p >= 0:  # nor NaN
         raise RuntimeError("cdist only supports non-negative p values")
-    mode = compute_mode or _BY_ROWS
+    mode = compute_mode or _PRODUCT_IF_MANY_ROWS
     if not 0 <= mode <= 2:
         raise RuntimeError(f"possible modes: 0, 1, 2, but was: {mode}")
     if x1.dtype not in (torch.float32, torch.float64):
@@ -52,7 +52,7 @@ def _cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -
     if not x1.size(-1) or not math.prod(shape):
         return aten.full.default(shape, 0.0, dtype=x1.dtype, device=x1.device)
     few = max(x1.size(-2), x2.size(-2)) <= _FEW_ROWS
-    if p == 2 and (mode == _BY_PRODUCT or (mode == _BY_ROWS and not few)):
+    if p == 2 and (mode == _PRODUCT_ALWAYS or (mode == _PRODUCT_IF_MANY_ROWS and not few)):
         return aten.view.default(aten.clone.default(_products(x1, x2), memory_format=torch.contiguous_format), shape)
     return _length(_differences(x1, x2), p)
 
@@ -80,7 +80,7 @@ def _length(differences: Tensor, p: float) -> Any:
     return aten.pow.Tensor_Scalar(aten.sum.dim_IntList(aten.pow.Tensor_Scalar(sizes, p), [-1]), 1 / p)
 
 
-def _moves(factors: Tensor, differences: Tensor, distances: Tensor, p: float) -> Any:
+def _pair_gradients(factors: Tensor, differences: Tensor, distances: Tensor, p: float) -> Any:
     """Return the gradient of each coordinate of each pair: the pair's factor times a direction."""
     if p == 2:
         return aten.mul.Tensor(factors, differences)
@@ -91,7 +91,7 @@ def _moves(factors: Tensor, differences: Tensor, distances: Tensor, p: float) ->
         return aten.mul.Tensor(factors, aten.mul.Tensor(differences, aten.pow.Tensor_Scalar(sizes, p - 2)))
     sign = _sign(differences)
     if math.isinf(p):
-        # The coordinates equal to the distance, by the formula of ATen's kernel: NaN for an infinite distance.
+        # Only coordinates equal to the distance have a gradient. As in ATen's kernel, it is NaN if the distance is infinite.
         off = aten.ceil.default(aten.abs.default(aten.sub.Tensor(sizes, distances)))
         return aten.mul.Tensor(factors, aten.mul.Tensor(sign, aten.rsub.Scalar(aten.clamp.default(off, None, 1), 1)))
     moves = aten.mul.Tensor(factors, aten.mul.Tensor(sign, aten.pow.Tensor_Scalar(sizes, p - 1)))
@@ -119,7 +119,7 @@ def _factors(grad: Tensor, distances: Tensor, p: float) -> Tensor:
     return aten.where.self(aten.eq.Scalar(distances, 0), zero, aten.div.Tensor(grad, power))  # type: ignore[no-any-return]
 
 
-def _moved(
+def _sum_pair_gradients(
     factors: Tensor, distances: Tensor, x1: Tensor, x2: Tensor, p: float, shape: list[int], excluded: Tensor | None = None
 ) -> Tensor:
     """Return ``sum_m factors[..., n, m] * directions[..., n, m, d]``, computed in blocks of coordinates and rows.
@@ -147,7 +147,7 @@ def _moved(
             if excluded is not None:
                 pair = aten.slice.Tensor(excluded, -2, start, end)
                 differences = aten.where.self(pair, number_like(differences, 0.0), differences)
-            sums.append(aten.sum.dim_IntList(_moves(pairs[0], differences, pairs[1], p), [-1]))
+            sums.append(aten.sum.dim_IntList(_pair_gradients(pairs[0], differences, pairs[1], p), [-1]))
         blocks.append(_joined(sums, -2))
     return _coordinates_first(_joined(blocks, -1))
 
@@ -173,7 +173,7 @@ def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tenso
     shape = [*batch, rows, width]
     if p == 0:
         return aten.full.default(shape, 0.0, dtype=x1.dtype, device=x1.device)
-    return _moved(_factors(grad, cdist, p), cdist, x1, x2, p, shape)
+    return _sum_pair_gradients(_factors(grad, cdist, p), cdist, x1, x2, p, shape)
 
 
 @rule("aten._pdist_forward.default", recorded=True)
@@ -203,7 +203,7 @@ def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Any:
     distances = aten.where.self(diagonal, zero, aten.index.Tensor(pdist, [place]))
     # inf - inf is NaN on the diagonal. For other p the gradient of an infinite coordinate is NaN anyway, from the other pairs.
     excluded = diagonal if p == 1 else None
-    return _moved(_factors(square, distances, p), distances, self, self, p, [rows, width], excluded)
+    return _sum_pair_gradients(_factors(square, distances, p), distances, self, self, p, [rows, width], excluded)
 
 
 def _pairs(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ ones at the segments' offsets. Positions before the first segment get 0, positio
 cut off. The rest is a scatter to these numbers, or a gather from them.
 
 Unless the call is ``unsafe``, lengths must be non-negative and sum to the size of the axis. Eager reads the lengths to check this.
-So does a linked rule, which then calls the op with ``unsafe=True``. An unsafe call ignores positions outside all segments; segments
-beyond the data raise the scatter's error.
+The linked rule reads them too, and then calls the op with ``unsafe=True``; the recorded rule decomposes that call. An unsafe call
+ignores positions outside all segments; segments beyond the data raise the scatter's error.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Segments:
         return aten.gather.default(numbered, 1, self.numbers)  # type: ignore[no-any-return]
 
     def numbered(self, results: Tensor) -> Tensor:
-        """Return results per segment as values per segment number, with 0 for the numbers outside all segments."""
+        """Widen results per segment, and pad them with 0 for the numbers 0 and ``count + 1``, so that `spread` can index them."""
         batch, _, inner = self.shape
         wide = widened(aten.reshape.default(results, [batch, self.count, inner]))
         return aten.constant_pad_nd.default(wide, [0, 0, 1, 1])  # type: ignore[no-any-return]
@@ -139,7 +139,7 @@ def _segment_reduce(
     segments = _segments(data, lengths, offsets, axis)
     result = segments.scattered(segments.flat(data), how, start if initial is None else float(initial))
     result = aten.clone.default(aten.slice.Tensor(result, 1, 1, segments.count + 1), memory_format=torch.contiguous_format)
-    if reduce == "mean":  # of nothing: NaN, or the initial value
+    if reduce == "mean":  # the mean of an empty segment is NaN or `initial`
         sizes = segments.lengths if initial is None else aten.clamp.default(segments.lengths, 1)
         result = aten.div.Tensor(result, sizes)
     shape = [*data.shape[:axis], segments.count, *data.shape[axis + 1 :]]
@@ -247,6 +247,6 @@ def _check_sizes(data: Tensor, lengths: Tensor | None, indices: Tensor | None, o
     axis %= rank
     if axis != bounds.dim() - 1:
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}.")
-    if bounds.shape[:axis] != data.shape[:axis]:  # where eager reads what is not its own
+    if bounds.shape[:axis] != data.shape[:axis]:  # eager would read out of bounds
         raise RuntimeError(f"segment_reduce(): Expected {name} of shape {list(data.shape[:axis])} before the axis.")
     return axis

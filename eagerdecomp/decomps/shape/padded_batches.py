@@ -52,7 +52,7 @@ class RaggedRows(Tensor):
         run = _OPS.get(func)
         if run is None:
             raise NotImplementedError(
-                f"{func} of rows of unlike lengths: under eagerdecomp these know only an encoder layer's evaluation and "
+                f"{func} of a ragged batch: under eagerdecomp such a tensor supports only encoder layers in evaluation mode and "
                 "to_padded_tensor. torch.nn.TransformerEncoder(..., enable_nested_tensor=False) keeps its batch padded."
             )
         return run(*args, **(kwargs or {}))
@@ -62,7 +62,7 @@ def _layer(src: RaggedRows, *weights: Any, **named: Any) -> RaggedRows:
     """Compute an encoder layer with a mask for rows that do not exist; `_to_padded` drops these rows."""
     positional, masks = weights[:17], weights[17:]
     if any(mask is not None for mask in (*masks, *named.values())):
-        raise RuntimeError("rows of unlike lengths come without a mask")
+        raise RuntimeError("an encoder layer on a ragged batch does not take a mask")
     padding = aten.logical_not.default(src.valid)
     return RaggedRows(aten._transformer_encoder_layer_fwd.default(src.padded, *positional, padding, _OF_PADDING), src.valid)
 
@@ -70,7 +70,8 @@ def _layer(src: RaggedRows, *weights: Any, **named: Any) -> RaggedRows:
 def _to_padded(self: RaggedRows, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
     """Return the batch as a plain tensor with `padding` in invalid rows, by default as long as the longest sequence.
 
-    A batch of empty sequences returns only padding. Eager raises, which would need to read data at every call.
+    A batch of empty sequences returns only padding. Eager raises. A rule would have to read data to raise, also with
+    `output_size`, where it reads none.
     """
     batch, rows = self.shape[:2]
     if output_size is not None and len(output_size) != 3:

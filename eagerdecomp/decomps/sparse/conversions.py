@@ -60,7 +60,7 @@ def _to_dense(self: Tensor, dtype: torch.dtype | None = None, masked_grad: bool 
 
 
 def _sparsified(self: Tensor, sparse_dim: int) -> Any:
-    """Store the rows with a nonzero element. A row has the dimensions after the first `sparse_dim`."""
+    """Convert a dense tensor to COO: index the first `sparse_dim` dimensions, and store the slices with a nonzero element."""
     sizes, inner = list(self.shape[:sparse_dim]), list(self.shape[sparse_dim:])
     rows = aten.reshape.default(self, [math.prod(sizes), *inner])
     held = aten.ne.Scalar(rows, 0)
@@ -188,7 +188,7 @@ def _copy_sparse(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
     return take_over(self, like(src, aten._to_copy.default(indices, device=self.device), moved, src.is_coalesced()))
 
 
-def _of_nothing(self: Tensor, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+def _without_elements(self: Tensor, dtype: torch.dtype | None = None, device: Any = None) -> Any:
     """Return a tensor of the same size without stored elements."""
     indices, values = parts(self)
     device = values.device if device is None else device
@@ -199,7 +199,7 @@ def _of_nothing(self: Tensor, dtype: torch.dtype | None = None, device: Any = No
 
 @rule("aten.zero_.default", source="sparse")
 def _zero(self: Tensor) -> Any:
-    return take_over(self, _of_nothing(self)) if is_coo(self) else NotImplemented
+    return take_over(self, _without_elements(self)) if is_coo(self) else NotImplemented
 
 
 @rule("aten.empty_like.default", "aten.zeros_like.default", source="sparse")
@@ -213,7 +213,7 @@ def _empty_like(
         return aten.full.default(list(self.shape), 0, **options)
     if layout not in (None, torch.sparse_coo) or memory_format not in (None, torch.preserve_format):
         return NotImplemented
-    return _of_nothing(self, dtype, device)
+    return _without_elements(self, dtype, device)
 
 
 @rule("aten.new_empty.default", "aten.new_zeros.default", source="sparse")
@@ -278,7 +278,7 @@ def _resize_as(self: Tensor, the_template: Tensor) -> Any:
         return self
     if self._nnz():
         return aten.sparse_resize_.default(self, the_template.shape, the_template.sparse_dim(), the_template.dense_dim())
-    made = _of_nothing(the_template, self.dtype, self.device)
+    made = _without_elements(the_template, self.dtype, self.device)
     return take_over(self, made)
 
 

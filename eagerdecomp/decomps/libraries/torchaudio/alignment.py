@@ -18,8 +18,8 @@ def forced_align(
 ) -> tuple[Tensor, Tensor]:
     """The Viterbi path over the labels with blanks between (Kuerzinger et al., "CTC-Segmentation", 2020, section 2).
 
-    A step stays at a label, goes on by one, or skips the blank between two labels that differ. It moves only if that is better than
-    both other ways, as in the kernel. Minus infinity keeps states out that a path cannot reach.
+    A step stays at its state, moves on by one, or moves by two: over the blank between two labels that differ. It stays
+    unless one move scores higher than both other choices, as in the kernel. States that a path cannot reach score minus infinity.
     """
     frames, labels = _checked(log_probs, targets, input_lengths, target_lengths, blank)
     if not frames:
@@ -72,7 +72,7 @@ def _skips(target: Tensor, labels: int) -> Tensor:
 
 
 def _checked(log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: int) -> tuple[int, int]:
-    """How many frames and labels there are, after the kernel's checks."""
+    """Run the kernel's checks, and return the number of frames and of labels."""
     check(
         log_probs.dtype in (torch.float64, torch.float32, torch.float16),
         "log_probs must be float64, float32 or float16 (half) type",
