@@ -19,7 +19,8 @@ class AmbientMode(DispatchMode):
 
     supports_higher_order_operators = True
 
-    # Dynamo compiles regions under the mode with the mode off and runs them with it on; otherwise it skips them for good.
+    # Without this, Dynamo never compiles a function that it first saw under the mode. With it, Dynamo compiles with the mode off
+    # and runs the compiled code with the mode on.
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True
@@ -66,14 +67,14 @@ def _subclasses(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 def _body(op: HigherOrderOperator) -> Callable[..., Any] | None:
     """Return the function that runs an op on plain tensors, or None.
 
-    If torch's function rejects modes, return a copy that does not.
+    `_BODIES` replaces functions of torch that reject modes.
     """
     from torch._higher_order_ops.base_hop import BaseHOP
 
     name = op.name()  # type: ignore[no-untyped-call]
     found: Callable[..., Any] | None = _BODIES.get(name)
     if found is None and isinstance(op, BaseHOP):
-        found = _called
+        found = _call_subgraph
     return found if found is not None else op.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
 
 
@@ -87,13 +88,13 @@ def _scan(combine_fn: Callable[..., Any], init: Any, xs: Any, additional_inputs:
     return generic_scan(combine_fn, init, xs, additional_inputs=additional_inputs)  # type: ignore[no-untyped-call]
 
 
-def _called(subgraph: Callable[..., Any], *operands: Any, **_: Any) -> Any:
+def _call_subgraph(subgraph: Callable[..., Any], *operands: Any, **_: Any) -> Any:
     return subgraph(list(operands)) if getattr(subgraph, "_boxed_call", False) else subgraph(*operands)
 
 
 _BODIES: Mapping[str, Callable[..., Any]] = {
     "cond": _cond,
     "scan": _scan,
-    "invoke_subgraph": lambda subgraph, _, *operands: _called(subgraph, *operands),
+    "invoke_subgraph": lambda subgraph, _, *operands: _call_subgraph(subgraph, *operands),
     "strict_mode": lambda function, operands: function(*operands),
 }

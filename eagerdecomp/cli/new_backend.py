@@ -132,11 +132,13 @@ def _check_device(device: str) -> None:
     if len(device) > _MAX_NAME_LENGTH:
         raise ScaffoldError(f"the name {device!r} is longer than {_MAX_NAME_LENGTH} letters. Choose a shorter one")
     if device == "privateuseone" or _is_device(device):
-        raise ScaffoldError(f"torch has a device {device!r} already. Choose another name")
+        raise ScaffoldError(f"torch has a device {device!r} already. Choose another --device")
     # For a device, torch defines `torch.NAME`, `Tensor.NAME()`, `Tensor.is_NAME` and `Module.NAME()`; none of these may exist yet.
     for owner, taken in ((torch, device), (Tensor, device), (Tensor, f"is_{device}"), (torch.nn.Module, device)):
         if hasattr(owner, taken):
-            raise ScaffoldError(f"{device!r} cannot name a device: {owner.__name__}.{taken} exists already. Choose another name")
+            raise ScaffoldError(
+                f"{device!r} cannot name a device: {owner.__name__}.{taken} exists already. Choose another --device"
+            )
 
 
 def _is_device(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The ops called by rules without recorded data (a user's, or changed ones), for the recorded calls of their ops."""
+"""Run rules without recorded data (a user's, or changed ones) on the recorded calls of their ops, and note the ops they call."""
 
 from __future__ import annotations
 

@@ -271,12 +271,12 @@ def _argument_error(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, An
     given = {argument.name: value for argument, value in zip(by_position, args, strict=False)}
     for name in kwargs:
         if name in given or name not in {argument.name for argument in arguments}:
-            return f"{name} is given twice" if name in given else f"it has no argument {name}"
+            return f"argument {name!r} is given twice" if name in given else f"it has no argument {name!r}"
     given.update(kwargs)
     for argument in arguments:
         if argument.name not in given:
             if not argument.has_default:
-                return f"{argument.name} is missing"
+                return f"argument {argument.name!r} is missing"
             continue
         value = given[argument.name]
         kinds = (list, tuple) if argument.is_list else (Tensor, int, float, complex)

@@ -88,7 +88,7 @@ class DeviceKernels:
             close_library(self._libraries.popitem()[1])
         forget_dispatch_of(namespaces)
 
-    def registered(self) -> None:
+    def finish_registration(self) -> None:
         """Clear the dispatcher's Python cache of kernels. Call it after the last registration."""
         forget_dispatch_of(self._libraries)
 
@@ -103,7 +103,8 @@ class DeviceKernels:
 def _structured_ops() -> frozenset[str]:
     """Return the functional and in-place ops whose default kernel only calls their ``out=`` form: torch's structured ops.
 
-    The dispatch key also has compositions, but for these the CPU has no kernel of its own.
+    Such a kernel is at the dispatch key ``CompositeExplicitAutogradNonFunctional``. So are other compositions, but these have no
+    kernel for the CPU.
     """
     return names_with_kernel("CompositeExplicitAutogradNonFunctional") & names_with_kernel("CPU")
 
@@ -177,7 +178,7 @@ def _tensor_of(value: Any, args: Sequence[Any], make: Callable[..., Any]) -> Any
     dtype = _dtypes.get(cache_key)
     if dtype is None:
         dtype = _dtypes[cache_key] = _dtype_of(value, tensors)
-    if dtype in _BITS and isinstance(value, int):  # a wrapped number is int64, and casts drop the bits above
+    if dtype in _BITS and isinstance(value, int):  # out of range, it wraps around as in a cast from int64
         low = torch.iinfo(dtype).min
         value = (value - low) % (1 << _BITS[dtype]) + low
     return make(value, dtype=dtype)

@@ -188,7 +188,7 @@ class Installation:
                     if kernel is not None:
                         self._kernels.register(name, kernel)
             self._kernels.register_fallback(self._run_unregistered)
-            self._kernels.registered()
+            self._kernels.finish_registration()
             self._stop_keeping = keep_everywhere(kept, device_type) if kept is not None else None
         except BaseException:
             self._kernels.remove()

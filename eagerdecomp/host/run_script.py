@@ -50,7 +50,7 @@ class Outcome:
         exit_code: the exit code that Python would return.
         seconds: duration of the run.
         interrupted: whether Ctrl-C ended it.
-        in_child: whether this process was forked by the script, and has ended by ``sys.exit``.
+        in_child: whether the script forked, and this is the child's process, in which the script has ended by ``sys.exit``.
         raised: the exception that ended the script and was reported; None for Ctrl-C.
         terminated: whether SIGTERM ended it, inside `stopping_on_sigterm`.
     """
@@ -124,7 +124,7 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
         except ScriptNotFound:
             raise
         except BaseException as error:
-            if script.is_module and isinstance(error, ImportError) and _own_frames(error.__traceback__) is None:
+            if script.is_module and isinstance(error, ImportError) and _without_our_frames(error.__traceback__) is None:
                 where = "Python looks in the current directory and among the installed packages"
                 raise ScriptNotFound(f"{error}. Correct the name: {where}") from None
             code, raised = 1, error
@@ -268,7 +268,7 @@ def _report(error: BaseException, full_trace: bool) -> None:
             if one is None or id(one) in seen:
                 continue
             seen.add(id(one))
-            kept = _own_frames(one.__traceback__)
+            kept = _without_our_frames(one.__traceback__)
             hidden |= _count(kept) < _count(_after_entry(one.__traceback__))
             one.__traceback__ = kept
             chain += [one.__cause__, one.__context__]
@@ -277,7 +277,7 @@ def _report(error: BaseException, full_trace: bool) -> None:
         print("(frames inside eagerdecomp are left out; --full-trace shows them)", file=sys.stderr)
 
 
-def _own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
+def _without_our_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
     """Return the traceback without the frames of this library, of the code that it generates, and of what starts a script.
 
     Frames of torch directly below these are removed too, because they do not exist in plain eager.

@@ -174,7 +174,7 @@ class _Linker:
         elif isinstance(value, (tuple, list)):
             made = type(value)(self.value(one) for one in value)
         else:
-            named = f"{getattr(value, '__qualname__', value)} ({type(value).__name__})"
+            named = f"{getattr(value, '__qualname__', value)}, of type {type(value).__name__},"
             raise RuleError(
                 f"{named} calls overloads and is not a plain function, so a rule that uses it cannot be linked. Make it a "
                 "function, "

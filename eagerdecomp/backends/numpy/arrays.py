@@ -31,7 +31,7 @@ __all__ = [
     "compute",
     "floating",
     "formatted",
-    "give",
+    "to_tensor",
     "is_floating",
     "memory",
     "read",
@@ -120,7 +120,7 @@ def read(operand: Tensor | Number, dtype: torch.dtype | None = None) -> Array:
 def _promoted(values: Array, dtype: torch.dtype) -> Array:
     """Convert values like an operand: integers wrap, and values are rounded to float16 or bfloat16 first."""
     values = _converted(values, COMPUTED_IN[dtype])
-    return read(give(values, dtype)) if dtype in _HALF else values
+    return read(to_tensor(values, dtype)) if dtype in _HALF else values
 
 
 def scalar(value: Number, dtype: torch.dtype) -> Array:
@@ -217,7 +217,7 @@ def alike(x: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | No
     return allocate(x.shape, dtype, memory_order(x, None if preserving else memory_format))
 
 
-def give(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any] = ()) -> Tensor:
+def to_tensor(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any] = ()) -> Tensor:
     """Return a new tensor of these values: contiguous, or with the strides of an elementwise op of the operands."""
     values = np.asarray(values)
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
@@ -230,13 +230,13 @@ def formatted(values: Array, dtype: torch.dtype, *givers: Tensor) -> Tensor:
     """Return a new tensor of these values: channels last if one of the givers is, else contiguous."""
     last = (torch.channels_last, torch.channels_last_3d)
     if not any(one.dim() == values.ndim and suggested_memory_format(one) in last for one in givers):
-        return give(values, dtype)
+        return to_tensor(values, dtype)
     return store(allocate(values.shape, dtype, [0, *range(2, values.ndim), 1]), values)
 
 
 def compute(function: Callable[..., Any], operands: Sequence[Any], dtype: torch.dtype, given: torch.dtype | None = None) -> Tensor:
     """Compute an elementwise function of tensors and scalars in `dtype`; the result has the dtype `given`, or `dtype`."""
-    return give(function(*(read(operand, dtype) for operand in operands)), given or dtype, operands)
+    return to_tensor(function(*(read(operand, dtype) for operand in operands)), given or dtype, operands)
 
 
 # -- dtypes -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, Number, common, compute, floating, give, read, scalar, store
+from eagerdecomp.backends.numpy.arrays import Array, Number, common, compute, floating, read, scalar, store, to_tensor
 from eagerdecomp.eager.layouts import all_contiguous, iterator_strides
 from eagerdecomp.eager.messages import not_implemented
 
@@ -154,7 +154,7 @@ def _unrounded(function: Function, x: Any, y: Any, dtype: torch.dtype) -> Tensor
     """Return an elementwise kernel. A scalar second operand is not rounded to float16 or bfloat16 first."""
     if dtype.itemsize != 2 or not dtype.is_floating_point or (isinstance(y, Tensor) and y.dim()):
         return compute(function, [x, y], dtype)
-    return give(function(read(x, dtype), read(y, torch.float32)), dtype, [x, y])
+    return to_tensor(function(read(x, dtype), read(y, torch.float32)), dtype, [x, y])
 
 
 def _divided(x: Any, y: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -180,7 +180,7 @@ def _raised(x: Any, y: Any) -> Tensor:
 def _absolute(x: Tensor) -> Tensor:
     if not x.dtype.is_complex:
         return compute(np.abs, [x], x.dtype)
-    return give(np.abs(read(x)), torch.float64 if x.dtype is torch.complex128 else torch.float32, [x])
+    return to_tensor(np.abs(read(x)), torch.float64 if x.dtype is torch.complex128 else torch.float32, [x])
 
 
 def _rounding(function: Function) -> Function:
@@ -215,7 +215,7 @@ def _chosen(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     if condition.dtype not in (torch.bool, torch.uint8):
         raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
     dtype = common(x, y)
-    return give(np.where(read(condition, torch.bool), read(x, dtype), read(y, dtype)), dtype, [condition, x, y])
+    return to_tensor(np.where(read(condition, torch.bool), read(x, dtype), read(y, dtype)), dtype, [condition, x, y])
 
 
 def _atan2_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor:
@@ -296,7 +296,7 @@ _OTHERS: dict[str, Function] = {
     "div.Scalar_mode": _divided,
     "pow.Tensor_Tensor": _raised,
     "pow.Tensor_Scalar": _raised,
-    "pow.Scalar": lambda x, y: give(read(_raised(x, y)), common(x, y)),
+    "pow.Scalar": lambda x, y: to_tensor(read(_raised(x, y)), common(x, y)),
     "clamp": clamped,
     "clamp.Tensor": clamped,
     "where.self": _chosen,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.backends.numpy.arrays import Array, Number, alike, allocate, common, formatted, give, read, scalar, store
+from eagerdecomp.backends.numpy.arrays import Array, Number, alike, allocate, common, formatted, read, scalar, store, to_tensor
 from eagerdecomp.backends.numpy.reductions import axes, axis
 from eagerdecomp.eager.strides import is_dense
 
@@ -132,11 +132,11 @@ def _arange(
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if dtype is torch.int64:
         first, last, by = int(start), int(end), int(step)
-        return give(first + by * np.arange(-(-(last - first) // by), dtype=np.int64), dtype)
+        return to_tensor(first + by * np.arange(-(-(last - first) // by), dtype=np.int64), dtype)
     count = math.ceil((float(end) - float(start)) / float(step))
     if not dtype.is_floating_point:
-        return give(int(start) + int(step) * np.arange(count, dtype=np.int64), dtype)
-    return give(start + step * np.arange(count, dtype=np.float64), dtype)
+        return to_tensor(int(start) + int(step) * np.arange(count, dtype=np.int64), dtype)
+    return to_tensor(start + step * np.arange(count, dtype=np.float64), dtype)
 
 
 def _item(x: Tensor) -> Number:
@@ -151,7 +151,7 @@ def _flip(x: Tensor, dims: Sequence[int]) -> Tensor:
 def _repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     if len(repeats) < x.dim():
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
-    return give(np.tile(read(x), tuple(repeats)), x.dtype)
+    return to_tensor(np.tile(read(x), tuple(repeats)), x.dtype)
 
 
 def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -160,12 +160,12 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     dtype = common(*tensors)
     joined = [one for one in tensors if one.dim() != 1 or one.shape[0]]  # legacy: an empty vector can be concatenated with anything
     if not joined:
-        return give(np.empty(0), dtype)
+        return to_tensor(np.empty(0), dtype)
     if not joined[0].dim():
         raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
     values = np.concatenate([read(one, dtype) for one in joined], axis=axis(dim, joined[0].dim()))
     formats = {suggested_memory_format(one) for one in joined}
-    return formatted(values, dtype, joined[0]) if len(formats) == 1 else give(values, dtype)
+    return formatted(values, dtype, joined[0]) if len(formats) == 1 else to_tensor(values, dtype)
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, allocate, give, read, store
+from eagerdecomp.backends.numpy.arrays import Array, allocate, read, store, to_tensor
 from eagerdecomp.backends.numpy.reductions import axis
 from eagerdecomp.eager.layouts import iterator_strides
 
@@ -42,18 +42,18 @@ def places_along(index: Tensor, along: int, size: int) -> tuple[Array, ...]:
 def _gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     along = axis(dim, x.dim())
     if not index.numel():
-        return give(np.empty(tuple(index.shape)), x.dtype)
+        return to_tensor(np.empty(tuple(index.shape)), x.dtype)
     same_rank("gather", x, index)
     values = read(x)
     if not x.dim():
         _checked(read(index), 1)
-        return give(np.broadcast_to(values, tuple(index.shape)), x.dtype)
+        return to_tensor(np.broadcast_to(values, tuple(index.shape)), x.dtype)
     if not index.dim():
-        return give(values[_checked(read(index), values.shape[0])], x.dtype)
+        return to_tensor(values[_checked(read(index), values.shape[0])], x.dtype)
     for one in range(x.dim()):
         if one != along and index.shape[one] > x.shape[one]:
             raise RuntimeError(f"index {list(index.shape)} is larger than {list(x.shape)} apart from dimension {along}")
-    return give(values[places_along(index, along, x.shape[along])], x.dtype)
+    return to_tensor(values[places_along(index, along, x.shape[along])], x.dtype)
 
 
 def same_rank(name: str, x: Tensor, index: Tensor) -> None:
@@ -73,8 +73,8 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     if places.size and (places.min() < 0 or places.max() >= (x.shape[along] if x.dim() else 1)):
         raise IndexError("index out of range in self")
     if not x.dim():
-        return give(read(x), x.dtype)
-    return give(np.take(read(x), places, axis=along), x.dtype)
+        return to_tensor(read(x), x.dtype)
+    return to_tensor(np.take(read(x), places, axis=along), x.dtype)
 
 
 # -- by several indices -------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def _indices(x: Tensor, indices: Indices) -> tuple[Any, ...]:
 def _index(x: Tensor, indices: Indices) -> Tensor:
     if not x.dim():
         mask = bool(read(indices[0], torch.bool)) if indices and indices[0] is not None else True
-        return give(read(x)[np.newaxis][: int(mask)] if indices and indices[0] is not None else read(x), x.dtype)
+        return to_tensor(read(x)[np.newaxis][: int(mask)] if indices and indices[0] is not None else read(x), x.dtype)
     places = _indices(x, indices)
     values = read(x)[places]
     return store(allocate(values.shape, x.dtype, _order_of_indexed(x, places, values.shape)), values)
@@ -131,7 +131,7 @@ def _order_of_indexed(x: Tensor, places: tuple[Any, ...], shape: Sequence[int]) 
 
 def like_operand(x: Tensor) -> Tensor:
     """Allocate a tensor with the strides of an elementwise result of `x`."""
-    return give(np.empty(tuple(x.shape)), x.dtype, [x])
+    return to_tensor(np.empty(tuple(x.shape)), x.dtype, [x])
 
 
 def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Tensor:
@@ -163,13 +163,13 @@ def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if source.numel() < count:
         raise RuntimeError("Number of elements of source < number of ones in mask")
     values[where] = read(source).reshape(-1)[:count]
-    return give(values, x.dtype)
+    return to_tensor(values, x.dtype)
 
 
 def _nonzero(x: Tensor) -> Tensor:
     values = read(x)
     found = np.argwhere(values != 0) if x.dim() else np.empty((int(bool(values)), 0), np.int64)
-    places = give(found.T, torch.int64)  # eager's result is the transpose of a contiguous one
+    places = to_tensor(found.T, torch.int64)  # eager's result is the transpose of a contiguous one
     made: Tensor = torch.ops.aten.as_strided.default(places, list(found.shape), [1, max(found.shape[0], 1)])
     return made
 
@@ -191,7 +191,7 @@ def _embedding(
     places = read(indices)
     if places.size and (places.min() < 0 or places.max() >= weight.shape[0]):
         raise IndexError("index out of range in self")
-    return give(read(weight)[places], weight.dtype)
+    return to_tensor(read(weight)[places], weight.dtype)
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

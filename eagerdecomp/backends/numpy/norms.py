@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.backends.numpy.arrays import Array, formatted, give, read, store
+from eagerdecomp.backends.numpy.arrays import Array, formatted, read, store, to_tensor
 from eagerdecomp.eager.messages import not_implemented
 
 __all__ = ["KERNELS"]
 
 
-def _wide(x: Tensor | None, *shape: int) -> Array | None:
+def _float64_or_none(x: Tensor | None, *shape: int) -> Array | None:
     """Convert a tensor to a float64 array, with this shape if given; None stays None."""
     if x is None:
         return None
@@ -25,8 +25,8 @@ def _wide(x: Tensor | None, *shape: int) -> Array | None:
     return values.reshape(shape) if shape else values
 
 
-def _need(x: Tensor, *shape: int) -> Array:
-    found = _wide(x, *shape)
+def _float64(x: Tensor, *shape: int) -> Array:
+    found = _float64_or_none(x, *shape)
     assert found is not None
     return found
 
@@ -43,14 +43,14 @@ def _scaled(values: Array, weight: Array | None, bias: Array | None) -> Array:
     return values if bias is None else values + bias
 
 
-def _kept_in(x: Tensor, *others: Tensor | None) -> torch.dtype:
+def _statistics_dtype(x: Tensor, *others: Tensor | None) -> torch.dtype:
     """Return the dtype of the saved statistics: float32 for float16 and bfloat16 inputs with float32 weights."""
     return torch.float32 if any(one is not None and one.dtype is torch.float32 for one in others) else x.dtype
 
 
-def _check_kept(x: Tensor, mean: Tensor, weight: Tensor | None) -> None:
-    if mean.dtype is not _kept_in(x, weight):
-        raise RuntimeError(f"expected scalar type {_kept_in(x, weight)} but found {mean.dtype}")
+def _check_statistics_dtype(x: Tensor, mean: Tensor, weight: Tensor | None) -> None:
+    if mean.dtype is not _statistics_dtype(x, weight):
+        raise RuntimeError(f"expected scalar type {_statistics_dtype(x, weight)} but found {mean.dtype}")
 
 
 def _layer_norm(
@@ -65,12 +65,12 @@ def _layer_norm(
                 f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape {list(given.shape)} and "
                 f"normalized_shape = {list(normalized_shape)}"
             )
-    values = _need(x)
+    values = _float64(x)
     over = tuple(range(x.dim() - inner, x.dim()))
     mean, _, scale = _statistics(values, over, eps)
-    kept = _kept_in(x, weight, bias)
-    made = _scaled((values - mean) * scale, _wide(weight), _wide(bias))
-    return give(made, x.dtype), give(mean, kept), give(scale, kept)
+    kept = _statistics_dtype(x, weight, bias)
+    made = _scaled((values - mean) * scale, _float64_or_none(weight), _float64_or_none(bias))
+    return to_tensor(made, x.dtype), to_tensor(mean, kept), to_tensor(scale, kept)
 
 
 def _layer_norm_backward(
@@ -84,22 +84,22 @@ def _layer_norm_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
     if (output_mask[1] and weight is None) or (output_mask[2] and bias is None):
-        raise RuntimeError("there is no gradient of a weight or bias that is not there")
+        raise RuntimeError("output_mask requests the gradient of a weight or bias that is None")
     if x.numel():
-        _check_kept(x, mean, weight)
+        _check_statistics_dtype(x, mean, weight)
     inner = len(normalized_shape)
     over, batch = tuple(range(x.dim() - inner, x.dim())), tuple(range(x.dim() - inner))
-    gradient, scale = _need(grad), _need(rstd)
+    gradient, scale = _float64(grad), _float64(rstd)
     kept = weight.dtype if weight is not None else bias.dtype if bias is not None and not x.numel() else x.dtype
-    normal = (_need(x) - _need(mean)) * scale
-    through = gradient if weight is None else gradient * _need(weight)
+    normal = (_float64(x) - _float64(mean)) * scale
+    through = gradient if weight is None else gradient * _float64(weight)
     of_input = scale * (
         through - through.mean(axis=over, keepdims=True) - normal * (through * normal).mean(axis=over, keepdims=True)
     )
     return (
-        give(of_input, x.dtype) if output_mask[0] else None,
-        give((gradient * normal).sum(axis=batch), weight.dtype) if output_mask[1] and weight is not None else None,
-        give(gradient.sum(axis=batch), kept) if output_mask[2] else None,
+        to_tensor(of_input, x.dtype) if output_mask[0] else None,
+        to_tensor((gradient * normal).sum(axis=batch), weight.dtype) if output_mask[1] and weight is not None else None,
+        to_tensor(gradient.sum(axis=batch), kept) if output_mask[2] else None,
     )
 
 
@@ -115,12 +115,12 @@ def _group_norm(
         )
     if x.numel() != n * c * hxw or any(one is not None and list(one.shape) != [c] for one in (weight, bias)):
         raise RuntimeError("Expected as many elements in X as N * C * HxW, and weight and bias to be vectors of C")
-    values = _need(x).reshape(n, group, c // group * hxw)
+    values = _float64(x).reshape(n, group, c // group * hxw)
     mean, _, scale = _statistics(values, (2,), eps)
     normal = ((values - mean) * scale).reshape(n, c, hxw)
-    made = _scaled(normal, _wide(weight, c, 1), _wide(bias, c, 1)).reshape(tuple(x.shape))
-    kept = _kept_in(x, weight, bias)
-    return give(made, x.dtype, [x]), give(mean[..., 0], kept), give(scale[..., 0], kept)
+    made = _scaled(normal, _float64_or_none(weight, c, 1), _float64_or_none(bias, c, 1)).reshape(tuple(x.shape))
+    kept = _statistics_dtype(x, weight, bias)
+    return to_tensor(made, x.dtype, [x]), to_tensor(mean[..., 0], kept), to_tensor(scale[..., 0], kept)
 
 
 def _group_norm_backward(
@@ -136,24 +136,24 @@ def _group_norm_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
     if weight is None and (output_mask[1] or output_mask[2]):
-        raise RuntimeError("there is no gradient of a weight that is not there")
-    gradient = _need(grad).reshape(n, c, hxw)
-    scale = _need(rstd, n, group, 1)
-    normal = (_need(x).reshape(n, group, -1) - _need(mean, n, group, 1)) * scale
-    through = (gradient if weight is None else gradient * _need(weight, c, 1)).reshape(n, group, -1)
+        raise RuntimeError("output_mask requests the gradient of a weight or bias, but weight is None")
+    gradient = _float64(grad).reshape(n, c, hxw)
+    scale = _float64(rstd, n, group, 1)
+    normal = (_float64(x).reshape(n, group, -1) - _float64(mean, n, group, 1)) * scale
+    through = (gradient if weight is None else gradient * _float64(weight, c, 1)).reshape(n, group, -1)
     of_input = scale * (through - through.mean(2, keepdims=True) - normal * (through * normal).mean(2, keepdims=True))
     kept = weight.dtype if weight is not None else x.dtype
     return (
-        give(of_input.reshape(tuple(x.shape)), x.dtype, [x]) if output_mask[0] else None,
-        give((gradient * normal.reshape(n, c, hxw)).sum((0, 2)), kept) if output_mask[1] else None,
-        give(gradient.sum((0, 2)), kept) if output_mask[2] else None,
+        to_tensor(of_input.reshape(tuple(x.shape)), x.dtype, [x]) if output_mask[0] else None,
+        to_tensor((gradient * normal.reshape(n, c, hxw)).sum((0, 2)), kept) if output_mask[1] else None,
+        to_tensor(gradient.sum((0, 2)), kept) if output_mask[2] else None,
     )
 
 
 def _normalized(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Array, scale: Array) -> Tensor:
     shape = (-1, *[1] * (x.dim() - 2))
-    normal = (_need(x) - mean.reshape(shape)) * scale.reshape(shape)
-    return formatted(_scaled(normal, _wide(weight, *shape), _wide(bias, *shape)), x.dtype, x)
+    normal = (_float64(x) - mean.reshape(shape)) * scale.reshape(shape)
+    return formatted(_scaled(normal, _float64_or_none(weight, *shape), _float64_or_none(bias, *shape)), x.dtype, x)
 
 
 def _batch_norm(
@@ -168,21 +168,21 @@ def _batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if not x.dtype.is_floating_point:
         raise not_implemented("batch_norm", x.dtype)
-    kept = _kept_in(x, weight, bias, running_mean, running_var)
+    kept = _statistics_dtype(x, weight, bias, running_mean, running_var)
     if not training:
         assert running_mean is not None
         assert running_var is not None
-        made = _normalized(x, weight, bias, _need(running_mean), 1 / np.sqrt(_need(running_var) + eps))
-        return made, give(np.empty(0), kept), give(np.empty(0), kept)
-    values = _need(x)
+        made = _normalized(x, weight, bias, _float64(running_mean), 1 / np.sqrt(_float64(running_var) + eps))
+        return made, to_tensor(np.empty(0), kept), to_tensor(np.empty(0), kept)
+    values = _float64(x)
     over = (0, *range(2, x.dim()))
     mean, variance, scale = (one.reshape(-1) for one in _statistics(values, over, eps))
     count = math.prod(x.shape[one] for one in over)
     if running_mean is not None:
-        store(running_mean, (1 - momentum) * _need(running_mean) + momentum * mean)
+        store(running_mean, (1 - momentum) * _float64(running_mean) + momentum * mean)
     if running_var is not None:
-        store(running_var, (1 - momentum) * _need(running_var) + momentum * np.divide(variance * count, count - 1))
-    return _normalized(x, weight, bias, mean, scale), give(mean, kept), give(scale, kept)
+        store(running_var, (1 - momentum) * _float64(running_var) + momentum * np.divide(variance * count, count - 1))
+    return _normalized(x, weight, bias, mean, scale), to_tensor(mean, kept), to_tensor(scale, kept)
 
 
 def _batch_norm_no_training(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, Number, allocate, formatted, give, read, scalar, store
+from eagerdecomp.backends.numpy.arrays import Array, Number, allocate, formatted, read, scalar, store, to_tensor
 from eagerdecomp.backends.numpy.windows import folded, unfolded
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.strides import in_order
@@ -24,7 +24,7 @@ __all__ = ["KERNELS"]
 def _product(name: str, dims: int) -> Callable[[Tensor, Tensor], Tensor]:
     def run(x: Tensor, y: Tensor) -> Tensor:
         _check(name, dims, x, y)
-        return give(np.matmul(read(x), read(y)), x.dtype)
+        return to_tensor(np.matmul(read(x), read(y)), x.dtype)
 
     return run
 
@@ -55,7 +55,7 @@ def _addmm(bias: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Numbe
     if beta:
         added = np.broadcast_to(read(bias), product.shape)
         product = product + (added if beta == 1 else added * scalar(beta, wide))
-    return give(product, x.dtype)
+    return to_tensor(product, x.dtype)
 
 
 # -- convolution --------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def _convolution_backward(
     return (
         None if of_input is None else formatted(of_input, x.dtype, *givers),
         None if of_weight is None else formatted(of_weight, weight.dtype, *givers),
-        None if of_bias is None else give(of_bias, x.dtype),
+        None if of_bias is None else to_tensor(of_bias, x.dtype),
     )
 
 
@@ -258,7 +258,7 @@ def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
         raise RuntimeError(f"possible modes: 0, 1, 2, but was: {compute_mode}")
     if p < 0:
         raise RuntimeError("cdist only supports non-negative p values")
-    return give(_norms(read(x)[..., :, None, :] - read(y)[..., None, :, :], p), x.dtype)
+    return to_tensor(_norms(read(x)[..., :, None, :] - read(y)[..., None, :, :], p), x.dtype)
 
 
 def _pdist(x: Tensor, p: float = 2.0) -> Tensor:
@@ -267,7 +267,7 @@ def _pdist(x: Tensor, p: float = 2.0) -> Tensor:
     if not x.is_contiguous():
         raise RuntimeError("_pdist_forward requires contiguous input")
     left, right = np.triu_indices(x.shape[0], 1)
-    return give(_norms(read(x)[left] - read(x)[right], p), x.dtype)
+    return to_tensor(_norms(read(x)[left] - read(x)[right], p), x.dtype)
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

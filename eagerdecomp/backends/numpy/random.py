@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, give, memory, read, scalar, store
+from eagerdecomp.backends.numpy.arrays import Array, memory, read, scalar, store, to_tensor
 from eagerdecomp.host.fork_safe import free_in_child
 
 __all__ = ["KERNELS"]
@@ -27,7 +27,7 @@ __all__ = ["KERNELS"]
 _HEAD, _WORDS = struct.Struct("<QiiQ"), 624
 _TAIL = struct.Struct("<dddi4xfi")
 
-#: The binary digits of a uniform number, and the random bits that it uses. float16 and bfloat16 are drawn in float32 and rounded.
+#: dtype -> (significant bits of a uniform number, bits drawn for it). float16 and bfloat16 are drawn in float32 and rounded.
 _DIGITS = {torch.float16: (24, 32), torch.bfloat16: (24, 32), torch.float32: (24, 32), torch.float64: (53, 64)}
 
 
@@ -113,14 +113,14 @@ def _shaped(size: Sequence[int], dtype: torch.dtype | None, draw: Callable[[_Twi
     if dtype not in _DIGITS:
         raise NotImplementedError(f"\"check_uniform_bounds\" not implemented for '{dtype}'")
     with _twister() as twister:
-        return give(draw(twister, math.prod(size), dtype).reshape(tuple(size)), dtype)
+        return to_tensor(draw(twister, math.prod(size), dtype).reshape(tuple(size)), dtype)
 
 
 def _rand(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
     dtype = dtype or torch.get_default_dtype()
     if dtype.is_complex:
         parts = read(_shaped([*size, 2], dtype.to_real(), _Twister.uniform))
-        return give(parts[..., 0] + 1j * parts[..., 1], dtype)
+        return to_tensor(parts[..., 0] + 1j * parts[..., 1], dtype)
     made = _shaped(size, dtype, _Twister.uniform)
     if made.dtype.itemsize == 2:  # values that round up to 1 become 0
         values = read(made)
@@ -132,7 +132,7 @@ def _randn(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) -
     dtype = dtype or torch.get_default_dtype()
     if dtype.is_complex:  # the total variance is 1
         parts = read(_shaped([*size, 2], dtype.to_real(), _Twister.normal)) * math.sqrt(0.5)
-        return give(parts[..., 0] + 1j * parts[..., 1], dtype)
+        return to_tensor(parts[..., 0] + 1j * parts[..., 1], dtype)
     return _shaped(size, dtype, _Twister.normal)
 
 
@@ -145,21 +145,21 @@ def _randperm(n: int, *, dtype: torch.dtype | None = torch.int64, **_: Any) -> T
         for place, drawn in enumerate(twister.words(max(n - 1, 0)).tolist()):
             other = place + drawn % (n - place)
             made[place], made[other] = made[other], made[place]
-    return give(np.array(made, np.int64), dtype or torch.int64)
+    return to_tensor(np.array(made, np.int64), dtype or torch.int64)
 
 
 def _dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if not 0 <= p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not x.numel():  # eager returns the input itself, and a mask of its dtype
-        return x, give(np.ones(tuple(x.shape)), x.dtype)
+        return x, to_tensor(np.ones(tuple(x.shape)), x.dtype)
     values = read(x)
     if train is False or not p:
-        return give(values, x.dtype, [x]), give(np.ones(values.shape, bool), torch.bool, [x])
+        return to_tensor(values, x.dtype, [x]), to_tensor(np.ones(values.shape, bool), torch.bool, [x])
     with _twister() as twister:
         mask = (twister.uniform(x.numel(), torch.float64) < 1 - p).reshape(values.shape)
     scale = 1 / (1 - p) if p < 1 else 0.0
-    return give(values * mask * np.asarray(scale, values.dtype), x.dtype, [x]), give(mask, torch.bool)
+    return to_tensor(values * mask * np.asarray(scale, values.dtype), x.dtype, [x]), to_tensor(mask, torch.bool)
 
 
 KERNELS: dict[str, Callable[..., Any]] = {"native_dropout": _dropout, "rand": _rand, "randn": _randn, "randperm": _randperm}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, Number, give, is_floating, read
+from eagerdecomp.backends.numpy.arrays import Array, Number, is_floating, read, to_tensor
 
 __all__ = ["KERNELS", "axes", "axis"]
 
@@ -42,7 +42,7 @@ def _summed(values: Array, over: tuple[int, ...], keepdim: bool) -> Array:
 
 def _sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     asked = dtype or (x.dtype if is_floating(x.dtype) else torch.int64)
-    return give(_summed(read(x, asked), axes(dim, x.dim()), keepdim), asked)
+    return to_tensor(_summed(read(x, asked), axes(dim, x.dim()), keepdim), asked)
 
 
 def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -54,13 +54,13 @@ def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dty
     values = read(
         x, torch.float32 if asked.itemsize == 2 else asked
     )  # unlike in `sum`, the float16 and bfloat16 sum is not rounded
-    return give(np.divide(_summed(values, over, keepdim), count), asked)
+    return to_tensor(np.divide(_summed(values, over, keepdim), count), asked)
 
 
 def _prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     asked = dtype or (x.dtype if is_floating(x.dtype) else torch.int64)
     values = read(x, asked)
-    return give(np.prod(values, axis=axes(dim, x.dim()), keepdims=keepdim, dtype=values.dtype), asked)
+    return to_tensor(np.prod(values, axis=axes(dim, x.dim()), keepdims=keepdim, dtype=values.dtype), asked)
 
 
 def _extreme(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -68,7 +68,7 @@ def _extreme(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
         over = axes(dim, x.dim())
         if not x.numel():
             _refuse_empty(x, over, name, bool(dim))
-        return give(function(read(x), axis=over, keepdims=keepdim, **({} if x.numel() else {"initial": 0})), x.dtype)
+        return to_tensor(function(read(x), axis=over, keepdims=keepdim, **({} if x.numel() else {"initial": 0})), x.dtype)
 
     return run
 
@@ -90,13 +90,13 @@ def _with_places(name: str, place: Callable[..., Any]) -> Callable[..., tuple[Te
             raise RuntimeError(f"{name}(): does not support complex input")
         values = read(x)
         if not x.dim():
-            return give(values, x.dtype), give(0, torch.int64)
+            return to_tensor(values, x.dtype), to_tensor(0, torch.int64)
         _refuse_empty(x, (along,), name, True)
         places = np.expand_dims(place(values, axis=along), along)
         found = np.take_along_axis(values, places, along)
         if not keepdim:
             found, places = found.squeeze(along), places.squeeze(along)
-        return give(found, x.dtype), give(places, torch.int64)
+        return to_tensor(found, x.dtype), to_tensor(places, torch.int64)
 
     return run
 
@@ -112,24 +112,24 @@ def _place(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
             if not x.numel():
                 raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
             found = np.asarray(function(values))
-            return give(found.reshape([1] * x.dim()) if keepdim else found, torch.int64)
+            return to_tensor(found.reshape([1] * x.dim()) if keepdim else found, torch.int64)
         along = axis(dim, x.dim())
         if not x.dim():
-            return give(0, torch.int64)
+            return to_tensor(0, torch.int64)
         _refuse_empty(x, (along,), name, True)
-        return give(function(values, axis=along, keepdims=keepdim), torch.int64)
+        return to_tensor(function(values, axis=along, keepdims=keepdim), torch.int64)
 
     return run
 
 
 def _any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     found = np.any(read(x) != 0, axis=axes(dim, x.dim()), keepdims=keepdim)
-    return give(found, torch.uint8 if x.dtype is torch.uint8 else torch.bool)
+    return to_tensor(found, torch.uint8 if x.dtype is torch.uint8 else torch.bool)
 
 
 def _any_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     found = np.any(read(x) != 0, axis=axes(dim, x.dim(), none_is_all=False), keepdims=keepdim)
-    return give(found, torch.uint8 if x.dtype is torch.uint8 else torch.bool)
+    return to_tensor(found, torch.uint8 if x.dtype is torch.uint8 else torch.bool)
 
 
 def _var(x: Tensor, dim: Any = None, correction: Number | None = None, keepdim: bool = False) -> Tensor:
@@ -142,7 +142,7 @@ def _var(x: Tensor, dim: Any = None, correction: Number | None = None, keepdim: 
     freedom = max(count - float(1 if correction is None else correction.real), 0.0)
     real = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(x.dtype, x.dtype)
     freedom = freedom if x.numel() else math.nan
-    return give(np.divide(np.sum(apart, axis=over, keepdims=keepdim), freedom), real)
+    return to_tensor(np.divide(np.sum(apart, axis=over, keepdims=keepdim), freedom), real)
 
 
 def _var_dim(x: Tensor, dim: Any, unbiased: bool = True, keepdim: bool = False) -> Tensor:
@@ -153,17 +153,17 @@ def _cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     asked = dtype or (x.dtype if is_floating(x.dtype) else torch.int64)
     values, along = read(x, asked), axis(dim, x.dim())
     wide = {"f": np.float64, "c": np.complex128}.get(values.dtype.kind, values.dtype.type)
-    return give(np.cumsum(values, axis=along, dtype=wide) if x.dim() else values, asked)
+    return to_tensor(np.cumsum(values, axis=along, dtype=wide) if x.dim() else values, asked)
 
 
 def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     shifted, total, dtype = _shifted(x, dim, half_to_float)
-    return give(np.exp(shifted) / total, dtype)
+    return to_tensor(np.exp(shifted) / total, dtype)
 
 
 def _log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     shifted, total, dtype = _shifted(x, dim, half_to_float)
-    return give(shifted - np.log(total), dtype)
+    return to_tensor(shifted - np.log(total), dtype)
 
 
 def _shifted(x: Tensor, dim: int, half_to_float: bool) -> tuple[Array, Array, torch.dtype]:
@@ -189,19 +189,19 @@ def _order(values: Array, along: int, descending: bool) -> Array:
 def _sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     along = axis(dim, x.dim())
     if not x.dim():
-        return give(read(x), x.dtype), give(0, torch.int64)
+        return to_tensor(read(x), x.dtype), to_tensor(0, torch.int64)
     order = _order(read(x), along, descending)
-    return give(np.take_along_axis(read(x), order, along), x.dtype, [x]), give(order, torch.int64, [x])
+    return to_tensor(np.take_along_axis(read(x), order, along), x.dtype, [x]), to_tensor(order, torch.int64, [x])
 
 
 def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
     along = axis(dim, x.dim())
     if not x.dim():
-        return give(read(x), x.dtype), give(0, torch.int64)
+        return to_tensor(read(x), x.dtype), to_tensor(0, torch.int64)
     if not 0 <= k <= x.shape[along]:
         raise RuntimeError("selected index k out of range")
     order = np.take(_order(read(x), along, largest), np.arange(k), axis=along)
-    return give(np.take_along_axis(read(x), order, along), x.dtype), give(order, torch.int64)
+    return to_tensor(np.take_along_axis(read(x), order, along), x.dtype), to_tensor(order, torch.int64)
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

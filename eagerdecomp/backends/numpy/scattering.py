@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, Number, give, read, scalar, store
+from eagerdecomp.backends.numpy.arrays import Array, Number, read, scalar, store, to_tensor
 from eagerdecomp.backends.numpy.indexing import like_operand, places_along, row_numbers, same_rank
 from eagerdecomp.backends.numpy.reductions import axis
 from eagerdecomp.backends.numpy.views import selected, sliced
@@ -46,7 +46,7 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduce
         if given.ndim:
             given = given[tuple(slice(extent) for extent in spread.shape)]
         _combine(target, places, given, reduce, include_self)
-    return give(wide, x.dtype)
+    return to_tensor(wide, x.dtype)
 
 
 def _check_sizes(x: Tensor, along: int, index: Tensor, source: Tensor | Number) -> None:
@@ -101,7 +101,7 @@ def _embedding_backward(grad: Tensor, indices: Tensor, num_weights: int, padding
         rows = rows * rows.dtype.type(1)  # eager multiplies complex numbers even by 1, which turns infinities into NaN
     summed = np.zeros((num_weights, grad.shape[-1]), rows.dtype)
     np.add.at(summed, places[kept], rows[kept])
-    return give(summed, grad.dtype)
+    return to_tensor(summed, grad.dtype)
 
 
 def _placed(cut: Callable[..., Tensor]) -> Callable[..., Tensor]:

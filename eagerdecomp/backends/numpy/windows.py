@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.backends.numpy.arrays import Array, Number, alike, formatted, give, read, scalar, store
+from eagerdecomp.backends.numpy.arrays import Array, Number, alike, formatted, read, scalar, store, to_tensor
 from eagerdecomp.backends.numpy.views import sliced
 
 __all__ = ["KERNELS", "folded", "unfolded"]
@@ -156,7 +156,7 @@ def _average(dims: int) -> Callable[..., Tensor]:
             summed, count = cut.sum(-1, dtype=np.int64), by.astype(np.int64)
             down, rest = np.divmod(summed, count)
             made = down + ((rest != 0) & ((summed < 0) != (count < 0)))
-        return give(made, x.dtype) if dims == 3 else formatted(made, x.dtype, x)
+        return to_tensor(made, x.dtype) if dims == 3 else formatted(made, x.dtype, x)
 
     return run
 
@@ -233,7 +233,7 @@ def _adaptive(dims: int) -> Callable[[Tensor, Sizes], Tensor]:
             means = [turned[window].mean(0) for window in _adaptive_windows(len(turned), count)]
             made = np.stack(means) if means else np.empty((0, *turned.shape[1:]))
             values = np.moveaxis(made, 0, values.ndim - dims + place)
-        return give(values, x.dtype) if dims == 3 else formatted(values, x.dtype, x)
+        return to_tensor(values, x.dtype) if dims == 3 else formatted(values, x.dtype, x)
 
     return run
 
@@ -255,7 +255,7 @@ def _col2im(x: Tensor, output_size: Sizes, kernel: Sizes, dilation: Sizes, paddi
         for size, pad, gap, width, step in zip(output_size, padding, dilation, kernel, stride, strict=True)
     ]
     columns = read(x).reshape(*x.shape[:-2], x.shape[-2] // math.prod(kernel), *kernel, *extent)
-    return give(folded(columns, output_size, stride, padding, dilation), x.dtype)
+    return to_tensor(folded(columns, output_size, stride, padding, dilation), x.dtype)
 
 
 # -- padding ------------------------------------------------------------------------------------------------------

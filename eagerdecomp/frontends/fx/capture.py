@@ -120,7 +120,7 @@ class _Capture:
         if self._sizes is not None:
             leaves = [self._open(leaf, value, dims.get(name, ())) for leaf, name, value in zip(own, names, leaves, strict=True)]
         for name, value in zip(names, leaves, strict=True):
-            self._recorder.take(name, value)
+            self._recorder.add_input(name, value)
         self._symbolic_dims = [
             (name, dim, value.shape[dim]) for name, value in zip(names, leaves, strict=True) for dim in dims.get(name, ())
         ]

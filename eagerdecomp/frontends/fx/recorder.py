@@ -30,7 +30,10 @@ __all__ = ["GraphRecorder"]
 
 @dataclass
 class _Known:
-    """The node of a tensor; `number` is the index of the result if the node has several and this one has no node yet."""
+    """The node that makes a tensor.
+
+    If the node returns several results, `number` is the index of this one until it gets a ``getitem`` node of its own; then None.
+    """
 
     #: A weak reference, because autograd copies a gradient if anything else refers to it.
     weak: Any
@@ -80,7 +83,7 @@ class GraphRecorder(DispatchMode):
 
     # -- inputs and attributes -------------------------------------------------------------------------------------------------
 
-    def take(self, name: str, value: Any) -> None:
+    def add_input(self, name: str, value: Any) -> None:
         """Add an input of the function as a placeholder."""
         node = self._graph.create_node("placeholder", name, name=name)
         node.meta["val"] = self._metadata_of(value)

@@ -1,8 +1,8 @@
-"""Reuse of memory: a kernel writes into a temporary that dies with it, where the op set has the kernel that does.
+"""Reuse memory: write a result into a temporary that is not needed any more, if the op set has the in-place or ``out=`` form.
 
 ``%3 = add(%2, %0)`` becomes ``add_(%2, %0)`` or ``add(%2, %0, out=%2)`` when nothing reads ``%2`` afterwards, nor a view of it, and
-the result would have the strides of ``%2``. Needs the strides of values (`layouts_of`). Leaves writes behind, so it comes
-after every pass that wants a program without any; on a set without such kernels it changes nothing.
+the result would have the strides of ``%2``. It needs the strides of values (`layouts_of`). Other passes expect a program without
+in-place ops, so this one runs last. It changes nothing if the set has no in-place and ``out=`` ops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Layout", "has_writers", "layouts_of", "reuse"]
 
 @dataclass(frozen=True)
 class Layout:
-    """The strides of a tensor."""
+    """The memory format of a tensor: everything that a tensor written in its place must have too."""
 
     dtype: torch.dtype
     device: torch.device
@@ -57,13 +57,13 @@ def layouts_of(
 
 
 def has_writers(program: Program, holds: Callable[[OpOverload], bool]) -> bool:
-    """Whether the set holds an op that `reuse` could put in the place of a call."""
+    """Return whether the set holds an in-place or ``out=`` form of a pointwise op of the program."""
     variants = (variant for call in program.calls if _by_elements(call.op) for variant in _variants(call.op)[:2])
     return any(variant is not None and holds(variant) for variant in variants)
 
 
 def reuse(program: Program, layouts: Mapping[Slot, Layout], holds: Callable[[OpOverload], bool]) -> Program:
-    """The program with dead temporaries written to, by those in-place and ``out=`` ops that the set `holds`."""
+    """Replace calls by in-place and ``out=`` ops that write into temporaries. `holds` returns whether the set has an op."""
     last = {slot: index for index, call in enumerate(program.calls) for slot in call.reads()}
     kept = set(slots_in(program.result))
     free = _of_their_own(program)
@@ -80,7 +80,7 @@ def reuse(program: Program, layouts: Mapping[Slot, Layout], holds: Callable[[OpO
             dying = {current(s) for s in call.reads() if s in free and last[s] == index and s not in kept}
             fitting = {s for s in dying if layouts.get(s) is not None and layouts.get(s) == layouts.get(slot)}
             written = next(_writing(renamed, fitting, holds), None)
-            if written is not None and layouts[slot].dtype not in HALF:  # there some round in place what they keep otherwise
+            if written is not None and layouts[slot].dtype not in HALF:  # some in-place kernels round intermediate values there
                 renamed, now[slot] = written
         calls.append(renamed)
     return replace(program, calls=tuple(calls), result=map_slots(program.result, current))
@@ -92,7 +92,7 @@ def _renamed(call: KernelCall, current: Callable[[Slot], Slot]) -> KernelCall:
 
 
 def _of_their_own(program: Program) -> set[Slot]:
-    """The results of functional kernels of which no call makes a view, and that none writes or hands back."""
+    """Return the results of functional ops that no call aliases, mutates or returns."""
     made = {slot for call in program.calls if facts_of(call.op).is_functional for slot in call.results if slot is not None}
     for call in program.calls:
         facts = facts_of(call.op)
@@ -106,7 +106,7 @@ def _by_elements(op: OpOverload) -> bool:
 
 
 def _writing(call: KernelCall, fitting: set[Slot], holds: Callable[[OpOverload], bool]) -> Iterator[tuple[KernelCall, Slot]]:
-    """The call as one that writes to one of those temporaries, with the temporary."""
+    """Yield each form of the call that writes into one of the `fitting` temporaries, and that temporary."""
     in_place, out, name = _variants(call.op)
     if in_place is not None and holds(in_place) and call.args and call.args[0] in fitting:
         yield replace(call, op=in_place, results=(None,)), call.args[0]
@@ -118,7 +118,7 @@ def _writing(call: KernelCall, fitting: set[Slot], holds: Callable[[OpOverload],
 
 @functools.cache
 def _variants(op: OpOverload) -> tuple[OpOverload | None, OpOverload | None, str]:
-    """The in-place and the ``out=`` op of a functional one, and the name of what the latter writes."""
+    """Return the in-place and the ``out=`` variant of a functional op, and the name of the ``out=`` argument."""
     packet = op._schema.name
     variants = [other for other in (*packet_overloads(f"{packet}_"), *packet_overloads(packet)) if functional_variant(other) is op]
     in_place = next((other for other in variants if facts_of(other).is_inplace), None)
