@@ -37,7 +37,7 @@ _WAYS = {
     "a mode that does nothing": "calls each op unchanged",
     "eagerdecomp, installed": "each op decomposed to Core ATen, no mode",
     "eagerdecomp, as a mode": "each op decomposed to Core ATen",
-    "torch's table in a mode": "other ops decomposed by torch's table at every call; an op without an entry runs natively",
+    "torch's table in a mode": "ops outside Core ATen decomposed by the table at every call; an op without an entry runs natively",
     "torch.compile": "with Inductor, its default backend: fused kernels for fixed shapes, and no op set",
 }
 

@@ -193,7 +193,7 @@ def page(held: SavedResults, blocks: Mapping[tuple[str, str], str], planned: int
             lines += [""]
         bad = [(job, cell, one) for job, cell, one in mine if one.status in FAILED]
         if bad:
-            lines += ["Cells that differ from eager:", ""]
+            lines += ["Cells that differ from eager (`plain`: the function; `reverse`: gradients):", ""]
             lines += [f"- {job[1]}, {cell}: {one.status}: {_escaped(one.detail)}" for job, cell, one in bad] + [""]
     return "\n".join(lines).rstrip() + "\n"
 

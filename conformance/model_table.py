@@ -138,14 +138,15 @@ _HEAD_INSTALLED = """\
 # Models on a device with an installed op set
 
 These are the models of [models.md](models.md): small, with random weights. Each runs twice from the same state: in plain eager on
-the CPU, and on {device} without a mode, after `ed.install` has registered the ops that the device lacks. To write this table:
+the CPU, and on the device `{device}` ([examples/npu](../../examples/npu/README.md)) without a mode, after `ed.install`
+has registered the ops that the device lacks. To write this table:
 
 ```sh
 pip install -q -c requirements/tested.txt -e ".[models]"
 python conformance/model_table.py --installed {device} --markdown docs/numbers/models_installed.md
 ```
 
-`npu` is the device of [examples/npu](../../examples/npu/README.md). It has kernels for {ops} and no others, and counts their calls
+The device has kernels for {ops} and no others, and counts their calls
 (the last column). The columns and criteria are those of models.md. In the column "make" the model is created on the device; in the
 others it is created on the CPU and moved. Sparse tensors have no kernels on such a device (SparseAdam). Detection models of
 torchvision need its compiled kernels, which do not exist for such a device, or create tensors on the CPU (ssdlite).

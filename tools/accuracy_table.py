@@ -44,7 +44,8 @@ Where the scale is larger than the exact value, the error is in units of the las
 The library's error is at most twice eager's: `tests/docs/test_accuracy_page.py` checks this page, and measures some functions
 again. Formulas are computed in float64 and rounded once, so most float32 results are within one unit of the last place. The
 exceptions follow eager's own recurrences and definitions. *Kernel calls* has one number for float32 and, if it differs, one for
-float64. `python tools/accuracy_table.py --points {number}` writes this page.
+float64. It is counted in a third call, which reuses constants, so it may be lower than in [kernel calls](kernel_calls.md).
+`python tools/accuracy_table.py --points {number}` writes this page.
 
 | function | float32 | eager's | float64 | eager's | kernel calls | source of the approximation | scale near zeros |
 |---|---|---|---|---|---|---|---|

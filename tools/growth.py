@@ -622,10 +622,11 @@ write, and of multiplications in products and factorizations. Nothing is timed, 
 What grows is one dimension of a sample (`20 at -1`: the last dimension, of size 20), all dimensions of one size (`all of 5`),
 or an integer argument. It grows to three lengths, each four times the one before. The exponent describes the last step.
 
-The last column says what grows faster in ours than in eager: the exponent is more than 0.25 above eager's, above that of the
-inputs and results, and above 1. It also says if ours raises an error and eager does not. An operator has a row for each such case.
-Other operators have one row: the one in which ours exceeds eager's most, forward or with gradient. Kernel calls are ours at the
-last length. The command below writes this page; with `--match REGEX` it replaces the rows of operators whose name matches.
+The last column says what grows faster in ours than in eager. Its exponent is more than 0.25 above the largest of three: eager's,
+that of the inputs and results, and 1. The column also says if ours raises an error and eager does not. An operator has a row for
+each such case. Other operators have one row: the one in which ours exceeds eager's most, forward or with gradient.
+Kernel calls are ours at the last length. The command below writes this page; with `--match REGEX` it replaces the rows of
+operators whose name matches.
 
 ```sh
 python tools/growth.py --markdown docs/numbers/growth.md

@@ -280,10 +280,10 @@ DIFFERENCES = {
         for facts, names in ROWS
         if facts.get("makes_layout", "sparse") != "sparse"
     },
-    "the index that `kthvalue`, `median` and `nanmedian` return for equal values, and `mode` in rows of more than 16": (
+    "the index that `kthvalue`, `median` and `nanmedian` return for equal values, and `mode` in rows of more than 16 elements": (
         "eager's index depends on the steps of its in-place selection or sort; the values equal eager's"
     ),
-    "`mode` of rows of more than 16, and the slices of `unique_dim`, of values with NaN": (
+    "`mode` of rows of more than 16 elements with NaN, and `unique_dim` if a slice has a NaN": (
         "eager sorts with a comparison that is not an order if there are NaNs"
     ),
     "`linalg_matrix_rank` with `out=`": (

@@ -115,7 +115,7 @@ def sections(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tupl
     yield "ops removed", removed
     yield "schemas changed, of ops that the library names", list(changed_schemas(old, new))
     yield "ops added", added
-    yield "of those, ops without a route", list(without_route([name for name in added if name.startswith("aten.")]))
+    yield "ops added that have no route", list(without_route([name for name in added if name.startswith("aten.")]))
     yield (
         "Core ATen, by its tag: eagerdecomp/ops/opset.py",
         [

@@ -45,7 +45,7 @@ def test_changes_are_reported_with_their_files(port: Any, monkeypatch: pytest.Mo
     assert found["private names that are missing"] == ["torch._C._no_such_name: eagerdecomp/_torch/ops.py"]
     assert found["ops removed"] == ["aten.gone.default"]
     assert found["ops added"] == ["aten.silu.default"]
-    assert found["of those, ops without a route"] == []
+    assert found["ops added that have no route"] == []
     (line,) = found["schemas changed, of ops that the library names"]
     assert line.startswith(
         "aten._cdist_backward.default: eagerdecomp/decomps/reduce/distances.py\n      was aten::_cdist_backward(Tensor one)"
