@@ -54,7 +54,7 @@ def _import_library(namespace: str) -> None:
 
 @functools.cache
 def _by_op(source: str) -> Mapping[OpOverload, tuple[Rule, ...]]:
-    """The rules of each op: a linked one, which leaves some calls to the next, then a recorded one."""
+    """Return the rules of each op: first the linked one, which may leave a call to the next, then the recorded one."""
     rules = [rule for family in families().values() for rule in family if rule.source == source]
     linked = index_rules(rule for rule in rules if rule.linked)
     recorded = index_rules(rule for rule in rules if not rule.linked)
@@ -75,9 +75,12 @@ def _refusing(rule: Rule) -> Rule:
 
 
 def our_rules(op: OpOverload) -> Iterator[Rule]:
-    """The library's rules for an op: those written by hand, one that the schema gives (foreach, in-place and ``out=`` ops), and
-    those of the last resort: one for sets that hold prims, whose source is ``prims``, and one for sets that lack Core ops, whose
-    source is ``small``. Those for ops of other libraries are imported when such an op is first seen."""
+    """Yield the library's rules for an op, in the order in which they are tried.
+
+    First rules written by hand, then one derived from the schema (foreach, in-place and ``out=`` ops), then those of the last
+    resort: for sets of prims (source ``prims``), and for sets without some Core ATen ops (source ``small``). Rules for ops of other
+    libraries are imported when such an op is first seen.
+    """
     if op.namespace in LIBRARIES:
         _import_library(op.namespace)
         yield from library_rules(op)
@@ -90,5 +93,5 @@ def our_rules(op: OpOverload) -> Iterator[Rule]:
 
 
 def sparse_rule(op: OpOverload) -> Rule | None:
-    """The library's rule for calls of an op in which a tensor is sparse; None where sparse calls have no other rules than dense."""
+    """Return the library's rule for calls of an op with sparse tensors; None if sparse calls use the same rules as dense ones."""
     return next(_rules_of(op, "sparse"), None)

@@ -337,7 +337,7 @@ class Installation:
 
     @skipped_by_dynamo
     def _run_unregistered(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-        """The fallback kernel: run an op that has no kernel, such as one that was registered after the installation."""
+        """Run an op that has no kernel (the fallback kernel), such as one that was registered after the installation."""
         kernel = self._later_kernels.get(op)
         if kernel is None:
             name = dispatcher_name(op)

@@ -264,7 +264,7 @@ def _can_be_fake(values: Sequence[Any]) -> bool:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether a tensor has a shape and strides; the uninitialized parameter of a lazy module does not."""
+    """Return whether a tensor has a shape and strides; the uninitialized parameter of a lazy module does not."""
     return tensor.layout is torch.strided and not tensor.is_nested and not is_lazy(tensor)
 
 

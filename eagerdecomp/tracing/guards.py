@@ -288,7 +288,7 @@ class Reads(TorchFunctionMode):
         return sizes[plain(dims[0])] if dims and dims[0] is not None else sizes
 
     def _is_contiguous(self, slot: Slot | None) -> bool:
-        """Whether a tensor is contiguous in every call where those arguments are that it was made of: then that is what is read."""
+        """Return whether a tensor is contiguous whenever the arguments from which it is computed are. Then note those as guards."""
         for position, tensor in self._tensors.values():
             if self._values.slots.get(id(tensor)) is slot:
                 if tensor.is_contiguous():
@@ -357,7 +357,7 @@ def _dims_read(expression: Expression) -> Iterator[tuple[Any, int]]:
 
 
 def _is_one_op(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], arrived: Sequence[OpOverload]) -> bool:
-    """Whether a function of torch's reads nothing itself: it is the binding of the one op that arrived, or took no tensor."""
+    """Return whether a function of torch reads no facts itself: it is the binding of the one op that arrived, or took no tensor."""
     if not any(isinstance(value, Tensor) for value in (*args, *kwargs.values())):
         return True
     name = getattr(func, "__name__", "").strip("_")

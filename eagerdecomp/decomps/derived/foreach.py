@@ -47,7 +47,7 @@ _SKIPPED = frozenset({"copy", "zero"})
 
 
 def _per_tensor(packet: str, overload_name: str) -> OpOverload | None:
-    """The op that a foreach overload applies to each tensor."""
+    """Return the op that a foreach overload applies to each tensor."""
     wanted = (_OVERLOADS_OF_POW if packet == "pow" else _OVERLOADS).get(overload_name)
     name = f"aten::{_RENAMED.get(packet, packet)}"
     if wanted is None:

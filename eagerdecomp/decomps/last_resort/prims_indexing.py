@@ -327,7 +327,7 @@ class _Indexed:
         return _with_strides(found, iterator_strides(self.result, [aten.as_strided.default(x, self.result, spread)]))
 
     def back(self, rows: Tensor) -> Tensor:
-        """The inverse of `rows`."""
+        """Invert `rows`."""
         order = [*self.dims, *self.others]
         shaped = aten.view.default(rows, [self.sizes[dim] for dim in order])
         return aten.permute.default(shaped, [order.index(dim) for dim in range(len(order))])  # type: ignore[no-any-return]

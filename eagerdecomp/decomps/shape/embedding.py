@@ -251,8 +251,11 @@ def _dense_backward(
 
 
 def _frequencies(indices: Tensor, num_weights: int) -> Any:
-    """The divisor of each row's gradient in eager: for the n-th of the indices that occur, in order, how often the n-th smallest of
-    *all* indices occurs. That is its own number only where no index occurs twice before it."""
+    """Return the divisor of each row's gradient in eager.
+
+    For the n-th smallest of the distinct indices, eager divides by how often the n-th smallest of *all* indices occurs. That is the
+    row's own count only if no smaller index occurs twice.
+    """
     whole = {"dtype": torch.int64, "device": indices.device}
     count = aten.index_put.default(aten.full.default([num_weights], 0, **whole), [indices], aten.full.default([], 1, **whole), True)
     occurs = aten.gt.Scalar(count, 0)

@@ -68,7 +68,7 @@ class Timeline:
         self.events.append((call, thread, begun, ended, outcome))
 
     def events_of(self, start: int) -> tuple[Event, ...]:
-        """The events, by their start; `start` is the time that theirs are counted from."""
+        """Return the events, the first begun first. Their times are relative to `start`."""
         made = []
         for call, thread, begun, ended, outcome in sorted(self.events, key=lambda event: event[2]):
             slices = call.slices or ()
@@ -103,7 +103,7 @@ class Tally:
         self.bypasses: dict[tuple[Any, int, str], int] = {}
 
     def line_of(self, frame: FrameType | None) -> int:
-        """The number of the user's line that a call made in this frame comes from."""
+        """Return the number of the user's line from which a call in this frame comes."""
         return self.lines.number_of(frame, self.forward)
 
     def kernel(self, call: Call, kernel: Any, begun: int, ended: int, room: Timeline) -> None:
@@ -154,7 +154,7 @@ class Tally:
 
 
 def sites_of(tallies: Iterable[Tally]) -> tuple[Site, ...]:
-    """The calls by op and line, the longest first."""
+    """Return the calls by op and line, those with the longest total time first."""
     rows: dict[tuple[Any, int], list[int]] = {}
     for tally in tallies:
         for place, row in list(tally.sites.items()):
@@ -167,7 +167,7 @@ def sites_of(tallies: Iterable[Tally]) -> tuple[Site, ...]:
 
 
 def bypasses_of(tallies: Iterable[Tally]) -> tuple[Bypass, ...]:
-    """The calls that ran a rule again, by op, line and reason, the most first."""
+    """Return the calls that ran a rule again, by op, line and reason, the most frequent first."""
     counts: Counter[tuple[str, int, str]] = Counter()
     for tally in tallies:
         for (op, line, why), count in list(tally.bypasses.items()):
@@ -176,7 +176,7 @@ def bypasses_of(tallies: Iterable[Tally]) -> tuple[Bypass, ...]:
 
 
 def flows_of(tallies: Iterable[Tally], supported: Any) -> tuple[Flow, ...]:
-    """The kernel calls by op and kernel, the longest first."""
+    """Return the kernel calls by op and kernel, those with the longest total time first."""
     rows: dict[tuple[Any, Any], list[int]] = {}
     for tally in tallies:
         for pair, row in list(tally.flows.items()):
@@ -189,7 +189,7 @@ def flows_of(tallies: Iterable[Tally], supported: Any) -> tuple[Flow, ...]:
 
 
 def buckets_of(tallies: Iterable[Tally], programs: int) -> tuple[tuple[Bucket, ...], float]:
-    """The stretches of time, and how long each is; `programs` were held at the start."""
+    """Return the time buckets of the run, and their width in seconds. At the start the cache held `programs` programs."""
     every = list(tallies)
     width = max((tally.width for tally in every), default=_FIRST_BUCKET_NS)
     rows: dict[int, list[int]] = {}

@@ -137,12 +137,12 @@ class Digest:
         return tuple(sorted(row.op for row in self.ops if not is_passthrough_name(row.op)))
 
     def place(self, number: int) -> str:
-        """A line of the record in short: ``train.py:33``, and whether the calls were of its backward pass."""
+        """Return a line of the record in short, ``train.py:33``, with ", backward" for calls of its backward pass."""
         line = self.record.lines[number]
         return place_text(line) + (", backward" if line.backward and line.file else "")
 
     def as_dict(self) -> dict[str, Any]:
-        """The facts as plain values for JSON."""
+        """Return the facts as plain values for JSON."""
         record = self.record
         return {
             "metadata": asdict(record.metadata),
@@ -176,7 +176,7 @@ class Digest:
         return {**asdict(row), "line": self.place(row.line)}
 
     def __str__(self) -> str:
-        """The facts in a few lines."""
+        """Return the facts in a few lines."""
         metadata, total = self.record.metadata, self.total
         lines = [
             f"{file_name(metadata.script) or 'a run'} on {metadata.op_set}, torch {metadata.torch}:"
@@ -205,14 +205,14 @@ class Digest:
 
 
 def place_text(line: Line) -> str:
-    """A line in short: ``train.py:33``."""
+    """Return a line in short: ``train.py:33``."""
     if not line.file:
         return f"{line.backward}, line unknown" if line.backward else "line unknown"
     return f"{file_name(line.file)}:{line.number}"
 
 
 def file_name(path: str) -> str:
-    """The last part of a path."""
+    """Return the last part of a path."""
     return path.replace("\\", "/").rpartition("/")[2]
 
 

@@ -22,7 +22,7 @@ PIPELINE: tuple[tuple[str, Callable[[Program], Program]], ...] = (
 
 
 def optimise(program: Program) -> Program:
-    """The program after every pass, checked after each."""
+    """Apply every pass to the program, and check it after each."""
     for _, apply in PIPELINE:
         program = check(apply(program))
     return program

@@ -49,14 +49,14 @@ def _renamed(call: KernelCall, merged: dict[Slot, Slot]) -> KernelCall:
 
 
 def _identity(call: KernelCall) -> Any:
-    """The identity of a call; None where equal calls may give different values."""
+    """Return a key that equal calls share; None if equal calls may return different values."""
     if facts_of(call.op).is_random or not all(call.results):
         return None
     return (call.op, _typed(call.args), _typed(call.kwargs))
 
 
 def _typed(value: Any) -> Any:
-    """A literal with its type, since ``1 == 1.0 == True``; by text where equality is not sameness (-0.0, NaN)."""
+    """Return a literal with its type and its text: ``1 == 1.0 == True``, ``-0.0 == 0.0`` and ``nan != nan``."""
     if isinstance(value, (list, tuple)):
         return tuple(_typed(item) for item in value)
     if isinstance(value, (Slot, torch.Generator)):

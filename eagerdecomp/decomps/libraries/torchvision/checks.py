@@ -25,7 +25,7 @@ def check_dtype(kernel: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...] = _
 
 
 def check_rois(kernel: str, input: Tensor, rois: Tensor, named: str = "input") -> None:
-    """The checks of kernels that pool `input`, or its gradient, by boxes."""
+    """Run the checks of kernels that pool `input`, or its gradient, by boxes."""
     check(rois.shape[1] == 5, "rois must have shape as Tensor[K, 5]")
     check(input.dtype == rois.dtype, f"{named} should have the same type as rois")
     check_dtype(kernel, input)

@@ -71,7 +71,7 @@ def _conv(
     offset_groups: int,
     use_mask: bool,
 ) -> _Conv:
-    """The options of a call, after the kernel's checks."""
+    """Run the kernel's checks, and return the options of a call."""
     for dims, named in ((input.dim(), "input_c"), (offset.dim(), "offset_c"), (weight.dim(), "weight_c")):
         if dims != 4:
             raise not_true(f"{named}.ndimension() == 4")
@@ -109,7 +109,7 @@ def _conv(
 
 
 def _places(how: _Conv, dim: int, like: Tensor) -> Tensor:
-    """Where the samples of a convolution without offsets are along a dimension, [1, 1, K, P]."""
+    """Return the positions that a convolution without offsets samples along a dimension, [1, 1, K, P]."""
     size, taps = how.output[dim], how.kernel[dim]
     first, step = -how.padding[dim], how.stride[dim]
     output = aten.arange.start_step(first, first + size * step, step, dtype=like.dtype, device=like.device)
@@ -155,7 +155,7 @@ def _between(x: Tensor, low: float, high: float) -> Tensor:
 
 
 def _table(input: Tensor, how: _Conv) -> Tensor:
-    """The pixels of each offset group as rows, and one of zeros."""
+    """Return the pixels of each offset group as rows, and a last row of zeros."""
     n, c, h, w = input.shape
     g = how.offset_groups
     whole = aten.clone.default(input, memory_format=torch.contiguous_format)
@@ -164,7 +164,7 @@ def _table(input: Tensor, how: _Conv) -> Tensor:
 
 
 def _inner(corners: _Corners, size: int) -> Tensor:
-    """The rows that interpolation reads: none for samples on the very edge, whose weights are 0 as well."""
+    """Return the rows that interpolation reads: the row of zeros for samples on the very edge, whose weights are 0 as well."""
     return aten.where.self(corners.inside, corners.row, number_like(corners.row, size))  # type: ignore[no-any-return]
 
 
@@ -180,7 +180,7 @@ def _columns(rows: Tensor, n: int, how: _Conv) -> Tensor:
 
 
 def _outputs(grad: Tensor, how: _Conv) -> Tensor:
-    """An output ``[N, O, OH, OW]`` as ``[groups, O / groups, N * P]``."""
+    """Return an output ``[N, O, OH, OW]`` as ``[groups, O / groups, N * P]``."""
     n, o = grad.shape[0], grad.shape[1]
     return widened(contiguous(grad, [1, 0, 2, 3], [how.groups, o // how.groups, n * how.output[0] * how.output[1]]))
 
@@ -284,8 +284,10 @@ def deform_conv2d_backward(
 
 
 def _products(table: Tensor, corners: _Corners, of_rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The product of each corner's pixel with its column's gradient, [N * G * K * P, 4]; and the same with 0 for samples that
-    interpolation leaves out."""
+    """Return the product of each corner's pixel with its column's gradient, [N * G * K * P, 4].
+
+    The second result is the same with 0 for samples that interpolation leaves out.
+    """
     found = []
     for first, last in blocks(corners.row, table.shape[1]):
         pixels = take(table, part(corners.row, first, last))

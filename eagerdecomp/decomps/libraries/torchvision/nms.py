@@ -58,7 +58,7 @@ def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def _not_suppressed(free: Tensor, over: Tensor) -> Tensor:
-    """Which boxes of a block are kept, of those that no earlier block suppresses."""
+    """Return which boxes of a block are kept, of those that no earlier block suppresses."""
     keep = free
     while True:
         hit = aten.any.dim(aten.logical_and.default(over, aten.unsqueeze.default(keep, 0)), 1)
@@ -78,7 +78,7 @@ def _with_areas(boxes: Tensor) -> Tensor:
 
 
 def _overlap_more(better: Tensor, worse: Tensor, threshold: float) -> Tensor:
-    """Whether the overlap of two boxes, as a share of their union, exceeds the threshold, [worse, better].
+    """Return whether the overlap of two boxes, as a share of their union, exceeds the threshold, [worse, better].
 
     Comparisons in place of maxima and minima: like the kernel's, they pass NaN over in the worse box.
     """

@@ -77,7 +77,7 @@ def _scaled(rois: Tensor, scale: float) -> Tensor:
 
 
 def _first_row(rois: Tensor, how: _Pooling) -> Tensor:
-    """Where in the table the pixels begin that a bin reads, [K, PH, PW, 1], or [K, 1, 1, 1] where all bins read the same."""
+    """Return the first row of the table that a bin reads, [K, PH, PW, 1], or [K, 1, 1, 1] if it is the same for all bins."""
     image = aten.view.default(in_type(_column(rois, 0), torch.int64), [-1, 1, 1, 1])
     area, (high, wide) = how.height * how.width, how.parts
     first = aten.mul.Scalar(image, high * wide * area)
@@ -171,7 +171,7 @@ def _samples(rois: Tensor, how: _Pooling, high: int, wide: int, past: int | None
 
 
 def _grids(rois: Tensor, how: _Pooling) -> tuple[Tensor, Tensor]:
-    """How many samples the bins of each box have in height and width, [K] each, where the box decides. NaN counts as none."""
+    """Return the number of samples per bin in height and width, [K] each, if the size of the box decides. NaN counts as 0."""
     boxes = _boxes(rois, how)
     return _whole(aten.ceil.default(boxes.bin_height)), _whole(aten.ceil.default(boxes.bin_width))
 
@@ -312,7 +312,7 @@ def _check_channels(input: Tensor, pooled_height: int, pooled_width: int) -> Non
 
 
 def _channel_mapping(input: Tensor, rois: Tensor, how: _Pooling) -> Tensor:
-    """The input's channel that each result was read from: all channels in order, for each box."""
+    """Return the input channel from which each result is read: all channels in order, for each box."""
     channels = input.shape[1]
     number = aten.arange.start_step(0, channels, 1, dtype=torch.int32, device=input.device)
     shape = [rois.shape[0], channels // (how.bins[0] * how.bins[1]), *how.bins]
@@ -356,7 +356,7 @@ def _spans(start: Tensor, end: Tensor, bins: int, limit: int, extra: int) -> _Sp
 
 
 def _bins(rois: Tensor, how: _Pooling, extra: int, edge: int, *, rounds_float: bool = False) -> tuple[_Spans, _Spans]:
-    """The pixels of all bins, rows and columns.
+    """Return the rows and the columns of pixels of all bins.
 
     Args:
         edge: how many of the last rows and columns of the image no bin reads.
@@ -373,7 +373,7 @@ def _bins(rois: Tensor, how: _Pooling, extra: int, edge: int, *, rounds_float: b
 
 
 def _extent(spans: _Spans) -> Tensor:
-    """The pixels of each box's largest bin, [K]."""
+    """Return the number of pixels of each box's largest bin, [K]."""
     return aten.amax.default(aten.sub.Tensor(spans.past, spans.first), [1])  # type: ignore[no-any-return]
 
 
@@ -440,7 +440,7 @@ def roi_pool(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: i
 
 
 def _largest(table: Tensor, window: _Window) -> tuple[Tensor, Tensor]:
-    """The largest value of each bin and its pixel. NaN, and what is not above the kernels' first value, is no candidate."""
+    """Return the largest value of each bin and its pixel. NaN is skipped, and values up to the kernels' first value."""
     lowest = float("-inf") if table.dtype is torch.float16 else _LOWEST
     values, pixels = [], []
     for first, last in blocks(window.row, table.shape[1]):

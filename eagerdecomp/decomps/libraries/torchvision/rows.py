@@ -38,13 +38,13 @@ _SIZES_END = 1 << 31
 
 
 def contiguous(x: Tensor, order: Sequence[int], shape: Sequence[int]) -> Tensor:
-    """A permutation of `x`, made contiguous, in another shape."""
+    """Permute `x`, make it contiguous, and view it in another shape."""
     moved = aten.clone.default(aten.permute.default(x, order), memory_format=torch.contiguous_format)
     return aten.view.default(moved, shape)  # type: ignore[no-any-return]
 
 
 def padded(rows: Tensor, value: float = 0.0) -> Tensor:
-    """The table with its row M, of which every element is `value`."""
+    """Append a row M to the table, with every element `value`."""
     extra = aten.full.default([1, rows.shape[1]], value, dtype=rows.dtype, device=rows.device)
     return aten.cat.default([rows, extra])  # type: ignore[no-any-return]
 
@@ -63,7 +63,7 @@ def part(x: Tensor, first: int, last: int) -> Tensor:
 
 
 def take(rows: Tensor, index: Tensor) -> Tensor:
-    """The rows at an index ``[R, T]``: ``[R, T, C]``."""
+    """Return the rows at an index ``[R, T]``: ``[R, T, C]``."""
     taken = aten.index_select.default(rows, 0, aten.view.default(index, [-1]))
     return aten.view.default(taken, [*index.shape, rows.shape[1]])  # type: ignore[no-any-return]
 
@@ -82,7 +82,9 @@ def gather_rows(rows: Tensor, index: Tensor, weight: Tensor) -> Tensor:
 
 
 def scatter_rows(pieces: Iterable[tuple[Tensor, Tensor, Tensor]], size: int, like: Tensor) -> Tensor:
-    """The transpose: ``out[index[r, t]] += weight[r, t] * grad[r]``, ``[M, C]``, summed over pieces (index, weight, gradient).
+    """Compute the transpose of `gather_rows`: ``out[index[r, t]] += weight[r, t] * grad[r]``, ``[M, C]``.
+
+    It is summed over the pieces (index, weight, gradient).
 
     Rows are summed as the gradient of an embedding. Each such sum fills a table, so that it takes as many rows as the table has.
     """
@@ -144,7 +146,7 @@ def assemble(parts: list[tuple[Tensor, Tensor]], count: int, missing: Tensor) ->
 
 
 def as_rows(input: Tensor, bins: tuple[int, int] = (1, 1)) -> Tensor:
-    """An image ``[N, C, H, W]`` as a table; position-sensitive pooling keeps a part of the channels for each of its bins."""
+    """Return an image ``[N, C, H, W]`` as a table. Position-sensitive pooling uses a part of the channels for each of its bins."""
     n, c, h, w = input.shape
     if bins == (1, 1):
         return contiguous(input, [0, 2, 3, 1], [n * h * w, c])
@@ -153,7 +155,7 @@ def as_rows(input: Tensor, bins: tuple[int, int] = (1, 1)) -> Tensor:
 
 
 def as_channels(rows: Tensor, shape: Sequence[int], bins: tuple[int, int] = (1, 1)) -> Tensor:
-    """The inverse: an image of this shape."""
+    """Invert `as_rows`: return an image of this shape."""
     n, c, h, w = shape
     if bins == (1, 1):
         return contiguous(aten.view.default(rows, [n, h, w, c]), [0, 3, 1, 2], shape)
