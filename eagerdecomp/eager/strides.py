@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import gt
 
 import torch
 from torch import Tensor
@@ -59,11 +60,12 @@ def memory_order(tensor: Tensor, memory_format: torch.memory_format | None = Non
     dims = list(range(tensor.dim()))
     if memory_format in (torch.channels_last, torch.channels_last_3d):
         return _CHANNELS_LAST[tensor.dim()]
-    if memory_format is torch.contiguous_format or tensor.is_contiguous():
+    strides = tensor.stride()
+    if memory_format is torch.contiguous_format or tensor.is_contiguous() or all(map(gt, strides, strides[1:])):
         return dims
     # ATen's `infer_dense_strides`: an insertion sort by stride, innermost first, that never moves past a stride of 0.
     order = dims[::-1]
-    sizes, strides = tensor.shape, tensor.stride()
+    sizes = tensor.shape
     for start in range(1, len(order)):
         here = start
         for other in range(start - 1, -1, -1):

@@ -34,7 +34,7 @@ from eagerdecomp.eager.checks.random import (
 from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.scalars import cast_number
-from eagerdecomp.eager.strides import inverse, like_strides, memory_order
+from eagerdecomp.eager.strides import in_order, inverse, is_dense, memory_order
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import check_overlap
 
@@ -279,8 +279,10 @@ def _like(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given, *, 
         with drawing_from(generator, device):
             drawn = _in_memory_order(distribution, self, order, dtype, device, *parameters)
         drawn = drawn if drawn.dtype is dtype else aten._to_copy.default(drawn, dtype=dtype)
-        if not contiguous and memory_format in (None, torch.preserve_format) and drawn.stride() != (want := like_strides(self)):
-            return aten.as_strided.default(drawn, list(drawn.shape), list(want))  # other strides of dimensions of size 1
+        if not contiguous and memory_format in (None, torch.preserve_format):
+            want = self.stride() if is_dense(self) else in_order(self.shape, order)
+            if drawn.stride() != tuple(want):
+                return aten.as_strided.default(drawn, list(drawn.shape), list(want))  # other strides of dimensions of size 1
         return drawn
 
     return draw_like
