@@ -1,6 +1,6 @@
 """Make AOTAutograd trace ops as eager runs them.
 
-AOTAutograd decomposes some ops in Python, with other values, shapes and strides than eager's kernels and gradients have.
+AOTAutograd decomposes some ops in Python. Their values, shapes or strides then differ from those of eager's kernels and gradients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEYS = (
 
 
 def _by_scales(op: OpOverload) -> Callable[..., Tensor]:
-    """Return a function for an ``upsample_*.vec`` op that calls the overload with sizes, also for symbolic ones."""
+    """Return a function for an ``upsample_*.vec`` op that calls the overload with sizes. The sizes may be symbolic."""
 
     def run(self: Tensor, output_size: Sequence[Any] | None, *others: Any) -> Tensor:
         from torch._decomp.decompositions import upsample_compute_output_size
@@ -69,7 +69,7 @@ TRACED: Mapping[OpOverload, Callable[..., Tensor] | None] = _existing(
     }
 )
 
-#: Gradient ops that torch cannot trace, or not with symbolic sizes -> a function that returns a tensor like the result.
+#: Gradient ops that torch cannot trace, or can trace only with fixed sizes -> a function that returns a tensor like the result.
 _UNKNOWN: Mapping[OpOverload, Callable[..., Tensor]] = _existing(
     {
         "multi_margin_loss_backward.default": _like_the_input,
@@ -84,7 +84,7 @@ _UNKNOWN: Mapping[OpOverload, Callable[..., Tensor]] = _existing(
 
 @contextmanager
 def traced_as_in_eager() -> Iterator[None]:
-    """Return a context manager in which AOTAutograd traces ops that have a kernel in eager as these ops."""
+    """Return a context manager in which AOTAutograd traces the ops of `TRACED` as eager runs them."""
     import torch._decomp  # registers the functions that are replaced
 
     with ExitStack() as stack:
@@ -97,7 +97,7 @@ def traced_as_in_eager() -> Iterator[None]:
 
 @contextmanager
 def _exchanged(op: OpOverload, bodies: Mapping[Any, Callable[..., Tensor] | None]) -> Iterator[None]:
-    """Replace the functions that Python's dispatcher runs for an op, and restore them."""
+    """Replace the functions that Python's dispatcher runs for an op, and restore them at the end of the context."""
     before = {key: op.py_kernels.pop(key, None) for key in bodies}
     _put(op, bodies)
     try:

@@ -36,7 +36,7 @@ __all__ = [
     "without_autocast",
 ]
 
-#: A guard: ops that are called in it skip autograd, and reach modes and kernels.
+#: A guard: calls of ops inside it skip autograd, and go directly to modes and kernels.
 below_autograd = private("torch._C._AutoDispatchBelowAutograd", "calls below autograd")
 
 #: Returns whether autocast would cast the arguments of ops that are called now, on any device.
@@ -145,11 +145,12 @@ def own_device_types() -> tuple[str, ...]:
 
 
 def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Callable[[], None]:
-    """Register kernels for an op by dispatch key, and return a function that removes them. Fallthrough registrations are
-    overridden.
+    """Register kernels for an op by dispatch key, and return a function that removes them.
+
+    The kernels override fallthrough registrations.
 
     Raises:
-        RuntimeError: if Python code has registered a kernel there that is no fallthrough.
+        RuntimeError: if Python code has registered a kernel, other than a fallthrough, for the op at one of these keys.
     """
     library: Any = torch.library.Library(op.namespace, "IMPL")  # type: ignore[no-untyped-call]
 

@@ -34,9 +34,8 @@ def compiled_by(
     """Compile a Dynamo graph by AOTAutograd.
 
     Args:
-        forward: called with a graph of ATen ops, which has no side effects except writes at its end, and example inputs. It returns
-        a
-            function that runs the graph (``_boxed_call``: it takes a list).
+        forward: called with a graph of ATen ops and with example inputs. The graph has no side effects except writes at its end. It
+            returns a function that runs the graph (``_boxed_call``: the function takes a list).
         backward: as `forward`, for the gradient.
         model: the graph.
         inputs: its example inputs.
@@ -92,7 +91,7 @@ def left_whole(ops: Iterable[OpOverload]) -> Iterator[None]:
 
 
 def _whole_but_on_meta(op: OpOverload) -> Callable[..., Any]:
-    """Return a function that replaces the composition of an op: it declines, except on meta tensors, whose shape it computes."""
+    """Return a replacement of an op's composition: on meta tensors it runs the composition, else it returns NotImplemented."""
     body = call_at_key(op, "CompositeImplicitAutograd")
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -114,7 +113,7 @@ def _put_back(op: OpOverload, before: Any) -> None:
 
 
 def skipped_by_dynamo(function: Function) -> Function:
-    """Mark a function so that Dynamo does not compile it, nor what it calls, and return it. This does not import Dynamo.
+    """Mark a function so that Dynamo compiles neither it nor the functions that it calls; return it. This does not import Dynamo.
 
     If this torch lacks the private names, Dynamo may compile it, which takes longer and changes no result.
     """

@@ -30,8 +30,8 @@ def run_higher_order(mode: Any, op: HigherOrderOperator, args: Sequence[Any], kw
     """Run a higher-order op, and let the mode whose handler is running see each op that it calls.
 
     torch runs the body of such an op outside all modes, so the mode would not see what it computes. Here the body runs in the mode.
-    If another mode or a tensor subclass handles the op itself, as tracing modes do, the op is passed on to it, and its functions
-    run in the mode.
+    If another mode or a tensor subclass handles the op itself, as tracing modes do, the op is passed on to that mode or subclass,
+    and the function arguments of the op run in our mode.
     """
     dense = _body(op)
     if (

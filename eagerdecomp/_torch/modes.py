@@ -45,7 +45,8 @@ with_torch_function = private("torch._C._EnableTorchFunction", "`torch.compile`"
 #: A context manager that removes every dispatch mode from the stack, so that only modes that are entered in it are active.
 no_current_modes = private("torch.utils._python_dispatch._disable_current_modes", "dispatch modes")
 
-#: A context manager in which kernels in Python come before those in C++. They keep sizes symbolic; C++ kernels fix them.
+#: A context manager in which kernels in Python come before those in C++. Python kernels keep sizes symbolic; C++ kernels turn them
+#: into ints.
 python_kernels = private("torch._dispatch.python.enable_python_dispatcher", "symbolic sizes")
 
 #: Returns the active dispatch modes of this thread, outermost first, without the one whose handler is running.
@@ -85,11 +86,10 @@ _AsCalled = private("torch._C._RestorePythonTLSSnapshot", "gradients of rules")
 
 @contextmanager
 def above_autograd() -> Iterator[None]:
-    """Enable autograd inside a mode's handler, without everything else that surrounds it.
+    """Enable autograd inside a mode's handler, and disable all else that may act on the calls.
 
-    There are no modes, no autocast, no `__torch_function__`, no saved-tensor hooks of the user (which would get tensors that are
-    not theirs) and no anomaly detection (which reads values). Another mode must be entered inside, because the dispatcher expects
-    one.
+    It disables modes, autocast, `__torch_function__`, the user's saved-tensor hooks (they would get tensors that are not the
+    user's) and anomaly detection (it reads values). Another mode must be entered inside, because the dispatcher expects one.
     """
     checked = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     with _AsCalled(), torch._C._DisableAutocast(), without_torch_function(), no_current_modes():
@@ -147,8 +147,8 @@ class DispatchMode(TorchDispatchMode):
 def _leave_below(mode: Any, left: Any) -> None:
     """Exit a mode that is not the innermost one; the others stay active.
 
-    torch's modes exit whichever mode is innermost. If one of them has removed `mode` from the stack, `left` is the one that must
-    go.
+    The exit of one of torch's modes removes whichever mode is innermost. If an earlier exit removed `mode` in this way, `left`
+    stays removed, with a warning.
 
     Args:
         mode: the mode to exit.

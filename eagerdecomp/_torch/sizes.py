@@ -155,6 +155,6 @@ def guards_ignored(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def fact_of_size(size: Any) -> Any:
-    """Return a hashable key of a symbolic number that is valid across analyses."""
+    """Return a hashable key of a symbolic number. Numbers of different `ShapeEnv` objects have different keys."""
     env = getattr(size.node, "shape_env", None)
     return str(size), None if env is None else weakref.ref(env)

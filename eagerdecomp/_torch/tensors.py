@@ -51,7 +51,7 @@ NO_TORCH_FUNCTION = torch.nn.Parameter.__torch_function__
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
-#: A weak reference to a tensor that keeps its address reserved. ``.expired()`` says whether the tensor is gone.
+#: A weak reference to a tensor. It keeps the tensor's address reserved. ``.expired()`` says whether the tensor is gone.
 WeakTensor = private("torch._C._WeakTensorRef", "graphs of FX")
 
 
@@ -68,8 +68,8 @@ _ExcludeKey = private("torch._C._SetExcludeDispatchKeyGuard", "lazy bits")
 def lazy_bits_seen_by_kernels(op: OpOverload) -> tuple[str, ...]:
     """Return the `Tensor` methods of the lazy bits (conj, neg, zero-tensor) that reach this op's kernels unresolved.
 
-    torch resolves all other bits before a mode sees the call. For a view op its fallback passes the bit on. Only such ops need
-    `lazy_bits_visible` when they are decomposed.
+    torch resolves all other bits before a mode sees the call. For a view op its fallback passes the bit on. Only ops that get such
+    bits need `lazy_bits_visible` when they are decomposed.
     """
     is_view = _is_view_by_schema(op)
     return tuple(method for key, method in _LAZY_BITS.items() if is_view or has_kernel(op, key))
