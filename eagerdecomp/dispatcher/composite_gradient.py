@@ -19,7 +19,7 @@ from eagerdecomp.ops.schema import OpFacts, facts_of
 
 __all__ = ["Call", "CompositeGradient"]
 
-#: Minimum number of elements for which two random results agree only if their random numbers do.
+#: Results of a random op with at least this many elements are equal only if their random numbers are equal.
 _DECISIVE_SIZE = 32
 
 

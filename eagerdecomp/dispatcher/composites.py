@@ -82,7 +82,7 @@ class Kept:
         If the kernels are registered already, only add the user. They stay until the last user is removed.
 
         Raises:
-            OpSetError: if another library has registered a kernel there; then nothing is registered.
+            OpSetError: if another library has already registered one of these kernels; then nothing is registered.
         """
         try:
             with _lock:

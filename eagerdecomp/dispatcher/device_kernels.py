@@ -64,10 +64,9 @@ class DeviceKernels:
         return not self.has_own(name) and (name in self._by_out or not self.runs(name))
 
     def native(self, name: str) -> Callable[..., Any] | None:
-        """Return the op's current kernel on this device, callable after it is overridden; None where there is none.
+        """Return the op's current kernel on this device, or None. It can still be called after it is overridden.
 
-        It runs below autograd, and must be called with tensors of this device, also in the place of scalars
-        (`scalars_to_tensors`).
+        It runs below autograd. Call it with tensors of this device; convert scalars first (`scalars_to_tensors`).
         """
         return None if self.lacks(name) else boxed_kernel(name, self._key)
 
@@ -103,8 +102,8 @@ class DeviceKernels:
 def _structured_ops() -> frozenset[str]:
     """Return the functional and in-place ops whose default kernel only calls their ``out=`` form: torch's structured ops.
 
-    Such a kernel is at the dispatch key ``CompositeExplicitAutogradNonFunctional``. So are other compositions, but these have no
-    kernel for the CPU.
+    Such a kernel is at the dispatch key ``CompositeExplicitAutogradNonFunctional``. Other compositions are at this key too, but
+    their ops have no kernel for the CPU.
     """
     return names_with_kernel("CompositeExplicitAutogradNonFunctional") & names_with_kernel("CPU")
 
