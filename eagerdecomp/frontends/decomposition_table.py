@@ -96,9 +96,10 @@ class _Search(threading.local):
     Attributes:
         active: whether a search is running.
         chain: the active rules, outermost first, each with the facts of its call.
-        lowest: the outermost position in `chain` of a rule that was called again below the current call; `_MAX_DEPTH` if there is
-            none. If the position is outside the current call, outer rules may have caused its failure. The failure is not cached.
-        found: facts of a call -> its rule; None if no rule reaches the set, whatever the outer rules are.
+        lowest: the outermost position in `chain` to which a recursion below the current call led back; `_MAX_DEPTH` if there was
+            none. If that position is outside the current call, outer rules may have caused its failure, so the failure is not
+            cached.
+        found: facts of a call -> its rule; None if no rule reaches the set, independent of the outer rules.
         running: facts of the calls whose rules the tool is running now, outermost first.
     """
 

@@ -48,10 +48,10 @@ def dynamo_backend(
 ) -> DynamoBackend:
     """Make a backend for `torch.compile`: ``torch.compile(model, backend=dynamo_backend(backend))``.
 
-    Each graph that Dynamo finds, and the graph of its gradient, is decomposed when it is compiled, by the rules of the mode, into
-    kernel calls. Some calls cannot be decomposed then: their rule reads data or depends on a symbolic size, or they have no route.
-    The mode's handlers run these at each call, with the mode's programs and errors. Random ops run at each call too, and return the
-    same numbers as in the mode.
+    When Dynamo compiles a graph, the rules of the mode decompose it, and the graph of its gradient, into kernel calls. Some calls
+    cannot be decomposed then: their rule reads data or depends on a symbolic size, or they have no route. The mode's handlers run
+    these at each call, with the mode's programs and errors. Random ops run at each call too, and return the same numbers as in the
+    mode.
 
     Other code runs in eager: what Dynamo leaves to eager around a graph break, what autograd does between graphs (the sum of
     gradients, the initial 1 of `backward`), and the optimizer. Use the mode, or `install`, to decompose that too::
@@ -437,7 +437,7 @@ def _call_under_mode(op: Any, mode: Callable[[], Any]) -> Callable[..., Any]:
 
 
 def _call_below_autograd(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls a composite as one op below autograd, which would decompose it."""
+    """Return a function that calls a composite below autograd, so that autograd does not decompose it."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with below_autograd():

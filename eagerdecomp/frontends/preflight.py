@@ -50,7 +50,7 @@ class Preflight:
         # Native kernels replace the backend's own, which do not support fake tensors.
         bare = Backend(backend.name, backend.ops, device_type=backend.device_type, costs=backend.costs)
         self._engine = Engine(bare, rules, ProgramCache())
-        # One mode for all calls, because linked rules cache constant tensors of it.
+        # One fake mode for all calls, because linked rules cache constant tensors that belong to it.
         self._fakes = FakeTensorMode(allow_non_fake_inputs=True)
         self._lock = free_in_child(threading.Lock())
         self._exact = any(backend.ops.predicate(op) is not None for op in backend.ops)
@@ -269,7 +269,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _kind(value: Any, exact: bool) -> Any:
-    """Return the facts of an argument on which the route of a gradient may depend, rounded to a few kinds."""
+    """Return the facts of an argument on which the route of a gradient may depend, grouped into a few kinds."""
     if isinstance(value, Tensor):
         if not _is_dense(value):
             return value.dtype, value.layout, value.requires_grad, is_lazy(value)

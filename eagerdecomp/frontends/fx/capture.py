@@ -42,8 +42,8 @@ def trace(
     ``backward()`` or ``torch.autograd.grad`` inside `fn`, and an optimizer's step. In-place writes stay in-place, and random ops
     draw again. Each node has ``meta["val"]``, a fake tensor with the shape, strides and dtype of the run;
     ``meta["original_aten"]``, the op that PyTorch called; and the line of your program that made the call (for a gradient, the line
-    of the forward call). Rules run as at their first call; cached programs of the mode may make fewer calls, because passes have
-    optimized them. A kernel of the backend is one node, and its `compile` hook is not called. Profiler ranges are not recorded.
+    of the forward call). The graph has every call that a rule makes. The mode's cached programs may make fewer, because passes
+    optimize them. A kernel of the backend is one node, and its `compile` hook is not called. Profiler ranges are not recorded.
 
     The graph takes the arguments of `fn`, nested in the same way, and returns its results. Tensors that `fn` uses (parameters,
     buffers, tensors of a closure) are attributes of the graph. These are the same tensors, and the graph writes them as `fn` does.

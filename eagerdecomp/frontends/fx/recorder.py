@@ -32,7 +32,8 @@ __all__ = ["GraphRecorder"]
 class _Known:
     """The node that makes a tensor.
 
-    If the node returns several results, `number` is the index of this one until it gets a ``getitem`` node of its own; then None.
+    `number` is None if the tensor is the node's only result. Otherwise it is the index of the tensor among the results, until
+    `node` is replaced by a ``getitem`` node for this tensor alone.
     """
 
     #: A weak reference, because autograd copies a gradient if anything else refers to it.
