@@ -1,4 +1,4 @@
-"""Import an object by ``module:name``, and the error for a wrong command line."""
+"""Import an object by ``module:name``, and define the error for a wrong command line."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Outputs:
         return {"same": self.same, "ours": self.ours, "plain": self.plain, "differences": differences}
 
 
-# Above this number of pairs of lines, line n is compared with line n, because the time of the matcher grows with the number.
+# For more pairs of lines than this, the matcher would take too long: line n is compared with line n instead.
 _PAIRS = 4_000_000
 
 

@@ -50,7 +50,7 @@ class Outcome:
         exit_code: the exit code that Python would return.
         seconds: duration of the run.
         interrupted: whether Ctrl-C ended it.
-        in_child: whether the script forked, and this is the child's process, in which the script has ended by ``sys.exit``.
+        in_child: whether this process is a child that the script forked, and the script has ended in it by ``sys.exit``.
         raised: the exception that ended the script and was reported; None for Ctrl-C.
         terminated: whether SIGTERM ended it, inside `stopping_on_sigterm`.
     """
@@ -100,8 +100,8 @@ def stopping_on_sigterm() -> Iterator[None]:
 def run_script(script: Script, entering: Entering, *, full_trace: bool = False) -> Outcome:
     """Run a script as ``__main__``, with the ``sys.argv`` and ``sys.path[0]`` that Python would give it, inside `entering()`.
 
-    An exception is reported as Python would, through ``sys.excepthook``, less the frames of this library unless `full_trace`.
-    Ends when the script's own (non-daemon) threads have ended.
+    An exception is reported as Python would, through ``sys.excepthook``. The report omits frames of this library, unless
+    `full_trace`. The function returns when the script's own (non-daemon) threads have ended.
 
     Raises:
         ScriptNotFound: if the script or module does not exist.

@@ -202,7 +202,7 @@ def _line(frame: FrameType | None, backward: str) -> Line:
 
 
 def places_in_words(line: Line) -> tuple[str, ...]:
-    """Return a line as text, and as a second text the line of the running script if that is another one."""
+    """Return a line as text. If the running script is at another line, return that line as a second text."""
     where, script = _place(line), _main_line()
     return (where, script) if script and not where.startswith(script) else (where,)
 
