@@ -34,9 +34,9 @@ class Backend:
         compile: optional hook, ``compile(graph, inputs) -> function``, that compiles a whole decomposition; see below.
         device_type: if given (``"cpu"``, ``"cuda"``, ``"npu"`` ...), calls without a tensor on that device run natively.
         costs: seconds per kernel call: a function of the op's name and the number of elements of its largest tensor, or a table
-            ``{op: {elements: seconds}}``, as ``python -m benchmarks --costs FILE`` writes it. The cheapest of the library's
-            rules for an op runs, or of torch's if the library has none; this may depend on the size. None: every kernel costs the
-            same.
+            ``{op: {elements: seconds}}``, as ``python -m benchmarks --costs FILE`` writes it. Of the library's rules for an op, the
+            cheapest runs; if the library has none, the cheapest of torch's. Which rule is cheapest may depend on the size. None:
+            every kernel costs the same.
 
     The hook is called once per program, after the program has run about sixteen times. A program is the decomposition of calls of
     one kind: with the same dtypes, shapes, strides and scalars.

@@ -44,7 +44,8 @@ class UnstatedFacts:
     writes_statistics_if: str = ""
     #: Arguments whose values no gradient of the composition reads, so a program may write to them before the backward pass.
     unread_by_gradient: tuple[str, ...] = ()
-    #: A composite that draws other random numbers than its decomposition, so that no set implies it.
+    #: A composite that draws other random numbers than its decomposition. A set keeps it whole only if the backend has a kernel for
+    #: it.
     draws_unlike_composition: bool = False
     #: A composite with a formula in `derivatives.yaml`, for devices with a kernel for it. (The formulas of `linear` and `matmul`
     #: call ops that such a device may lack.)
@@ -63,11 +64,11 @@ class UnstatedFacts:
     arbitrary_results: tuple[int, ...] | None = ()
     #: Returns values and their indices along a dimension. If values are equal, eager may return any of their indices.
     finds_ties: bool = False
-    #: Relative error of eager's own float64 kernel (of the largest value), if it exceeds rounding errors.
+    #: Error of eager's own float64 kernel, relative to the largest value, if it is larger than rounding errors.
     eager_error: float = 0.0
     #: Positions of tensors at which `torch.func.vmap` passes scalars, though Python code may not.
     vmap_scalars: tuple[int, ...] = ()
-    #: Name of the unsupported layout that the op returns, if no argument needs to have this layout.
+    #: Name of the unsupported layout that the op returns even if no argument has this layout.
     makes_layout: str = ""
 
 

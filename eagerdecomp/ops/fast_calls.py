@@ -2,8 +2,8 @@
 
 ``torch.add(x, y)`` reaches ``aten.add.Tensor`` 0.3 to 1.4 us sooner than a call of the overload, which boxes each argument. But
 torch's argument parser then chooses the overload. ``tools/prove_direct.py`` calls both with arguments of every kind and writes
-``fast_calls.json``: for each overload its function, and the kinds of arguments with which the function calls exactly this overload
-with exactly these arguments (it may add ``pin_memory=False``, the default). Kinds are letters:
+``fast_calls.json``. For each overload, this file has its function, and the kinds of arguments for which the function calls exactly
+this overload with exactly these arguments (it may add ``pin_memory=False``, the default). Kinds are letters:
 
 ``t`` tensor, of any number of dimensions · ``b i f c`` Python bool, int, float, complex · ``x`` symbolic number · ``n`` None ·
 ``l`` list of numbers · ``X`` list with symbolic numbers · ``L`` list of tensors · ``o`` list of tensors and None · ``e`` empty
