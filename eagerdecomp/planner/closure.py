@@ -25,7 +25,7 @@ _KERNEL = -1  # instead of the index of a way
 class Closure:
     """The ops that close, while kernels are added and removed.
 
-    The time to add kernels depends on the users of the ops that close, not on the size of the graph.
+    The time of `add` depends on how many ways use the ops that close, not on the size of the graph.
 
     Args:
         clauses: the graph. An op without calls, or with a call that has no way, closes by a kernel only.

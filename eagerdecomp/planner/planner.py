@@ -85,9 +85,9 @@ class _LazyRules(Sequence[Rule]):
 class Planner:
     """Decides for each op of one backend; each decision is cached.
 
-    Rules that close on the set come first. Among these, the library's rules come before torch's, because they match eager exactly,
-    and then the cheapest first. The cost of a rule is its number of kernel calls, or their cost by `Backend.costs`. The recorded
-    data may lack a rule, or a call that takes another branch. If a rule then fails at a call, the next one is tried.
+    Rules that close on the set come first. Among these, the library's rules come before torch's, because they match eager exactly.
+    Otherwise the cheapest comes first. The cost of a rule is its number of kernel calls, or their cost by `Backend.costs`. The
+    recorded data may lack a rule, or a call that takes another branch. If a rule then fails at a call, the next one is tried.
 
     Args:
         backend: the op set and its kernels.
@@ -187,9 +187,10 @@ class Planner:
         return [rule for rule in self._ours(op) if rule.source != "prims" or self._has_prims]
 
     def _equals_a_prim(self, name: str) -> bool:
-        """Return whether torch's table decomposes an op into one prim of the set, which is then the op by another name.
+        """Return whether torch's table decomposes an op into one prim of the set: that prim is the op under another name.
 
-        The backend gets this prim instead of our longer decomposition. False if the library has no rule that closes for all calls.
+        The backend then gets this prim instead of our longer decomposition. Return False if no rule of the library closes for all
+        calls.
         """
         if not self._has_prims:
             return False
