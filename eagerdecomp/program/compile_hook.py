@@ -82,7 +82,7 @@ def _worth_fusing(program: Program, backend: Backend) -> bool:
 def _fused(
     program: Program, compiled: Callable[..., Any], backend: Backend, made: dict[Slot, Any], arguments: Sequence[Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the function that runs the fused program, and one that also checks its results, for the first call."""
+    """Return two functions that run the fused program. The second also checks the results, for the first call."""
     assert backend.compile is not None
     inputs = inputs_of(program)
     outputs = tuple(slot for slot in dict.fromkeys(slots_in(program.result)) if slot not in inputs)

@@ -1,7 +1,7 @@
 """Constant hoisting: compute tensors that depend only on input sizes once per combination of sizes, and cache them.
 
-Caches tensors that depend only on input sizes (masks, indices). CPU only, because CPU kernels are synchronous. A program caches at
-most `_MOST` bytes. No call writes to a cached tensor, and no caller gets one. A call with fake tensors runs the whole program,
+Such tensors are, for example, masks and indices. This runs only on the CPU, because CPU kernels are synchronous. A program caches
+at most `_MOST` bytes. No call writes to a cached tensor, and no caller gets one. A call with fake tensors runs the whole program,
 because fake and real tensors must not be mixed.
 """
 
@@ -39,7 +39,7 @@ def hoist(
     always: Callable[[OpOverload], bool],
     arguments: Sequence[Any],
 ) -> tuple[Program, Hoisted | None]:
-    """Remove calls from a program whose results can be cached; return the shorter program and the hoisted calls, if any.
+    """Remove from a program the calls whose results can be cached; return the shorter program and the hoisted calls, if any.
 
     Args:
         program: the program.
@@ -85,7 +85,7 @@ class _Cache:
         self._lock = free_in_child(threading.Lock())
 
     def compute(self, sizes: tuple[Any, ...], *arguments: Any) -> Any:
-        """Return the values for a call. On a miss: computes the values and caches them if small enough."""
+        """Return the values for a call. On a miss, compute them, and cache them if they are small enough."""
         self._misses += 1
         if self._run is None and self._misses > _MISSES_BEFORE_CODEGEN:
             self._run = generate(self._program, self._kernel_of)

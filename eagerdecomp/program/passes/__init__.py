@@ -1,6 +1,6 @@
-"""The passes, in order, each ``Program -> Program``; the reason for each position stands beside it.
+"""The passes in order, each a function ``Program -> Program``. A comment at each gives the reason for its position.
 
-`buffer_reuse` comes after all of them, where the compiler knows what it needs: the op set, and the strides of values.
+The compiler runs `buffer_reuse` after all of them, because it needs the op set and the strides of values.
 """
 
 from __future__ import annotations

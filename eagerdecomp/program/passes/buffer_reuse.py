@@ -1,8 +1,8 @@
 """Reuse memory: write a result into a temporary that is not needed any more, if the op set has the in-place or ``out=`` form.
 
-``%3 = add(%2, %0)`` becomes ``add_(%2, %0)`` or ``add(%2, %0, out=%2)`` when nothing reads ``%2`` afterwards, nor a view of it, and
-the result would have the strides of ``%2``. It needs the strides of values (`layouts_of`). Other passes expect a program without
-in-place ops, so this one runs last. It changes nothing if the set has no in-place and ``out=`` ops.
+``%3 = add(%2, %0)`` becomes ``add_(%2, %0)`` or ``add(%2, %0, out=%2)`` if nothing reads ``%2`` or a view of it afterwards, and the
+result has the dtype, device, shape and strides of ``%2``. It needs the strides of values (`layouts_of`). Other passes expect a
+program without in-place ops, so this one runs last. It changes nothing if the set has no in-place and ``out=`` ops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Layout", "has_writers", "layouts_of", "reuse"]
 
 @dataclass(frozen=True)
 class Layout:
-    """The memory format of a tensor: everything that a tensor written in its place must have too."""
+    """The dtype, device, shape and strides of a tensor. A result may be written into its memory only if all of these are equal."""
 
     dtype: torch.dtype
     device: torch.device

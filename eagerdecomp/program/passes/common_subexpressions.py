@@ -1,7 +1,7 @@
-"""Common subexpressions: one call where a program makes the same call twice.
+"""Common subexpressions: replace equal calls of a program by one call.
 
-Needs a program without writes (it leaves others as they are), since a write may come between two equal calls. Never merges random
-calls, nor values that the caller gets: eager hands out distinct tensors.
+A program with writes stays unchanged, because a write may come between two equal calls. Random calls are never merged. Calls whose
+results the program returns are never merged either, because eager returns distinct tensors.
 """
 
 from __future__ import annotations

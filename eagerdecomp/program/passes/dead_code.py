@@ -1,6 +1,6 @@
-"""Dead code: remove calls whose results nobody reads.
+"""Dead code: remove calls whose results nothing reads.
 
-Needs nothing; leaves every call read, written for, or random. Random calls stay: a replay must draw as often as the recording did.
+Calls that write stay. Random calls stay too, because a program must draw as many random numbers as its rule.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""View chains: a view of a view reads the first tensor.
+"""View chains: replace a view of a view by a view of the first tensor.
 
-``permute(permute(x, a), b)`` becomes one permute, and whatever reads ``alias(x)`` or ``detach(x)`` reads `x`: in a program that
-writes nothing they are only names. Leaves the inner views, now unread, to `dead_code`; a view that the caller gets stays as it is.
+``permute(permute(x, a), b)`` becomes one permute. Calls that read ``alias(x)`` or ``detach(x)`` read `x` instead, because these are
+the same in a program without writes. `dead_code` later removes the inner views. A view that the program returns stays unchanged.
 """
 
 from __future__ import annotations
