@@ -1,4 +1,4 @@
-"""Run ops on large tensors block by block: elementwise ones, and those of rows that do not depend on each other.
+"""Run ops on large tensors block by block: elementwise ops, and ops that compute each row independently.
 
 Intermediate results of a formula are then as large as a block and stay in the CPU cache. Without blocks they are as large as the
 result, and the system must allocate new pages for them.
@@ -59,8 +59,8 @@ def run_in_blocks(
         run: runs the op.
         args: its positional arguments.
         kwargs: its keyword arguments.
-        lead: number of leading dimensions, at least 1, over which the op is a loop. Blocks are cut from these, so the tensors must
-            agree in them. By default all dimensions: the op is elementwise, and all tensors have one shape.
+        lead: number of leading dimensions, at least 1, over which the op is a loop. Blocks are cut along these, so all tensors must
+            have the same sizes there. By default all dimensions: the op is elementwise, and all tensors have one shape.
 
     Returns:
         The result; None for other calls, which must run without blocks.
@@ -144,6 +144,6 @@ def _whole(formula: Callable[..., Any], *args: Any) -> Any:
 #: rule is linked. For formulas within a rule whose op is not elementwise, such as a loss that is reduced.
 elementwise_in_blocks = Linkable(_bind_elementwise)
 
-#: ``rows_in_blocks(formula, tensor, *args, dim)``: the same for a formula in which only elements along `dim`, and after it, depend
-#: on each other. The formula gets a negative `dim`.
+#: ``rows_in_blocks(formula, tensor, *args, dim)``: the same for a formula that combines elements only along `dim` and the
+#: dimensions after it. The formula gets a negative `dim`.
 rows_in_blocks = Linkable(_bind_rows)

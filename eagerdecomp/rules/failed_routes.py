@@ -128,7 +128,7 @@ def reason_of_failure(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any]
         return ""
     op = rule.op
     raised_here = last_checked_op(error) is None
-    # Meta kernels check less than eager, so an error that the rule itself raises counts only if strides are the only cause.
+    # Meta kernels check less than eager, so an error that the rule itself raises is a failed route only if strides alone cause it.
     if raised_here and not _accepts(rule, op, args, kwargs, contiguous=True):
         make_final(error)
         return ""

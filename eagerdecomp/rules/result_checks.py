@@ -1,7 +1,7 @@
 """Check that results and effects of a user's rule or kernel match its op.
 
-Checked are the number of results, their types, shapes, dtypes and devices, which of them alias arguments, and which arguments were
-written.
+The checks cover the number of results, their types, shapes, dtypes and devices, which of them alias arguments, and which arguments
+the rule or kernel wrote.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Rule:
         op: the overload the rule expresses.
         fn: the rule's function, as above.
         source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit``, ``small``, ``prims``,
-            ``sparse``, or ``cost`` for a choice among others by the size of a call.
+            ``sparse``, or ``cost`` for a rule that chooses another rule by the size of the call.
         where: module, name and line of the function, for messages.
         linked: overloads are bound to kernels once, and the rule runs at every call, without a program or a key.
         effects: whether the rule has effects besides its calls (changes generator state, warns), so that no program can replace it;
@@ -208,7 +208,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class _Dispatched:
-    """The `Call` of a rule that is applied: returns each op itself, and for the rule's own op a function that declines."""
+    """The `Call` of `Rule.apply`: returns each op itself; for the rule's own op, a function that returns NotImplemented."""
 
     own: OpOverload
     fused: bool
