@@ -36,7 +36,8 @@ def install_program(
 
     The program is first evaluated call by call. After `_HITS_BEFORE_CODEGEN` hits it is compiled to Python; after many more hits it
     is passed to the backend's compile hook, if there is one. Tensors that depend only on sizes are cached. If the key holds all
-    facts, the strides of all values are known, and kernels reuse the memory of temporaries (if the set has ops that write).
+    facts, the strides of all values are known. Kernels then reuse the memory of temporaries, if the set has in-place or ``out=``
+    ops.
 
     Args:
         table: the programs of the op.

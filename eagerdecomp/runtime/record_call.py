@@ -182,11 +182,11 @@ class MissPath:
                 written.clear()
 
     def run_composed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, *args: Any, **kwargs: Any) -> Any:
-        """Run a call with a sparse tensor, without recording, by the rules that accept one; mostly the op's C++ composition."""
+        """Run a call with a sparse tensor, unrecorded, by the rules that accept one: usually the op's C++ composition."""
         return self.run_unrecorded(op, rules, entry, args, kwargs, "a tensor is sparse")
 
     def run_with_bits(self, op: OpOverload, rule: Rule, entry: Entry) -> Handler:
-        """Return a function that runs a linked rule on calls with conj, neg or zero-tensor bits, which are resolved."""
+        """Return a function that resolves conj, neg and zero-tensor bits, and then runs a linked rule."""
         return lambda *args, **kwargs: self.run_unrecorded(op, (rule,), entry, args, kwargs, _LAZY_BITS)
 
     def noting_writes(self, op: OpOverload, run: Handler) -> Handler:

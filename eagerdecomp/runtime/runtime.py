@@ -76,9 +76,9 @@ class Runtime:
         self._watch = watch
         self._host_random = host_random
         self.cache = cache
-        #: Whether calls of the user's program may be of other devices than the backend's.
+        #: Whether calls of the user's program may have tensors of other devices than the backend's.
         self.guarded = True
-        #: Whether such calls come from C++, where a tensor may stand for a number at any place, of any op.
+        #: Whether such calls come from C++. There, any tensor argument of any op may be a wrapped number.
         self.wrapped_numbers = False
         #: op (its C function) -> entry, for calls of the user's program.
         self.entries: dict[Callable[..., Any], Entry] = {}

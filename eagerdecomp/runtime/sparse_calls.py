@@ -54,16 +54,17 @@ def takes_sparse(op: OpOverload) -> bool:
 
 
 def by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, ...] = (), make: Handler | None = None) -> Handler:
-    """Return a handler that runs `sparse` for calls with a sparse tensor, and `run` for all others; `run` for ops without tensors.
+    """Return a handler that runs `sparse` for calls with a sparse tensor, and `run` for others.
 
-    It must be called as the dispatcher calls: arguments that are not keyword-only come by position.
+    For an op without tensors, return `run`. Call the handler as the dispatcher does: pass arguments by position, unless they are
+    keyword-only.
 
     Args:
         op: the overload.
         run: the handler for dense tensors.
         sparse: the handler for sparse tensors.
         places: positions of tensor arguments at which `make` converts scalars to tensors. A caller that learns them later calls
-            the result's attribute `with_scalars(places, make)`, which returns such a handler without another frame.
+            the result's attribute `with_scalars(places, make)`, which returns such a handler without another Python frame.
         make: converts a scalar to a tensor.
     """
     if str(op) not in _FACTORIES and not any(one.holds_tensors for one in facts_of(op).arguments):
