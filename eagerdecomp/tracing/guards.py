@@ -51,7 +51,7 @@ _FACTS: dict[Any, str] = {
     Tensor._is_zerotensor: "fixed",
 }
 
-# Functions that read only the dtypes of their arguments, if they are called with at most a dtype.
+# Functions that read only the dtypes of their arguments, if all arguments are tensors, dtypes and numbers.
 _READ_DTYPES = frozenset(
     {torch.result_type, Tensor.to, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16, Tensor.long, Tensor.int, Tensor.bool}
 )
@@ -288,7 +288,7 @@ class Reads(TorchFunctionMode):
         return sizes[plain(dims[0])] if dims and dims[0] is not None else sizes
 
     def _is_contiguous(self, slot: Slot | None) -> bool:
-        """Return whether a tensor is contiguous whenever the arguments from which it is computed are. Then note those as guards."""
+        """Return whether a tensor is contiguous because the arguments from which it is computed are, and add guards for these."""
         for position, tensor in self._tensors.values():
             if self._values.slots.get(id(tensor)) is slot:
                 if tensor.is_contiguous():

@@ -81,7 +81,7 @@ class Chain:
 
 
 class _Entered:
-    """The context manager of `Chain.entered`. A generator, if an interrupt suspends it, would end in the middle of other rules."""
+    """The context manager of `Chain.entered`. A generator that an interrupt suspends could exit later, while other rules run."""
 
     def __init__(self, chain: Chain, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         self._chain = chain
@@ -102,7 +102,7 @@ def _elements(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
 
 
 def _has_room() -> bool:
-    """Return whether Python allows that many more nested calls. This is tried, because Python counts some C calls too."""
+    """Return whether Python allows `_CALLS_LEFT` more nested calls. Try it, because Python counts some C calls too."""
     try:
         _descend(_CALLS_LEFT)
     except RecursionError:
