@@ -240,7 +240,7 @@ class KernelError(EagerDecompError):
     """A kernel of the backend returned None, a wrong number of results, or a wrong shape or dtype.
 
     Cause: a bug of the kernel. Cure: fix it; `eagerdecomp conformance` tests it with many calls. The mode checks the first four
-    calls of each op, and each recorded one. Later calls are not checked, which costs nothing.
+    calls of each op, and each recorded one. Later calls are not checked, so they cost nothing more.
 
     Attributes:
         op: the op, as a string such as ``"aten.mm.default"``.
@@ -451,7 +451,7 @@ class UnsupportedOpError(EagerDecompError):
         return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op)}"])
 
     def _all_gaps(self) -> list[str]:
-        """Lines about every gap found so far, and the command that finds the others."""
+        """Return lines about every gap found so far, and the command that finds the others."""
         lines = [f"  ops without a route so far ({len(self.gaps)}): {', '.join(self.gaps)}"] if len(self.gaps) > 1 else []
         if self.additions:
             lines.append(f"  line to paste: {ops_line(self.additions)}")
@@ -569,7 +569,7 @@ class UnsupportedGradientError(UnsupportedOpError):
 
 
 def _combined(choices: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]]:
-    """Combine the alternatives of several calls: one for all where there is one, and the calls' own ops."""
+    """Return alternatives for several calls: those that all calls share, and one that joins the first alternatives of all."""
     common = [names for names in choices[0] if all(names in others for others in choices[1:])]
     own = tuple(dict.fromkeys(name for each in choices if each for name in each[0]))
     return common if own in common or not own else [*common, own]
