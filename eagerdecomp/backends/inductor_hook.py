@@ -42,7 +42,7 @@ _CONFIG = {
 }
 
 # A tensor with one element is computed once and stored, if tensors with at least this many elements use it. Inductor would compute
-# it again for each element: the powers in Adam's bias corrections cost four times the rest.
+# it again for each of these elements: in Adam, the powers of the bias corrections took four times as long as the rest.
 _MIN_LARGE_ELEMENTS = 16
 
 # A sum over leading dimensions first adds groups of this many rows. Inductor would sum all rows for each block of columns, which
@@ -89,7 +89,7 @@ def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callabl
         raise EagerDecompError(
             "inductor_hook needs a C++ compiler, and none was found. Install g++, or set the environment variable CXX to a compiler"
         )
-    # Code for exactly one thread is faster on one thread. Other code uses the number of threads of the call.
+    # With one thread, generate code for exactly one, which is faster. With more, the code reads their number at each call.
     threads = {"cpp.threads": 1, "cpp.dynamic_threads": False} if torch.get_num_threads() == 1 else {"cpp.dynamic_threads": True}
     return _in_a_thread(lambda: _compiled(graph, {**_CONFIG, **threads}))
 
@@ -181,7 +181,7 @@ def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable
     wanted = [node.meta["val"].stride() for node in output.args[0]]
     if [tuple(map(int, strides)) for strides in compiled.output_strides] != wanted:
         return None
-    # The inner function. Inductor wraps it in profiling and clean-up for graphs with gradients and CUDA graphs.
+    # Call the inner function, without Inductor's wrapper: profiling, and clean-up for graphs with gradients and CUDA graphs.
     call = compiled.current_callable
 
     def run(*tensors: Any) -> Sequence[Tensor]:
@@ -212,7 +212,7 @@ def _functional(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list
 def _sum_by_rows(graph: torch.fx.GraphModule) -> None:
     """Split sums over leading dimensions in two steps (see `_ROWS_PER_GROUP`).
 
-    Not for float16 and bfloat16, which the first step would round.
+    Sums of float16 and bfloat16 are not split, because the first step would round its results.
     """
     for node in graph.graph.find_nodes(op="call_function", target=_aten.sum.dim_IntList):
         (source, dims), value = node.args[:2], node.args[0].meta["val"]

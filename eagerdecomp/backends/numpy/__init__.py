@@ -81,7 +81,7 @@ def _kernel(op: Any, name: str, kernel: Callable[..., Any]) -> Callable[..., Any
 
 
 def _meta_error(op: Any, args: Any, kwargs: Any) -> Exception | None:
-    """Return the error of the call on meta tensors, which have torch's checks of shapes and dtypes, or None."""
+    """Run the call on meta tensors, for torch's checks of shapes and dtypes. Return the error that it raises, or None."""
 
     def bare(value: Any) -> Any:
         if isinstance(value, Tensor):

@@ -1,6 +1,6 @@
 """View tensors as NumPy arrays, and create result tensors: torch owns the memory, and NumPy computes in it.
 
-The memory of a result comes from torch (`aten.empty_strided`), as from the allocator of a device. So a result can be resized and
+torch allocates the memory of a result (`aten.empty_strided`), as it does on other devices. So a result can be resized and
 shared and can have any strides. NumPy accesses the memory by its address, without a copy and without a torch op that a recorder
 would see.
 """
@@ -41,7 +41,7 @@ __all__ = [
 
 aten = torch.ops.aten
 
-#: Not more precise, because kernels accept every dtype.
+#: A NumPy array of any dtype, because kernels accept every dtype.
 Array: TypeAlias = Any
 Number: TypeAlias = Any
 
@@ -118,7 +118,7 @@ def read(operand: Tensor | Number, dtype: torch.dtype | None = None) -> Array:
 
 
 def _promoted(values: Array, dtype: torch.dtype) -> Array:
-    """Convert values like an operand: integers wrap, and values are rounded to float16 or bfloat16 first."""
+    """Convert values to the dtype of an operand: integers wrap, and float16 and bfloat16 values are rounded."""
     values = _converted(values, COMPUTED_IN[dtype])
     return read(to_tensor(values, dtype)) if dtype in _HALF else values
 
@@ -227,7 +227,7 @@ def to_tensor(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any
 
 
 def formatted(values: Array, dtype: torch.dtype, *givers: Tensor) -> Tensor:
-    """Return a new tensor of these values: channels last if one of the givers is, else contiguous."""
+    """Return a new tensor of these values: channels last if one of the tensors `givers` is, else contiguous."""
     last = (torch.channels_last, torch.channels_last_3d)
     if not any(one.dim() == values.ndim and suggested_memory_format(one) in last for one in givers):
         return to_tensor(values, dtype)
@@ -252,7 +252,7 @@ def floating(dtype: torch.dtype) -> torch.dtype:
 
 
 def common(*operands: Tensor | Number) -> torch.dtype:
-    """Return the dtype that operands promote to: that of the tensors, unless a scalar is of a higher kind."""
+    """Return the dtype that operands promote to: that of the tensors, unless a scalar is of a higher kind (as float over int)."""
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     found = promoted(tensors) if tensors else torch.bool
     for operand in operands:

@@ -19,7 +19,7 @@ _HALF = frozenset({torch.float16, torch.bfloat16})
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 _ALL_BUT_REAL = _BOOL | _INTEGERS | _COMPLEX
 
-#: op -> the kernel's name in eager's message, and the rejected dtypes, for the dtype that the operands promote to.
+#: op -> the kernel's name in eager's message, and the dtypes that it rejects, of those that the operands promote to.
 _TOGETHER: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "abs": ("abs_cpu", _BOOL),
     "ceil": ("ceil_vml_cpu", _BOOL),
@@ -42,7 +42,7 @@ _TOGETHER: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "trunc": ("trunc_vml_cpu", _BOOL),
 }
 
-#: The same for the dtype of the first operand.
+#: The same for ops whose kernel depends on the dtype of the first operand.
 _FIRST: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "_adaptive_avg_pool2d": ("adaptive_avg_pool2d", _ALL_BUT_REAL),
     "_adaptive_avg_pool2d_backward": ("adaptive_avg_pool2d_backward", _ALL_BUT_REAL),

@@ -151,7 +151,7 @@ _ROUNDED: dict[str, Function] = {"trunc": _truncated, "floor": _floored}
 
 
 def _unrounded(function: Function, x: Any, y: Any, dtype: torch.dtype) -> Tensor:
-    """Return an elementwise kernel. A scalar second operand is not rounded to float16 or bfloat16 first."""
+    """Compute an elementwise function. Do not round a scalar second operand to float16 or bfloat16 first."""
     if dtype.itemsize != 2 or not dtype.is_floating_point or (isinstance(y, Tensor) and y.dim()):
         return compute(function, [x, y], dtype)
     return to_tensor(function(read(x, dtype), read(y, torch.float32)), dtype, [x, y])

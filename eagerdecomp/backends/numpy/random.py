@@ -63,11 +63,11 @@ class _Twister:
         return drawn.astype(np.float64) * 2.0**-digits
 
     def normal(self, count: int, dtype: torch.dtype) -> Array:
-        """Draw normal numbers (Box-Muller): fewer than 16 in pairs, more in blocks of 16, of which the last may overlap."""
+        """Draw normal numbers (Box-Muller): fewer than 16 in pairs, more in blocks of 16. The last two blocks may overlap."""
         if count < 16:
             return np.array([self._one_normal() for _ in range(count)])
         whole = count // 16 * 16
-        # float16 and bfloat16 draw for each block; other dtypes draw for all elements first.
+        # First draw for whole blocks (float16, bfloat16) or for all elements (other dtypes), then for the last block.
         made = np.zeros(count)
         drawn = whole if dtype.itemsize == 2 else count
         made[:drawn] = self.uniform(drawn, dtype)

@@ -35,7 +35,7 @@ def axes(dim: int | Sequence[int] | None, dims: int, none_is_all: bool = True) -
 
 
 def _summed(values: Array, over: tuple[int, ...], keepdim: bool) -> Array:
-    # In float64 or complex128, because NumPy's order of summation differs.
+    # Sum in float64 or complex128, because NumPy's order of summation differs from eager's.
     wide = {"f": np.float64, "c": np.complex128}.get(values.dtype.kind, np.int64)
     return np.sum(values, axis=over, keepdims=keepdim, dtype=wide)
 

@@ -150,7 +150,7 @@ def _filled_in(shape: list[int], count: int) -> list[int]:
 
 
 def _strides_of_view(x: Tensor, shape: Sequence[int]) -> list[int] | None:
-    """ATen's `computeStride`: each run of dimensions that is contiguous in memory is divided again."""
+    """Compute strides like ATen's `computeStride`: split each run of dimensions that is contiguous in memory, or return None."""
     if not x.numel():
         if list(x.shape) == list(shape):
             return list(x.stride())
