@@ -99,7 +99,7 @@ def _loss(model: nn.Module, batch: Tensor) -> Tensor:
 
 @contextmanager
 def _isolated() -> Iterator[None]:
-    """Restore the random state afterwards, and use one thread for torch's kernels.
+    """Return a context manager in which torch's kernels use one thread, and which restores the random state at its end.
 
     A model this small gains little from a second thread, and on a busy machine threads wait for each other.
     """

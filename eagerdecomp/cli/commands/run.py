@@ -164,7 +164,7 @@ def _run(args: argparse.Namespace) -> int:
         if outcome.in_child:
             return outcome.exit_code
         notes += _route_notes(outcome.raised)
-        # Run the baseline last: the first run is slower, because it loads files that are not in memory.
+        # Run the baseline last. The first run is slower, because it reads files from disk that are then cached.
         plain, outputs = None, None
         if printed is not None and not outcome.terminated:
             plain, plain_output, failed = _baseline(script)
