@@ -18,7 +18,7 @@ from eagerdecomp.eager.tolerance import WIDER, call_widened, same_bits, same_val
 
 __all__ = ["Off", "Truth", "is_repeated", "one_by_one", "values_off"]
 
-# Factor of the error for other algorithms, in units of the change of a value by a rounded input.
+# The error allowed for other algorithms is this many times the change of a value by rounded inputs.
 _OF_INPUTS = 16.0
 
 _FLOAT32 = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
@@ -62,7 +62,7 @@ def _off_by(one: Any, other: Any) -> str:
 class Truth:
     """A call in float64: the true values, and the scales by which errors are measured. They are computed when they are needed.
 
-    Results have numbers: first the results of the call, then its tensor arguments after the call.
+    A `number` is an index into the results of the call, followed by its tensor arguments after the call.
 
     Args:
         call: the call, with arguments that eager has not written.
@@ -163,17 +163,17 @@ def _nudged(side: float, draws: torch.Generator, value: Any, dtype: torch.dtype)
     if isinstance(value, float):
         return value
     unit = 2.0**-52 if dtype in (torch.float64, torch.complex128) else 2.0**-23
-    # At least half of a unit: less is rounded away in float64, and the value would not move.
+    # Change each value by at least half a unit. In float64, rounding would undo a smaller change.
     return value * (1 + side * unit * (1 + torch.rand(value.shape, generator=draws, dtype=torch.float64)) / 2)
 
 
 def is_repeated(tensor: Tensor) -> bool:
-    """Return whether a tensor is expanded, so that it contains each number several times."""
+    """Return whether a tensor is expanded, so that it repeats its elements."""
     return any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def one_by_one(count: float, repeated: bool) -> float:
-    """Return the allowed error of a sum that is computed term by term, which rounds equal terms in the same direction."""
+    """Return the allowed error of a sum computed term by term. If terms repeat, their rounding errors have the same direction."""
     return max(1.25 * math.sqrt(count), count / 4 if repeated else 0.0)
 
 
@@ -188,7 +188,7 @@ def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int,
         have: the kernel's values, of the same dtype and shape.
         near: the allowed error.
         exact: whether the values must be the true ones, rounded once.
-        number: the number of the result, for `truth`.
+        number: the index of the result in `truth`.
         truth: the true values.
     """
     if not want.numel() or same_bits(want, have):
@@ -254,7 +254,7 @@ def _at_the_brim(have: Tensor, true: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _short_of_infinity(have: Tensor, want: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return which large values are in places where eager's formula overflows before the true function does."""
+    """Return where the kernel's value is large but finite, and eager's is infinite because its formula overflows too early."""
     if dtype.is_complex:
         return torch.zeros(have.shape, dtype=torch.bool)
     most = torch.finfo(dtype).max

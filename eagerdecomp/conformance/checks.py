@@ -1,4 +1,4 @@
-"""Compare one call of a kernel, or several, with eager, and check what eager cannot show."""
+"""Compare calls of a kernel with eager: results and errors, and also writes to other memory, to lists and to global state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def like_eager(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
 
 
 def takes_parameters(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
-    """Check that the kernel does the same below autograd with tensors that require a gradient, as parameters do."""
+    """Check that the kernel equals eager too if its tensors require a gradient, as parameters do, and it runs below autograd."""
     return compared(kernel, spec, spec.call(draw), parameters=True)
 
 
@@ -76,7 +76,7 @@ def _in_training() -> Iterator[None]:
 
 
 def _surroundings(kernel: Kernel) -> dict[str, Any]:
-    """Global state that no kernel may change; the generator's state only if the op is random."""
+    """Return the global state that the kernel must not change. The generator's state is part of it unless the op is random."""
     found = {"the default dtype": torch.get_default_dtype(), "grad mode": torch.is_grad_enabled()}
     if torch.Tag.nondeterministic_seeded not in kernel.op.tags:
         found["the default generator's state"] = torch.get_rng_state()

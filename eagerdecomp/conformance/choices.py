@@ -16,12 +16,12 @@ T = TypeVar("T")
 # Number of earlier choices of a case that are combined with a new one.
 _PAIRED = 4
 
-# Probability of the least tried option. Otherwise the choice is uniform, so that every combination occurs at some time.
+# Probability of choosing the least tried option. Otherwise the choice is uniform, so that every combination occurs at some time.
 _STEERED = 0.75
 
 _SEEDS = 2**16
 
-#: Seeds of inputs start here; smaller seeds are for kernels. CPU generators use 32 bits of a seed.
+#: Inputs have seeds from here on, kernels have smaller ones. CPU generators use 32 bits of a seed.
 INPUT_SEEDS = 2**31
 
 
@@ -93,7 +93,7 @@ class Draw:
         return options[place]
 
     def below(self, count: int) -> int:
-        """Return a number below `count`, without steering."""
+        """Return a random number below `count`, whatever was tried before."""
         number = len(self.choices)
         if number < len(self._given):
             place = min(self._given[number], count - 1)

@@ -45,7 +45,7 @@ _LAZY_BITS = {op_called("aten._conj.default"): "is_conj", op_called("aten._neg_v
 
 
 def _of_tensors_there(backend: Backend, claims: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """Return a backend's claims, without calls on tensors with lazy bits that no op of the set can make."""
+    """Return a backend's claims, but reject tensors with a lazy bit (conj or neg) that no op of the set can set."""
     bits = [method for op, method in _LAZY_BITS.items() if op not in backend.ops]
     if not bits:
         return claims

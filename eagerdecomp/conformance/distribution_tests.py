@@ -43,7 +43,7 @@ TESTS = 10**6
 #: A test fails if the logarithm of its p-value is below this.
 LEVEL = math.log(ALARM / TESTS)
 
-#: Levels of the tails that are tested separately, both tails together.
+#: Probabilities of the tails that are tested separately. Each is the probability of both tails together.
 _TAILS = (1e-4, 1e-3, 1e-2, 1e-1)
 _CELLS = 4
 _PLACES = 4096
@@ -85,9 +85,10 @@ NORMAL = Distribution(
 
 
 def distance(levels: Tensor, slack: float = 0.0) -> float:
-    """Log p-value bound of the largest distance between the levels' distribution and the uniform one, minus rounding errors.
+    """Return the log p-value bound of the largest distance between the levels' distribution and the uniform one.
 
-    The distance is evaluated at a fixed number of points, and the bound holds for its maximum over all points.
+    The distance is evaluated at a fixed number of points, and `slack` is subtracted for rounding errors. The bound also holds for
+    the maximum over all points.
     """
     count = levels.numel()
     bins = torch.bincount((levels * _PLACES).long().clamp(0, _PLACES - 1), minlength=_PLACES)
@@ -97,12 +98,12 @@ def distance(levels: Tensor, slack: float = 0.0) -> float:
 
 
 def share(found: int, count: int, probability: float) -> float:
-    """Log of an upper bound on the p-value of a binomial count (Chernoff)."""
+    """Return the log of an upper bound on the p-value of a binomial count (Chernoff)."""
     return min(0.0, math.log(2) - count * _divergence([found / count, 1 - found / count], [probability, 1 - probability]))
 
 
 def shares(found: Sequence[int], probabilities: Sequence[float]) -> float:
-    """Log p-value bound of the counts of several outcomes (method of types)."""
+    """Return the log p-value bound of the counts of several outcomes (method of types)."""
     count, kinds = sum(found), len(found)
     away = count * _divergence([one / count for one in found], probabilities)
     types = math.lgamma(count + kinds) - math.lgamma(count + 1) - math.lgamma(kinds)
@@ -111,7 +112,7 @@ def shares(found: Sequence[int], probabilities: Sequence[float]) -> float:
 
 
 def pairs(outcomes: Tensor, probabilities: Sequence[float], lag: int) -> float:
-    """Log p-value bound of the counts of pairs of outcomes with distance `lag`; each outcome is in at most one pair."""
+    """Return the log p-value bound of the counts of pairs of outcomes with distance `lag`. No outcome is in two pairs."""
     kinds = len(probabilities)
     whole = outcomes[: outcomes.numel() // (2 * lag) * 2 * lag].view(-1, 2, lag)
     counts = torch.bincount((whole[:, 0] * kinds + whole[:, 1]).flatten(), minlength=kinds * kinds)
@@ -119,9 +120,9 @@ def pairs(outcomes: Tensor, probabilities: Sequence[float], lag: int) -> float:
 
 
 def repeats(values: Tensor, coincidence: float) -> float:
-    """Log p-value bound of repeated runs of values, if two values are equal with probability at most `coincidence`.
+    """Return the log p-value bound of a repeated run of values, if two values are equal with probability at most `coincidence`.
 
-    Overlapping runs use the square root of `coincidence`, because each value must equal the value that it repeats.
+    Each value counts with the square root of `coincidence`. So the bound also holds for two runs that overlap.
     """
     count = values.numel()
     each = math.log(coincidence) / 2
@@ -141,14 +142,14 @@ def repeats(values: Tensor, coincidence: float) -> float:
 
 
 def duplicates(values: Tensor, bits: float) -> float:
-    """Log p-value bound of the count of repeated values, if each has probability at most ``2 ** -bits``."""
+    """Return the log p-value bound of the number of repeated values, if two are equal with probability at most ``2 ** -bits``."""
     count = values.numel()
     found = count - torch.unique(values).numel()
     return hits(found, count * (count - 1) / 2 * 2.0**-bits)
 
 
 def hits(found: int, expected: float) -> float:
-    """Log p-value bound of a count of rare events or more (Poisson)."""
+    """Return the log p-value bound of at least `found` rare events, if `expected` are expected (Poisson)."""
     return 0.0 if found <= expected else found - expected - found * math.log(found / expected)
 
 

@@ -38,7 +38,7 @@ class Together:
 def tried_together(
     backend: Backend, effort: Together, seed: int, processes: int, verdicts: Mapping[OpOverload, Verdict]
 ) -> tuple[dict[OpOverload, Verdict], tuple[Consequence, ...], int]:
-    """Return the verdicts with failures added, the decomposed ops that are wrong with the kernel to blame, and the number of calls.
+    """Return the verdicts with failures added, the wrong decomposed ops (each with the kernel to blame), and the number of calls.
 
     Args:
         backend: the backend, without kernels that end their process.

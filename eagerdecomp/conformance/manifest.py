@@ -6,8 +6,8 @@ It is a text file with one op per line, by its full name, and a reason after ``#
     aten.erf.default              # no approximation written yet
     aten.grid_sampler_2d.default  # not on this device
 
-Both directions are checked: a missing kernel that is not declared fails, and so does a stale entry, whose kernel exists or which is
-no op that a backend could lack. So the file is always complete, and no kernel is lost unnoticed.
+The check fails for a missing kernel that is not declared. It also fails for a stale entry: its kernel exists, or it names no op
+that a backend could lack. So the file is always complete, and no kernel is lost unnoticed.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def copy_arguments(
 ) -> CopiedArguments:
     """Copy the arguments of a call to a device.
 
-    The copies share memory where the arguments do, and whole storages are copied, with the elements that a tensor does not contain.
+    The copies share memory where the arguments do. Whole storages are copied, including elements outside the tensors.
 
     Args:
         args: positional arguments.

@@ -60,10 +60,10 @@ ALL = (*NUMBERS, torch.bool, *COMPLEX)
 SIZES = (2, 3, 1, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 257, 1023, 1024, 1025, 1031, 2049, 4099)
 _SMALL = (2, 3, 1, 4, 5)
 
-#: SIMD width times n, plus 1, for common widths: scalar code computes the remainder.
+#: Multiples of common SIMD widths, plus 1: scalar code computes the remainder.
 TAILS = (17, 33, 65, 129, 257)
 
-#: Names of strides. If a name does not apply to a shape, the tensor is as for a simpler name.
+#: Names of layouts (strides and guard values). If one does not apply to a shape, a simpler one is used.
 LAYOUTS = ("contiguous", "guarded", "transposed", "strided", "channels_last", "permuted", "expanded", "gapped", "column")
 
 #: Layouts in which elements do not overlap, so that a kernel can write them.
@@ -318,7 +318,7 @@ def every_half(dtype: torch.dtype) -> Tensor:
 def sweep(dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     """Return 1-d test values: every value of a small dtype; else values near function boundaries, plus random ones.
 
-    Complex values form a grid of moderate values, because correct kernels may differ in results for infinities.
+    Complex values form a grid of moderate values, because correct kernels may return different results for infinities.
     """
     if dtype in HALVES:
         return every_half(dtype)

@@ -23,7 +23,7 @@ __all__ = ["smaller"]
 _TRIES = 2000
 _SECONDS = 3.0
 
-# In a dimension of at most this size, each single element is tried.
+# In a dimension of at most this size, each element is tried alone.
 _EACH = 9
 
 
@@ -91,7 +91,7 @@ def _parts(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _fewer_elements(tries: _Tries) -> bool:
-    """Cut dimensions: all with one size together, those at one position, or a single one."""
+    """Cut dimensions: all of one size together, a single one, or those of one size at the same position in all tensors."""
     before = tries.left
     changed = False
     for number, dim in _longest(tries.call):
@@ -185,7 +185,7 @@ def _contiguous(at: int, number: int, one: Tensor) -> Tensor:
 
 
 def _changed(call: Call, change: Callable[[int, Tensor], Tensor]) -> Call | None:
-    """Return the call with each tensor changed; None if nothing changes, or if tensors share memory, which they would lose."""
+    """Return the call with each tensor changed; None if nothing changes, or if tensors share memory, which new ones would not."""
     tensors = tensors_of(call)
     if len({one.untyped_storage()._cdata for one in tensors}) < len({id(one) for one in tensors}):
         return None

@@ -24,8 +24,8 @@ class Call:
         kwargs: keyword arguments.
         exact: whether every sum and product is exact in the dtype of the computation, in any order. The results must then be the
             true values, rounded once.
-        by_design: whether eager rejects the call by design (bits of floats, the larger of complex numbers), not only because nobody
-            wrote the CPU kernel.
+        by_design: whether eager rejects the call by design (bitwise ops on floats, the maximum of complex numbers), not because the
+            CPU kernel is missing.
     """
 
     args: Sequence[Any]
@@ -43,13 +43,13 @@ class Near:
 
     Attributes:
         ulps: the number of units.
-        of: the reference of the unit: ``value``: the true value; ``terms``: the sum of the absolute terms (the op on absolute
+        of: what a unit is relative to. ``value``: the true value; ``terms``: the sum of the absolute terms (the op on absolute
             values), with an allowance for other orders of summation; ``inputs``: how much the value changes if inputs are rounded;
             ``largest``: the largest value of the result.
         zeros: whether the sign of zero must be eager's.
         tiny: whether subnormal results must be right, as for copies, products and quotients. Kernels may flush those of
             exponentials and similar functions to zero.
-        least: smaller values are allowed the error of a value of this size (for example logarithms of numbers near one).
+        least: values below this may have the error of a value of this size (for example logarithms of numbers near one).
     """
 
     ulps: float = 4.0
@@ -141,7 +141,7 @@ class Spec:
         any_values: results (by number) whose values are not compared, for example random numbers and uninitialized memory; True for
             all.
         any_shapes: results (by number) whose shapes are not compared either, for example buffers that the forward saves for
-        backward.
+            backward.
         optional: returns the results (by number) that a call does not request. A kernel may omit them although eager returns them.
         check_results: checks the results that `any_values` names, for example the indices of tied values in a sort. It returns a
             message, or None if they are right.

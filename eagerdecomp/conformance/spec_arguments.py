@@ -82,13 +82,13 @@ def several(draw: Draw, name: str, count: int, options: Sequence[int]) -> list[i
 
 
 def alike(draw: Draw, sizes: Sequence[int]) -> list[int]:
-    """Return the sizes; in some calls all equal to the largest, so that a kernel that swaps dimensions does not raise."""
+    """Return the sizes, in some calls all equal to the largest: a kernel that swaps dimensions then computes wrong values."""
     unlike = len(set(sizes)) > 1
     return [max(sizes)] * len(sizes) if unlike and draw.pick("sizes alike", (False, False, True)) else list(sizes)
 
 
 def left_out(draw: Draw, args: Sequence[Any], defaults: Sequence[Any]) -> list[Any]:
-    """Return the arguments; in some calls without the last ones that equal `defaults`, the defaults of the last arguments."""
+    """Return the arguments, in some calls without the last ones that equal their `defaults` (those of the last arguments)."""
     found, left = list(args), list(defaults)
     if draw.flag("defaults left out"):
         while left and type(found[-1]) is type(left[-1]) and found[-1] == left[-1]:
@@ -312,7 +312,7 @@ _OF_KIND: dict[str, Sequence[Any]] = {
     "fraction": (0.1, 0.09997, -1 / 3, math.pi, 1 + 2.0**-30, -2.7, 1e-3),  # not exact in any float dtype, or only in the widest
 }
 _LARGE = {torch.int64: (2**24 + 1, 2**53 + 1, 2**40, -(2**62)), torch.int32: (2**24 + 1, 2**30, 11, 13)}
-# Near the limits from which on a dtype, or the next narrower one, does not represent every integer.
+# Integers near the limit up to which the dtype, or the next narrower one, represents every integer.
 _EDGES = {
     **dict.fromkeys((torch.float32, torch.complex64, torch.int32), (2**24, 2**24 + 1, -(2**24) - 1, 2**24 - 1)),
     **dict.fromkeys((torch.float64, torch.complex128), (2**53, 2**53 + 1, -(2**53) - 1, 2**24 + 1)),

@@ -47,8 +47,8 @@ class Profile:
     """The amount of testing in a run.
 
     Attributes:
-        own: for the backend's own kernels.
-        native: for ops of its set that run torch's kernels on the CPU, as eager does.
+        own: the effort for each of the backend's own kernels.
+        native: the effort for each op of its set that runs torch's kernel on the CPU, as eager does.
         programs: the number of calls of ops that it decomposes.
         views: the number of random programs of views and writes.
         patience: seconds without progress after which a kernel counts as hanging.
@@ -267,7 +267,7 @@ class _Run:
             yield _verdict(op, result)
 
     def _is_eagers(self, op: OpOverload, lost: Lost) -> bool:
-        """Return whether eager's own kernel ends the process too, by a call of only this kernel."""
+        """Return whether eager's own kernel also crashes or hangs in the case that ended the process."""
         if lost.how not in _SMALLER or lost.last is None:
             return False
         name, choices = lost.last

@@ -17,7 +17,7 @@ from eagerdecomp.ops.opset import core_aten
 
 @pytest.fixture(scope="session")
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """The backend from the command line."""
+    """Return the backend that the command line names."""
     return _backend(request.config)
 
 

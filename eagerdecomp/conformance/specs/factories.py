@@ -49,7 +49,7 @@ def _arange(draw: Draw) -> Call:
         step = draw.pick("step", (1, -1, 2, -3, 7) if whole else (0.25, -0.5, 0.1, 1.7, -0.01))
         end = start + step * draw.pick("count", (5, 0, 1, 16, 33)) + draw.pick("over", (0, 1, -1)) * (step / 2 if not whole else 0)
     if dtype is not None and not dtype.is_floating_point:
-        # Eager computes the count from the given numbers, but steps with numbers cast to the dtype: so only integers are drawn.
+        # Draw integers: eager computes the count from the given numbers, but the elements from numbers cast to the dtype.
         start, end, step = (int(one) for one in (start, end, step if abs(step) >= 1 else math.copysign(1, step)))
         if (end - start) * step < 0:
             end = start

@@ -187,7 +187,7 @@ def _gather_refused(draw: Draw) -> Call:
 
 
 def _index_layouts(self: Tensor, dim: int, sizes: Sequence[int]) -> Sequence[str]:
-    """Return the layouts for an index. Expanded ones must have the tensor's other sizes, else eager reads too many of them."""
+    """Return the layouts for an index. It is expanded only if its other sizes are the tensor's, else eager reads out of bounds."""
     wide = [one for place, one in enumerate(self.shape) if place != dim % self.dim()] if self.dim() else []
     return LAYOUTS if self.dim() and wide == [one for place, one in enumerate(sizes) if place != dim % self.dim()] else FAITHFUL
 

@@ -85,7 +85,7 @@ def _near_softmax(least: float) -> Callable[[Call], Near]:
     def near(call: Call) -> Near:
         if call.args[0].dtype is torch.float64:
             return Near(_FLOAT64 / 10, zeros=False, least=least)
-        # The rounding error of the logarithm of the sum, which is about as large as the largest score.
+        # Allow the rounding error of the logarithm of the sum. That logarithm is about as large as the largest score.
         away = _largest(call.args[0][call.args[0].isfinite()])
         return Near(
             8.0 + math.sqrt(_along(call)) + (0.0 if least else 2 * away), "inputs", zeros=False, least=least * max(1.0, away)
@@ -139,7 +139,7 @@ def _largest(*values: Any) -> float:
 
 
 def _near_norm(given: Tensor, eps: float, dims: Sequence[int], weight: Tensor | None, bias: Tensor | None) -> Near:
-    """Return the error from rounding the input before the mean is subtracted."""
+    """Return the tolerance. It allows for the rounding of the input before the mean is subtracted."""
     wide = given.double()
     if not given.numel():
         return Near(zeros=False)
@@ -278,7 +278,7 @@ def _layer_norm(draw: Draw, fills: Sequence[str] = _VALUES) -> tuple[Tensor, lis
     outer = draw.pick("outer", ([3], [2, 3], [], [1], [17], [2, 1, 2], [0], [33], [65], [3, 43], [257]))
     if math.prod(outer) * math.prod(inner) > 40_000:
         inner = inner[-1:] if inner[-1] < 150 else [129]
-    # Not expanded along a row: then all values are equal, and a small eps amplifies the rounding error of the mean.
+    # Do not expand a row: all its values would be equal, and a small eps would amplify the rounding error of the mean.
     given = tensor(draw, "input", dtype, [*outer, *inner], fills, FAITHFUL)
     if outer and outer[0] and draw.pick("rows alike", (False, False, False, True)):
         given = given[:1].expand(given.shape)

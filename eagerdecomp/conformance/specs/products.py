@@ -163,8 +163,8 @@ def _extents(draw: Draw, rank: int, transposed: bool, half: bool) -> tuple[list[
     stride = several(draw, "stride", rank, (1, 2, 3))
     padding = several(draw, "padding", rank, (0, 1, 2))
     dilation = several(draw, "dilation", rank, (1, 2, 3))
-    # In some of eager's own kernels, a window that covers only padding ends the process: behind the input, or, for float16 and
-    # bfloat16, if the input is between two elements of the kernel.
+    # Some of eager's own kernels end the process if a window covers only padding. Such a window is behind the input; for float16
+    # and bfloat16, the input may also be between two elements of the window.
     dilation = [one if size > 1 else 1 for one, size in zip(dilation, kernel, strict=True)]
     padding = [min(one, step * (size - 1)) for one, step, size in zip(padding, dilation, kernel, strict=True)]
     more = several(draw, "output_padding", rank, (0, 1, 2)) if transposed else [0] * rank

@@ -163,8 +163,9 @@ _PERMUTATIONS = ((64, 200), (8, 1500), (100, 150), (1000, 12), (4096, 4))
 
 
 def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
-    """Return a check of permutations: in disjoint groups of four positions all orders are equally likely, and at each position all
-    numbers.
+    """Return a check of permutations.
+
+    In disjoint groups of four positions, all orders must be equally likely. At a single position, all numbers must be.
     """
 
     def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:

@@ -314,7 +314,7 @@ def _var(draw: Draw) -> Call:
     dims = _dims(draw, self, (None, []))
     correction = draw.pick("correction", _CORRECTIONS)
     if (correction or 0) >= _reduced(self, dims) > 1 and correction is not None:
-        # The divisor is 0: the result is infinite, or NaN if all values are equal, which depends on the rounding of the mean.
+        # The divisor is 0. If all values are equal, the rounding of the mean decides between infinity and NaN: draw other values.
         self = self.clone().normal_(generator=draw.generator())
     args = left_out(draw, [self, dims], [None])
     return Call(args, {**_keyword(draw, "correction", correction), **_keyword(draw, "keepdim", draw.flag("keepdim"), False)})

@@ -72,7 +72,7 @@ def _unary(
 
 
 def _near(ulps: float) -> Callable[[Call], Near]:
-    """Return a function for the tolerance: `ulps` units of the value; for complex values, of the change by rounded inputs."""
+    """Return a function that computes the tolerance: `ulps` units, relative to the value or, if it is complex, to the inputs."""
 
     def near(call: Call) -> Near:
         return Near(ulps, "inputs" if call.args[0].is_complex() else "value")

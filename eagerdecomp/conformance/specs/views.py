@@ -141,7 +141,7 @@ def _unsqueeze(draw: Draw) -> Call:
 
 
 def _viewed(draw: Draw, made: Tensor) -> tuple[list[int], list[int]]:
-    """Draw sizes and strides of a view of the tensor: with merged, split and added dimensions of size 1."""
+    """Draw sizes and strides of a view of the tensor: with dimensions merged, split, and added with size 1."""
     sizes, strides = list(made.shape), list(made.stride())
     if not made.numel():
         sizes = draw.pick("sizes of none", (sizes, [0], [0, 3], [2, 0], [3, 0, 1]))

@@ -128,7 +128,7 @@ def _max_pool(rank: int) -> Callable[[Draw], Call]:
 
 
 def _right_places(rank: int) -> Callable[[Call, Sequence[Any], Sequence[Any]], str | None]:
-    """Return a check of indices: that of the first maximum of each window, as in eager on every device; with NaN, that of any NaN.
+    """Return a check of indices: each is that of the first maximum of a window, as in eager on every device, or that of any NaN.
 
     In 3-d channels_last, eager's kernel returns a wrong index if all values of a window equal the smallest number.
     """
