@@ -54,8 +54,8 @@ def plan(
         supported_ops: the set, or a `Backend`.
         ops: the ops to plan for; default: all of ATen. For named ops, each recorded call is run with torch's own kernels, which
             counts the kernel calls. For all of ATen, counts are sums over the recorded calls of each rule.
-        model: plan for the calls of a model instead, forward and backward. A function that returns a module and its inputs,
-            ``return model, (x,)``, or that returns a function without arguments that runs one step. It runs on fake tensors: a
+        model: plan for the calls of a model instead, forward and backward. This function returns a module and its inputs,
+            ``return model, (x,)``, or a function without arguments that runs one step. Either runs on fake tensors: a
             module twice; a step at most three times, until it calls no new op (the first step of an optimizer calls other ops than
             later steps). Ops called only while the model is built are listed apart, and the set need not support them.
         kernels: the number of kernels to propose. A prim is proposed only if the set contains prims.
@@ -212,7 +212,7 @@ def minimal_opset(
     Args:
         ops: the ops to decompose; default: all ops that eager calls in torch's operator database.
         base: the ops that the backend has anyway; default: `infra`.
-        rules: your own rules, as for `plan`. If a rule could not be run on any recorded call, the result holds its op.
+        rules: your own rules, as for `plan`. If a rule could not be run on any recorded call, the result contains its op.
         last_resort: also use the rules that express Core ATen by fewer kernels, with many calls for each op. They are run again for
             every recorded call, which takes minutes. The set `tiny` was found in this way for all ops.
 
@@ -245,7 +245,7 @@ def minimal_opset(
         wanted = [str(op) for op in resolve_ops(ops)]
     graph = routes.graph(wanted)
     free = {op for op in graph if is_passthrough_name(op)} | {str(op) for op in held}
-    # A prim decomposes into its eager implementation, which is mostly the op that called the prim: leave these circles out.
+    # A prim decomposes into its eager implementation, which is mostly the op that called the prim. Leave these cycles out.
     clauses = {
         op: tuple(tuple(way for way in call if not any(called.startswith("prims.") for called in way)) for call in calls)
         for op, calls in routes.clauses(graph).items()

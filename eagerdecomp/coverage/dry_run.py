@@ -79,7 +79,7 @@ class _Failure(NamedTuple):
     Attributes:
         failure: the error.
         places: the indices of those rules in the chain.
-        last: the chain's entry of the last of them. While it is there, all are.
+        last: the chain's entry at the last of these indices. While the chain has this entry, all of those rules are running.
     """
 
     failure: NoRoute

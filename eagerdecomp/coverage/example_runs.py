@@ -19,13 +19,14 @@ from eagerdecomp.rules.rule import Rule
 
 __all__ = ["kernels_of_runs"]
 
-#: Calls per example. The first is recorded, the second compiled, and constants are computed for the last time in the third.
+#: Runs per example. The first records the program, the second compiles it, and the third computes constants for the last time.
 _RUNS = 4
 
 
 def kernels_of_runs(ops: OpSet, rules: Iterable[Rule], op: str, examples: Iterable[str]) -> list[Mapping[str, int] | None]:
-    """Return the kernel calls of each example, in a call of a kind that was called before; None for an example whose text makes no
-    call that eager takes, such as one of indices that must fit.
+    """Return the kernel calls of each example in its last run, which uses the cached program.
+
+    An example that cannot run has None instead, for example if its indices are out of range.
 
     Args:
         ops: the set.

@@ -55,7 +55,7 @@ class _OnSet(NamedTuple):
 def page(title: str, torch: str, sheets: Sequence[Sheet], kernels: Sequence[Kernel], bound: int, notes: Sequence[str]) -> str:
     """Return a plan as HTML text: its ops, the kernels to write next, and what the plan does not know.
 
-    The first sheet is the plan's; those of other sets report its ops beside it.
+    The first sheet is the plan's own. The other sheets show the same ops on other sets.
     """
     ops = sheets[0].ops
     on_others = [(_short(sheet.op_set), {one.op: one for one in sheet.ops}) for sheet in sheets[1:]]
@@ -96,7 +96,7 @@ def page(title: str, torch: str, sheets: Sequence[Sheet], kernels: Sequence[Kern
 class _Links(dict[str, "Markup"]):
     """Op -> its name as HTML, a link if the page has a section for it.
 
-    A page has a hundred thousand of them: they are made here once an op, without quotes where HTML lets one leave them out.
+    A page has a hundred thousand links. So each is made once per op, and without quotes where HTML does not need them.
     """
 
     def __init__(self, known: Iterable[str]) -> None:

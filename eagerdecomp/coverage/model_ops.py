@@ -34,8 +34,8 @@ class ModelCalls:
     """The calls of a model.
 
     Attributes:
-        counts: op -> the most calls of it in one step.
-        making: op -> calls of it while the model is built.
+        counts: op -> maximum number of its calls in one step.
+        making: op -> number of its calls while the model is built.
         routes: op -> the route of each distinct call; None for a call that depends on data.
         calls: op -> the arguments of each distinct call, in the order of `routes`.
         notes: what is missing here, and why.
@@ -68,7 +68,7 @@ class _Gradients:
         self._had: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
 
     def note(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Save the gradient of each tensor that is new here."""
+        """Save the gradient of each tensor that was not seen before."""
         for tensor in tensors:
             if id(tensor) not in self._had and not isinstance(tensor, FakeTensor) and tensor.requires_grad and tensor.is_leaf:
                 self._had[id(tensor)] = tensor, tensor.grad
@@ -82,7 +82,7 @@ class _Gradients:
 
 
 class _Listener(DispatchMode):
-    """Records each call before fake tensors handle it, including composites that a mode would keep whole."""
+    """Records each call before fake tensors handle it, including composites that a mode would not decompose."""
 
     def __init__(self, rehearsal: Rehearsal, found: ModelCalls, kept: Kept | None, gradients: _Gradients) -> None:
         super().__init__()

@@ -65,7 +65,7 @@ class SmallSet:
 
     Attributes:
         ops: the set.
-        necessary: the ops of it that every such set holds.
+        necessary: the ops of it that every such set contains.
     """
 
     ops: tuple[str, ...]
@@ -110,7 +110,7 @@ def choose_kernels(
         clauses: the graph.
         closed: the ops that are closed already.
         wanted: the ops to enable; those that are closed already do not count.
-        count: the most kernels to return.
+        count: maximum number of kernels to return.
         avoid: a cost. Of kernels that enable each other, the one with the lowest is returned.
         may: returns whether an op that is not wanted may be proposed.
     """
@@ -164,7 +164,7 @@ def fewest_kernels(
     may: Callable[[str], bool] = _any_op,
     first: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """kernels that enable all the wanted ops: those given `first`, and others of which none can be left out beside them."""
+    """Return kernels that enable all wanted ops: those in `first`, and others, none of which can be left out."""
     targets = frozenset(op for op in wanted if op not in closed)
     calls = _waiting(clauses, closed, targets.union(first))
     graph = Closure(calls)
@@ -317,7 +317,8 @@ def _grown_sets(
 def _bounds(graph: Closure, calls: Clauses, candidates: Sequence[str], targets: frozenset[str], most: int) -> list[int]:
     """Return for each size an upper bound on the ops that a set enables.
 
-    It is the lower of two: the ops that all candidates enable, and the sum of the largest numbers of dependent ops.
+    It is the smaller of two numbers: of the ops that all candidates enable together, and of the ops that depend on each candidate,
+    summed over the candidates with the most.
     """
     whole = len(targets.intersection(graph.enabled_by(candidates)))
     callers = _callers(calls)
@@ -326,7 +327,7 @@ def _bounds(graph: Closure, calls: Clauses, candidates: Sequence[str], targets: 
 
 
 def _share_out(parts: Sequence[_Table], count: int) -> tuple[list[str], int]:
-    """Combine the parts: return the sets that enable the most with `count` kernels in all, and the bound on any choice."""
+    """Combine the parts: return at most `count` kernels that enable the most ops, and an upper bound for any such choice."""
     best: list[tuple[int, tuple[str, ...]]] = [(0, ())] * (count + 1)
     bound = [0] * (count + 1)
     for part in parts:

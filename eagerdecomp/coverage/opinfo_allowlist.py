@@ -1,7 +1,7 @@
-"""Allowlists: which of PyTorch's own operator tests stay on a set, by a plan, for the tests that it instantiates for a device.
+"""Allowlists: the operator tests of PyTorch whose calls all decompose to a set, according to a plan.
 
-``torch.testing``'s device tests take names of `OpInfo`s (``set_test_configs(op_allowlist=...)``). An OpInfo calls any number of
-ATen's ops; which, is seen by running its first samples natively on the CPU, backward too.
+The tests that ``torch.testing`` instantiates for a device accept a list of `OpInfo`s (``set_test_configs(op_allowlist=...)``). To
+find the ATen ops that an OpInfo calls, its first samples run natively on the CPU, forward and backward.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Allowlist:
     """OpInfos by full name.
 
     Attributes:
-        op_set: what the set calls itself.
-        forward: those whose calls all close.
-        gradients: of those, the ones whose backward closes too, or that have none.
-        left_out: the others, each with the ops that do not close, forward or backward; with none where the CPU ran no sample of it.
+        op_set: the name of the set.
+        forward: OpInfos whose forward calls are all closed.
+        gradients: those of `forward` whose backward calls are all closed too, or which have no backward.
+        left_out: OpInfos that are not in `gradients`, each with the ops that are not closed; no ops if no sample ran on the CPU.
     """
 
     op_set: str
@@ -50,7 +50,7 @@ class Allowlist:
     left_out: Mapping[str, tuple[str, ...]]
 
     def source(self) -> str:
-        """Return the source of a Python module that holds the lists."""
+        """Return the source of a Python module that defines the lists."""
         return "\n".join(
             [
                 f'"""The OpInfos of torch {torch_release()} with closed calls on {self.op_set}, written by `eagerdecomp plan`.',
@@ -85,7 +85,7 @@ def opinfos() -> list[Any]:
     """Return torch's operator database, as torch's own tests use it.
 
     Raises:
-        PlanError: where a package that torch's tests need is not installed.
+        PlanError: if a package that torch's tests need is not installed.
     """
     try:
         from torch.testing._internal.common_methods_invocations import op_db
@@ -98,9 +98,9 @@ def allowlist_of(plan: Plan, infos: Sequence[Any] | None = None, *, step: Callab
     """Return the OpInfos whose calls are closed in a plan of all of ATen.
 
     Args:
-        plan: the plan. An op that it does not hold does not close.
-        infos: the OpInfos; torch's whole database unless given.
-        step: called with the number done.
+        plan: the plan. An op that it lacks is not closed.
+        infos: the OpInfos; by default torch's whole database.
+        step: called with the number of OpInfos that are done.
     """
     closed = {one.op for one in plan.with_status(*_CLOSED)}
     forward, gradients, left_out = [], [], {}

@@ -118,7 +118,7 @@ class Plan:
 
         Args:
             require: ``"closed"``: every recorded call decomposes into the set; ``"gradients"``: so does every recorded gradient;
-                ``"known"``: ``"closed"``, and each op has a recorded call. Ops that only the making of a model calls need not.
+                ``"known"``: ``"closed"``, and each op has a recorded call. Ops called only while a model is built are exempt.
 
         Raises:
             ArgumentError: for another requirement.
@@ -130,13 +130,13 @@ class Plan:
         return tuple(one for one in self.ops if one.required and (one.status in bad or one.gradient in gradients))
 
     def unmet(self, require: str) -> str:
-        """Return a text that lists the ops that do not meet a requirement, and the line that adds what they lack.
+        """Return a text that lists the ops that do not meet a requirement, and the ops to add to the set, as a line to paste.
 
         Args:
             require: as for `failing`.
 
         Returns:
-            The text; "" where every op meets the requirement.
+            The text; "" if every op meets the requirement.
         """
         bad = self.failing(require)
         if not bad:
@@ -267,7 +267,7 @@ def _most_kernels(was: OpPlan, new: OpPlan) -> tuple[int, int] | None:
     """Return the most kernel calls then and now, over the calls that are closed in both plans."""
     if was.kernels is None or new.kernels is None:
         return None
-    # A route through a partly closed op counts only the calls of that op that are closed: it is no count for this call.
+    # Leave out routes through partly closed ops: their counts are of other calls of these ops, which are closed.
     then, now = (
         {route.call: sum(route.kernels.values()) for route in one.routes if not route.missing and not route.partly_closed}
         for one in (was, new)

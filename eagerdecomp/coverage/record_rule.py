@@ -44,11 +44,11 @@ def calls_of(rule: Rule, example: str, *, fake: bool) -> Counter[str] | None:
     Args:
         rule: the rule.
         example: the call's arguments, as text (`parse_call`).
-        fake: run it on fake tensors, so that no kernel runs; else on real ones of fixed values, where a rule may read data.
+        fake: use fake tensors, so that no kernel runs. Else use real tensors with fixed values, which the rule can read.
 
     Raises:
-        CallTextError: where the text cannot be read.
-        Exception: what the rule raises.
+        CallTextError: if the text cannot be parsed.
+        Exception: any exception of the rule.
     """
     noted = _Noted()
     with handling_fakes(FakeTensorMode()) if fake else _handling_tensors():

@@ -167,7 +167,7 @@ class Routes:
 
     @functools.cached_property
     def _cheapest(self) -> Closure:
-        """The closure in which one closed call is enough to close an op. `narrowed`: ops with a kernel, if only for some calls."""
+        """The closure in which one closed call is enough to close an op. A kernel for some calls also closes its op."""
         narrowed = {
             op for op in self._all if (found := op_named(op)) is not None and self._planner.decide(found).kernel is not None
         }
@@ -254,7 +254,7 @@ class Routes:
             if not further:
                 ends.append(end)
             waiting.extend(further)
-        # If rules only call each other in a circle, return the ops that they call first.
+        # If the rules only call each other in a cycle, return the ops that the call's own rules call.
         first = {called for way in kind.ways for called in way.calls if called not in self.partly_closed}
         return sorted(ends) or sorted(first - {op}) or [op]
 
