@@ -26,7 +26,7 @@ from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 
 __all__ = ["attempts", "ends", "failed_ops", "kernels_to_add", "path", "unsupported_error"]
 
-# A cycle of more rules than this calls its op with other arguments in each round.
+# If a cycle has more rules than this, each round calls the op with other arguments.
 _LONG_CYCLE = 8
 
 # Maximum number of ops in a search for a route with one more kernel. A route has tens of ops. A longer search runs in cycles: if
@@ -94,7 +94,7 @@ def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[A
 def kernels_to_add(
     planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute
 ) -> list[tuple[OpOverload, ...]]:
-    """Return alternatives that each give this call a route: a kernel for the op itself, or for a single op that the search lacks.
+    """Return alternatives that each give this call a route: a kernel for the op itself, or for another op without a route.
 
     Each alternative is proved by running the rules on fake tensors, as if the set contained the op.
     """
