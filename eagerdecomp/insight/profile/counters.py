@@ -142,7 +142,7 @@ class Tally:
         bucket[outcome] += 1
 
     def bypassed(self, call: Call, why: str) -> None:
-        """Count a call whose rule ran again, by the reason."""
+        """Count a call that ran its rule instead of a cached program, by the reason."""
         key = (call.op, call.line if len(self.bypasses) < _MOST_SITES else self.lines.other(), why)
         self.bypasses[key] = self.bypasses.get(key, 0) + 1
 
@@ -167,7 +167,7 @@ def sites_of(tallies: Iterable[Tally]) -> tuple[Site, ...]:
 
 
 def bypasses_of(tallies: Iterable[Tally]) -> tuple[Bypass, ...]:
-    """Return the calls that ran a rule again, by op, line and reason, the most frequent first."""
+    """Return the calls that ran a rule instead of a cached program, by op, line and reason, the most frequent first."""
     counts: Counter[tuple[str, int, str]] = Counter()
     for tally in tallies:
         for (op, line, why), count in list(tally.bypasses.items()):

@@ -382,7 +382,7 @@ class _Notes:
 
 @contextmanager
 def _quiet(call: Call | None) -> Iterator[None]:
-    """Suspend recording during calls that are not kernel calls of the program."""
+    """Suspend recording while a compile hook, a Python kernel of the backend or the recorder itself calls ops."""
     if call is None or call.quiet:
         yield
         return

@@ -1,4 +1,4 @@
-"""Summary of a record: its calls by op, by source line and by kernel reached; as values, as JSON and in a few lines."""
+"""Summary of a record: its calls by op, by source line and by kernel; as values, as JSON and as a few lines of text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN = 5  # names in a line
 
 @dataclass(frozen=True)
 class Counts:
-    """Calls summed up; the fields are those of `Site`."""
+    """Sums over calls; the fields are those of `Site`."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -54,7 +54,7 @@ class OpRow:
 
 @dataclass(frozen=True)
 class LineRow:
-    """The calls that came from one source line, and of their time the part in its backward pass."""
+    """The calls from one source line, and the part of their time that its backward pass took."""
 
     line: Line
     counts: Counts
@@ -64,7 +64,7 @@ class LineRow:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The fewest kernels that open a route for calls that had none, with the ops that they open."""
+    """A group of kernels to add, the ops that it gives a route, and the number of their calls."""
 
     kernels: tuple[str, ...]
     ops: tuple[str, ...]
@@ -73,7 +73,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Digest:
-    """A record with what it adds up to."""
+    """A record and its totals."""
 
     record: Record
 
@@ -84,7 +84,7 @@ class Digest:
 
     @cached_property
     def ops(self) -> tuple[OpRow, ...]:
-        """The ops called, the longest first."""
+        """The called ops, those with the longest total time first."""
         reached: dict[str, Counter[str]] = {}
         for flow in self.record.flows:
             reached.setdefault(flow.op, Counter())[flow.kernel] += flow.calls
@@ -96,7 +96,7 @@ class Digest:
 
     @cached_property
     def lines(self) -> tuple[LineRow, ...]:
-        """The source lines, the longest first; the backward pass of a line counts with it."""
+        """The source lines, those with the longest total time first. A line's time includes its backward pass."""
         lines = self.record.lines
         rows = []
         for sites in _grouped((_place(lines[site.line]), site) for site in self.record.sites).values():
@@ -115,17 +115,17 @@ class Digest:
 
     @cached_property
     def outside(self) -> Mapping[str, int]:
-        """Ops outside the set that ran natively all the same -> calls; without those that compute nothing."""
+        """Ops outside the set that ran natively -> calls, without passthrough ops."""
         return _kernels(flow for flow in self.record.flows if not flow.supported and not is_passthrough_name(flow.kernel))
 
     @property
     def kernel_calls(self) -> int:
-        """Calls that reached the backend; without those that compute nothing."""
+        """Number of calls that reached the backend, without passthrough ops."""
         return sum(self.reached.values()) + sum(self.outside.values())
 
     @cached_property
     def wanted(self) -> tuple[Wanted, ...]:
-        """Kernels that together open all that has no route, those first that open the most ops: a greedy choice."""
+        """Groups of kernels that together give all ops a route, by a greedy choice: the group for the most ops comes first."""
         return tuple(
             Wanted(kernels, tuple(dict.fromkeys(one.op for one in opened)), sum(one.calls for one in opened))
             for kernels, opened in choose_kernels_to_add(self.record.unsupported)
@@ -133,16 +133,16 @@ class Digest:
 
     @cached_property
     def op_names(self) -> tuple[str, ...]:
-        """The computing ops called."""
+        """The called ops, without passthrough ops."""
         return tuple(sorted(row.op for row in self.ops if not is_passthrough_name(row.op)))
 
     def place(self, number: int) -> str:
-        """Return a line of the record in short, ``train.py:33``, with ", backward" for calls of its backward pass."""
+        """Return a line of the record as short text, ``train.py:33``, with ", backward" for calls of its backward pass."""
         line = self.record.lines[number]
         return place_text(line) + (", backward" if line.backward and line.file else "")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the facts as plain values for JSON."""
+        """Return the summary as plain values, for JSON."""
         record = self.record
         return {
             "metadata": asdict(record.metadata),
@@ -176,7 +176,7 @@ class Digest:
         return {**asdict(row), "line": self.place(row.line)}
 
     def __str__(self) -> str:
-        """Return the facts in a few lines."""
+        """Return the summary as a few lines of text."""
         metadata, total = self.record.metadata, self.total
         lines = [
             f"{file_name(metadata.script) or 'a run'} on {metadata.op_set}, torch {metadata.torch}:"
@@ -200,12 +200,12 @@ class Digest:
 
     @property
     def programs(self) -> int:
-        """Programs that the cache held at the end."""
+        """Number of programs in the cache at the end."""
         return self.record.buckets[-1].programs if self.record.buckets else 0
 
 
 def place_text(line: Line) -> str:
-    """Return a line in short: ``train.py:33``."""
+    """Return a line as short text: ``train.py:33``."""
     if not line.file:
         return f"{line.backward}, line unknown" if line.backward else "line unknown"
     return f"{file_name(line.file)}:{line.number}"
