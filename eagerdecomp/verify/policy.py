@@ -21,7 +21,7 @@ class Verify:
     Attributes:
         every: after the first calls of a kind, check one in this many; 1 checks all.
         first: number of first calls of each kind that are all checked. An op or kernel has at most 64 kinds; calls of further kinds
-            are counted together, and have no `first`.
+            are counted together, without checks of the first ones.
         on_difference: ``"raise"`` raises a `DifferenceError`; ``"record"`` stores the finding and returns the backend's result.
         tolerance: factor by which a difference may exceed the expected rounding error.
 

@@ -24,10 +24,10 @@ from eagerdecomp.rules.rule import Rule
 
 __all__ = ["call_script", "Named", "named_backend", "named_by_spec", "reproducer", "resized"]
 
-# Maximum number of elements of all tensors. Larger calls are reduced, if the smaller call still fails.
+# Maximum number of elements in all tensors of a call. A larger call is reduced, if the smaller call still fails.
 _MAX_KEPT_ELEMENTS = 16
 
-# Maximum number of elements of all tensors after that. Larger tensors are replaced by random ones, if the call still fails.
+# The same limit after the reduction. Above it, large tensors are replaced by random ones, if the call still fails.
 _MAX_LITERAL_ELEMENTS = 64
 
 # Maximum length of the encoded tensors in the script. Longer data goes to a file beside the script.

@@ -224,7 +224,7 @@ class Verifying:
 
     @contextmanager
     def _suspended(self) -> Iterator[None]:
-        """Suspend verification, for calls that the program does not make."""
+        """Suspend verification for calls that the verifier itself makes."""
         state = self._state
         before, state.suspended = state.suspended, True
         try:
