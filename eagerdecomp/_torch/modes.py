@@ -52,7 +52,8 @@ python_kernels = private("torch._dispatch.python.enable_python_dispatcher", "sym
 #: Returns the active dispatch modes of this thread, outermost first, without the one whose handler is running.
 mode_stack: Callable[[], list[Any]] = private("torch.utils._python_dispatch._get_current_dispatch_mode_stack", "dispatch modes")
 
-#: Enters a dispatch mode without the process-global flags that `TorchDispatchMode.__enter__` leaves wrong between threads.
+#: Enters a dispatch mode without setting the process-wide flags, which `TorchDispatchMode.__enter__` leaves wrong if several
+#: threads enter modes.
 push_mode: Callable[[Any], None] = private("torch._C._push_on_torch_dispatch_stack", "dispatch modes")
 
 #: Exits the innermost mode. It is a C function, so that no interrupt can come before it runs.
