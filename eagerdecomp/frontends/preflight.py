@@ -84,7 +84,7 @@ class Preflight:
         return watched
 
     def _check_gradient(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any = None) -> bool | None:
-        """Raise if a call's gradient has no route. Return None if that is not known before the call has run."""
+        """Raise if a call's gradient has no route. Return True if it has one; None if the check needs the result of the call."""
         with self._lock, warnings.catch_warnings(), above_autograd(), fake_tensor_log_off(), self._fakes:
             warnings.simplefilter("ignore")  # the call itself will warn
             unsupported = self._gradient_errors(op, args, kwargs, result)
@@ -287,6 +287,6 @@ def _kind(value: Any, exact: bool) -> Any:
 
 
 def _shared(values: Sequence[Any]) -> tuple[int, ...]:
-    """Return which tensors are the same."""
+    """Return a number for each tensor. Equal numbers mean the same tensor."""
     seen: dict[int, int] = {}
     return tuple([seen.setdefault(id(tensor), len(seen)) for tensor in tensors_in(values)])

@@ -45,7 +45,7 @@ class Trace(torch.fx.GraphModule):
 
 
 def as_traced(value: Any, expected: Any) -> None:
-    """Check in a graph that a value that was read from a tensor is the same as in the trace, because later calls depend on it.
+    """Check that a value which a graph read from a tensor is the same as in the trace. Later calls of the graph depend on it.
 
     Raises:
         TraceError: if it is another value.
