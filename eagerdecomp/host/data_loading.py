@@ -1,4 +1,4 @@
-"""Detect data loading: code of `torch.utils.data` is running, or code that it called."""
+"""Detect data loading: whether `torch.utils.data`, or code that it calls, is running."""
 
 from __future__ import annotations
 

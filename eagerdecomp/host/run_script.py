@@ -74,8 +74,8 @@ class Terminated(SystemExit):
 def stopping_on_sigterm() -> Iterator[None]:
     """Make SIGTERM end the script as Ctrl-C does, so that results of the run can still be written. A second one ends the process.
 
-    A handler that the script or its caller has set stays, and forked children end as usual. In threads other than the main thread,
-    which cannot set handlers, this does nothing.
+    If the script or its caller has set a handler, that handler stays. Forked children end as usual. In threads other than the main
+    thread, which cannot set handlers, this does nothing.
     """
     owner = os.getpid()
 
