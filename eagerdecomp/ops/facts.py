@@ -20,7 +20,7 @@ class UnstatedFacts:
     allocates: bool = False
     #: Functional, and reads only the metadata of a tensor: `at::fill` and `at::copy` overwrite all its values.
     overwrites: bool = False
-    #: Its C++ kernel reads only the shape or dtype of a tensor. For other kernels that call no op, assume that they read its data.
+    #: Its C++ kernel reads only the shape or dtype of a tensor. Other kernels that call no op are assumed to read its data.
     reads_metadata: bool = False
     #: Its result depends only on the dtypes of its tensors: a query, or a composite that branches only on dtypes.
     reads_dtypes: bool = False
@@ -47,8 +47,8 @@ class UnstatedFacts:
     #: A composite that draws other random numbers than its decomposition. A set keeps it whole only if the backend has a kernel for
     #: it.
     draws_unlike_composition: bool = False
-    #: A composite with a formula in `derivatives.yaml`, for devices with a kernel for it. (The formulas of `linear` and `matmul`
-    #: call ops that such a device may lack.)
+    #: A composite with a gradient formula in `derivatives.yaml`. torch uses the formula on devices that have a kernel for the
+    #: composite. (The formulas of `linear` and `matmul` call ops that such a device may lack.)
     gradient_by_formula: bool = False
     #: Concerns autograd's state of a tensor, not its values.
     about_autograd: bool = False
