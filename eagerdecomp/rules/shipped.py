@@ -26,18 +26,18 @@ aten = torch.ops.aten
 
 
 def _fill(self: torch.Tensor, value: Any) -> Any:
-    """Use torch's reference, which is in no table: only it decomposes `fill` to `prims.fill`.
+    """Decompose `fill` to `prims.fill`. Only torch's reference does so, and the reference is in no table.
 
-    Convert the value for bool tensors, because the reference rejects scalars that eager casts to the tensor's dtype.
+    Convert the value for bool tensors, because `prims.fill` rejects scalars that eager casts to the tensor's dtype.
     """
     return torch.ops.prims.fill.default(self, bool(value) if self.dtype is torch.bool else value)
 
 
 def _as_batch_norm(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Restrict torch's decomposition of layer norm, which calls batch norm, to calls for which both have the same result.
+    """Restrict torch's decomposition of layer norm, which calls batch norm, to calls for which it returns eager's result.
 
-    Eager's batch norm differs as follows: with `eps` 0 the inverse of a standard deviation of 0 is 0; statistics of no rows are
-    float32; float16 and bfloat16 are rounded before scaling; the strides of the parameters decide the memory format.
+    Batch norm differs from layer norm as follows: with `eps` 0, the inverse of a standard deviation of 0 is 0; the statistics of no
+    rows are float32; float16 and bfloat16 are rounded before scaling; the strides of the parameters decide the memory format.
     """
 
     def run(input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> Any:

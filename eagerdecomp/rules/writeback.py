@@ -53,13 +53,14 @@ def _check_cast(result: Tensor, target: Tensor) -> None:
 def by_a_kernel(refused: NotImplementedError) -> bool:
     """Return whether a kernel raised this error.
 
-    Otherwise a check of the op raised it. In eager such a check runs before the check of the result dtype, a kernel after it.
+    Otherwise a check of the op raised it. In eager, such a check runs before the check of the result dtype, and the kernel runs
+    after it.
     """
     return '" not implemented for' in str(refused) and '_check" not' not in str(refused)
 
 
 def refuse_cast_first(refused: NotImplementedError, target: Tensor, operands: Iterable[Any]) -> None:
-    """Raise eager's cast error instead, if a kernel of a pointwise op rejected its operands and `target` cannot hold the result.
+    """Raise eager's cast error instead of `refused`, if a pointwise kernel raised it and `target` cannot hold the result.
 
     Eager checks the cast to the dtype of the target before it runs the kernel, but after the op's other checks.
     """
