@@ -28,8 +28,8 @@ _original_methods: dict[str, Callable[..., Any]] = {}  # original methods of tor
 class Callbacks:
     """Makes each callback of a future run under the modes that are active when the callback is added.
 
-    This starts when a mode of the runtime first sees a collective, and ends when no mode is active. DDP's communication hooks
-    compute in such callbacks (`Future.then`), which gloo runs in threads without modes.
+    It starts to do so when a mode of the runtime first sees a collective, and stops when no mode is active. DDP's communication
+    hooks compute in such callbacks (`Future.then`), which gloo runs in threads without modes.
     """
 
     def __init__(self) -> None:

@@ -175,7 +175,7 @@ class Runtime:
         return self.planner.sparse_rule(op) is not None or (decision.kernel is not None and takes_sparse(op))
 
     def _dense(self, op: OpOverload, entry: Entry) -> Handler:
-        """Return the handler of an op that a sparse rule calls: on dense tensors, or on any tensors for the rule's own op."""
+        """Return the handler of an op that a sparse rule calls. It takes dense tensors; for the rule's own op, also sparse ones."""
         run = self._link(op, entry, kernel)
         if op is entry.op and not self._is_kernel(op):
             run = by_layout(op, run, functools.partial(self._miss_path.run_composed, op, self.planner.decide(op).rules, entry))
