@@ -326,7 +326,8 @@ class DifferenceError(EagerDecompError):
     difference. With ``Verify(on_difference="record")`` the program continues.
 
     Attributes:
-        blame: an `eagerdecomp.verify.findings.Blame`: the op called, how, from which line, the difference, and whom to blame.
+        blame: an `eagerdecomp.verify.findings.Blame`: the op, its call, the calling line, the difference, and the kernel or rule at
+            fault.
 
     Examples:
         >>> import torch
