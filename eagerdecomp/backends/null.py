@@ -7,7 +7,7 @@
         model(x)
     print(calls.most_common(5))
 
-It shows which kernels a program calls, and how much time the program takes without the time of kernels.
+It shows which kernels a program calls, and how much of the program's time is spent outside kernels.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def _checked(index: Array, size: int, what: str = "index") -> Array:
     return index
 
 
-# -- along one dimension ------------------------------------------------------------------------------------------
+# -- one dimension ------------------------------------------------------------------------------------------------
 
 
 def places_along(index: Tensor, along: int, size: int) -> tuple[Array, ...]:
@@ -77,7 +77,7 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return to_tensor(np.take(read(x), places, axis=along), x.dtype)
 
 
-# -- by several indices -------------------------------------------------------------------------------------------
+# -- several indices ----------------------------------------------------------------------------------------------
 
 
 def _indices(x: Tensor, indices: Indices) -> tuple[Any, ...]:

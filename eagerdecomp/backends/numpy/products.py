@@ -69,7 +69,8 @@ def _spread(value: Sequence[int], dims: int) -> tuple[int, ...]:
 class _Shape:
     """The parameters of a convolution for each spatial dimension, and its three matrix products.
 
-    A convolution computes `narrow` from `wide`; a transposed one computes `wide` from `narrow`.
+    Windows slide over `wide`, and `narrow` has one element for each. A convolution computes `narrow` from `wide`; a transposed one
+    computes `wide` from `narrow`.
     """
 
     def __init__(self, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
