@@ -78,7 +78,7 @@ class Truth:
         return self._leaf("values", number, _as_it_is)
 
     def in_float32(self, number: int) -> Tensor | None:
-        """Return eager's float32 results for float16 and bfloat16 inputs. They count as right too, even if the formula differs."""
+        """Return eager's float32 results for float16 and bfloat16 inputs. These are right too, even if eager's formulas differ."""
         if "float32" not in self._runs:
             self._runs["float32"] = self._run(_as_it_is, _FLOAT32)
         leaves = self._runs["float32"]

@@ -394,7 +394,7 @@ _DTYPES = ("float32", "int64", "complex64", "bfloat16", "int32", "float64")
 _SIZES: Sequence[Sequence[int]] = ((2, 3), (4,), (3, 2), (2, 3, 2), (), (1, 4), (3, 1, 2), (2, 2, 2, 2), (0, 2), (6, 2))
 
 
-# -- who is to blame ---------------------------------------------------------------------------------------------------------
+# -- the op to blame ---------------------------------------------------------------------------------------------------------
 
 
 def _failure(backend: Backend, lines: Sequence[str], difference: Difference, seed: int) -> Failure:

@@ -26,7 +26,7 @@ def _tensor(draw: Draw, *, least: int = 0, most: int = 5, name: str = "self") ->
     return tensor(draw, name, dtype, shape(draw, name, least=least, most=most, elements=300), _FILLS)
 
 
-# -- questions ---------------------------------------------------------------------------------------------------------------
+# -- queries -----------------------------------------------------------------------------------------------------------------
 
 
 def _alone(draw: Draw) -> Call:
@@ -67,7 +67,7 @@ def _item(draw: Draw) -> Call:
     return Call([made[draw.below(5)]])
 
 
-# -- other memory ------------------------------------------------------------------------------------------------------------
+# -- changes of the storage --------------------------------------------------------------------------------------------------
 
 
 def _resize(draw: Draw) -> Call:
