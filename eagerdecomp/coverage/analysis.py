@@ -52,8 +52,8 @@ def plan(
 
     Args:
         supported_ops: the set, or a `Backend`.
-        ops: the ops to plan for; default: all of ATen. For named ops, each recorded call is run with torch's own kernels, which
-            counts the kernel calls. For all of ATen, counts are sums over the recorded calls of each rule.
+        ops: the ops to plan for; default: all of ATen. For named ops, each recorded call is run with torch's own kernels, to
+            count the kernel calls. For all of ATen, counts are sums over the recorded calls of each rule.
         model: plan for the calls of a model instead, forward and backward. This function returns a module and its inputs,
             ``return model, (x,)``, or a function without arguments that runs one step. Either runs on fake tensors: a
             module twice; a step at most three times, until it calls no new op (the first step of an optimizer calls other ops than

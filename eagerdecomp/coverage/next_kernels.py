@@ -1,8 +1,9 @@
 """Find the kernels to write next, and small op sets that are enough for given ops.
 
 Both search one graph (`planner/closure`). An op is closed if it has a kernel, or if each of its calls has a decomposition into
-closed ops. A kernel *enables* the ops that its addition closes. More kernels never close fewer ops, so a kernel that another kernel
-enables is never the better choice. Connected components of the graph (of the ops not closed yet) are searched separately.
+closed ops. A kernel *enables* the ops that its addition closes. More kernels never close fewer ops. So if one kernel enables the
+op of another, the first is at least as good a choice. Connected components of the graph (of the ops not closed yet) are searched
+separately.
 """
 
 from __future__ import annotations

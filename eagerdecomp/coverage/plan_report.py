@@ -210,7 +210,7 @@ class Plan:
             "  ".join([*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]]).rstrip() for row in rows
         ]
 
-    # -- as plain values --------------------------------------------------------------------------------------------
+    # -- JSON and HTML ----------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
         """Return the whole plan as JSON text, which `Plan.from_json` reads."""
