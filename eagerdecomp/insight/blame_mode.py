@@ -229,7 +229,7 @@ class BlameMode(CompositeMode):
                 del made  # otherwise the frame and the error would keep each other alive
         return made.result
 
-    # -- who is to blame --------------------------------------------------------------------------------------------------
+    # -- the kernel or rule to blame --------------------------------------------------------------------------------------
 
     def _blame(self, call: Call, draws: Draws, found: Difference, line: Line) -> None:
         key = (str(call.op), line)
