@@ -104,7 +104,7 @@ class Compared(NamedTuple):
         error: the exception that it raised instead, or None.
         difference: how its results or effects differ from eager's; None if they do not.
         random: whether it drew random numbers, so that its values were not compared.
-        other_strides: whether it has other strides than eager, and is allowed to.
+        other_strides: whether its results have other strides than eager's, and may have them.
     """
 
     result: Any
