@@ -1,4 +1,4 @@
-"""Assertions about the value of a tensor, which graph capture inserts for checks that eager makes at once. The rules read it."""
+"""Decompose the assertions that graph capture inserts for checks of a tensor's value. The rules read the value."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _PREFIX = "aten::_foreach_"
 
 #: Per-tensor ops whose name differs from that of the foreach op.
 _RENAMED = {
-    # On the CPU `maximum` and `minimum` are the clamps, which reject booleans and promote scalars their own way.
+    # On the CPU the foreach ops call the clamps, which reject booleans and promote scalars by their own rules.
     "maximum": "clamp_min",
     "maximum_": "clamp_min_",
     "minimum": "clamp_max",
@@ -42,7 +42,7 @@ _RENAMED = {
 _OVERLOADS = {"List": "Tensor", "Tensor": "Tensor", "Scalar": "Scalar", "ScalarList": "Scalar", "default": "default"}
 _OVERLOADS_OF_POW = {"List": "Tensor_Tensor", "Scalar": "Tensor_Scalar", "ScalarList": "Tensor_Scalar", "ScalarAndTensor": "Scalar"}
 
-#: Left to torch's own kernel, which calls per-tensor ops: these return a copy of their argument under another name.
+#: Foreach ops without a derived rule: torch's own kernel for them calls per-tensor ops.
 _SKIPPED = frozenset({"copy", "zero"})
 
 
@@ -123,7 +123,7 @@ def _over_scalars(count: int) -> _Make:
 
 
 def _with_scalar_tensor(one: Callable[..., Any]) -> Callable[..., Any]:
-    """Loop over a list, with one 0-dim tensor for all."""
+    """Loop over a list. All calls share one 0-dim tensor."""
 
     def run(tensors: Any, other: Any, **named: Any) -> list[Any]:
         _check_scalar_tensor(other)
@@ -134,7 +134,7 @@ def _with_scalar_tensor(one: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_packed_scalars(one: Callable[..., Any]) -> Callable[..., Any]:
-    """Loop over lists, with the scalars of all tensors packed in one tensor, which eager reads too."""
+    """Loop over lists. One tensor holds the scalar of every call; eager reads it too."""
 
     def run(tensors: Any, first: Any, second: Any, scalars: Any) -> list[Any]:
         _check_packed_scalars(scalars, len(tensors))
@@ -180,14 +180,14 @@ def _maxima(one: Callable[..., Any]) -> Callable[..., Any]:
 # and `copy_` for each tensor.
 
 
-#: Optimizer ops, with the divisor of a list's memory that one result may take. All live results together then take at most the
-#: memory of the list and a quarter, which is a twentieth of the memory of a training step. The roots of all squares are live while
-#: `add_`, `div_` and `addcdiv_` run; two results of one tensor are live in `lerp_`, `addcmul_` and `addcdiv_`.
+#: For each optimizer op, a number `n`: one result may take 1/n of the list's memory. All live results together then take at most
+#: 1.25 times the memory of the list; the quarter is a twentieth of the memory of a training step. The square roots of a whole list
+#: are live while `add_`, `div_` and `addcdiv_` run. `lerp_`, `addcmul_` and `addcdiv_` hold two results of one tensor.
 _SHARES = {"aten::lerp_": 2, "aten::addcmul_": 2, "aten::add_": 4, "aten::div_": 4, "aten::addcdiv_": 8}
 
 
 def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callable[..., Any]) -> Callable[..., None] | None:
-    """Return the in-place loop over lists of tensors, with a scalar per tensor, a tensor for all, or shared arguments.
+    """Return the in-place loop over lists of tensors, with a scalar per tensor, one tensor for all, or shared arguments.
 
     Return None for ops with their own loops.
     """
@@ -219,33 +219,34 @@ def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callabl
     return run
 
 
-#: Per-tensor ops for which small tensors are computed together: ops of at least two kernels, since joining and splitting takes as
-#: long as one kernel per tensor. Their result for an element does not depend on its position in a tensor, unlike that of
-#: exponentials.
+#: Per-tensor ops for which small tensors are joined and computed together. They have at least two kernels, since joining and
+#: splitting takes as long as one kernel per tensor. Their result for an element does not depend on its position in a tensor (that
+#: of exponentials does).
 _STACKED = frozenset({"aten::lerp_", "aten::addcmul_", "aten::addcdiv_"})
 
-#: When they are: two kernels a tensor are saved. Among other tensors this takes 1.2 times as long, because all must be compared.
+#: When to join tensors, which saves two kernel calls per tensor. If the list has many other tensors, the loop takes 1.2 times as
+#: long, because all tensors must be compared.
 _WORTH = Worth(tensors=16, nbytes=1 << 11, share=7 / 8)
 
 
 def _write_none(
     compute: Callable[..., Any], lists: Sequence[Sequence[Any]], scalars: Sequence[Sequence[Any]], shared: Sequence[Any], /
 ) -> Sequence[Sequence[Any]]:
-    """Write nothing: the set cannot join tensors."""
+    """Write nothing and return all columns. This serves sets that cannot join tensors."""
     return (*lists, *scalars)
 
 
 def _write_stacks(
     compute: Callable[..., Any], lists: Sequence[Sequence[Any]], scalars: Sequence[Sequence[Any]], shared: Sequence[Any], /
 ) -> Sequence[Sequence[Any]]:
-    """Write the tensors that are computed together; return the columns of the others, or all columns if there are none.
+    """Write the tensors that are computed together. Return the columns of the other tensors.
 
     `lists` are lists of tensors, the targets first; `scalars` are lists of a scalar per tensor; `shared` are scalars for all.
     """
     columns = (*lists, *scalars)
     dtypes = {tensor.dtype for tensors in lists for tensor in tensors}
     numbers = {number.__class__ for column in (*scalars, shared) for number in column}
-    # With these conditions no later tensor can be refused after earlier ones are written.
+    # These conditions ensure that no kernel refuses a tensor after others are written.
     if len(dtypes) > 1 or not numbers.issubset({float, int}) or not can_stack():
         return columns
     stacks, alone = stack_positions(_WORTH, lists, scalars)
@@ -279,10 +280,10 @@ def _same_number(scalars: Sequence[Any]) -> bool:
 def _write_by_number(
     one: Callable[..., Any], functional: Callable[..., Any], listed: bool, share: int, tensors: Sequence[Any], given: Any, /
 ) -> None:
-    """Write in place with one scalar for all tensors; with `listed`, with a list of equal scalars.
+    """Write in place with one scalar for all tensors. With `listed`, `given` is a list of scalars, one per tensor.
 
-    A kernel takes half the time if the scalar is a tensor that all calls share: from a Python scalar, torch makes and converts a
-    tensor for every call.
+    Equal scalars become one tensor that all calls share. This halves the time of a kernel: torch converts a Python scalar to a
+    tensor in every call.
     """
     _check_lists(tensors, (), given if listed else None)
     scalar = given[0] if listed else given
@@ -364,7 +365,7 @@ def _list_rule(op: OpOverload, packet: str, one: OpOverload) -> Rule:
 
 
 def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callable[..., None] | None:
-    """Return an in-place op as functional kernels and copies.
+    """Return a loop that runs an in-place op by functional kernels and copies.
 
     Return None if the set has in-place kernels, or if no loop fits.
     """
@@ -382,7 +383,7 @@ def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callab
 
 
 def _out_rule(op: OpOverload, variant: OpOverload) -> Rule:
-    """Make the rule for an ``out=`` list: run the functional op, then copy each result to its tensor, of the same dtype."""
+    """Make the rule for an ``out=`` list: run the functional op, then copy each result to its tensor. Dtypes must match."""
 
     def run(*args: Any, out: Any, **kwargs: Any) -> None:
         results = variant(*args, **kwargs)

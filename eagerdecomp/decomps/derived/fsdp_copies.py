@@ -23,7 +23,7 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
     """Yield the rule of an FSDP op; nothing for other ops."""
     fn = _RULES.get(op._schema.name)
     if fn is not None:
-        # With effects: the schemas omit that buffers are written, and that results are views of them.
+        # `effects=True`, because the schemas do not declare that the ops write buffers and return views of them.
         yield make_rule(op, fn, effects=True)
 
 

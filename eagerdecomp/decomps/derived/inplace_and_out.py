@@ -98,7 +98,7 @@ def _filled_mask(
 ) -> Tensor | None:
     """Return the mask of an `index_put_` that ATen runs as `masked_fill_` (`canDispatchToMaskedFill`), or None if it does not.
 
-    `masked_fill_` reads the value beforehand, and must not overlap the mask in part.
+    `masked_fill_` reads the value before it writes, so `self` may overlap the value. `self` must not partially overlap the mask.
     """
     given = [index for index in indices if index is not None]
     if accumulate or values.numel() != 1 or values.device.type != "cpu" or len(given) != 1:
@@ -145,7 +145,8 @@ def _with_defaults(op: OpOverload, variant: OpOverload, functional: Callable[...
 
 # -- writes into expanded tensors, which few eager ops accept -------------------------------------------------------------
 
-#: ``write(variant, memory, self, *args) -> result``: `memory`, the storage of an expanded `self`, after the op's writes.
+#: ``write(variant, memory, self, *args)`` returns the values of `memory` after the op. `memory` is `self` with each expanded
+#: dimension cut to size 1.
 _Write: TypeAlias = Callable[..., Tensor]
 
 
@@ -203,7 +204,7 @@ def _put_in_memory(
     values: Tensor,
     accumulate: bool = False,
 ) -> Tensor:
-    """Write at the memory offsets of the indices, each as often as eager writes it."""
+    """Map the indices to memory offsets and write there. A repeated offset is written as often as in eager."""
     view: Any = aten.view.default
     places = view(aten.arange.start_step(0, memory.numel(), device=self.device), list(memory.shape))
     picked = aten.index.Tensor(aten.expand.default(places, list(self.shape)), indices)
@@ -213,7 +214,7 @@ def _put_in_memory(
 
 @link_on_call
 def _triangle(variant: Callable[..., Tensor], memory: Tensor, self: Tensor, diagonal: int = 0) -> Tensor:
-    """Zero each memory location that any of its expanded elements loses."""
+    """Zero a memory location if any element expanded from it is outside the triangle."""
     ones = aten.full.default(list(self.shape[-2:]), True, dtype=torch.bool, device=self.device)
     lost = aten.logical_not.default(variant(ones, diagonal))
     for dim in expanded_dims(self):
@@ -228,7 +229,7 @@ def _all_alike(variant: Callable[..., Tensor], memory: Tensor, self: Tensor, *ar
 
 
 def _conjugate(variant: Callable[..., Tensor], memory: Tensor, self: Tensor) -> Tensor:
-    """Return the memory unchanged for real dtypes."""
+    """Return the memory unchanged for real dtypes, and raise eager's overlap error for complex dtypes."""
     if self.dtype.is_complex:
         check_overlap(self, ())
     return memory
@@ -237,7 +238,7 @@ def _conjugate(variant: Callable[..., Tensor], memory: Tensor, self: Tensor) -> 
 def _renormed(
     variant: Callable[..., Tensor], memory: Tensor, self: Tensor, indices: Tensor, max_norm: float, norm_type: float
 ) -> Tensor:
-    """Renormalize once: a repeated row already has the right norm the second time."""
+    """Renormalize the one row in memory once. Eager repeats this, but the row then already has the right norm."""
     if memory.size(1) != self.size(1):
         check_overlap(self, ())
     return variant(memory, _mul_scalar(indices, 0), max_norm, norm_type)
@@ -327,7 +328,7 @@ def _float_cast(given: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _refuse_dtype_first(quirks: OutQuirks, refused: NotImplementedError, target: Tensor, args: Any) -> None:
-    """Raise eager's error about the dtype of `out`, which pointwise ops check before their kernel refuses the operands."""
+    """Raise eager's error about the dtype of `out`. Pointwise ops check it before their kernel refuses the operands."""
     dtype = computed_in(args) if quirks.pointwise and quirks.dtype_errors and by_a_kernel(refused) else None
     if dtype is not None:
         dtype = dtype.to_complex() if quirks.complex_result else dtype
@@ -342,7 +343,7 @@ def _fits_lapack(target: Tensor, result: Tensor) -> bool:
 
 
 def _summed_in(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Make a loss that is rounded per element in its own dtype, then summed in `dtype`."""
+    """Wrap a loss: round each element to the loss's own dtype, then reduce in `dtype`."""
 
     def run(self: Tensor, target: Tensor, reduction: int = 1, *more: Any, dtype: torch.dtype, **others: Any) -> Tensor:
         if reduction not in (1, 2) or dtype is self.dtype or not can_cast(self.dtype, dtype):
@@ -354,9 +355,9 @@ def _summed_in(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _with_iterator_strides(targets: Sequence[Tensor], results: Any, args: Any) -> list[Tensor]:
-    """Return the results, with the iterator's strides for an `out` that is resized.
+    """Return the results. Where `out` is resized, the result gets the strides that ATen's TensorIterator gives it.
 
-    The iterator considers an `out` of the right shape first.
+    The iterator follows the memory order of an `out` of the right shape before that of the operands.
     """
     there = [target for target, result in zip(targets, results, strict=True) if target.shape == result.shape]
     if not there or len(there) == len(targets):
@@ -393,7 +394,7 @@ def _list_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
 
 
 def _factory_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
-    """Make the rule for a factory with dtype and device of `out`.
+    """Make the rule for a factory that uses the dtype and device of `out`.
 
     A factory without tensor arguments resizes `out` without a warning, as in eager.
     """
