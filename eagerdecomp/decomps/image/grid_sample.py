@@ -33,7 +33,7 @@ _CUBIC = -0.75
 class _Sampling:
     """How a call samples: the sizes of the input in the grid's order, and the op's options.
 
-    `vectorized` is set for the 2-D op with vectorized kernels, which rounds and treats NaN unlike the others.
+    `vectorized` is set for the 2-D op with vectorized kernels, whose rounding and NaN handling differ from the others'.
     """
 
     sizes: tuple[int, ...]
@@ -48,7 +48,7 @@ class _Sampling:
 
     @property
     def skips(self) -> bool:
-        """Whether taps outside the input are skipped. Other kernels multiply zeros by their weights, which may be NaN."""
+        """Return whether taps outside the input are skipped. If not, zeros are multiplied by their weights, which may be NaN."""
         return not self.vectorized and self.mode != _BICUBIC
 
     def vector(self, values: Sequence[float], like: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def _slope(grid: Tensor, how: _Sampling) -> Tensor:
 
 @dataclass(frozen=True)
 class _Taps:
-    """The elements that a call reads: [N, P, T ** D] each.
+    """The input elements that a call reads, [N, P, T ** D].
 
     Attributes:
         index: into the flattened input; 0 for taps outside it.
@@ -175,7 +175,7 @@ def _taps(grid: Tensor, how: _Sampling) -> _Taps:
 
 
 def _each(x: Tensor, how: _Sampling) -> list[Tensor]:
-    """Split [N, P, D, T] by dimension, each with its taps along its own axis of [N, P, T, ..., T]."""
+    """Split [N, P, D, T] into a tensor per dimension, with its taps along its own axis and size 1 along the others'."""
     batch, places, dims, taps = x.shape
     if taps == 1:
         return [aten.select.int(x, 2, dim) for dim in range(dims)]
@@ -316,7 +316,7 @@ def _sampler_backward(dims: int, *, vectorized: bool) -> Callable[..., Any]:
         grad_input = _input_gradient(grad, input, taps, each, how) if output_mask[0] else None
         if offset is None or not output_mask[1]:
             return grad_input, _no_grid_gradient(grid)
-        # The gradient of each tap's weight, summed over channels; then the derivative of the weights along each dimension.
+        # `worth` is the gradient of each tap's weight, summed over channels; `growth` is that of each point's coordinates.
         values = _values(input, taps)
         if not how.skips:
             values = aten.where.self(aten.unsqueeze.default(taps.inside, 1), values, number_like(values, 0))
@@ -331,9 +331,9 @@ def _sampler_backward(dims: int, *, vectorized: bool) -> Callable[..., Any]:
 
 
 def _growth(worth: Tensor, offset: Tensor, taps: _Taps, how: _Sampling) -> Tensor:
-    """Return the derivative of the sampled value by the point along each dimension, [N, P, D].
+    """Return the gradient of each coordinate of the points, [N, P, D]. `worth` is the gradient of each tap's weight.
 
-    Along the differentiated dimension, the derivative of the weight replaces the weight.
+    A tap's weight is a product over dimensions. For each coordinate, the derivative of its factor replaces the factor.
     """
     weights, slopes = aten.unsqueeze.default(_weights(offset, how), 2), _weight_slopes(offset, how)
     if slopes.dim() > 1:
@@ -444,7 +444,7 @@ def _check_single(*tensors: Tensor) -> None:
 
 # -- affine grids -------------------------------------------------------------------------------------------------
 
-#: Dtypes in which ATen cannot make a tensor from a list of numbers: `affine_grid` refuses them if a size is 0 or 1.
+#: Dtypes in which ATen cannot make a tensor from a list of numbers. `affine_grid` does so for sizes 0 and 1, and refuses them.
 _NOT_FROM_NUMBERS = HALF | WIDE_UNSIGNED | {torch.bool, torch.complex32}
 _NO_LINSPACE = WIDE_UNSIGNED | {torch.bool, torch.complex32}
 

@@ -1,8 +1,8 @@
-"""Pooling: windows gathered with one index, their maxima and gradients.
+"""Pooling and its gradients. Max pooling gathers all windows with one index tensor.
 
 A window that leaves the input, or is shorter than the longest one, repeats one of its own elements. This changes neither the
-maximum nor which of equal elements is first. So every kind of maximum pooling is one table of indices, and its gradient is one
-scatter by the indices found.
+maximum nor which of equal elements is first. So every kind of maximum pooling is one gather by a table of indices. Its gradient is
+one scatter to the indices of the maxima.
 """
 
 from __future__ import annotations
@@ -374,7 +374,7 @@ def _avg_pool3d_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Any:
-    """Compute the gradient as a transposed convolution of the divided gradient with ones, which sums where windows overlap."""
+    """Divide the gradient by each window's divisor. Sum overlapping windows by a transposed convolution with ones."""
     kernel, pads = each_dimension(kernel_size, 3, ()), each_dimension(padding, 3, ())
     strides = each_dimension(stride, 3, kernel)
     if divisor_override == 0:
@@ -439,16 +439,16 @@ def _extent_tensor(size: int, count: int, device: torch.device) -> Callable[[], 
 
 
 def _divided(x: Tensor, dim: int, spans: Sequence[int], tensor: Callable[[], Tensor], *, by: Any = aten.div) -> Tensor:
-    """Divide `x` along dimension `dim` of its last three by the spans. Equal spans need no tensor."""
+    """Divide `x` by the spans along dimension `dim` of its last three. If all spans are equal, divide by a scalar."""
     if min(spans) == max(spans):
         return x if spans[0] == 1 else by.Scalar(x, spans[0])
     return by.Tensor(x, along_dim(tensor(), dim, 3))  # type: ignore[no-any-return]
 
 
 def _adaptive_avg_pool_backward(dims: int, name: str) -> Callable[..., Any]:
-    """Make the gradient: the windows that contain an element are adaptive windows with the sizes exchanged.
+    """Make the backward rule: adaptive pooling of the gradient, with input and output sizes exchanged.
 
-    Their mean times their number is the gradient.
+    A window of this pooling holds exactly the forward windows that contain one element. Its mean times its size is the gradient.
     """
     forward = {2: aten._adaptive_avg_pool2d.default, 3: aten._adaptive_avg_pool3d.default}[dims]
 

@@ -57,7 +57,7 @@ def _ratio(size: int, count: int, align_corners: bool, scale: float | None, dtyp
 
 
 def _places(axes: Sequence[_Axis], offset: float, like: Tensor) -> Tensor:
-    """Return the positions in the input of the output elements, for all axes in one row, or for one if all are alike.
+    """Return the input positions of the output elements, for all axes in one row. If the axes are alike, do so for one only.
 
     Each position is rounded once, as in a fused kernel.
     """
@@ -101,7 +101,10 @@ def _linear(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
 
 
 def _cubic(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
-    """Keys' cubic with a = -0.75: ``-0.75 e (e - 1)^2 + 2 min(e, 0)^3``, e = distance - 1; in float64 because of cancellation."""
+    """Return the taps of Keys' cubic, a = -0.75: ``-0.75 e (e - 1)^2 + 2 min(e, 0)^3``, e = distance - 1.
+
+    The weights are computed in float64 because of cancellation.
+    """
     places = _places(axes, 0.0 if align_corners else 0.5, like)
     below = aten.floor.default(places)
     reach = _reach(-1, 3, 1, like)
@@ -126,7 +129,10 @@ def _nearest_index(axis: _Axis, exact: bool, like: Tensor) -> Tensor:
 
 
 def _turn(axis: _Axis, *, gradient: bool = False) -> tuple[bool, int]:
-    """Sort dimensions: from the last, but first those that shrink, so that no intermediate result is larger than both ends."""
+    """Return the sort key of a dimension: those that shrink come first, and later dimensions before earlier ones.
+
+    So no intermediate result is larger than both the input and the output.
+    """
     grows = axis.size > axis.count if gradient else axis.count > axis.size
     return grows, -axis.dim
 
@@ -173,7 +179,7 @@ def _weighted(kernel: str, taps_of: TapsOf, dims: int) -> Callable[..., Any]:
 
 
 def _in_whole_numbers(x: Tensor, axes: Sequence[_Axis], taps_of: TapsOf, align_corners: bool) -> Tensor:
-    """Interpolate uint8 with 16-bit weights, rounding after each dimension, in float64, where all of this is exact."""
+    """Interpolate uint8 with 16-bit weights, and round after each dimension. In float64 all of this is exact."""
     for axis in reversed(axes):
         if axis.size == axis.count:  # the kernels leave it alone, whatever the scale
             continue
@@ -281,7 +287,10 @@ def _result(grad: Tensor, grad_output: Tensor, formed: bool) -> Tensor:
 
 
 def _by_vec(op: OpOverload, vec: OpOverload, flags: int) -> None:
-    """Register a rule that calls the ``.vec`` overload, which Core ATen has, and which accepts sizes or scales but not both."""
+    """Register a rule that calls the ``.vec`` overload, which is in Core ATen.
+
+    That overload accepts sizes or scales, but not both.
+    """
 
     @rule(op)
     def by_vec(self: Tensor, output_size: Sequence[int], *rest: Any, **named: Any) -> Any:

@@ -1,8 +1,8 @@
 """Upsampling with antialiasing filters (linear, cubic, Lanczos), and its gradient.
 
-An output element is a weighted sum over its *window*: the input elements that its filter reaches, one dimension after the other.
-Windows differ in width, so the taps past the end of a window read a 0 that is appended to the input. So infinities and NaNs affect
-the same elements as in eager. uint8 has neither, and is summed by a matrix product.
+Dimensions are resized one after the other. An output element is a weighted sum over its *window*, the input elements that its
+filter reaches. Windows differ in width, so the taps past the end of a window read a 0 that is appended to the input. So infinities
+and NaNs affect the same elements as in eager. uint8 has neither, and is summed by a matrix product.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class _Filter:
-    """A filter: `weights` of distances, in elements of the coarser side; it is 0 from distance `reach` on."""
+    """A filter: `weights` maps distances to weights, which are 0 from `reach` on. The unit is an element of the coarser side."""
 
     reach: int
     weights: Callable[[Tensor], Tensor]
@@ -41,10 +41,10 @@ def _triangle(x: Tensor) -> Tensor:
 
 
 def _keys(x: Tensor) -> Tensor:
-    """Keys' cubic with a = -0.5 (plain bicubic has -0.75): ``-0.5 e (e - 1)^2 + m^2 (2 m + 1)``, m = min(e, 0).
+    """Return Keys' cubic, a = -0.5 (plain bicubic has -0.75): ``-0.5 e (e - 1)^2 + m^2 (2 m + 1)``, m = min(e, 0).
 
-    `e` is the distance minus 1. In this form nothing cancels near the zero at 1; eager's polynomial, with fused multiply-adds, has
-    rounding errors there.
+    `e` is the distance minus 1. The cubic is 0 at distance 1. This form does not cancel there; eager's polynomial, with fused
+    multiply-adds, has rounding errors.
     """
     e = aten.sub.Scalar(aten.clamp.default(aten.abs.default(x), None, 2), 1)
     far = aten.mul.Tensor(aten.mul.Scalar(e, -0.5), aten.pow.Tensor_Scalar(aten.sub.Scalar(e, 1), 2))
