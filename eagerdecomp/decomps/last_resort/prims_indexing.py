@@ -1,4 +1,4 @@
-"""Gather and scatter by indices and masks for sets of prims, by comparing positions (`picking`).
+"""Gather and scatter by indices and masks for sets of prims, by comparing positions (`math.one_hot_indexing`).
 
 Prims do not check indices, so the rules read them to raise eager's error for an index out of range. Such calls are never cached as
 programs.
@@ -60,7 +60,7 @@ def _long(index: Tensor) -> Tensor:
 
 
 def _with_strides_of(x: Tensor, like: Tensor) -> Tensor:
-    """Give the result the strides of a copy of `like`, since eager writes into one."""
+    """Give the result the strides of a copy of `like`: eager writes its result into such a copy."""
     return _with_strides(x, in_order(x.shape, memory_order(like)))
 
 
@@ -107,7 +107,10 @@ def _untouched(self: Tensor, dim: int) -> Tensor:
 
 
 def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None, name: str) -> tuple[int, Tensor, Tensor, Any]:
-    """Return the wrapped dimension, and operands with at least one dimension, with the source cut to the index."""
+    """Check the call. Return the wrapped dimension, and `self`, index and source with at least one dimension.
+
+    The source is cut to the shape of the index.
+    """
     dim = _wrapped(dim, self.dim())
     if index.dtype is not torch.int64 and index.dtype is not torch.int32:
         raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
@@ -183,7 +186,8 @@ def _most(dtype: torch.dtype) -> float:
     return math.inf if dtype.is_floating_point else 1 if dtype is torch.bool else torch.iinfo(dtype).max
 
 
-#: For each reduction: the function for values of one index, its identity element, and the function that combines with `self`.
+#: For each reduction: the function that reduces the values with the same index, its identity element, and the function that
+#: combines the result with `self`.
 _REDUCTIONS: dict[str, tuple[Callable[..., Any], Callable[[torch.dtype], float], Callable[..., Any]]] = {
     "sum": (_sum, lambda dtype: 0, op_called("aten.add.Tensor")),
     "mean": (_sum, lambda dtype: 0, op_called("aten.add.Tensor")),
@@ -263,7 +267,7 @@ def _spelled_out(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor 
 
 
 class _Indexed:
-    """An indexing: the indexed dimensions, the indices, and the position of the result's dimensions."""
+    """One indexing call: the indexed dimensions, their indices, and where the result has the dimensions of the indices."""
 
     def __init__(self, self_: Tensor, indices: Sequence[Tensor | None], check: bool = True) -> None:
         spelled = _spelled_out(self_, indices)
@@ -305,7 +309,7 @@ class _Indexed:
         return aten.reshape.default(moved, [indexed, rest])  # type: ignore[no-any-return]
 
     def values_as_rows(self, values: Tensor) -> Tensor:
-        """Return the values to be written as one row per index."""
+        """Reshape the values that are written to one row per index."""
         rank, count = len(self.shape), math.prod(self.shape)
         own = list(range(self.before, self.before + rank))
         moved = aten.permute.default(values, [*own, *(dim for dim in range(values.dim()) if dim not in own)])
@@ -333,7 +337,7 @@ class _Indexed:
         return aten.permute.default(shaped, [order.index(dim) for dim in range(len(order))])  # type: ignore[no-any-return]
 
     def apart(self) -> bool:
-        """Return whether each result dimension depends on at most one index, in order; then the indices apply one by one."""
+        """Return whether each result dimension depends on at most one index, in order. If so, indices can be applied one by one."""
         taken_up = 0
         for place in self.places:
             lead = len(self.shape) - place.dim()
@@ -432,7 +436,7 @@ def _rank(mask: Tensor) -> Tensor:
 
 
 def _nonzero(self: Tensor) -> Any:
-    """Return the indices of nonzero elements. Their number has to be read, to allocate the result."""
+    """Return the indices of nonzero elements. The rule reads their number to allocate the result."""
     flat = aten.ne.Scalar(aten.reshape.default(self, [-1]), 0)
     if not self.numel():
         return aten.empty.memory_format([0, self.dim()], dtype=torch.int64, device=self.device)

@@ -1,4 +1,4 @@
-"""Matrix products for sets of prims, as sums of elementwise products in blocks; and other products by these."""
+"""Matrix products for sets of prims: elementwise products, summed in blocks. Other products call these."""
 
 from __future__ import annotations
 

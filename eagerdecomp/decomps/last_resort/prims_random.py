@@ -1,4 +1,4 @@
-"""Random numbers and Fourier transforms for sets of prims, by the prims of the same meaning."""
+"""Random numbers and Fourier transforms for sets of prims, by the corresponding prims."""
 
 from __future__ import annotations
 

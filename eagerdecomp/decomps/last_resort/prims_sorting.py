@@ -1,4 +1,4 @@
-"""Sorting for sets of prims, by comparing all pairs of elements; indices of extremes, by comparing with the extreme."""
+"""Sorting and indices of extremes for sets of prims. Sorting compares all pairs of elements."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _argument(reduce: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _comparable(x: Tensor) -> Tensor:
-    """Return signed integers in the same order as unsigned integers, which no kernel compares."""
+    """Map uint16, uint32 and uint64, which no kernel compares, to signed integers in the same order."""
     if x.dtype not in WIDE_UNSIGNED:
         return x
     if x.dtype is torch.uint64:

@@ -1,6 +1,7 @@
 """Core ops by fewer core ops, for sets too small to have them all: comparisons, bits, rounding, extremes, sums, functions.
 
-Each is as exact as the kernel that it replaces: by identities without further rounding, or computed in float64 and rounded once.
+Each rule is as exact as the kernel that it replaces: it uses identities without further rounding, or computes in float64 and
+rounds once.
 Formulas that would lose accuracy, such as a float64 logarithm to another base, are left out. These rules are tried last: a set with
 the op itself, or with the ops of a better rule, never uses them.
 """
@@ -86,7 +87,7 @@ def _with_numbers(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _by_tensor(op: OpOverload) -> Callable[..., Any]:
-    """Make the rule for a scalar overload by the tensor overload."""
+    """Make a rule that runs a scalar overload as the tensor overload."""
 
     def run(self: Tensor, other: Any) -> Any:
         return op(self, as_operand(self, other))
@@ -100,7 +101,7 @@ def _reciprocal(self: Tensor) -> Any:
 
 
 def _in_wide(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:
-    """Make the rule of a real function as eager computes it: integers in the default dtype, float16 and bfloat16 in float32."""
+    """Make the rule of a real function: integers in the default dtype, float16 and bfloat16 in float32, as in eager."""
 
     def run(self: Tensor) -> Any:
         dtype = floating(self.dtype)
@@ -112,7 +113,7 @@ def _in_wide(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:
 
 
 def _rsqrt(x: Tensor) -> Tensor:
-    """Compute in float64: two roundings in float32 would be more than eager's."""
+    """Compute in float64 and round once, like eager. In float32, root and division would round twice."""
     wide = in_type(x, torch.float64)
     return in_type(aten.div.Tensor(as_number(1, wide), aten.sqrt.default(wide)), x.dtype)
 
@@ -184,7 +185,7 @@ def _trunc(self: Tensor) -> Any:
 def _round(self: Tensor) -> Any:
     """Round to the nearest integer, halves to even.
 
-    The magnitude is rounded, whose fraction is exact. Negating twice keeps the sign of zeros.
+    Round the magnitude, since its fraction is exact. Negating before and after keeps the sign of zeros.
     """
     if is_integral(self.dtype):
         return aten.clone.default(self)
@@ -201,7 +202,7 @@ def _round(self: Tensor) -> Any:
 
 
 def _remainder(self: Tensor, other: Tensor) -> Any:
-    """Add the divisor once to a remainder with the other sign."""
+    """Take `fmod`, and add the divisor if the signs of remainder and divisor differ."""
     left, right, dtype = in_common(self, other)
     if dtype is torch.bool:
         raise not_implemented("remainder_cpu", dtype)
@@ -234,7 +235,7 @@ def _div_mode(self: Tensor, other: Tensor, *, rounding_mode: str | None) -> Any:
     wide, by = in_type(left, torch.int64), in_type(right, torch.int64)
     rest = aten.fmod.Tensor(wide, by) if rounding_mode == "trunc" else _remainder(wide, by)
     whole = sub(wide, rest)
-    # After the first quotient the rest is a few divisors, for which float64 is exact.
+    # The first quotient is rounded, so a few divisors may be left. Their quotient is exact in float64.
     first = _quotient(whole, by)
     return in_type(aten.add.Tensor(first, _quotient(sub(whole, aten.mul.Tensor(first, by)), by)), dtype)
 
@@ -244,7 +245,7 @@ def _quotient(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _floor_of(left: Tensor, right: Tensor, quotient: Tensor) -> Tensor:
-    """Return the floor of a quotient by eager's own steps."""
+    """Return the floor of a quotient by the same steps as eager's kernel."""
     zero, one = as_number(0, left), as_number(1, left)
     rest = aten.fmod.Tensor(left, right)
     divided = aten.div.Tensor(sub(left, rest), right)
@@ -279,7 +280,7 @@ def _less(self: Tensor, other: Tensor) -> Any:
 
 
 def _turned(x: Tensor) -> Tensor:
-    """Reverse the order of the elements' values. Applied twice, it returns `x`."""
+    """Map values so that their order is reversed. Applied twice, this returns `x`."""
     result: Tensor = aten.bitwise_not.default(x) if is_integral(x.dtype) else neg(x)
     return result
 
@@ -435,7 +436,7 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return tuple(aten.clone.default(aten.slice.Tensor(x, dim, 0, k), memory_format=torch.contiguous_format) for x in ordered)
 
 
-# -- memory: results that no op wrote to, for programs that may not write -----------------------------------------------------
+# -- results in new memory, for programs that may not write in place -------------------------------------------------------
 
 
 def _in_order_of(self: Tensor) -> tuple[list[int], list[int]]:
@@ -450,7 +451,7 @@ def _if_strided_as(self: Tensor, result: Tensor) -> Any:
 
 @rule("aten.copy.default", recorded=True, source="small")
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
-    """Cast into new memory."""
+    """Cast `src` to the dtype and device of `self`, in new memory."""
     order, back = _in_order_of(self)
     given = aten.permute.default(aten.expand.default(src, list(self.shape)), order)
     to = {"dtype": self.dtype, "device": self.device, "memory_format": torch.contiguous_format}
@@ -467,7 +468,7 @@ def _fill(self: Tensor, value: Any) -> Any:
 
 @rule("aten.constant_pad_nd.default", recorded=True, source="small")
 def _constant_pad_nd(self: Tensor, pad: Sequence[int], value: Any = 0) -> Any:
-    """Concatenate with tensors of the value. Negative padding slices."""
+    """Concatenate with tensors filled with the value. Negative padding slices the input."""
     rank = self.dim()
     if len(pad) % 2 or len(pad) // 2 > rank or suggested_memory_format(self) is not torch.contiguous_format:
         return NotImplemented
