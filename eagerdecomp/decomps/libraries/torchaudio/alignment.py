@@ -16,10 +16,10 @@ aten = torch.ops.aten
 def forced_align(
     log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: int
 ) -> tuple[Tensor, Tensor]:
-    """The Viterbi path over the labels with blanks between (Kuerzinger et al., "CTC-Segmentation", 2020, section 2).
+    """Return the Viterbi path over the labels with blanks between (Kuerzinger et al., "CTC-Segmentation", 2020, section 2).
 
-    A step stays at its state, moves on by one, or moves by two: over the blank between two labels that differ. It stays
-    unless one move scores higher than both other choices, as in the kernel. States that a path cannot reach score minus infinity.
+    A step stays at its state, moves to the next one, or moves by two, over the blank between two different labels. As in the
+    kernel, it stays unless a move scores higher than both other choices. States that no path reaches score minus infinity.
     """
     frames, labels = _checked(log_probs, targets, input_lengths, target_lengths, blank)
     if not frames:
@@ -61,7 +61,7 @@ def forced_align(
 
 
 def _skips(target: Tensor, labels: int) -> Tensor:
-    """States that a path may enter from two states before: labels, from a label that differs."""
+    """Return which states a path may enter from two states before: labels that differ from the previous label."""
     if labels < 2:
         return aten.full.default([2 * labels + 1], False, dtype=torch.bool, device=target.device)  # type: ignore[no-any-return]
     differs = aten.ne.Tensor(aten.slice.Tensor(target, 0, 1, labels), aten.slice.Tensor(target, 0, 0, labels - 1))

@@ -10,23 +10,23 @@ from eagerdecomp.rules.rule import library_rule
 
 aten = torch.ops.aten
 
-# Samples computed by one product: few enough that no power of an unstable filter's poles overflows for want of a large signal.
+# The number of samples computed by one product. In so few, the powers of an unstable filter's poles overflow only with the signal.
 _BLOCK = 32
 
 
 @library_rule("torchaudio._lfilter_core_loop.default")
 def lfilter_core_loop(input_signal_windows: Tensor, a_coeff_flipped: Tensor, padded_output_waveform: Tensor) -> Tensor:
-    """``y[t] = x[t] - sum_k a[k] * y[t - k]``: a recursive filter (Oppenheim and Schafer, "Discrete-Time Signal Processing", 6.3).
+    """Run ``y[t] = x[t] - sum_k a[k] * y[t - k]`` (Oppenheim and Schafer, "Discrete-Time Signal Processing", 6.3).
 
-    The output of a block is linear in its samples and in the outputs before it, so that one matrix for each channel takes both to
-    it. Running the recursion on unit vectors gives the matrix's rows.
+    This is a recursive filter. A block's output is linear in its samples and in the outputs before it. So one matrix per channel
+    maps both to the output. The recursion on unit vectors gives the matrix.
     """
     x, a, padded = input_signal_windows, a_coeff_flipped, padded_output_waveform
     _check(x, a, padded)
     (n, channels, samples), order = x.shape, a.shape[1]
     if not n * channels * samples:
         return padded
-    # A sample's own place holds what is there beforehand, which the loop subtracts as it does earlier outputs.
+    # The loop also subtracts, like an earlier output, what the padded waveform holds at the sample's own position.
     own = aten.slice.Tensor(padded, 2, order - 1, order - 1 + samples)
     gain = aten.view.default(aten.slice.Tensor(a, 1, order - 1, order), [1, channels, 1])
     signal = aten.transpose.int(aten.sub.Tensor(x, aten.mul.Tensor(own, gain)), 0, 1)
@@ -50,7 +50,7 @@ def lfilter_core_loop(input_signal_windows: Tensor, a_coeff_flipped: Tensor, pad
 
 
 def _block_matrix(a: Tensor, size: int) -> Tensor:
-    """From ``order - 1`` earlier outputs and `size` samples to `size` outputs, [channels, order - 1 + size, size]."""
+    """Return the matrix from ``order - 1`` outputs and `size` samples to `size` outputs, [channels, order - 1 + size, size]."""
     channels, earlier = a.shape
     unit = aten.eye.default(earlier + size, dtype=a.dtype, device=a.device)
     columns = [

@@ -1,4 +1,4 @@
-"""Argument checks that torchvision's kernels share, in their words."""
+"""Argument checks that torchvision's kernels share, with their messages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def check(condition: bool, message: str) -> None:
 
 
 def check_dtype(kernel: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...] = _FLOATING) -> None:
-    """Refuse what the CPU's kernel refuses: integers, bfloat16, and for `nms` float16. Other devices take all floats."""
+    """Refuse the dtypes that the CPU kernel refuses: integers, bfloat16, and for `nms` float16. Other devices accept all floats."""
     taken = tensor.dtype in dtypes or (tensor.device.type != "cpu" and tensor.dtype.is_floating_point)
     check(taken, f"\"{kernel}\" not implemented for '{scalar_type_name(tensor.dtype)}'")
 
 
 def check_rois(kernel: str, input: Tensor, rois: Tensor, named: str = "input") -> None:
-    """Run the checks of kernels that pool `input`, or its gradient, by boxes."""
+    """Run the checks of the kernels that pool `input` or its gradient in boxes."""
     check(rois.shape[1] == 5, "rois must have shape as Tensor[K, 5]")
     check(input.dtype == rois.dtype, f"{named} should have the same type as rois")
     check_dtype(kernel, input)

@@ -1,4 +1,4 @@
-"""Deformable convolution, forward and backward: columns sampled between pixels (`rows.py`), and a product with the weight.
+"""Deformable convolution, forward and backward: sample between pixels (`rows.py`), then multiply by the weight.
 
 Shapes: N images, G offset groups, K positions of the kernel, P positions of the output, S channels of an offset group. Sampled
 values are rows ``[N * G * K * P, S]``; the weight multiplies columns ``[groups, channels * K, N * P]``.
@@ -46,8 +46,8 @@ class _Corners(NamedTuple):
     """The four pixels around each sample, [N * G * K * P, 4]: upper left, upper right, lower left, lower right.
 
     Attributes:
-        row: of the table of pixels; the row past it where a corner is outside the image.
-        weight: for bilinear interpolation.
+        row: the corner's row in the table of pixels, or the row past the table if the corner is outside the image.
+        weight: the corner's weight in bilinear interpolation.
         inside: whether the sample itself is near the image, [N * G * K * P, 1].
         right, below: how far the sample is from the left and the upper corners, [N * G * K * P, 1].
     """
@@ -164,7 +164,7 @@ def _table(input: Tensor, how: _Conv) -> Tensor:
 
 
 def _inner(corners: _Corners, size: int) -> Tensor:
-    """Return the rows that interpolation reads: the row of zeros for samples on the very edge, whose weights are 0 as well."""
+    """Return the rows that interpolation reads. Samples that are not near the image read the row of zeros."""
     return aten.where.self(corners.inside, corners.row, number_like(corners.row, size))  # type: ignore[no-any-return]
 
 
@@ -173,7 +173,7 @@ def _column_mask(mask: Tensor) -> Tensor:
 
 
 def _columns(rows: Tensor, n: int, how: _Conv) -> Tensor:
-    """Sampled rows as the columns that the weight multiplies."""
+    """Return sampled rows as the columns that the weight multiplies."""
     g, taps, area, s = how.offset_groups, how.kernel[0] * how.kernel[1], how.output[0] * how.output[1], rows.shape[1]
     split = aten.view.default(rows, [n, g, taps, area, s])
     return contiguous(split, [1, 4, 2, 0, 3], [how.groups, g * s * taps // how.groups, n * area])
@@ -206,7 +206,7 @@ def deform_conv2d(
     offset_groups: int,
     use_mask: bool,
 ) -> Tensor:
-    """A convolution that samples its input at offset positions (Zhu et al., "Deformable ConvNets v2", 2019, equation 1)."""
+    """Convolve an input sampled at offset positions (Zhu et al., "Deformable ConvNets v2", 2019, equation 1)."""
     strides, pads, dilations = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     how = _conv(input, weight, offset, mask, strides, pads, dilations, groups, offset_groups, use_mask)
     n, out = input.shape[0], weight.shape[0]
@@ -240,10 +240,10 @@ def deform_conv2d_backward(
     offset_groups: int,
     use_mask: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the input, the weight, the offsets, the mask and the bias.
+    """Return the gradients of input, weight, offsets, mask and bias.
 
-    All but the bias's follow from the products of each corner's pixel with the gradient of its column: by a corner's weight they
-    give the mask's, by the weight's derivative in y or x the offsets'.
+    `_products` multiplies each corner's pixel by the gradient of its column. The sum of products times corner weights is the mask's
+    gradient. The sum of products times the weights' derivatives in y or x is the offsets' gradient.
     """
     strides, pads, dilations = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     how = _conv(input, weight, offset, mask, strides, pads, dilations, groups, offset_groups, use_mask)
@@ -286,7 +286,7 @@ def deform_conv2d_backward(
 def _products(table: Tensor, corners: _Corners, of_rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return the product of each corner's pixel with its column's gradient, [N * G * K * P, 4].
 
-    The second result is the same with 0 for samples that interpolation leaves out.
+    The second result has 0 for samples that are not near the image, which interpolation skips.
     """
     found = []
     for first, last in blocks(corners.row, table.shape[1]):
@@ -297,7 +297,7 @@ def _products(table: Tensor, corners: _Corners, of_rows: Tensor) -> tuple[Tensor
 
 
 def _slopes(products: Tensor, corners: _Corners) -> tuple[Tensor, Tensor]:
-    """Derivatives of the interpolation in y and x, [N * G * K * P, 1]."""
+    """Return the gradients of each sample's y and x, [N * G * K * P, 1]."""
     upper_left, upper_right, lower_left, lower_right = (aten.slice.Tensor(products, 1, at, at + 1) for at in range(4))
     in_y = _mean(aten.sub.Tensor(lower_left, upper_left), aten.sub.Tensor(lower_right, upper_right), corners.right)
     in_x = _mean(aten.sub.Tensor(upper_right, upper_left), aten.sub.Tensor(lower_right, lower_left), corners.below)
@@ -305,5 +305,5 @@ def _slopes(products: Tensor, corners: _Corners) -> tuple[Tensor, Tensor]:
 
 
 def _mean(a: Tensor, b: Tensor, share: Tensor) -> Tensor:
-    """``(1 - share) * a + share * b``."""
+    """Return ``(1 - share) * a + share * b``."""
     return aten.add.Tensor(aten.mul.Tensor(aten.rsub.Scalar(share, 1), a), aten.mul.Tensor(share, b))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Non-maximum suppression on whole blocks of boxes."""
+"""Non-maximum suppression, block by block of boxes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from eagerdecomp.rules.rule import library_rule
 
 aten = torch.ops.aten
 
-# Boxes compared with one another at once: a block's matrix of overlaps has its square.
+# The number of boxes in a block. Its matrix of overlaps has the square of this number of elements.
 _BLOCK = 512
 
 
 @library_rule("torchvision.nms.default")
 def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Indices of the boxes that overlap no better kept box by more than the threshold, best first.
+    """Return the indices of the boxes, best first, that overlap no better kept box by more than the threshold.
 
     The kernel is greedy: it keeps the best box, drops what overlaps it, and goes on (Felzenszwalb et al., "Object Detection with
-    Discriminatively Trained Part-Based Models", 2010, section 5.2). With the boxes in order, whether box j is kept is the only
-    solution of ``keep[j] = not any(keep[i] and over[i, j] for i < j)``. Iterating that equation from "all kept" settles box j after
-    at most j steps, and in practice all of them after a few.
+    Discriminatively Trained Part-Based Models", 2010, section 5.2). With the boxes in order, this is the only solution of
+    ``keep[j] = not any(keep[i] and over[i, j] for i < j)``. The rule iterates this equation, starting with all boxes kept. Box j is
+    final after at most j steps; in practice a few steps suffice for all.
     """
     check(dets.dim() == 2, f"boxes should be a 2d tensor, got {dets.dim()}D")
     check(dets.shape[1] == 4, f"boxes should have 4 elements in dimension 1, got {dets.shape[1]}")
@@ -58,7 +58,7 @@ def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def _not_suppressed(free: Tensor, over: Tensor) -> Tensor:
-    """Return which boxes of a block are kept, of those that no earlier block suppresses."""
+    """Return which boxes of a block are kept. `free` marks those that no earlier block suppresses."""
     keep = free
     while True:
         hit = aten.any.dim(aten.logical_and.default(over, aten.unsqueeze.default(keep, 0)), 1)
@@ -69,7 +69,7 @@ def _not_suppressed(free: Tensor, over: Tensor) -> Tensor:
 
 
 def _with_areas(boxes: Tensor) -> Tensor:
-    """Rows of x1, y1, x2, y2 and the area, [5, K]."""
+    """Return x1, y1, x2, y2 and the area as rows, [5, K]."""
     columns = aten.clone.default(aten.permute.default(boxes, [1, 0]), memory_format=torch.contiguous_format)
     low, high = aten.slice.Tensor(columns, 0, 0, 2), aten.slice.Tensor(columns, 0, 2, 4)
     sides = aten.sub.Tensor(high, low)
@@ -80,7 +80,7 @@ def _with_areas(boxes: Tensor) -> Tensor:
 def _overlap_more(better: Tensor, worse: Tensor, threshold: float) -> Tensor:
     """Return whether the overlap of two boxes, as a share of their union, exceeds the threshold, [worse, better].
 
-    Comparisons in place of maxima and minima: like the kernel's, they pass NaN over in the worse box.
+    Comparisons replace maxima and minima: like the kernel's, they ignore a NaN in the worse box.
     """
     x1, y1, x2, y2, area = (aten.unsqueeze.default(aten.select.int(better, 0, row), 0) for row in range(5))
     u1, v1, u2, v2, other = (aten.unsqueeze.default(aten.select.int(worse, 0, row), 1) for row in range(5))
@@ -91,7 +91,7 @@ def _overlap_more(better: Tensor, worse: Tensor, threshold: float) -> Tensor:
     height = aten.where.self(aten.gt.Scalar(height, 0), height, zero)
     shared = aten.mul.Tensor(width, height)
     share = aten.div.Tensor(shared, aten.sub.Tensor(aten.add.Tensor(area, other), shared))
-    # The kernel compares a float with the threshold as a double. Rounded to float it may be larger than it is: then "at least".
+    # The kernel compares a float with the threshold as a double. If the threshold is rounded up to float, `>` becomes `>=`.
     near = threshold if share.dtype is torch.float64 else ctypes.c_float(threshold).value
     return aten.ge.Scalar(share, near) if near > threshold else aten.gt.Scalar(share, near)  # type: ignore[no-any-return]
 

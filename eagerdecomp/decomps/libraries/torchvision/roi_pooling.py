@@ -1,7 +1,7 @@
-"""Pooling of boxes of an image, `roi_align` and its kin: what is read where, as weighted sums of rows (`rows.py`).
+"""Pooling of boxes of an image (`roi_align`, `roi_pool` and their gradients) as weighted sums of rows (`rows.py`).
 
-Boxes are rows ``[image, x1, y1, x2, y2]``. Coordinates are computed in the input's own dtype and in the kernels' order, since a
-rounding may choose another pixel; the sums are computed in float32 at least.
+Boxes are rows ``[image, x1, y1, x2, y2]``. Coordinates are computed in the input's dtype and in the kernels' order, since
+another rounding could choose another pixel. Sums are computed in float32 at least.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from eagerdecomp.rules.rule import library_rule
 
 aten = torch.ops.aten
 
-#: What the kernels of maximum pooling begin with; in float16 it is minus infinity.
+#: The start value of maximum pooling in the kernels; in float16 it is minus infinity.
 _LOWEST = -3.4028234663852886e38
 
 
@@ -40,12 +40,12 @@ class _Pooling(NamedTuple):
     """How a call pools.
 
     Attributes:
-        height: of the image; `width` too.
+        height: the height of the image; `width` is its width.
         bins: how many bins a box has, in height and width.
         sensitive: each bin reads channels of its own (position-sensitive pooling).
-        scale: from coordinates of the boxes to pixels.
-        ratio: samples per bin and dimension; 0 or less for as many as the bin has pixels.
-        offset: of the boxes' corners, in pixels.
+        scale: the factor from box coordinates to pixels.
+        ratio: samples per bin and dimension; if 0 or less, as many as the bin has pixels.
+        offset: what is subtracted from the boxes' corners, in pixels.
         least_one: boxes are at least one pixel wide and high.
     """
 
@@ -60,7 +60,7 @@ class _Pooling(NamedTuple):
 
     @property
     def parts(self) -> tuple[int, int]:
-        """Into how many parts the channels are split."""
+        """Return into how many parts the channels are split, for height and width."""
         return self.bins if self.sensitive else (1, 1)
 
 
@@ -72,7 +72,7 @@ def _column(rois: Tensor, number: int) -> Tensor:
 
 
 def _scaled(rois: Tensor, scale: float) -> Tensor:
-    """Corners x1, y1, x2, y2 in pixels, [K, 4]; the kernels round the scale to the dtype first."""
+    """Return the corners x1, y1, x2, y2 in pixels, [K, 4]. Like the kernels, round the scale to the dtype first."""
     return aten.mul.Tensor(aten.slice.Tensor(rois, 1, 1, 5), number_like(rois, scale))  # type: ignore[no-any-return]
 
 
@@ -88,7 +88,7 @@ def _first_row(rois: Tensor, how: _Pooling) -> Tensor:
 
 
 class _Boxes(NamedTuple):
-    """Starts and sizes of boxes in pixels, [K, 1] each, and how large a bin is."""
+    """Starts and sizes of boxes, and sizes of their bins, in pixels, [K, 1] each."""
 
     y: Tensor
     x: Tensor
@@ -111,8 +111,10 @@ def _boxes(rois: Tensor, how: _Pooling) -> _Boxes:
 
 
 class _Axis(NamedTuple):
-    """The two pixels next to each sample along one dimension, [K, P, 2 * samples]: which, and their weights; and which samples are
-    near the image at all."""
+    """The two pixels next to each sample along one dimension and their weights, [K, P, 2 * samples].
+
+    `near` marks the samples that are inside the image or at most one pixel outside.
+    """
 
     pixel: Tensor
     weight: Tensor
@@ -139,7 +141,7 @@ def _axis(start: Tensor, bin_size: Tensor, bins: int, samples: int, size: int) -
 
 
 def _outer(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Both along [K, PH, PW, Y, X]."""
+    """View `y` and `x` so that they broadcast to [K, PH, PW, Y, X]."""
     return (
         aten.unsqueeze.default(aten.unsqueeze.default(y, 2), 4),
         aten.unsqueeze.default(aten.unsqueeze.default(x, 1), 3),
@@ -147,12 +149,12 @@ def _outer(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _samples(rois: Tensor, how: _Pooling, high: int, wide: int, past: int | None) -> tuple[Tensor, Tensor]:
-    """Rows of the table that each bin reads, and their weights, [K * PH * PW, taps] each.
+    """Return the rows of the table that each bin reads, and their weights, [K * PH * PW, taps] each.
 
     Args:
         high: samples of a bin in height; `wide` in width.
-        past: the row past the table, for samples far from the image, whose weight is 0; None for the first pixel, which is what
-            `roi_align` reads (it returns NaN where that pixel is infinite).
+        past: the row that samples far from the image read with weight 0. If None, they read the first pixel, like `roi_align`: the
+            result is NaN if that pixel is infinite.
     """
     boxes = _boxes(rois, how)
     y = _axis(boxes.y, boxes.bin_height, how.bins[0], high, how.height)
@@ -171,7 +173,7 @@ def _samples(rois: Tensor, how: _Pooling, high: int, wide: int, past: int | None
 
 
 def _grids(rois: Tensor, how: _Pooling) -> tuple[Tensor, Tensor]:
-    """Return the number of samples per bin in height and width, [K] each, if the size of the box decides. NaN counts as 0."""
+    """Return the number of samples per bin in height and width, [K] each, for `ratio` 0 or less. NaN counts as 0."""
     boxes = _boxes(rois, how)
     return _whole(aten.ceil.default(boxes.bin_height)), _whole(aten.ceil.default(boxes.bin_width))
 
@@ -183,14 +185,14 @@ def _whole(x: Tensor) -> Tensor:
 
 
 def _per_box(rows: Tensor, how: _Pooling) -> Tensor:
-    """Rows of bins [K * PH * PW, C] as [K, C, PH, PW]."""
+    """Return rows of bins, [K * PH * PW, C], as [K, C, PH, PW]."""
     high, wide = how.bins
     count = rows.shape[0] // (high * wide)
     return contiguous(aten.view.default(rows, [count, high, wide, -1]), [0, 3, 1, 2], [count, rows.shape[1], high, wide])
 
 
 def _aligned(input: Tensor, rois: Tensor, how: _Pooling, *, empty_is_nan: bool) -> Tensor:
-    """Means of the samples of each bin."""
+    """Return the mean of the samples of each bin."""
     count, channels = rois.shape[0], input.shape[1] // (how.parts[0] * how.parts[1])
     if not count * channels * how.bins[0] * how.bins[1]:
         return aten.full.default([count, channels, *how.bins], 0, dtype=input.dtype, device=input.device)  # type: ignore[no-any-return]
@@ -242,7 +244,7 @@ def roi_align(
     sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:
-    """Means of bilinear samples on a grid in each bin (He et al., "Mask R-CNN", 2017, section 3)."""
+    """Return the mean of bilinear samples on a grid in each bin (He et al., "Mask R-CNN", 2017, section 3)."""
     check_rois("roi_align_forward_kernel", input, rois)
     how = _roi_align(input.shape[2], input.shape[3], spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned)
     return _aligned(input, rois, how, empty_is_nan=False)
@@ -262,7 +264,7 @@ def roi_align_backward(
     sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:
-    """The transpose of `roi_align`: each sample's share of the gradient goes to the four pixels next to it."""
+    """Compute the transpose of `roi_align`: add each sample's share of the gradient to the four pixels next to it."""
     check_rois("roi_align_backward_kernel", grad, rois, "grad")
     how = _roi_align(height, width, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned)
     return _aligned_backward(grad, rois, how, (batch_size, channels, height, width))
@@ -277,7 +279,7 @@ def _roi_align(height: int, width: int, scale: float, pooled_height: int, pooled
 def ps_roi_align(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int
 ) -> tuple[Tensor, Tensor]:
-    """`roi_align` in which each bin reads channels of its own (Li et al., "Light-Head R-CNN", 2017)."""
+    """Run `roi_align` with channels of its own for each bin (Li et al., "Light-Head R-CNN", 2017)."""
     check_rois("ps_roi_align_forward_kernel", input, rois)
     _check_channels(input, pooled_height, pooled_width)
     how = _Pooling(input.shape[2], input.shape[3], (pooled_height, pooled_width), True, spatial_scale, sampling_ratio, 0.5)
@@ -298,7 +300,7 @@ def ps_roi_align_backward(
     height: int,
     width: int,
 ) -> Tensor:
-    """The transpose of `ps_roi_align`."""
+    """Compute the transpose of `ps_roi_align`."""
     check_rois("ps_roi_align_backward_kernel", grad, rois, "grad")
     how = _Pooling(height, width, (pooled_height, pooled_width), True, spatial_scale, sampling_ratio, 0.5)
     return _aligned_backward(grad, rois, how, (batch_size, channels, height, width))
@@ -312,7 +314,7 @@ def _check_channels(input: Tensor, pooled_height: int, pooled_width: int) -> Non
 
 
 def _channel_mapping(input: Tensor, rois: Tensor, how: _Pooling) -> Tensor:
-    """Return the input channel from which each result is read: all channels in order, for each box."""
+    """Return the input channel of each result: for each box, all channels in order."""
     channels = input.shape[1]
     number = aten.arange.start_step(0, channels, 1, dtype=torch.int32, device=input.device)
     shape = [rois.shape[0], channels // (how.bins[0] * how.bins[1]), *how.bins]
@@ -325,7 +327,7 @@ def _channel_mapping(input: Tensor, rois: Tensor, how: _Pooling) -> Tensor:
 
 
 def _rounded(x: Tensor) -> Tensor:
-    """C's `round`: halves go away from zero."""
+    """Round like C's `round`: halves away from zero."""
     whole = aten.trunc.default(x)
     rest = aten.sub.Tensor(x, whole)
     up = in_type(aten.ge.Scalar(rest, 0.5), x.dtype)
@@ -334,16 +336,14 @@ def _rounded(x: Tensor) -> Tensor:
 
 
 class _Spans(NamedTuple):
-    """First pixel and pixel past the last of each bin along one dimension, [K, P] each, as integers."""
+    """Each bin's first pixel, and the pixel after its last one, along one dimension, [K, P] each, as integers."""
 
     first: Tensor
     past: Tensor
 
 
 def _spans(start: Tensor, end: Tensor, bins: int, limit: int, extra: int) -> _Spans:
-    """Args:
-    extra: 1 where the box's last pixel is part of it.
-    """
+    """Return the pixels of each bin along one dimension. `extra` is 1 if the box includes its last pixel, else 0."""
     size = aten.sub.Tensor(end, start)
     size = aten.clamp.default(aten.add.Scalar(size, extra) if extra else size, 1)
     bin_size = aten.div.Scalar(size, bins)
@@ -356,11 +356,11 @@ def _spans(start: Tensor, end: Tensor, bins: int, limit: int, extra: int) -> _Sp
 
 
 def _bins(rois: Tensor, how: _Pooling, extra: int, edge: int, *, rounds_float: bool = False) -> tuple[_Spans, _Spans]:
-    """Return the rows and the columns of pixels of all bins.
+    """Return the pixel rows and the pixel columns of all bins.
 
     Args:
-        edge: how many of the last rows and columns of the image no bin reads.
-        rounds_float: corners are rounded to float32 first, as by `roundf`.
+        edge: the number of last rows and columns of the image that no bin reads.
+        rounds_float: round corners to float32 first, like `roundf`.
     """
     corners = _scaled(rois, how.scale)
     if rounds_float and corners.dtype is torch.float64:
@@ -385,9 +385,9 @@ class _Window(NamedTuple):
     """The pixels and weights that the bins of a group of boxes read.
 
     Attributes:
-        row: of the table, [K * PH * PW, taps]; the row past it where a bin has fewer pixels than the largest one.
-        pixel: the same, within one image.
-        area: pixels of each bin, [K * PH * PW, 1].
+        row: rows of the table, [K * PH * PW, taps]. A bin with fewer pixels than the largest one reads the row past the table.
+        pixel: the index of each pixel in its image.
+        area: the number of pixels of each bin, [K * PH * PW, 1].
     """
 
     row: Tensor
@@ -414,7 +414,7 @@ def _window(rois: Tensor, rows: _Spans, columns: _Spans, high: int, wide: int, h
 
 @library_rule("torchvision.roi_pool.default")
 def roi_pool(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int) -> tuple[Tensor, Tensor]:
-    """The largest pixel of each bin, and which it is (Girshick, "Fast R-CNN", 2015, section 2.1); 0 and -1 for an empty bin."""
+    """Return each bin's maximum and its index (Girshick, "Fast R-CNN", 2015, section 2.1); 0 and -1 for an empty bin."""
     check(input.dtype == rois.dtype, "input should have the same type as rois")
     check_dtype("roi_pool_forward_kernel", input)
     how = _Pooling(input.shape[2], input.shape[3], (pooled_height, pooled_width), False, spatial_scale)
@@ -440,7 +440,7 @@ def roi_pool(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: i
 
 
 def _largest(table: Tensor, window: _Window) -> tuple[Tensor, Tensor]:
-    """Return the largest value of each bin and its pixel. NaN is skipped, and values up to the kernels' first value."""
+    """Return the largest value of each bin and its pixel. Skip NaN, and values up to the kernels' start value."""
     lowest = float("-inf") if table.dtype is torch.float16 else _LOWEST
     values, pixels = [], []
     for first, last in blocks(window.row, table.shape[1]):
@@ -470,7 +470,7 @@ def roi_pool_backward(
     height: int,
     width: int,
 ) -> Tensor:
-    """The gradient of each bin goes to its largest pixel."""
+    """Add the gradient of each bin to its largest pixel."""
     check_rois("roi_pool_backward_kernel", grad, rois, "grad")
     shape = [batch_size, channels, height, width]
     size = batch_size * channels * height * width
@@ -488,7 +488,7 @@ def roi_pool_backward(
 
 @library_rule("torchvision.ps_roi_pool.default")
 def ps_roi_pool(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int) -> tuple[Tensor, Tensor]:
-    """Means of the pixels of each bin, in channels of its own (Dai et al., "R-FCN", 2016, section 2.2).
+    """Return the mean of the pixels of each bin, in channels of its own (Dai et al., "R-FCN", 2016, section 2.2).
 
     The kernel never reads the last row and column of the image; its gradient does.
     """
@@ -525,7 +525,7 @@ def ps_roi_pool_backward(
     height: int,
     width: int,
 ) -> Tensor:
-    """The gradient of each bin, divided among its pixels."""
+    """Divide the gradient of each bin equally among its pixels."""
     check_rois("ps_roi_pool_backward_kernel", grad, rois, "grad")
     how = _Pooling(height, width, (pooled_height, pooled_width), True, spatial_scale)
     shape = (batch_size, channels, height, width)

@@ -2,7 +2,7 @@
 
 Pooling of regions and deformable convolution read a few elements per output, at positions shared by all channels. With channels
 last, an image is a table ``[M, C]``, and an output row is a weighted sum of T of its rows. Index M, one past the table, is a
-position outside the image: it reads zeros, and what is added to it is dropped.
+position outside the image: reads return zeros, and additions are dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 aten = torch.ops.aten
 
-# Elements gathered at once: of float32, 16 MiB.
+# The number of elements gathered at once: 16 MiB of float32.
 _ELEMENTS = 1 << 22
 
 _SIZES_END = 1 << 31
@@ -50,7 +50,7 @@ def padded(rows: Tensor, value: float = 0.0) -> Tensor:
 
 
 def blocks(index: Tensor, channels: int) -> Iterator[tuple[int, int]]:
-    """Ranges of the rows of an index ``[R, T]``, each of which gathers about `_ELEMENTS` elements."""
+    """Yield ranges of rows of an index ``[R, T]``. A range gathers about `_ELEMENTS` elements."""
     rows, taps = index.shape
     step = max(1, _ELEMENTS // max(1, taps * channels))
     for first in range(0, rows, step):
@@ -58,12 +58,12 @@ def blocks(index: Tensor, channels: int) -> Iterator[tuple[int, int]]:
 
 
 def part(x: Tensor, first: int, last: int) -> Tensor:
-    """Rows from `first` to `last`."""
+    """Return the rows from `first` up to but without `last`."""
     return x if (first, last) == (0, x.shape[0]) else aten.slice.Tensor(x, 0, first, last)
 
 
 def take(rows: Tensor, index: Tensor) -> Tensor:
-    """Return the rows at an index ``[R, T]``: ``[R, T, C]``."""
+    """Return the rows ``[R, T, C]`` at an index ``[R, T]``."""
     taken = aten.index_select.default(rows, 0, aten.view.default(index, [-1]))
     return aten.view.default(taken, [*index.shape, rows.shape[1]])  # type: ignore[no-any-return]
 
@@ -73,7 +73,7 @@ def joined(parts: list[Tensor]) -> Tensor:
 
 
 def gather_rows(rows: Tensor, index: Tensor, weight: Tensor) -> Tensor:
-    """``out[r] = sum_t weight[r, t] * rows[index[r, t]]``, ``[R, C]``."""
+    """Return ``out[r] = sum_t weight[r, t] * rows[index[r, t]]``, ``[R, C]``."""
     parts = []
     for first, last in blocks(index, rows.shape[1]):
         weights = aten.unsqueeze.default(part(weight, first, last), 1)
@@ -84,9 +84,8 @@ def gather_rows(rows: Tensor, index: Tensor, weight: Tensor) -> Tensor:
 def scatter_rows(pieces: Iterable[tuple[Tensor, Tensor, Tensor]], size: int, like: Tensor) -> Tensor:
     """Compute the transpose of `gather_rows`: ``out[index[r, t]] += weight[r, t] * grad[r]``, ``[M, C]``.
 
-    It is summed over the pieces (index, weight, gradient).
-
-    Rows are summed as the gradient of an embedding. Each such sum fills a table, so that it takes as many rows as the table has.
+    The result sums over the pieces (index, weight, gradient). The gradient of an embedding sums rows. Each call writes a whole
+    table, so it gets at least as many rows as the table has, if there are as many.
     """
     channels = like.shape[-1]
     limit = max(_ELEMENTS, (size + 1) * channels)
@@ -121,7 +120,7 @@ def _summed(total: Tensor | None, indices: list[Tensor], values: list[Tensor], s
 
 
 def groups(height: Tensor, width: Tensor) -> Iterator[tuple[int, int, Tensor]]:
-    """Boxes of equal size: each pair of sizes above zero, with the positions of its boxes. Reads a number per group."""
+    """Yield each pair of sizes above zero, with the positions of the boxes of that size. This reads a number per group."""
     some = aten.logical_and.default(aten.gt.Scalar(height, 0), aten.gt.Scalar(width, 0))
     code = aten.add.Tensor(aten.mul.Scalar(height, _SIZES_END), width)
     code = aten.where.self(some, code, aten.full.default([], 0, dtype=code.dtype, device=code.device))
@@ -135,7 +134,7 @@ def groups(height: Tensor, width: Tensor) -> Iterator[tuple[int, int, Tensor]]:
 
 
 def assemble(parts: list[tuple[Tensor, Tensor]], count: int, missing: Tensor) -> Tensor:
-    """Put the results of groups, each with the positions of its boxes, in order; boxes of no group get `missing` [1, ...]."""
+    """Join results in the order of the boxes. A part has positions and results. Boxes without a part get `missing` [1, ...]."""
     where = [position for position, _ in parts]
     rows = joined([missing, *(result for _, result in parts)])
     source = aten.full.default([count], 0, dtype=torch.int64, device=missing.device)
