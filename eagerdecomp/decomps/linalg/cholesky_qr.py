@@ -77,11 +77,11 @@ def _eliminated(rest: Tensor, steps: int) -> tuple[Tensor, Tensor]:
 
 
 def _lower_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the lower Cholesky factor of ``[Q, n, n]``, of which only the lower triangle is read, and LAPACK's info.
+    """Return the lower Cholesky factor of ``[Q, n, n]`` and LAPACK's info. Only the lower triangle is read.
 
-    Right-looking by panels (Golub and Van Loan, Matrix Computations, algorithm 4.2.10): `_eliminated` returns the rows of the
-    factor's transpose up to a scale, over the whole length of a panel, and one product updates the rest. If it fails at a column,
-    this and all later columns are those of the matrix, as in LAPACK.
+    The algorithm is right-looking, by panels (Golub and Van Loan, Matrix Computations, algorithm 4.2.10). `_eliminated` returns a
+    panel's rows of the transposed factor, up to a scale. One product updates the rest. From a failed column on, the result has the
+    columns of the matrix, as in LAPACK.
     """
     batch, size = matrix.shape[:2]
     if matrix.numel() == 0:
@@ -112,7 +112,7 @@ def _lower_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _kept_where_failed(upper: Tensor, factor: Tensor, stood: Tensor, info: Tensor) -> Tensor:
-    """Return the transposed factor; from the row of `info` on, the transposed matrix with the pivot that was not positive."""
+    """Return the transposed factor. From the failed row (`info`) on, return the matrix's rows, with the failed pivot."""
     failed = aten.unsqueeze.default(aten.unsqueeze.default(info, 1), 2)
     column = arange(1, factor.size(2) + 1, factor)
     row = aten.unsqueeze.default(column, 1)
@@ -190,7 +190,7 @@ def _panel(rest: Tensor, steps: int) -> _Reflections:
 
     For a column ``c`` with the head ``a`` and ``s = sign(a) |c|``, the reflection is ``I - v v^H / (|c|^2 + s a)`` with ``v = c + s
     e_1``. This is LAPACK's reflection (Golub and Van Loan, Matrix Computations, section 5.1.3). The products of ``c`` with all
-    columns also give its length. A column that equals ``c`` becomes exactly zero below, since its weight is 1.
+    columns also give its length. A column that equals ``c`` becomes exactly zero below its head, since its weight is 1.
 
     Columns of the matrix have a largest entry of about 1. A column whose square underflows is far below rounding errors, and is not
     reflected.
@@ -213,7 +213,7 @@ def _panel(rest: Tensor, steps: int) -> _Reflections:
         if step < steps - 1:
             rest = minus_product(below, weight, tail)
     columns, heads, owns, opposites, tops, weights = zip(*made, strict=True)
-    # In a row of all columns that of step k, which begins with entry k, is entry k (2 length - k - 1) / 2 and what follows.
+    # All columns are joined in one row. Column k lacks its first k entries; its entry j is at k (2 length - k - 1) / 2 + j.
     number = arange(0, steps, rest)
     start = aten.mul.Tensor(number, aten.add.Scalar(aten.neg.default(number), 2 * length - 1))
     start = aten.unsqueeze.default(aten.div.Tensor_mode(start, 2, rounding_mode="floor"), 1)
@@ -254,9 +254,9 @@ def _block_reflected(found: _Reflections, rest: Tensor) -> Tensor:
 def _reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute `geqrf` of ``[Q, m, n]``: R (arbitrary below its diagonal), the vectors below the diagonal, and ``tau [Q, k]``.
 
-    By panels (Golub and Van Loan, Matrix Computations, section 5.2.3): the columns to the right of a panel are reflected by
-    products. Each column is divided by its largest entry, and the columns of R are multiplied by it: a reflection depends only on
-    the direction.
+    The algorithm works by panels (Golub and Van Loan, Matrix Computations, section 5.2.3): products reflect the columns to the
+    right of a panel. Each column is divided by its largest entry first, since a reflection depends only on the direction. The
+    columns of R are multiplied by it.
     """
     rows, columns = matrix.shape[1:]
     steps = min(rows, columns)
@@ -298,10 +298,11 @@ def _factors(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _applied(lower: Tensor, tau: Tensor, right: Tensor, *, turned: bool = False) -> Tensor:
-    """Return ``H1 .. Hk right``, or with `turned` its adjoint, from vectors ``[Q, m, k]`` (below the diagonal) and ``tau [Q, k]``.
+    """Return ``H1 .. Hk right``, or with `turned` ``(H1 .. Hk)^H right``.
 
-    `PANEL` reflections together are ``I - V T V^H``, or ``I - V T^H V^H`` (see `_block_reflected`). The `T` of all blocks are
-    computed together. A reflection with `tau` 0 is the identity: its vector is set to zero.
+    The reflections have vectors ``[Q, m, k]``, below the diagonal, and ``tau [Q, k]``. `PANEL` reflections together are
+    ``I - V T V^H``, or ``I - V T^H V^H`` (see `_block_reflected`). The `T` of all blocks are computed together. A reflection with
+    `tau` 0 is the identity: its vector is set to zero.
     """
     count, rows, steps = lower.shape
     if steps == 0 or right.numel() == 0:
@@ -380,8 +381,8 @@ def _linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
 def _refined(matrix: Tensor, unitary: Tensor, upper: Tensor) -> Tensor:
     """Add ``Q^H (matrix - Q R)`` to R above the diagonal.
 
-    Rounding errors of the panels' products accumulate if entries are similar. The diagonal is kept: its zeros show which columns
-    depend linearly on the columns before.
+    This corrects rounding errors of the panels' products, which accumulate if entries are similar. The diagonal is not changed: its
+    zeros show which columns depend linearly on the columns before.
     """
     missed = aten.sub.Tensor(matrix, aten.bmm.default(unitary, upper))
     more = aten.bmm.default(adjoint(unitary), missed)

@@ -1,10 +1,11 @@
 """Eigenvalues and eigenvectors of matrices without symmetry: Francis's double-shift QR iteration on a Hessenberg form.
 
-As EISPACK's `hqr2` and LAPACK's `geev` do: balance, reduce to Hessenberg form, chase bulges until every diagonal block is of one or
-two rows, make these triangular, substitute back for the vectors. Real matrices stay real up to the last two steps, so that their
-eigenvalues are real or in exact pairs. All matrices of a batch are swept at once, each within the window that is its own turn.
+The steps are those of EISPACK's `hqr2` and LAPACK's `geev`: balance, reduce to Hessenberg form, chase bulges until every diagonal
+block has one or two rows, make these blocks triangular, and substitute back for the vectors. Real matrices stay real up to the last
+two steps, so their eigenvalues are real or exact conjugate pairs. A sweep chases one bulge in each matrix of a batch, all at once.
 
-How many sweeps it takes is data, and read after each; some 3 n are usual, of up to 50 n calls each: this serves small matrices.
+The number of sweeps depends on the data, which is read after each sweep. Some 3 n sweeps are usual, of up to 50 n calls each, so
+this serves small matrices.
 """
 
 from __future__ import annotations
@@ -192,10 +193,10 @@ def _window(coupled: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
 
 
 def _shifts(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the last diagonal entries of a matrix with LAPACK's shifts.
+    """Return the diagonal entries, and the product of the other two, of a 2 x 2 matrix whose eigenvalues are LAPACK's shifts.
 
-    The shift is twice the eigenvalue nearer to the last diagonal entry, or for real matrices a pair. Eigenvalues then have LAPACK's
-    order, up to rounding.
+    Both shifts are the eigenvalue nearer to the last diagonal entry. If a real matrix has a conjugate pair, the pair is the shifts.
+    Eigenvalues then have LAPACK's order, up to rounding.
     """
     half = aten.mul.Scalar(aten.sub.Tensor(y, x), 0.5)
     square = aten.add.Tensor(aten.mul.Tensor(half, half), w)
@@ -207,7 +208,7 @@ def _shifts(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         pair = aten.lt.Scalar(square, 0)
         root = aten.sqrt.default(aten.where.self(pair, zero, square))
         away = aten.lt.Scalar(half, 0)
-    # The nearer one by the other's distance, which does not cancel.
+    # Compute the nearer eigenvalue from the distance of the other one, which does not cancel.
     distance = aten.add.Tensor(half, aten.where.self(away, aten.neg.default(root), root))
     nearer = aten.sub.Tensor(x, aten.div.Tensor(w, _or_one(distance)))
     if w.is_complex():
@@ -299,7 +300,10 @@ class _NoConvergence(Exception):
 
 
 def _roots(half: Tensor, product: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the larger root ``z`` of ``z^2 = 2 half z + product``, complex; for real numbers also where the roots are a pair."""
+    """Return the larger root ``z`` of ``z^2 = 2 half z + product``, as a complex number.
+
+    For real numbers, return also where the roots are a conjugate pair.
+    """
     square = aten.add.Tensor(aten.mul.Tensor(half, half), product)
     if square.is_complex():
         root = aten.pow.Tensor_Scalar(square, 0.5)
@@ -358,8 +362,8 @@ def _triangular(
 def _substituted(work: Tensor, values: Tensor, places: _Places) -> Tensor:
     """Compute the eigenvectors of triangular matrices by substitution for all columns at once; 14 calls per row.
 
-    Columns are scaled to magnitudes of at most 1. If a matrix lacks eigenvectors, the divisors are at rounding level, and the
-    quotients would overflow.
+    Columns are scaled to magnitudes of at most 1. Otherwise quotients would overflow if a matrix lacks eigenvectors, since the
+    divisors are then at rounding level.
     """
     size = work.size(1)
     info = torch.finfo(work.dtype)
@@ -396,7 +400,7 @@ def _normalized(vectors: Tensor, values: Tensor, real: bool) -> Tensor:
     if real:
         still = aten.logical_or.default(still, _row(aten.eq.Scalar(_imaginary(values), 0)))
     imaginary = aten.where.self(still, number_like(imaginary, 0.0), imaginary)
-    # The parts that are left: where eigenvalues are one within rounding, those of a real vector are of two.
+    # The length is that of the parts that are left. If two eigenvalues are equal up to rounding, a cleared part can be large.
     squares = aten.add.Tensor(aten.mul.Tensor(parts, parts), aten.mul.Tensor(imaginary, imaginary))
     length = _or_one(aten.sqrt.default(aten.sum.dim_IntList(squares, [1], True)))
     vectors = _joined(aten.div.Tensor(parts, length), aten.div.Tensor(imaginary, length))
@@ -413,7 +417,7 @@ def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     size = matrix.size(1)
     top = _or_one(aten.amax.default(aten.abs.default(matrix), [1, 2], True))
     work, scale = _balanced(divided(matrix, top))
-    # What balancing left larger than it found, or smaller, is what the rest computes with.
+    # Balancing changes magnitudes, so divide by the largest entry again.
     again = _or_one(aten.amax.default(aten.abs.default(work), [1, 2], True))
     places = _Places(size, work)
     work, basis, coupled = _by_blocks(aten.div.Tensor(work, again), vectors, places)

@@ -1,11 +1,11 @@
-"""Eigenvalues of Hermitian matrices and singular values of any, by simultaneous rotations of all pairs of columns.
+"""Eigenvalues of Hermitian matrices and singular values of any matrices, by simultaneous rotations of all pairs of columns.
 
-The loop is `decomps.math.rotations.diagonalized`: some 28 calls a step, which reads from the data when to stop. Singular values are
-eigenvalues of the Hermitian part of a polar decomposition, which takes 50 to 330 calls.
+The loop is `decomps.math.rotations.diagonalized`: some 28 calls per step. It reads the data to decide when to stop. Singular values
+are eigenvalues of the Hermitian factor of a polar decomposition, which takes 50 to 330 calls.
 
-Where nothing may be read, singular values are by one-sided rotations (Hestenes, "Inversion of matrices by biorthogonalization and
-related results", J. SIAM 6, 1958): ``matrix @ V`` gets orthogonal columns, and ``matrix^H matrix`` serves for the angles alone. A
-QR factorization makes left vectors of these columns, and replaces those whose length is lost in rounding errors.
+Without reading data, one-sided rotations compute singular values (Hestenes, "Inversion of matrices by biorthogonalization and
+related results", J. SIAM 6, 1958): they make the columns of ``matrix @ V`` orthogonal, with angles from ``matrix^H matrix``. A QR
+factorization makes left vectors from these columns, and replaces columns whose length is lost in rounding errors.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _ARGUMENTS = {None: (-4, -6), "gelsy": (-4, -6), "gelsd": (-4, -6), "gelss": (-4
 #: Up to this number of columns, rotations take so few steps that it does not pay to check the spread of the values' magnitudes.
 _FEW = 24
 
-#: Larger angles are of vectors in clusters, which rounding errors decide.
+#: Larger angles belong to clustered values, whose vectors are decided by rounding errors.
 _WIDEST = 0.1
 
 
 def _scaled(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Divide the matrices by their largest entries, or by the least normal number, so that no square overflows; return both."""
+    """Divide each matrix by its largest entry, so that no square overflows. Return the divisors too; they are normal numbers."""
     top = aten.amax.default(aten.abs.default(matrix), [1, 2], True)
     top = aten.clamp.default(top, torch.finfo(top.dtype).tiny)
     return divided(matrix, top), aten.squeeze.dim(top, 2)
@@ -111,7 +111,7 @@ def _eigen(matrix: Tensor, vectors: bool, blind: bool) -> tuple[Tensor, Tensor]:
 
 
 def _diagonal(matrix: Tensor, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Run `diagonalized` on the matrices divided by their largest entries, and return these too.
+    """Run `diagonalized` on the matrices divided by their largest entries. Return these entries too.
 
     A matrix that is not finite gives NaN.
     """
@@ -124,10 +124,10 @@ def _diagonal(matrix: Tensor, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _first_basis(matrix: Tensor) -> Tensor | None:
-    """Return the basis in which the signed logarithms of absolute eigenvalues are diagonal, or None if it is not needed.
+    """Return the basis of eigenvectors of ``sign(A) log|A|``, or None if it is not needed.
 
-    The square of the matrix shows, up to its rounding errors, whether the magnitudes are spread. The absolute value and the signs
-    are the polar factors.
+    The square of the matrix shows, up to its rounding errors, whether eigenvalues have many magnitudes. The polar factors of `A`
+    are ``sign(A)`` and ``|A|``.
     """
     if matrix.size(1) <= _FEW or logarithm_of(aten.bmm.default(matrix, matrix), (7, 9), 0.03) is None:
         return None
@@ -186,7 +186,7 @@ def _nothing(like: Tensor) -> Tensor:
 def _by_reflections(columns: Tensor, lengths: Tensor, complete: bool) -> Tensor:
     """Divide orthogonal columns by their descending lengths; a QR factorization replaces columns whose length is lost.
 
-    Columns far below rounding errors are set to zero: kernels may divide by subnormal numbers.
+    Columns far below rounding errors are set to zero, since kernels might divide by subnormal numbers.
     """
     lost = aten.mul.Scalar(aten.amax.default(lengths, [1], True), torch.finfo(columns.dtype).eps ** 2)
     lost = aten.unsqueeze.default(aten.lt.Tensor(lengths, lost), 1)
@@ -234,10 +234,10 @@ def _corrected(left: Tensor, matrix: Tensor, right: Tensor) -> tuple[Tensor, Ten
     """Return the bases and values of ``m = left^H matrix right``, corrected for rounding errors.
 
     For skew-Hermitian X and Y with ``y_ij = (m_ij - conj(m_ji)) / (s_i + s_j)`` and ``x_ij = (m_ij - s_j y_ij) / (s_j - s_i)``, the
-    bases ``left (I + X + Y + (I - left^H left) / 2)`` and ``right (I + X)`` make the matrix diagonal to first order. Where rows or
-    columns are graded, vectors of small values are off by angles whose squares count. Then ``exp(X + Y)`` and ``exp(X)``
-    turn the bases first. Values are computed by sums, which round less than the products, over the mean of the squared lengths of
-    both vectors.
+    bases ``left (I + X + Y + (I - left^H left) / 2)`` and ``right (I + X)`` make the matrix diagonal to first order. If rows or
+    columns are graded, vectors of small values are off by angles whose squares matter. Then the bases are first rotated by
+    ``exp(X + Y)`` and ``exp(X)``. Values are sums, which round less than matrix products, divided by the mean of the squared
+    lengths of both vectors.
     """
     size, most, last = right.size(2), torch.finfo(left.dtype).eps ** 0.5 / 8, math.inf
     while True:
@@ -273,7 +273,7 @@ def _misalignment(left: Tensor, matrix: Tensor, right: Tensor) -> tuple[Tensor, 
 
 
 def _below(angles: Tensor, limit: float) -> Tensor:
-    """Return the angles with zeros for those that are NaN or not below `limit`."""
+    """Return the angles, with 0 in place of those that are NaN or not below `limit`."""
     return aten.where.self(aten.lt.Scalar(aten.abs.default(angles), limit), angles, number_like(angles, 0.0))  # type: ignore[no-any-return]
 
 
@@ -372,7 +372,7 @@ def _linalg_pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | Non
     else:
         left, values, adjoint_right = aten._linalg_svd.default(self)
         right, sizes = adjoint(adjoint_right), values
-    # The relative tolerance has its default unless the absolute one is above 0.
+    # Use the default relative tolerance unless the absolute tolerance is above 0.
     bound = aten.amax.default(sizes, [-1], True)
     default = torch.finfo(self.dtype).eps * max(rows, columns)
     if rtol is not None:
@@ -400,7 +400,7 @@ def _linalg_lstsq(
     """Solve by singular values (`gelsy`, the default, `gelsd` and `gelss`) or by QR (`gels`).
 
     All solutions have the least norm. LAPACK's `gelsy` truncates a pivoted QR factorization instead, so near `rcond` its rank and
-    solution may differ. Whether `gelsd` and `gelss` return residuals depends on the rank, which they read.
+    solution may differ. `gelsd` and `gelss` read the rank, which decides whether they return residuals.
     """
     vector = b.dim() == self.dim() - 1 and list(b.shape) == list(self.shape[:-1])
     right = aten.unsqueeze.default(b, -1) if vector else b
@@ -441,7 +441,7 @@ def _linalg_lstsq(
             missed = _missed(matrix, found, given)
             residuals = unfolded(aten.where.self(aten.squeeze.dim(nothing, 2), number_like(missed, 0.0), missed), batch)
     else:
-        # Of a matrix that serves several right sides there is one rank, and one row of singular values.
+        # A matrix that is broadcast to several right sides has one rank and one row of singular values.
         own = batch_shape(self)
         left, values, right_adjoint = aten._linalg_svd.default(folded(self))
         tolerance = torch.finfo(self.dtype).eps * max(rows, columns) if rcond is None else rcond
@@ -463,7 +463,7 @@ def _linalg_lstsq(
 
 
 def _as_solution(found: Tensor, vector: bool, rows: int, batch: Sequence[int]) -> Tensor:
-    """Return the solution in the memory of the right side, like LAPACK: as many rows as the longer of the two needs."""
+    """Return the solution with LAPACK's strides: its memory has as many rows as the longer of solution and right side."""
     columns = found.size(1)
     longer = aten.constant_pad_nd.default(found, [0, 0, 0, rows - columns]) if rows > columns else found
     solution = cut(column_major(longer, batch), -2, 0, columns)
@@ -471,7 +471,7 @@ def _as_solution(found: Tensor, vector: bool, rows: int, batch: Sequence[int]) -
 
 
 def _refuse_nan(matrix: Tensor, given: Tensor, batch: Sequence[int], driver: str | None) -> None:
-    """LAPACK's drivers look for NaN first, and number the argument that has it."""
+    """Raise LAPACK's error for NaN. Its drivers look for NaN first, and report the number of the argument that has it."""
     first, second = (aten.isnan.default(aten.sum.dim_IntList(aten.abs.default(x), [1, 2])) for x in (matrix, given))
     wrong = [aten.full.default([], number, dtype=torch.int32, device=matrix.device) for number in _ARGUMENTS[driver]]
     info = aten.where.self(first, wrong[0], aten.where.self(second, wrong[1], number_like(wrong[0], 0)))
@@ -504,7 +504,7 @@ def _averaged(matrix: Tensor) -> Tensor:
 
 @rule("aten.linalg_matrix_sqrth.default", recorded=True)
 def _linalg_matrix_sqrth(self: Tensor) -> Tensor:
-    """Square root of a Hermitian matrix by its eigenvalues; like eager, negative eigenvalues count as zero."""
+    """Compute the square root of a Hermitian matrix by its eigenvalues. As in eager, negative eigenvalues count as zero."""
     name = "linalg.matrix_sqrth"
     check_square(name, self)
     check_floating(name, self, half=True)
@@ -519,7 +519,7 @@ def _linalg_matrix_sqrth(self: Tensor) -> Tensor:
 
 @rule("aten.linalg_polar.default", recorded=True)
 def _linalg_polar(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Polar decomposition by singular values: ``A = (U Vh) (Vh^H S Vh)``."""
+    """Compute the polar decomposition by singular values: ``A = (U Vh) (Vh^H S Vh)``."""
     name = "linalg.polar"
     if A.dim() < 2:
         raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")

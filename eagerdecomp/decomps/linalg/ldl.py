@@ -109,7 +109,7 @@ def _choice(rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _pivot(entry: Tensor, hermitian: bool) -> Tensor:
-    """Return an entry of the diagonal. A Hermitian matrix has a real one: errors of imaginary parts would grow with each step."""
+    """Return a diagonal entry; for a Hermitian matrix, its real part: errors of imaginary parts would grow with each step."""
     return lifted(real_part(entry), entry) if hermitian and entry.is_complex() else entry
 
 

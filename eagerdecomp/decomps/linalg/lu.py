@@ -60,7 +60,7 @@ def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool
     if B.dtype is not self.dtype:
         B = aten._to_copy.default(B, dtype=self.dtype)
     batch = broadcast_shapes(batch_shape(B), batch_shape(self))
-    # For such a matrix eager's result is row-contiguous, since it solves the transposed equation.
+    # For a column-major conj view, eager solves the transposed equation, so its result is row-contiguous.
     by_rows = self.is_conj() and transposed(aten.expand.default(self, [*batch, *self.shape[-2:]])).is_contiguous()
     matrix, right = folded(self, batch), folded(B, batch)
     if left:
@@ -116,7 +116,7 @@ def _size1(column: Tensor) -> Tensor:
 
 
 class _Panel(NamedTuple):
-    """The elimination of the first columns of a matrix, transposed: ``[.., w, m]`` with a row per column."""
+    """The result of eliminating the first columns of a matrix. The matrix is transposed: ``[.., w, m]``, a row per column."""
 
     upper: Tensor  #: ``[.., w, steps]``: the rows of the pivots, of which what is left of a pivot has no meaning
     lower: Tensor  #: ``[.., steps, m]``: the multipliers, of which what is not beyond a pivot has no meaning
@@ -127,10 +127,9 @@ class _Panel(NamedTuple):
 def _panel(rest: Tensor, steps: int) -> _Panel:
     """Eliminate the first `steps` rows of ``[.., w, m]``, the columns of a matrix, with partial pivoting.
 
-    The textbook's loop (Golub and Van Loan, Matrix Computations, algorithm 3.4.1): 14 calls a column of a single matrix, 16 of a
-    batch.
-    Rows stay where they are. A list holds those that are left, in the order that LAPACK's exchanges would have brought them into,
-    since of equal candidates the first is the pivot: the first row left takes the place of the pivot's.
+    This is the textbook loop (Golub and Van Loan, Matrix Computations, algorithm 3.4.1): 14 calls per column for a single matrix,
+    16 for a batch. Rows are not moved. `there` lists the remaining rows in the order of LAPACK's exchanges: the first remaining row
+    takes the position of the pivot row. The order matters, since the first of equal candidates becomes the pivot.
     """
     batched = rest.dim() == 3
     length = rest.size(-1)
@@ -192,8 +191,9 @@ class _Factors(NamedTuple):
 def _factored(matrix: Tensor, right: Tensor | None = None) -> _Factors:
     """Return the factors of ``[Q, m, n]`` and, with `right` ``[Q, m, k]`` for a square matrix, ``L^-1 P right``.
 
-    Right-looking by panels of `PANEL` columns (Golub and Van Loan, Matrix Computations, section 3.4.7): a panel is eliminated by
-    columns, the rows to the right of its triangle are solved for, and one product updates the rest.
+    The algorithm is right-looking, by panels of `PANEL` columns (Golub and Van Loan, Matrix Computations, section 3.4.7). It
+    eliminates a panel column by column, solves for the rows to the right of the panel's triangle, and updates the rest by one
+    product.
     """
     batch, rows, columns = matrix.shape
     steps = min(rows, columns)
@@ -352,7 +352,7 @@ def _check_lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_pivots: bool) ->
 def _lu_unpack_of_pivots(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Read the pivots and refuse those that no matrix has; what follows reads no data."""
+    """Read the pivots and refuse those that no matrix has. The next rule reads no data."""
     _check_lu_unpack(LU_data, LU_pivots, unpack_pivots)
     if unpack_pivots and LU_pivots.numel() and LU_data.numel():
         least, most = _ends(LU_pivots)
@@ -420,7 +420,7 @@ def _check_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, left: bool) -> None:
 
 @rule("aten.linalg_lu_solve.default")
 def _linalg_lu_solve_of_pivots(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """Read the pivots and refuse those that no matrix has; what follows reads no data."""
+    """Read the pivots and refuse those that no matrix has. The next rule reads no data."""
     _check_lu_solve(LU, pivots, B, left)
     if B.numel():
         least, most = _ends(pivots)
@@ -451,7 +451,7 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
 def _result(
     factors: Tensor, order: Tensor, right: Tensor, batch: Sequence[int], *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """Return the result with eager's strides: column-major, or row-contiguous with a conjugate bit for an unknown on the left."""
+    """Return the result with eager's strides: column-major, or without `left` row-contiguous with the conj bit."""
     factors, order, right = folded(factors, batch), folded(order, batch), folded(right, batch)
     if adjoint:
         factors = conjugate(factors)
@@ -507,7 +507,7 @@ def _linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Te
 
 
 def _factors_of_determinant(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the factors that eager saves for the gradient: of the transposed matrix if that one is column-major."""
+    """Return the factors that eager saves for the gradient: those of the transposed matrix if `A` is contiguous and real."""
     factors, pivots, _, _ = _factor_call(transposed(A) if A.is_contiguous() and not A.is_complex() else A)
     return factors, pivots
 

@@ -75,7 +75,7 @@ def _linalg_matrix_exp(self: Tensor) -> Tensor:
     check_square(name, self)
     check_floating(name, self, half=False)
     if self.dtype not in (*_TAYLOR, *HALF) and (self.numel() or (self.dtype.itemsize == 1 and self.size(-1) > 1)):
-        # Rows of one are exponentials; the norm of others is a sum, by which empty batches are compared; numbers are not.
+        # The error names eager's first kernel: `exp` for matrices of one entry, a product, sum or comparison for others.
         several = "bmm" if self.dtype.is_complex else "sum_cpu" if self.numel() else "le_cpu"
         raise not_implemented(several if self.size(-1) > 1 else "exp_vml_cpu", self.dtype)
     if self.numel() == 0:
