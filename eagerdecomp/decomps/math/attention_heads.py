@@ -44,9 +44,10 @@ def check_attention(query: Tensor, key: Tensor, value: Tensor, dropout_p: float,
 
 
 def as_rows(x: Tensor, groups: int, *, by_strides: bool = False) -> Tensor:
-    """Return ``[B, groups * g, L, D]``, widened, as a matrix per group, ``[B * groups, g * L, D]``: a view, or a view of a copy.
+    """Widen ``[B, groups * g, L, D]`` and view it as a matrix per group, ``[B * groups, g * L, D]``. Copy it if necessary.
 
-    Strides differ from length to length. They are used only with `by_strides`, where avoiding a copy is worth a program for each.
+    With `by_strides`, a non-contiguous tensor is viewed without a copy if its strides allow that. Strides differ from length to
+    length, so each length then needs its own program.
     """
     batch, heads, length, width = x.shape
     if x.dtype in HALF:
@@ -65,7 +66,7 @@ def _heads_merge(x: Tensor, groups: int) -> bool:
 
 
 def widened(x: Tensor) -> Tensor:
-    """Widen float16 and bfloat16 to float32, in which their products are exact, as the op's kernel accumulates."""
+    """Widen float16 and bfloat16 to float32, in which the op's kernel accumulates. Their products are exact in float32."""
     if x.dtype in HALF:
         x = aten._to_copy.default(x, dtype=torch.float32, memory_format=torch.contiguous_format)
     return x

@@ -1,4 +1,4 @@
-"""Formulas of many kernels on large tensors, in blocks whose temporaries fit in the processor's cache."""
+"""Run formulas of many kernels on large tensors block by block, so that temporaries fit in the processor's cache."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["by_blocks"]
 
 aten = torch.ops.aten
 
-#: Elements of a block per thread. Temporaries of the full size would be allocated as fresh memory pages by the system, which costs
-#: up to five times as much as a kernel.
+#: Elements of a block per thread. For temporaries of the full size, the system would allocate new memory pages, which takes up to
+#: five times as long as a kernel.
 _BLOCK = 1 << 14
 
 
 def by_blocks(name: str) -> Linkable:
     """Make the rule of an elementwise op of one dtype that runs the op's next rule block by block.
 
-    Only on CPUs, and only when the rule is linked: other devices need few large kernels, and a recorded program would contain every
-    block.
+    The rule runs only on CPUs and only if it is linked: other devices need few large kernels, and a recorded program would contain
+    every block.
     """
     op = op_called(name)
 

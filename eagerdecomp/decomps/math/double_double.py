@@ -41,13 +41,13 @@ def product(x: TensorExpr, y: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
 
 
 def logarithm(x: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """Return ``log(x)`` as ``log(2^k)``, exactly, plus the log of the quotient by the series of ``2 artanh((q - 1) / (q + 1))``.
+    """Return ``log(x)``: ``k log(2)`` plus ``log(q)`` for ``q = x / 2^k``, by the series of ``2 artanh((q - 1) / (q + 1))``.
 
-    The kernel's own logarithm is off by one unit at some numbers. It is used where no quotient exists: for 0, the smallest numbers
-    and infinity.
+    The kernel's own logarithm is off by one unit in the last place at some numbers. It is used only where `q` does not exist: for
+    0, the smallest numbers and infinity.
     """
     power = TensorExpr(aten.round.default((x.log() * (1 / (_LOG_2 + _LOG_2_REST))).tensor)).clamp(-1000, 1000)
-    # The reciprocal of the power of 2, from its bits: kernels for powers may not be exact.
+    # Build the reciprocal of the power of 2 from its bits, since kernels for powers may not be exact.
     bits = aten.mul.Scalar((1023 - power).to(torch.int64).tensor, 2**52)
     quotient = x * TensorExpr(aten.view.dtype(bits, torch.float64))
     near = (quotient > 0.5) & (quotient < 2)

@@ -161,7 +161,7 @@ def sign_of(self: Tensor) -> Any:
 def rounded_once(compute: Callable[..., Tensor], of_float64: Callable[..., Tensor] | None = None) -> Callable[..., Any]:
     """Make a rule from a formula in float64, rounded to eager's result dtype. `of_float64` is the formula for float64 itself.
 
-    Nothing is wider than float64, and most formulas with several steps would be less accurate there than eager's kernel.
+    Without `of_float64`, the rule declines float64: no dtype is wider, so most formulas would be less accurate than eager's kernel.
     """
 
     def run(self: Tensor, *others: Tensor) -> Any:
@@ -172,14 +172,14 @@ def rounded_once(compute: Callable[..., Tensor], of_float64: Callable[..., Tenso
         formula = of_float64 if dtype is torch.float64 else compute
         if formula is None:
             return NotImplemented
-        # Convert integers to eager's dtype first, which may round them.
+        # Convert integers to eager's dtype before float64: eager rounds them to it.
         return in_type(formula(*(in_type(in_type(x, dtype), torch.float64) for x in (self, *others))), dtype)
 
     return run
 
 
 def _series(x: Tensor, small: Tensor, large: Tensor) -> Tensor:
-    """Return `small`, accurate near 0, there; else `large`, which suffers from cancellation near 0."""
+    """Choose `small` near 0, where `large` suffers from cancellation, and `large` elsewhere."""
     near = aten.gt.Tensor(as_number(1e-4, x), absolute(x))
     result: Tensor = aten.where.self(near, small, large)
     return result
@@ -270,7 +270,7 @@ def acos(x: Tensor) -> Tensor:
 
 
 def atan2(y: Tensor, x: Tensor) -> Tensor:
-    """Choose by quadrant. Two infinities use the diagonal, two zeros the axis. A division by a zero shows its sign."""
+    """Choose by quadrant. Two infinities are on the diagonal, two zeros on the axis. Division by a zero shows the zero's sign."""
     zero, pi = as_number(0, y), as_number(math.pi, y)
     infinite = bitwise_and(aten.eq.Tensor(absolute(y), as_number(_INF, y)), aten.eq.Tensor(absolute(x), as_number(_INF, x)))
     slope = aten.where.self(infinite, _times(sign_of(y), sign_of(x)), aten.div.Tensor(y, x))
@@ -280,7 +280,7 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
     left = aten.bitwise_or.Tensor(aten.gt.Tensor(zero, x), aten.gt.Tensor(zero, aten.div.Tensor(as_number(1, x), x)))
     below = aten.bitwise_or.Tensor(aten.gt.Tensor(zero, y), aten.gt.Tensor(zero, aten.div.Tensor(as_number(1, y), y)))
     turned = aten.where.self(below, neg(pi), pi)
-    # Along the axis the slope is y itself, whose zero would count from the left as well.
+    # If y is a zero, the angle left of the origin is `turned` itself.
     beside = aten.where.self(level, turned, _sum(angle, turned))
     angle = aten.where.self(left, beside, angle)
     return aten.where.self(aten.bitwise_or.Tensor(isnan(x), isnan(y)), _sum(x, y), angle)  # type: ignore[no-any-return]
@@ -293,12 +293,12 @@ def log_to(base: float) -> Callable[[Tensor], Tensor]:
 # -- special functions of float64, off by three units in the last place at most ---------------------------------------------
 
 
-#: Above it, exp overflows although half of it does not; from 1e150 on, the added 1 does not change the logarithm.
+#: Above 709, exp(x) overflows although exp(x) / 2 does not. From 1e150 on, the 1 in the formula of acosh does not matter.
 _LARGE_EXPONENT, _LARGE = 709.0, 1e150
 
 
 def log1p_double(x: Tensor) -> Tensor:
-    """Return the log of the rounded sum, corrected by the rounding error over the sum."""
+    """Return the log of the rounded ``1 + x``, corrected by the rounding error divided by that sum."""
     total = _plus(x, 1)
     kept = _plus(total, -1)
     logarithm = aten.log.default(total)
@@ -341,7 +341,7 @@ def _beyond_exponents(size: Tensor, near: Tensor) -> Tensor:
 
 
 def _odd(x: Tensor, size: Tensor) -> Tensor:
-    """Return the value `size` to the right of zero; where that is a zero or NaN, `x`."""
+    """Return an odd function of `x` from its value `size` at ``abs(x)``. For `size` 0 or NaN, return `x` unless `x` is below 0."""
     zero = as_number(0, x)
     found = aten.where.self(aten.gt.Tensor(size, zero), size, x)
     return aten.where.self(aten.gt.Tensor(zero, x), neg(size), found)  # type: ignore[no-any-return]

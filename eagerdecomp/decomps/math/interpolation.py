@@ -37,7 +37,7 @@ def sum_of_taps(x: Tensor, dim: int, index: Tensor, weights: Tensor) -> Tensor:
 
 
 def spread_to_taps(grad: Tensor, dim: int, size: int, index: Tensor, weights: Tensor | None) -> Tensor:
-    """Compute the transpose of `sum_of_taps`: add each element to `size` elements by its weights.
+    """Compute the transpose of `sum_of_taps`: add each element, times its weights, to its taps among `size` elements.
 
     `weights` is None for a single tap of weight 1.
     """
@@ -74,8 +74,8 @@ def contract(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
 
 
 def in_bytes(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
-    """Contract uint8 with 16-bit weights and round to uint8 values; all in float64, where this is exact."""
-    # Use as many bits as keep the largest weight below 2^15.
+    """Contract uint8 with 16-bit weights and round to uint8 values. float64 computes all of this exactly."""
+    # Use as many bits as possible with the largest weight below 2^15.
     room = aten.log2.default(aten.mul.Scalar(aten.reciprocal.default(aten.amax.default(matrix)), 32767.5))
     unit = aten.pow.Scalar(2, aten.clamp.default(aten.sub.Scalar(aten.ceil.default(room), 1), None, 22))
     scaled = aten.mul.Tensor(matrix, unit)

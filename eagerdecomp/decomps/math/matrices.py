@@ -183,7 +183,7 @@ def _inverted(blocks: Tensor) -> Tensor:
     size = blocks.size(-1)
     index = arange(0, size, blocks)
     apart = aten.bitwise_xor.Tensor(aten.unsqueeze.default(index, 1), index)
-    # The highest bit is the size of the blocks that the entry joins; -inf on the diagonal.
+    # An entry joins two blocks. The highest bit of `apart` is their size; its log2 is -inf on the diagonal.
     joins = aten.floor.default(aten.log2.default(aten._to_copy.default(apart, dtype=torch.float32)))
     zero = number_like(blocks, 0.0)
     on_diagonal = aten.unsqueeze.default(aten.reciprocal.default(aten.diagonal.default(blocks, 0, -2, -1)), -2)
@@ -423,7 +423,7 @@ def check_floating(name: str, matrix: Tensor, *, half: bool) -> None:
 
 
 def check_kernel(kernel: str, matrix: Tensor, *, empty: bool = True) -> None:
-    """Refuse a dtype as ATen's kernel does; without `empty`, tensors without elements do not reach the kernel."""
+    """Refuse a dtype as ATen's kernel does. Without `empty`, accept tensors without elements, which do not reach the kernel."""
     if matrix.dtype not in _REAL + _COMPLEX and (empty or matrix.numel()):
         raise not_implemented(kernel, matrix.dtype)
 

@@ -1,7 +1,7 @@
 """Gather and scatter by comparing positions, for sets without indexing: no prim gathers, scatters or sorts.
 
-Each result compares with every element of the dimension, so time grows with its size. Memory does not, since results are computed
-in blocks. Elements are moved as bits, so zeros keep their signs and NaNs their payloads.
+Each index is compared with every position of the dimension, so time grows with its size. Memory does not, since results are
+computed in blocks. Elements are moved as bits, so zeros keep their signs and NaNs their payloads.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 class TensorExpr:
-    """A tensor in a formula, `tensor`. A scalar is divided by it exactly, not by way of a reciprocal."""
+    """Wraps `tensor` for use in a formula. ``scalar / x`` divides exactly, without a rounded reciprocal."""
 
     __slots__ = ("tensor",)
 
@@ -129,7 +129,7 @@ class TensorExpr:
 
 
 def choose(condition: TensorExpr, chosen: TensorExpr | float, other: TensorExpr | float) -> TensorExpr:
-    """Return `where`; a scalar is converted to a float64 tensor."""
+    """Run `where`. Scalars become float64 tensors."""
     return TensorExpr(aten.where.self(condition.tensor, _operand(chosen, condition), _operand(other, condition)))
 
 
@@ -158,7 +158,7 @@ def ratio(x: TensorExpr, coefficients: tuple[Sequence[float], Sequence[float]]) 
 def in_pairs(x: TensorExpr, *polynomials: Sequence[float]) -> list[TensorExpr]:
     """Evaluate polynomials by Estrin's scheme, constant terms first.
 
-    It takes a third less kernels than Horner's rule: ``a + b x`` is one kernel, and all polynomials share the powers.
+    It takes a third fewer kernels than Horner's rule: ``a + b x`` is one kernel, and all polynomials share the powers.
     """
     terms: list[Sequence[Any]] = list(polynomials)
     power = x

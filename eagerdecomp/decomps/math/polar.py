@@ -35,8 +35,8 @@ _EACH_APART = 5e-5
 def unitary_factor(x: Tensor) -> Tensor | None:
     """Return a unitary ``U [Q, m, n]``, ``m >= n``, for which ``U^H x`` is positive semidefinite up to rounding errors.
 
-    For singular values of `x` at rounding level, the vectors are arbitrary ones orthogonal to the others. Return None if `x` has
-    infinities or NaNs.
+    If singular values of `x` are at rounding level, `U` maps their right vectors to arbitrary vectors orthogonal to the others.
+    Return None if `x` has infinities or NaNs.
     """
     eps = torch.finfo(x.dtype).eps
     rounds = math.ceil(-math.log(eps / 8) / math.log(_GROWS[0]) / _EACH)
@@ -86,7 +86,7 @@ def _apart(x: Tensor, unit: Tensor) -> float:
 
 
 def _filled(x: Tensor) -> Tensor:
-    """Replace singular values 0 by nonzero ones, by adding pseudo-random entries in their spaces. Singular values 1 are kept."""
+    """Make zero singular values nonzero: add pseudo-random entries in their spaces. Keep singular values of 1."""
     rows, columns = x.shape[-2:]
     place = aten.add.Tensor(aten.unsqueeze.default(arange(1, rows + 1, x), 1), arange(1, columns + 1, x), alpha=6)
     waves = aten.sin.default(aten.mul.Scalar(aten._to_copy.default(place, dtype=torch.float32), 12.9898))

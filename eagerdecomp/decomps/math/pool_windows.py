@@ -40,7 +40,7 @@ def along_dim(x: Tensor, dim: int, rank: int) -> Tensor:
 
 
 def adaptive_places(size: int, count: int, dim: int, dims: int, device: torch.device) -> Tensor:
-    """Return the indices of adaptive windows along `dim`: from floor(o * size / count) to before ceil((o + 1) * size / count)."""
+    """Return the indices of adaptive windows along `dim`: from floor(o * size / count) to ceil((o + 1) * size / count) - 1."""
     extents = adaptive_extents(size, count)
     scaled = along_dim(aten.arange.start_step(0, count * size, size, device=device), dim, 2 * dims)
     taps = along_dim(aten.arange.start_step(0, max(extents), device=device), dims + dim, 2 * dims)
@@ -180,7 +180,7 @@ def check_max_pooled_volumes(
     padding: Sequence[int],
     dilation: Sequence[int],
 ) -> None:
-    """Refuse what ATen's gradient of `max_pool3d` refuses. It reads the output's size from the gradient."""
+    """Refuse what ATen's gradient of `max_pool3d` refuses. ATen takes the output's size from the gradient."""
     if self.dim() not in (4, 5):
         raise RuntimeError("non-empty 4D or 5D (batch mode) tensor expected for input")
     if not grad.dim():

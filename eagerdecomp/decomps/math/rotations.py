@@ -1,12 +1,12 @@
 """Hermitian matrices diagonalized by simultaneous rotations: the loop that eigenvalues and singular values share.
 
 Jacobi's method rotates pairs of columns one after the other. Here a step computes the angles of *all* pairs from the same matrix,
-as a skew-Hermitian ``X``, and rotates all columns by ``exp(X)``, which takes a few matrix products. An angle is Jacobi's,
+as a skew-Hermitian ``X``, and rotates all columns by ``exp(X)``, which takes a few matrix products. The angles are Jacobi's:
 ``tan 2t = 2 a_ij / (a_jj - a_ii)``. A step is shortened if the norm of ``X`` exceeds `_LONGEST` (as in Ziehe, Laskov, Nolte and
 Mueller, "A fast algorithm for joint diagonalization with non-orthogonal transformations", JMLR 5, 2004, section 3). While angles
-are large, couplings far below the largest are not rotated: for pairs of nearly equal values, the angle would depend on entries
-that the other rotations are about to change. Convergence is quadratic at the end: 8 to 11 steps at n = 16, 20 to 25 at n = 256,
-and more if values are clustered at several scales.
+are large, pairs wait whose off-diagonal entry (*coupling*) is far below the largest: if their values are nearly equal, the angle
+would depend on entries that the other rotations are about to change. Convergence is quadratic at the end: 8 to 11 steps at n = 16,
+20 to 25 at n = 256, and more if values are clustered at several scales.
 
 Rounding errors do not accumulate over the steps: the rotated matrix is computed from the given one, and the basis is made
 orthonormal repeatedly (Bjorck and Bowie, "An iterative algorithm for computing the best estimate of an orthogonal matrix", SIAM J.
@@ -35,16 +35,16 @@ aten = torch.ops.aten
 #: If the norm of ``X`` is above this, the step is shortened.
 _LONGEST = 1.25
 
-#: If the norm of ``X`` is below this, no coupling waits in the next step.
+#: If the norm of ``X`` is below this, the next step rotates all pairs.
 _SHORT = 0.25
 
 #: If the norm of ``X`` is below this, the exponential is its first three terms.
 _TINY = 0.05
 
-#: A coupling waits while it is below this fraction of the largest.
+#: While angles are large, a pair waits if its coupling is below this fraction of the largest.
 _WAITS = 0.01
 
-#: Coefficients of ``cos x = 1 - x^2 / 2 + _EVEN x^4`` and ``sin x = x (1 - _ODD x^2 + _LAST x^4)``, by which the sum of squares is
+#: Coefficients of ``cos x = 1 - x^2 / 2 + _EVEN x^4`` and ``sin x = x (1 - _ODD x^2 + _LAST x^4)``. They make the sum of squares
 #: ``1 + _LAST ** 2 x ** 10``.
 _ODD = (math.sqrt(5) - 1) / 8
 _EVEN = _ODD - 1 / 8
@@ -137,8 +137,8 @@ def diagonalized(matrix: Tensor, basis: Tensor | None = None) -> tuple[Tensor, T
 def diagonalized_blindly(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``V``, ``matrix @ V`` and the diagonal of ``V^H matrix V``, by a fixed number of steps, without reading data.
 
-    The number is what the loop needed for matrices on which it is slow. With `gram` the matrix is ``[Q, m, n]``, and ``(matrix V)^H
-    (matrix V)`` becomes diagonal: ``matrix V`` has orthogonal columns. Matrices with infinities or NaNs give NaN.
+    The number of steps is what `diagonalized` needs for matrices on which it is slow. With `gram` the matrix is ``[Q, m, n]``, and
+    `V` makes the columns of ``matrix V`` orthogonal. Matrices with infinities or NaNs give NaN.
     """
     size, eps = matrix.size(2), torch.finfo(matrix.dtype).eps
     unit, tie, off = _masks(size, matrix)
@@ -169,10 +169,10 @@ def diagonalized_blindly(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Te
 
 
 class _Noise(NamedTuple):
-    """Bounds of the rounding errors of couplings (which are doubled here).
+    """Bounds of the rounding errors of couplings. Here, a coupling is twice the off-diagonal entry.
 
     Attributes:
-        gram: the couplings belong to a Gram matrix.
+        gram: whether the couplings belong to a Gram matrix.
         floor: a bound for all couplings, used while they are large.
         mean: the part of a bound that is proportional to the root mean square of all values.
         lost: the squared length of columns that are only rounding errors; used with `gram`.
@@ -195,7 +195,7 @@ def _noise_of(matrix: Tensor, gram: bool) -> _Noise:
 
 
 def _threshold(noise: _Noise, sizes: Tensor, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the couplings, and a bound of each one's rounding error, from the values that it couples.
+    """Return the couplings, and a bound of each one's rounding error, which depends on the two diagonal values that it couples.
 
     For a Gram matrix, the couplings are divided by the length of the longer column before they are compared.
     """
@@ -265,7 +265,7 @@ def _rotation(double: Tensor, unit: Tensor, short: bool) -> tuple[Tensor, float]
 
 
 def rotated(basis: Tensor, angles: Tensor) -> Tensor:
-    """Return ``basis exp(angles)``, made orthonormal, for skew-Hermitian angles. Those of large norm are shortened."""
+    """Return ``basis exp(angles)``, made orthonormal, for skew-Hermitian angles. Angles of large norm are scaled down."""
     unit = eye(angles.size(2), angles)
     rotation, _ = _rotation(aten.mul.Scalar(angles, 2), unit, False)
     return _orthonormal(aten.bmm.default(basis, rotation), aten.mul.Scalar(unit, _START))

@@ -52,7 +52,7 @@ def scan(x: Tensor, dim: int, combine: Combine, wide: torch.dtype, identity: com
 
 
 def totals_before(entries: Sequence[Tensor], combine: Combine, wide: torch.dtype, identity: complex | None) -> Tensor | None:
-    """Return the combined entries of all blocks before each block, ``[outer, blocks, inner]``; None for a single block."""
+    """Return for each block the combination of all entries before it, ``[outer, blocks, inner]``; None for a single block."""
     if entries[0].size(1) == 1:
         return None
     total = in_type(entries[0], wide)
@@ -108,7 +108,7 @@ def joined(entries: Sequence[Tensor], shape: Sequence[int], dim: int, dtype: tor
 
 
 def before(x: Tensor, first: Tensor | complex) -> Tensor:
-    """Return ``[outer, n, inner]`` shifted by one: the first entry is a number, or the first entry of a tensor."""
+    """Shift ``[outer, n, inner]`` by one entry. The new first entry is `first`, or the first entry of the tensor `first`."""
     outer, length, inner = x.shape
     if isinstance(first, Tensor):
         head = in_type(aten.slice.Tensor(first, 1, 0, 1), x.dtype)
