@@ -24,10 +24,10 @@ aten = torch.ops.aten
 #: `alpha`.
 _PLAIN = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 
-#: With at least this many multiplications per product, eager calls BLAS, which skips a product with alpha = 0 without reading it.
+#: With at least this many multiplications per product, eager calls BLAS. If alpha is 0, BLAS does not read the matrices.
 _BY_BLAS = 400
 
-# In float16 and bfloat16, with more multiplications than this in the whole batch, eager calls oneDNN, which does the same.
+# In float16 and bfloat16, with more multiplications than this in the whole batch, eager calls oneDNN, which does not read them.
 _BY_ONEDNN = 4096
 
 
@@ -42,7 +42,7 @@ def _scaled_alone(self: Tensor, shape: Sequence[int], beta: Any) -> Tensor:
 
 @rule("aten.addmm.default", recorded=True)
 def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Skip the product if `alpha` is 0: BLAS does not read it, so not even a NaN in it counts. Kernels of other dtypes read it."""
+    """Skip the product if `alpha` is 0. BLAS does not read the matrices then, so their NaNs have no effect; other kernels do."""
     dtype = self.dtype
     if alpha != 0 or dtype not in _PLAIN or dtype is not mat1.dtype or dtype is not mat2.dtype:
         return NotImplemented
@@ -51,7 +51,7 @@ def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
     return _scaled_alone(self, [mat1.shape[0], mat2.shape[1]], beta)
 
 
-# Returns whether eager skips the product if `alpha` is 0. `narrow`: the dtype is float16 or bfloat16.
+# Return whether eager skips the product if `alpha` is 0. `narrow`: the dtype is float16 or bfloat16.
 def _is_unread(batch1: Tensor, batch2: Tensor, narrow: bool) -> bool:
     once = batch1.shape[1] * batch1.shape[2] * batch2.shape[2]
     return batch1.shape[0] * once > _BY_ONEDNN if narrow else once >= _BY_BLAS
@@ -160,7 +160,7 @@ def _linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Any:
 
 
 def _of_two_conj_views(self: Tensor, other: Tensor) -> bool:
-    """Return whether both vectors are conj views. torch's reference then calls the op itself again, which no route may do."""
+    """Return whether both vectors are conj views. torch's reference then calls the op again, which a decomposition may not do."""
     alike = self.dtype is other.dtype and self.dim() == other.dim() == 1 and self.shape == other.shape
     return alike and self.is_conj() and other.is_conj()
 

@@ -66,7 +66,7 @@ def _forward(
     if attn_mask is None:
         weights = aten._softmax.default(scores, -1, False)
         out = aten.bmm.default(weights, value_rows)
-        # exp(top - lse) is the largest weight of its row, so the softmax kernel's result holds the log-sum-exp.
+        # exp(top - lse) is the largest weight of its row, so the log-sum-exp follows from the softmax kernel's result.
         lse = aten.sub.Tensor(aten.amax.default(scores, [-1]), aten.log.default(aten.amax.default(weights, [-1])))
     else:
         # A fully masked row returns zeros, and 0 as its log-sum-exp.

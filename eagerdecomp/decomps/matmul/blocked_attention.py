@@ -111,7 +111,7 @@ class _Blocks:
         self.groups = key.size(1)
         # No query sees the keys after the last query.
         if causal:
-            # Counted from the block's first key, which is also its first query, so the mask is the same for every block.
+            # In each block, keys and queries count from the same position. So one mask serves every block.
             device = query.device
             self.shown = visible(query.size(2), size, device)
             self.nothing = aten.full.default([], -math.inf, dtype=self.scaled.dtype, device=device)

@@ -1,4 +1,4 @@
-"""Convolutions: named forms by `convolution`, gradients by two convolutions, `convolution` by a product of patches and weights.
+"""Convolutions. Named forms call `convolution`, gradients call it twice, and `convolution` multiplies patches by weights.
 
 With ``y[o, x] = sum_ik w[o, i, k] * v[i, x * stride + k * dilation - padding]``, the gradient of v is the transposed convolution of
 the gradient of y. The gradient of w is a convolution with batch and channels exchanged, and stride and dilation exchanged.
@@ -101,7 +101,7 @@ def _input_gradient(
     if transposed:
         grad = aten.convolution.default(grad_output, weight, None, stride, padding, dilation, False, [0] * dims, groups)
         return _cut(grad, input.shape)
-    # The end of the input that the stride skips, which no output element reads.
+    # Output elements read `reached` elements. The stride skips the rest, at the end of the input.
     reached = [
         (grad_output.size(2 + d) - 1) * stride[d] - 2 * padding[d] + dilation[d] * (weight.size(2 + d) - 1) + 1 for d in range(dims)
     ]
@@ -112,7 +112,7 @@ def _input_gradient(
 def _weight_gradient(
     fine: Tensor, coarse: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int
 ) -> Tensor:
-    """Return ``[coarse's channels, fine's channels per group, *kernel]``. `fine` is the side whose positions the stride skips."""
+    """Return ``[coarse's channels, fine's channels per group, *kernel]``. The stride skips positions of `fine`, not of `coarse`."""
     dims = weight.dim() - 2
     batch, channels = fine.shape[:2]
     swap = [1, 0, *range(2, 2 + dims)]
@@ -175,7 +175,7 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    """Compute a convolution for op sets without it: every patch that the kernel covers, as a column, times the weights.
+    """Compute a convolution for op sets without it: copy each patch under the kernel to a column, and multiply by the weights.
 
     Memory grows with the size of the kernel.
     """
@@ -290,7 +290,7 @@ _SIDES = ("depth", "height", "width")
 
 
 def _woven(strides: Sequence[int], steps: list[int], dims: int) -> list[int]:
-    """Return the strides of channel, kernel, batch and position."""
+    """Return the strides of all patches: channel, kernel, batch and position."""
     return [strides[1], *steps[:dims], strides[0], *steps[dims:]]
 
 
@@ -400,7 +400,7 @@ def _plain(
 
 @rule("aten._slow_conv2d_forward.default", "aten.slow_conv3d_forward.default", recorded=True)
 def _batched(self: Tensor, weight: Tensor, kernel_size: Sequence[int], bias: Tensor | None, *geometry: Sequence[int]) -> Any:
-    """Run the forms that do not accept an image without a batch dimension."""
+    """Run the forms that require a batch dimension."""
     if self.dim() != weight.dim():
         if weight.dim() == 5:
             raise RuntimeError(f"non-empty 5D input tensor expected but got: {list(self.shape)}")
@@ -450,7 +450,7 @@ def _depthwise(
     padding: Sequence[int],
     dilation: Sequence[int],
 ) -> Any:
-    """Convolve each channel with its own filters, ``[N, C, *]`` by ``[C * m, 1, *]``: C groups. CUDA has a kernel."""
+    """Convolve each channel with its own filters, ``[N, C, *]`` by ``[C * m, 1, *]``, as C groups. CUDA has its own kernel."""
     return aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * len(stride), self.shape[1])
 
 

@@ -5,7 +5,7 @@ call, but a call that reads them cannot be replayed for other lengths.
 
 The LSTM layer is a loop over time, since each step needs the previous state: 10 kernel calls per step forward, 8 backward. Work
 that needs no state (products with the input, activations in backward, gradients of the weights) is done for all steps at once.
-Forward and backward are linked: lengths differ from batch to batch, and a recorded program would contain every step. Formulas:
+Both rules are linked, not recorded: lengths differ from batch to batch, and a program would contain every step. Formulas:
 Hochreiter and Schmidhuber 1997, gates in torch's order i, f, g, o.
 """
 
@@ -159,7 +159,7 @@ def _lstm_layer(
 ) -> Any:
     """Map ``[T, B, I]`` and states ``[B, H]`` or ``[1, B, H]`` to output ``[T, B, H]``, last states, and a workspace.
 
-    Our backward does not read the workspace.
+    The backward rule does not read the workspace.
     """
     if mode != _LSTM or batch_sizes:
         raise NoRoute(aten.mkldnn_rnn_layer.default)

@@ -138,7 +138,7 @@ def _product(left: Tensor, right: Tensor, scale_a: Tensor, scale_b: Tensor, bias
 
 
 def _is_float32(scale: Tensor, of: Tensor, dim: int) -> bool:
-    """Return whether there is a scale for each row (dim 0) or column (dim 1) of a matrix."""
+    """Return whether `scale` has one float32 value for each row (dim 0) or column (dim 1) of a matrix."""
     shape = [of.size(dim), 1] if dim == 0 else [1, of.size(dim)]
     # For column scales ATen checks the transpose, whose dimension of size 1 may have any stride.
     return scale.dtype == torch.float32 and list(scale.shape) == shape and scale.is_contiguous()
