@@ -1,10 +1,9 @@
 """Compare the results and effects of a call with eager's.
 
 Dtypes, shapes, strides, aliases and writes must be equal. Values must agree within rounding. The allowed error of an element is the
-sum
-of: some units in the last place of its dtype; a few units of the tensor's largest element in the precision of the computation; the
-change of the result if the inputs are rounded; and the error of eager itself. The last two need the op in float64, and are computed
-only if the values are not close to eager's.
+sum of: some units in the last place of its dtype; a few units of the tensor's largest element in the precision of the computation;
+the change of the result if the inputs are rounded; and the error of eager itself. The last two need a run of the op in float64, and
+are computed only if the values are not close to eager's.
 
 For a sparse tensor, its dense parts are compared. For tensors without values (meta, fake, nested, quantized), only dtype, layout,
 device and shape are compared.
@@ -199,7 +198,7 @@ def error_text(error: Exception | None) -> str:
 
 
 def alias_text(same: int, shares: Sequence[tuple[int, int]], names: Sequence[str]) -> str:
-    """Return as text which input a result is, or with which inputs it shares memory."""
+    """Return text that names the input that a result is, or the inputs with which it shares memory."""
     if same >= 0:
         return f"argument {names[same]} itself"
     if not shares:
@@ -349,7 +348,7 @@ def _ulps(one: Tensor, other: Tensor) -> int | None:
 
 
 def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], number: int, want: Observed, have: Observed) -> bool:
-    """Return whether a search op returned other indices than eager, at which the values are equal."""
+    """Return whether a search op only broke a tie differently: its indices differ from eager's, but the values there are equal."""
     if not facts_of(op).finds_ties or number != 1 or len(want.leaves) != 2:
         return False
     if not all(map(_comparable, (*want.leaves, *have.leaves))):
@@ -370,7 +369,7 @@ def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], numb
 def _truth_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], native: Callable[..., Any]) -> Truth:
     """Return the `Truth` of a call."""
     inexact = any(tolerance_of(one.dtype) for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
-    # An elementwise op on integers only may compute in the default dtype.
+    # If all inputs are integers, an elementwise op may compute in the default dtype.
     of_whole = torch.Tag.pointwise in op.tags and not inexact
 
     def run(seed: int, side: int) -> Observed:

@@ -62,7 +62,7 @@ def alerts(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def warns(op: str) -> Callable[..., bool] | bool:
-    """Return the `effects` of a rule for `op`: whether a call warns, which a recorded program would not repeat."""
+    """Return the `effects` of a rule for `op`: a predicate for calls that alert. A recorded program would not repeat the alert."""
     if op not in NONDETERMINISTIC:
         return False
     _, applies = NONDETERMINISTIC[op]

@@ -20,7 +20,7 @@ if hasattr(os, "register_at_fork"):  # as `forking` does: a child has not the th
 
 @contextmanager
 def drawing_from(generator: torch.Generator | None, device: torch.device | str | None) -> Iterator[None]:
-    """Make kernels that draw from the device's default generator draw from this generator, in a context.
+    """Make kernels draw from this generator instead of the device's default generator, within the context.
 
     Kernels that the library calls in other threads (`drawing_in_turn`) wait meanwhile.
 
@@ -61,7 +61,7 @@ def drawing_in_turn(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takes_generator(*args: Any, generator: torch.Generator | None = None, **kwargs: Any) -> bool:
-    """Return whether a call passes a generator. Lending its state is an effect that no program can have."""
+    """Return whether a call passes a generator. A recorded program cannot lend the state of a generator."""
     return generator is not None
 
 
@@ -76,7 +76,7 @@ def states_of(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Generator, to
 
 @contextmanager
 def drawing_again(states: Sequence[tuple[torch.Generator, torch.Tensor]] | None) -> Iterator[None]:
-    """Make default generators draw what they drew after these states, in a context; then restore their current states."""
+    """Set default generators to these states, so that they repeat their numbers. Restore the current states after the context."""
     if states is None:
         yield
         return

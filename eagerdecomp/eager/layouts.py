@@ -21,8 +21,8 @@ __all__ = ["LAYOUTS", "all_contiguous", "as_contiguous", "as_operands", "in_form
 
 aten = torch.ops.aten
 
-#: ``wanted(result, *args)`` returns the strides of a result; None if its strides are right. It first
-#: reads facts that most calls share, because each fact that it reads becomes a guard of the program.
+#: ``wanted(result, *args)`` returns the strides of a result; None if its strides are right. Each fact that it reads becomes a guard
+#: of the program, so it first reads facts that most calls share.
 Wanted: TypeAlias = Callable[..., "Sequence[int] | None"]
 
 
@@ -54,7 +54,7 @@ def as_contiguous(x: Tensor) -> Tensor:
 
 
 def in_format_of(result: Tensor, given: Tensor | None) -> Tensor:
-    """Return `result` in channels last if ATen's `suggest_memory_format` is that for `given`, else contiguous."""
+    """Return `result` in the memory format that ATen's `suggest_memory_format` returns for `given`; contiguous if that is None."""
     form = torch.contiguous_format if given is None else suggested_memory_format(given)
     if result.is_contiguous(memory_format=form):
         return result
@@ -86,7 +86,7 @@ def _contiguous(result: Tensor, *args: Any) -> Sequence[int] | None:
 
 
 def _channels_last_as_input(position: int) -> Wanted:
-    """Return strides in channels last if the argument at `position` is (`suggest_memory_format`), else contiguous."""
+    """Return channels-last strides if `suggest_memory_format` of this argument is channels last, else contiguous strides."""
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         given, dims = args[position], result.dim()

@@ -89,7 +89,7 @@ def no_cast(source: torch.dtype, target: torch.dtype) -> RuntimeError:
 
 
 def not_held(dtype: torch.dtype) -> RuntimeError:
-    """Return eager's error for a scalar that a dtype cannot represent; integers have special names there (``int``, ``int64_t``)."""
+    """Return eager's error for a scalar that a dtype cannot represent. It uses C++ names of integers (``int``, ``int64_t``)."""
     if dtype.is_floating_point or dtype.is_complex:
         name = cpp_name(dtype)
     else:

@@ -75,7 +75,7 @@ class Caught:
 
 
 def observe(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Observed]:
-    """Run a call; return its result, and its results and effects. An exception that it raises is one of the effects."""
+    """Run a call; return its result, and an `Observed` with its effects. An exception that it raises is one of the effects."""
     result = None
     with Caught() as caught:
         result = run(*args, **kwargs)
@@ -160,10 +160,10 @@ def copied(
 
 
 def copying(alone: Collection[int] = (), *, device: torch.device | None = None, gradients: bool = False) -> Callable[[Any], Any]:
-    """Return a function that copies tensors, whose copies share storages as they do, and that returns other values unchanged.
+    """Return a function that copies tensors and returns other values unchanged. Copies share storages as the tensors do.
 
     Args:
-        alone: storages that only one tensor uses, so that a copy may omit the rest of the storage.
+        alone: storages that only one tensor uses. Its copy may omit the rest of the storage.
         device: the device of the copies; None for that of each tensor.
         gradients: whether a copy requires a gradient if the tensor does.
     """

@@ -49,10 +49,10 @@ class OutQuirks:
     dtype_from_out: Literal["", "dtype", "self", "reduction"] = ""
     #: Comparison and logical ops write any dtype: their TensorIterator does not check the cast of the operands' common dtype.
     writes_any_dtype: bool = False
-    #: ``writes_no_result(args, result)``: whether the kernel casts no result to ``out``, so that all dtypes are accepted. It
-    #: returns first if there are no elements, and `pow` of base 1 fills ``out``.
+    #: ``writes_no_result(args, result)``: whether the kernel casts no result to ``out``, and so accepts all dtypes. Without
+    #: elements it returns before the cast; `pow` of base 1 fills ``out``.
     writes_no_result: Callable[[Sequence[Any], Tensor], bool] | None = None
-    #: The result is complex and the operands are real: `polar_out` checks for `toComplexType` of the operands' dtype.
+    #: The result is complex and the operands are real: `polar_out` requires `toComplexType` of the operands' dtype.
     complex_result: bool = False
 
     # -- shape and strides
@@ -63,11 +63,11 @@ class OutQuirks:
     strides_ndim: int | None = None
     #: LAPACK works in all outputs or in none: `geqrf_out` copies both if either does not fit.
     lapack_fits_all: bool = False
-    #: An ``out`` of the result's shape that is not column-major is copied to, without checks (`linalg_solve_triangular_out`).
+    #: If ``out`` has the result's shape and is not column-major, it gets an unchecked copy (`linalg_solve_triangular_out`).
     copies_unless_columns: bool = False
     #: A factory fills an ``out`` of the right number of elements without a change of shape (`if (result.numel() != steps)`).
     keeps_shape: bool = False
-    #: `arange_out` warns before it resizes, in its own words.
+    #: `arange_out` warns before it resizes, with a message of its own.
     warns_of_numel: bool = False
     #: A composite op whose ``out=`` form leaves ``out`` unchanged if a mode handles its inner ops. The rule writes the result of
     #: the functional variant instead.
@@ -77,7 +77,7 @@ class OutQuirks:
 
     #: The op is a TensorIterator over all tensors, though torch may not tag it as pointwise.
     pointwise: bool = False
-    #: ``out`` is checked against itself and each input before all else, as TensorIterator does; None: if the op is pointwise.
+    #: ``out`` is checked against itself and each input before all else, as TensorIterator does; None: only if the op is pointwise.
     checks_overlap_first: bool | None = None
     #: Arguments that must not partly overlap ``out``, which eager checks after the resize. Either they are copied to ``out`` before
     #: the op computes there, or a TensorIterator reads them after the resize. ``self`` is for all outputs, ``values/self``
@@ -103,7 +103,7 @@ def _exact(*errors: str) -> OutQuirks:
     return OutQuirks(dtype_errors=errors or _EXPECTED)
 
 
-# Quirks of ops whose ``out`` must not overlap these arguments at all; below, not partly.
+# Quirks of ops whose ``out`` must not overlap these arguments at all. (For `_apart_in_part`: must not overlap them partly.)
 def _apart(*arguments: str) -> OutQuirks:
     return OutQuirks(no_overlap=arguments)
 
@@ -299,8 +299,8 @@ def out_quirks(op: OpOverload) -> OutQuirks:
     first = pointwise if found.checks_overlap_first is None else found.checks_overlap_first
     found = replace(found, pointwise=pointwise, checks_overlap_first=first)
     if facts_of(op).is_out and torch.Tag.generated in op.tags and has_kernel(op, "CompositeExplicitAutograd"):
-        # Generated: calls the functional op, resizes ``out`` to contiguous strides, checks its dtype and copies. Kernels written by
-        # hand pass ``out`` on to another op, which decides.
+        # A generated kernel calls the functional op, resizes ``out`` to contiguous strides, checks its dtype and copies the result.
+        # A kernel written by hand passes ``out`` on to another op, which does all this.
         errors = found.dtype_errors or _EXPECTED
         return replace(found, strides="contiguous", dtype_errors=errors, checks_overlap_first=False)
     return found

@@ -62,7 +62,7 @@ def _normal_like(
 
 
 def _normal_by_tensors(first: Any, second: Any = 1.0, *rest: Any, **options: Any) -> bool:
-    """Return whether no remainder is left after the last block; eager draws that part again, in the dtype of the tensor."""
+    """Return whether the numbers fill whole blocks. Eager draws a remainder after the last block again, in the tensor's dtype."""
     given = [one for one in (first, second) if isinstance(one, Tensor)]
     if not any(one.dtype in HALF for one in given):
         return True
@@ -103,11 +103,12 @@ def _facts() -> Iterator[tuple[str, RandomCall]]:
     yield from ((name, RandomCall(_RANDN)) for name in ("normal.float_float", "normal.float_float_out"))
     yield from ((name, RandomCall(_RANDN, _few)) for name in ("log_normal", "log_normal_"))
     yield from ((name, RandomCall(_RAND, _in_float64)) for name in ("exponential", "exponential_"))
-    # float32 weights: with replacement, a rounding of the cumulative sum picks another index; without, it draws by `exponential_`.
+    # float32 weights differ. With replacement, rounding of the cumulative sum may select another index. Without, the numbers are
+    # drawn by `exponential_`.
     yield "multinomial", RandomCall(_RAND, _in_float64)
 
 
-# Argument -> whether 0 counts: a call draws nothing if the argument is False (or 0).
+# Arguments with which a call draws nothing if they are False -> whether it also draws nothing if they are 0.
 _IDLE = {"train": False, "training": False, "dropout": True, "dropout_p": True}
 
 #: Packet, or overload if overloads differ -> how it draws.
@@ -157,7 +158,7 @@ def same_numbers(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: 
 
 
 def _draws_by_the_set(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: Callable[[OpOverload], bool]) -> bool:
-    """Return whether library rules decompose an op down to a kernel of the set that draws."""
+    """Return whether library rules decompose an op until a kernel of the set draws its numbers."""
     known = fact_of(op)
     if known is None or by_user(op):
         return False

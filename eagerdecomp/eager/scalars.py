@@ -77,8 +77,8 @@ class _Held(NamedTuple):
     Attributes:
         name: the argument's name.
         place: its position.
-        of: returns, for the dtype of the op's first tensor, the dtype to which ATen converts the scalar; None if ATen rejects the
-            tensor's dtype before.
+        of: takes the dtype of the op's first tensor, and returns the dtype to which ATen converts the scalar; None if ATen rejects
+            the tensor's dtype before that.
     """
 
     name: str
@@ -91,7 +91,7 @@ def _own(dtype: torch.dtype) -> torch.dtype:
 
 
 def _as_limit(dtype: torch.dtype) -> torch.dtype | None:
-    """Return the dtype of `hardtanh`'s limits: it converts them to int64 first, and checks their signs."""
+    """Return the dtype to which `hardtanh` converts its limits: int64 for integer tensors, to check the signs of the limits."""
     return dtype if dtype.is_floating_point else None if dtype.is_complex else torch.int64
 
 
@@ -161,7 +161,7 @@ _LEAST, _MOST = -6e4, 6e4
 
 
 def holding(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rule's function that gets scalars converted as eager's kernel does; `fn` itself if no argument is converted."""
+    """Wrap a rule's function to convert its scalars as eager's kernel does. Return `fn` itself if no argument is converted."""
     held = HELD.get(op)
     if held is None:
         return fn

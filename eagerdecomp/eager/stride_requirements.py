@@ -1,4 +1,4 @@
-"""Which ops must return results with eager's strides, and which may return the strides that their kernel chooses.
+"""The ops whose results must have eager's strides. The kernels of all other ops may choose the strides.
 
 PyTorch specifies the strides of these results:
 
@@ -59,13 +59,13 @@ def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
 
 
 def _explicit_or_dense(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Must match if the call passes a memory format, or if the input is dense."""
+    """Return whether the call passes a memory format or the input is dense. Then strides must match."""
     explicit = kwargs.get("memory_format") not in (None, torch.preserve_format)
     return explicit or is_dense_alike(_tensors(args, kwargs)[:1])
 
 
 def _memory_format_of(*indices: int) -> Callable[[Sequence[Any], Mapping[str, Any]], bool]:
-    """Return a rule: must match if the inputs at `indices` are all contiguous or all channels_last, and none is both.
+    """Return a rule: strides must match if the inputs at `indices` are all contiguous or all channels_last, and none is both.
 
     Pooling ops, convolutions and norms return results with the memory format of their inputs.
     """
@@ -86,7 +86,7 @@ def _always(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _dense_self(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Must match the strides of a dense `self`, because view decompositions rely on them."""
+    """Return whether `self` is dense. Then strides must match, because view decompositions rely on them."""
     return is_dense(args[0])
 
 

@@ -103,7 +103,7 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 
 def can_be_viewed(tensor: Tensor, shape: Sequence[int]) -> bool:
-    """Return whether a view of this shape exists (ATen's `computeStride`). The shape has as many elements, and no -1."""
+    """Return whether a view of this shape exists (ATen's `computeStride`). `shape` must have as many elements, and no -1."""
     if not tensor.numel():
         return True
     sizes, strides = tensor.shape, tensor.stride()
@@ -113,7 +113,7 @@ def can_be_viewed(tensor: Tensor, shape: Sequence[int]) -> bool:
     step, held, taken = strides[-1], 1, 1
     for dim in range(len(sizes) - 1, -1, -1):
         held *= sizes[dim]
-        # The end of a group of dimensions that is contiguous in memory.
+        # Here ends a group of dimensions that is contiguous in memory.
         if dim == 0 or (sizes[dim - 1] != 1 and strides[dim - 1] != held * step):
             while place >= 0 and (taken < held or shape[place] == 1):
                 taken *= shape[place]

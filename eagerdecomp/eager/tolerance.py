@@ -78,11 +78,11 @@ WIDER = {
     **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
 }
 
-# Factors of the allowed error: of the change by rounded inputs, and of eager's own error.
+# Factors in the allowed error: for the change that rounding the inputs causes, and for eager's own error.
 _OF_INPUTS = 16
 _OF_EAGER = 4
 
-# How often the inputs are rounded differently, each time up and down.
+# The number of random roundings of the inputs. Each is run twice, the second time in the opposite directions.
 _ROUNDINGS = 4
 
 
@@ -187,7 +187,7 @@ class TrueValues(NamedTuple):
 def within_truth(
     wrong: Tensor, want: Tensor, have: Tensor, known: TrueValues, tolerance: Tolerance, dtype: torch.dtype, loose: float
 ) -> tuple[Tensor, Tensor]:
-    """Return which elements are neither close to eager's nor to the true values, and the allowed error."""
+    """Return which elements are close neither to eager's values nor to the true values, and the allowed error."""
     allowed = allowed_error(known.values, tolerance) + _OF_INPUTS * torch.where(known.moved.isfinite(), known.moved, 0.0)
     beyond = (want - known.values).abs() - allowed
     excess = torch.where(beyond.isfinite(), beyond, 0.0).max().clamp(min=known.eager_off)
@@ -198,11 +198,11 @@ def within_truth(
 
 
 class Truth:
-    """A call in float64, and the changes by rounded inputs. They are computed when they are needed.
+    """The true values of a call, from runs in float64 with exact and with rounded inputs. The first use starts the runs.
 
     Args:
-        run: ``run(seed, side)`` runs the call in float64, with each input changed by one rounding: up or down by `seed`, and the
-            other way for the other sign of `side`. Inputs are unchanged for side 0.
+        run: ``run(seed, side)`` runs the call in float64, with each input changed by one rounding. `seed` decides which elements go
+            up and which go down; the other sign of `side` reverses this. Inputs are unchanged for side 0.
         inexact: whether any input can be rounded.
     """
 
@@ -227,13 +227,13 @@ class Truth:
         away = [torch.nan_to_num((one - true).abs(), nan=0.0, posinf=0.0) for one in moved]
         if not away:
             return TrueValues(true, torch.zeros(()))
-        # At a jump of the function, only one of the two sides shows the effect of rounding.
+        # At a jump of the function, one of the two sides crosses the jump. The smaller change is the effect of rounding.
         pairs = [torch.minimum(up, down) for up, down in zip(away[::2], away[1::2], strict=True)]
         return TrueValues(true, torch.stack(pairs).amax(0))
 
 
 def nudge(tensor: Tensor, rounding: float, draws: torch.Generator) -> Tensor:
-    """Change each element by the relative error `rounding`, up or down at random. Its sign reverses all directions."""
+    """Change each element by the relative error `rounding`, up or down at random. A negative `rounding` reverses all directions."""
     signs = torch.randint(0, 2, tensor.shape, generator=draws, dtype=torch.float64).mul_(2).sub_(1).to(tensor.device)
     return tensor * (1 + rounding * signs)
 

@@ -44,7 +44,7 @@ _KEYS = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")
 
 
 def of_plain_tensors(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a composite-explicit kernel to decline tensors of such a layout if eager has other kernels for them.
+    """Wrap a composite-explicit kernel to decline tensors of unsupported layouts, if eager has other kernels for these.
 
     The kernel would treat a sparse tensor as dense.
     """

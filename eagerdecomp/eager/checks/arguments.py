@@ -20,7 +20,7 @@ __all__ = ["ARGUMENT_CHECKS", "NORM_CHECKS", "check_topk"]
 
 
 def _size(x: Tensor, dim: int) -> int:
-    """Check a dimension as ATen's `size` does, whose error comes before the operator's own check of the shape."""
+    """Return a size, after a check of `dim` as in ATen's `size`. Its error comes before the operator's own check of the shape."""
     if not x.dim():
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     return x.size(_wrapped(dim, x.dim()))
@@ -458,7 +458,7 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
 
 
 def _batch(places: Sequence[int], training: int) -> Callable[..., None]:
-    """Check batch norm: dtypes as `_normalized` does; statistics have at least one element."""
+    """Return the check of batch norm: dtypes as in `_normalized`; in training, the input has at least one element."""
     typed = _normalized(*places)
 
     def check(input: Tensor, *more: Any) -> None:

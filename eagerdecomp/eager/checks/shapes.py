@@ -62,7 +62,7 @@ def _check_viewed(self: Tensor, size: Sequence[int]) -> None:
 
 
 def check_few(elements: Tensor, test_elements: Tensor) -> None:
-    """Check the strides for `isin`, which views the elements as one dimension if there are few test elements."""
+    """Check the strides of `isin`'s test elements. If there are few of them, it views them as one dimension."""
     if test_elements.numel() < int(10 * elements.numel() ** 0.145):
         _check_viewed(test_elements, [test_elements.numel()])
 
@@ -88,7 +88,7 @@ def _split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
 
 
 def _is_skipped(one: Tensor) -> bool:
-    """Skip tensors of shape [0] in a concatenation, whatever the others are."""
+    """Return whether a concatenation skips the tensor: its shape is [0]."""
     return one.dim() == 1 and not one.size(0)
 
 

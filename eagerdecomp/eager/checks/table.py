@@ -400,8 +400,8 @@ _PROMOTING = frozenset(
 def refusing(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a rule's function with eager's checks before it, and with scalars converted as eager does (`holding`).
 
-    Return `fn` itself if the op has no checks. A dtype is rejected only if all tensors of the call have rejected dtypes, because
-    another one would promote the result. For ops whose operands promote, their promoted dtype is checked.
+    Return `fn` itself if the op has no checks. A dtype is rejected only if all tensors of the call have rejected dtypes: a tensor
+    of another dtype would change the promoted dtype. For ops whose operands promote, the promoted dtype is checked.
     """
     fn = holding(op, fn)
     kernel, dtypes = REFUSED.get(op, ("", frozenset()))
