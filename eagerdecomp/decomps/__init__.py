@@ -31,7 +31,7 @@ def _import_modules(folder: str) -> list[str]:
 
 @functools.cache
 def families() -> Mapping[str, tuple[Rule, ...]]:
-    """Folder -> the rules of its modules, which are imported when this is first called: a hundred of them."""
+    """Return the rules of each folder. The first call imports all modules, about a hundred."""
     return {folder: rules for folder, rules in _rules_by_folder() if rules}
 
 
@@ -42,19 +42,19 @@ def _rules_by_folder() -> Iterator[tuple[str, tuple[Rule, ...]]]:
             yield folder.name.rpartition(".")[2], tuple(rule for module in modules for rule in rules_of(module))
 
 
-#: Libraries beside torch, by the namespace of their ops, that there are rules for (`decomps/libraries`).
+#: The namespaces of ops of other libraries than torch for which there are rules (`decomps/libraries`).
 LIBRARIES: frozenset[str] = frozenset(info.name for info in pkgutil.iter_modules([f"{__path__[0]}/libraries"]))
 
 
 @functools.cache
 def _import_library(namespace: str) -> None:
-    """Import the rules for a library. The first op of the library that is seen calls it."""
+    """Import the rules for a library. This is called when one of its ops is first seen."""
     _import_modules(f"{_LIBRARIES}.{namespace}")
 
 
 @functools.cache
 def _by_op(source: str) -> Mapping[OpOverload, tuple[Rule, ...]]:
-    """Return the rules of each op: first the linked one, which may leave a call to the next, then the recorded one."""
+    """Return the rules of each op: first the linked one, then the recorded one for calls that the linked one declines."""
     rules = [rule for family in families().values() for rule in family if rule.source == source]
     linked = index_rules(rule for rule in rules if rule.linked)
     recorded = index_rules(rule for rule in rules if not rule.linked)
@@ -77,8 +77,8 @@ def _refusing(rule: Rule) -> Rule:
 def our_rules(op: OpOverload) -> Iterator[Rule]:
     """Yield the library's rules for an op, in the order in which they are tried.
 
-    First rules written by hand, then one derived from the schema (foreach, in-place and ``out=`` ops), then those of the last
-    resort: for sets of prims (source ``prims``), and for sets without some Core ATen ops (source ``small``). Rules for ops of other
+    Rules written by hand come first. A rule derived from the schema follows, for foreach, in-place and ``out=`` ops. The last ones
+    are for sets of prims (source ``prims``) and for sets without some Core ATen ops (source ``small``). Rules for ops of other
     libraries are imported when such an op is first seen.
     """
     if op.namespace in LIBRARIES:
