@@ -1,7 +1,7 @@
 """Distances between rows and their gradients, products of three tensors, and complex `logaddexp`.
 
-A gradient of a distance is, per pair of rows, a factor of the pair (the incoming gradient over a power of the distance) times a
-direction in each coordinate.
+The gradient for a pair of rows and a coordinate is the factor of the pair times a direction in that coordinate. The factor is the
+incoming gradient divided by a power of the distance.
 """
 
 from __future__ import annotations
@@ -201,7 +201,8 @@ def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Any:
     # The diagonal has no pair, so `place` points to an arbitrary one there. Set its gradient and distance to 0.
     square = aten.where.self(diagonal, zero, aten.index.Tensor(grad, [place]))
     distances = aten.where.self(diagonal, zero, aten.index.Tensor(pdist, [place]))
-    # inf - inf is NaN on the diagonal. For other p the gradient of an infinite coordinate is NaN anyway, from the other pairs.
+    # For p = 1, exclude the diagonal, where inf - inf is NaN. For other p, the other pairs make the gradient of an infinite
+    # coordinate NaN anyway.
     excluded = diagonal if p == 1 else None
     return _sum_pair_gradients(_factors(square, distances, p), distances, self, self, p, [rows, width], excluded)
 

@@ -58,7 +58,7 @@ class _Segments:
         return aten.scatter_reduce.two(room, 1, self.numbers, values, how)  # type: ignore[no-any-return]
 
     def spread(self, numbered: Tensor) -> Tensor:
-        """Gather the value of its segment number to each position."""
+        """Gather to each position the value of its segment."""
         return aten.gather.default(numbered, 1, self.numbers)  # type: ignore[no-any-return]
 
     def numbered(self, results: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sorting beyond `sort.default`, which need not be stable: stable sorts, unique values, modes, binary search."""
+"""Stable sorts, unique values, modes and binary search. They call `sort.default`, which need not be stable."""
 
 from __future__ import annotations
 
@@ -394,7 +394,7 @@ def _computed_in(dtype: torch.dtype, number: Any) -> torch.dtype:
 
 @rule("aten.bucketize.Tensor", "aten.bucketize.Scalar", recorded=True)
 def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
-    """Handle scalars, and calls without boundaries, where the shipped entry returns the wrong dtype."""
+    """Handle scalars, and calls without boundaries, for which torch's table entry returns the wrong dtype."""
     if boundaries.dim() != 1:
         return NotImplemented
     if isinstance(self, Tensor):
