@@ -139,9 +139,9 @@ _TANH_CUBIC = 0.044715
 @rule("aten.gelu_backward.default", compute="float32", operands=(0, 1))
 def _gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> Any:
     if approximate == "tanh":
-        # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``. ``1 - s`` is a sigmoid of its
-        # own: the error of a difference would be multiplied by a large number.
-        # Few names and no nested calls, since each holds its memory: four tensors at a time.
+        # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``. ``1 - s`` is computed as
+        # ``sigmoid(-2 z)``, because a large factor would multiply the error of a difference.
+        # Names are reused and calls are not nested, so that at most four tensors exist at a time.
         linear = _C_TANH_SLOPE(self)
         slope = aten.mul.Tensor(self, self)
         gate = aten.add.Tensor(linear, slope, alpha=_TANH_SLOPE * _TANH_CUBIC)
@@ -215,7 +215,7 @@ def _hardswish_backward(grad_output: Tensor, self: Tensor) -> Any:
     return aten.where.self(aten.le.Scalar(self, -3), _ZERO(below), below)
 
 
-#: Eager's kernel holds the sixth as a float32, for float64 too.
+#: 1/6 rounded to float32, which eager's kernel uses for float64 too.
 _SIXTH = struct.unpack("f", struct.pack("f", 1 / 6))[0]
 
 
@@ -371,7 +371,7 @@ def _through_gate(grad: Tensor, open_: Tensor, value: Tensor) -> Tensor:
 
 
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """Make the result contiguous, as eager allocates it."""
+    """Concatenate to a contiguous result, as eager allocates it."""
     joined = aten.cat.default(parts, dim)
     return as_contiguous(joined)
 
@@ -401,7 +401,7 @@ def _glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Te
 
 @rule("aten.threshold.default", recorded=True)
 def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
-    """Convert both numbers to integers first, as eager does; for uint8 without their sign."""
+    """Convert both numbers to integers first, as eager does; for uint8 modulo 256."""
     if self.dtype.is_floating_point or self.dtype.is_complex:
         return NotImplemented
     least, found = (int(one) % 256 if self.dtype is torch.uint8 else int(one) for one in (threshold, value))
@@ -409,7 +409,7 @@ def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
     return aten.where.self(seen, aten.full.default([], found, dtype=self.dtype, device=self.device), self)
 
 
-#: The dtypes of `self` that `_add_relu` takes, whose largest number also bounds the result.
+#: The dtypes of `self` that `_add_relu` supports. The largest number of the dtype is the upper bound of the result.
 _BOUNDED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64})
 
 

@@ -27,12 +27,12 @@ aten = torch.ops.aten
 _ZERO = Constant(0.0)
 _ONE = Constant(1.0)
 
-#: The integers of a floating-point dtype's size: its bits.
+#: Floating-point dtype -> the integer dtype of its size, for views of the bits.
 _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def _with_strides_of_both(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Return eager's strides for a rule that uses its two operands in another order than eager's kernel."""
+    """Wrap a rule that uses its two operands in another order than eager's kernel, to return eager's strides."""
     return with_eager_strides(rule, {0: as_operands(2)})
 
 
@@ -45,7 +45,7 @@ def _signbit(self: Tensor) -> Any:
         raise RuntimeError("signbit is not implemented for complex tensors.")
     if self.dtype is torch.bool or self.dtype in WIDE_UNSIGNED:
         return aten.full_like.default(self, False, dtype=torch.bool)
-    # By the bits: a comparison does not distinguish -0.0 from 0.0, nor one NaN from another.
+    # Read the bits: a comparison does not distinguish -0.0 from 0.0, nor one NaN from another.
     bits = _BITS.get(self.dtype)
     return aten.lt.Scalar(self if bits is None else aten.view.dtype(self, bits), 0)
 
@@ -58,7 +58,7 @@ def _copysign(self: Tensor, other: Tensor) -> Any:
 
 @rule("aten.copysign.Scalar")
 def _copysign_of_number(self: Tensor, other: Any) -> Any:
-    """Copy the sign of a Python number, which is known, so that nothing must be selected."""
+    """Copy the sign of a Python number. The sign is known, so no `where` is needed."""
     if not (self.dtype.is_floating_point or self.dtype.is_complex):
         self = aten._to_copy.default(self, dtype=torch.get_default_dtype())
     if self.dtype.is_complex or isinstance(other, complex):
@@ -75,7 +75,7 @@ def _nextafter(self: Tensor, other: Tensor) -> Any:
     self, other = (one if one.dtype is dtype else aten._to_copy.default(one, dtype=dtype) for one in (self, other))
     shape = broadcast_shapes(self.shape, other.shape)
     start, end = aten.expand.default(self, shape), aten.expand.default(other, shape)
-    # Away from zero the bits of a magnitude count up, towards it down.
+    # A step away from zero adds 1 to the bits; a step towards zero subtracts 1.
     outwards = aten.eq.Tensor(aten.lt.Tensor(start, end), aten.gt.Scalar(start, 0))
     pattern = aten.view.dtype(start, bits)
     one = aten.full.default([], 1, dtype=bits, device=self.device)
@@ -116,7 +116,7 @@ def _hypot(self: Tensor, other: Tensor) -> Any:
         self, other = (aten._to_copy.default(x, dtype=torch.float32) for x in (self, other))
     left, right = aten.abs.default(self), aten.abs.default(other)
     large, small = aten.maximum.default(left, right), aten.minimum.default(left, right)
-    # Scaled by the larger side, so that no square overflows; equal sides, zero and infinity among them, have the ratio 1.
+    # Divide by the larger side, so that no square overflows. Equal sides have the ratio 1, even if both are zero or infinite.
     ratio = aten.where.self(aten.eq.Tensor(small, large), number_like(large, 1.0), aten.div.Tensor(small, large))
     length = aten.mul.Tensor(large, aten.sqrt.default(aten.add.Scalar(aten.mul.Tensor(ratio, ratio), 1.0)))
     infinite = aten.logical_or.default(aten.isinf.default(self), aten.isinf.default(other))
@@ -152,7 +152,7 @@ def _shift_left(self: Any, other: Any) -> Any:
 def _shift_right(self: Any, other: Any) -> Any:
     self, other = _common_integers(self, other, "rshift")
     info = torch.iinfo(self.dtype)
-    # Two steps, since the power of two for the last shift of a signed type does not fit it.
+    # The largest shift takes two steps, because its power of two does not fit a signed dtype.
     furthest = info.bits - 1
     valid = aten.logical_and.default(aten.ge.Scalar(other, 0), aten.lt.Scalar(other, info.bits))
     first = aten.clamp.default(other, 0, furthest - 1)
@@ -175,7 +175,7 @@ def _angle(self: Tensor) -> Any:
             self = aten.clone.default(self, memory_format=torch.contiguous_format)
         parts = aten.view_as_real.default(self)
         return aten.atan2.default(aten.select.int(parts, -1, 1), aten.select.int(parts, -1, 0))
-    # Of the wide unsigned integers there is no order.
+    # `lt` does not support uint16, uint32 and uint64. ``self != self`` is False for all their values.
     below = aten.lt.Scalar(self, 0) if self.dtype.is_signed or self.dtype.itemsize == 1 else aten.ne.Tensor(self, self)
     if not self.dtype.is_floating_point:
         self = aten.full.default([], 0.0, dtype=torch.get_default_dtype(), device=self.device)
@@ -191,7 +191,7 @@ def _conj_physical(self: Tensor) -> Any:
     if self.is_conj():  # what its memory holds is the result
         return aten.clone.default(aten._conj.default(self))
     parts = aten.view_as_real.default(self)
-    # 1 for the real part, -1 for the other: a product keeps the layout, and the sign of every zero right.
+    # Multiply the parts by 1 and -1: a product keeps the strides, and gives zeros the right sign.
     signs = aten.add.Scalar(aten.mul.Scalar(aten.arange.start_step(0, 2, 1, dtype=parts.dtype, device=self.device), -2), 1)
     return aten.view_as_complex.default(aten.mul.Tensor(parts, signs))
 
@@ -215,7 +215,7 @@ def _efficient_zeros(
 @rule("aten.exp2.default", recorded=True)
 def _exp2(self: Tensor) -> Any:
     dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.get_default_dtype()
-    # Not `pow.Scalar`, which returns contiguous results whatever the layout of its exponent.
+    # Not `pow.Scalar`, which returns contiguous results for any strides of the exponent.
     return aten.pow.Tensor_Tensor(aten.full.default([], 2.0, dtype=dtype, device=self.device), self)
 
 
@@ -256,11 +256,11 @@ def _sinc(self: Tensor) -> Any:
 # -- sums of products -----------------------------------------------------------------------------------------------------
 
 
-#: The types that `addcmul` and `addcdiv` round in after each step.
+#: The dtypes in which `addcmul` and `addcdiv` round after each step.
 _STEPS = frozenset({torch.float64, torch.complex64, torch.complex128})
 
 
-# A factor beyond this may carry a product out of the range of its type.
+# With a larger factor, a product may leave the range of its dtype.
 _LARGE = 2.0**32
 
 
@@ -297,7 +297,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
         result = promoted(operands)
         if result is torch.bool:
             raise not_implemented(f"{name}_cpu_out", result)
-        # Every operand in the result's dtype first, float16 and bfloat16 in float32, rounded once at the end.
+        # Convert all operands to the result's dtype first. float16 and bfloat16 use float32, and round once at the end.
         wide = torch.float32 if result in HALF else result
         value = +held_number(value, wide)  # of a bool, its number
         self, tensor1, tensor2 = (x if x.dtype is wide else aten._to_copy.default(x, dtype=wide) for x in operands)
@@ -317,7 +317,7 @@ _INTEGER_ADDCDIV = (
 )
 
 
-# A number that every type of floats holds.
+# Every floating-point dtype can represent numbers up to this.
 _SMALL = 6e4
 
 
@@ -329,7 +329,7 @@ def _fill(self: Tensor, value: Any = 0) -> Tensor:
     """Write one value into the tensor directly, because the functional variant would need a whole tensor."""
     target = self
     if not self.is_contiguous() and 0 in self.stride():
-        # Eager fills expanded tensors too, where `copy_` refuses: their memory once.
+        # Eager also fills expanded tensors, which `copy_` rejects. Write each memory location once.
         for dim, stride in enumerate(self.stride()):
             target = target if stride else aten.slice.Tensor(target, dim, 0, 1)
     if (value.__class__ is complex or not abs(value) <= _SMALL) and self.numel() != 1:  # one element is not checked
@@ -343,7 +343,7 @@ def _fill(self: Tensor, value: Any = 0) -> Tensor:
 
 @rule("aten.round.decimals")
 def _round_decimals(self: Tensor, *, decimals: int) -> Any:
-    """Round multiples of a power of ten, as eager's kernel does: by a division where torch's decomposition multiplies."""
+    """Round to `decimals` as eager's kernel does, which divides by the power of ten where torch's decomposition multiplies."""
     if not self.is_floating_point() or self.dtype in FLOAT8:
         raise not_implemented("round_cpu" if decimals else "round_vml_cpu", self.dtype)
     if not decimals:
@@ -386,7 +386,7 @@ def _lerp(self: Tensor, end: Tensor, weight: Any) -> Any:
         result = aten._to_copy.default(result, dtype=dtype)
     elif near or self.stride() == end.stride():
         return result
-    # Counted from `end`, the result lies as `end` does first of all; eager's as `self` does.
+    # If interpolated from `end`, the result has the strides of `end`; eager's result has those of `self`.
     return elementwise_strides(result, self, end)
 
 
@@ -410,7 +410,7 @@ def _times_log(log: OpOverload) -> Callable[..., Any]:
 def _log_add_exp(self: Tensor, other: Tensor) -> Any:
     """Compute the larger operand plus ``log1p(exp(smaller - larger))``.
 
-    The larger one is clamped there, so that infinities can be subtracted.
+    In the difference the larger one is clamped, so that no infinities are subtracted.
     """
     larger, greatest = aten.maximum.default(self, other), torch.finfo(self.dtype).max
     return aten.add.Tensor(
@@ -526,7 +526,7 @@ def _add_bools(self: Any, other: Any, *, alpha: Any = 1) -> Any:
         return NotImplemented
     like = self if isinstance(self, Tensor) else other
     sides = [x if isinstance(x, Tensor) else aten.full.default([], x, dtype=torch.bool, device=like.device) for x in (self, other)]
-    # What is added to no effect is there for its shape.
+    # ``alpha=False``: add zeros, but still broadcast.
     return aten.logical_or.default(sides[0], sides[1] if alpha else aten.logical_xor.default(sides[1], sides[1]))
 
 

@@ -35,7 +35,7 @@ rule("aten.bitwise_xor.Scalar_Tensor")(_swapped(op_called("aten.bitwise_xor.Scal
 
 
 def _number(value: Any, beside: Tensor) -> Any:
-    """Return a scalar as a tensor of the promoted dtype; for integers with its lowest bits."""
+    """Return a scalar as a tensor of the promoted dtype. For integer dtypes it wraps around."""
     dtype = torch.result_type(beside, value)
     if not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool):
         low, span = torch.iinfo(dtype).min, 1 << torch.iinfo(dtype).bits
