@@ -5,8 +5,8 @@ with the kernels of Core ATen, return exactly eager's numbers and leave the gene
 distribution: `random_` and `randint` (32 raw bits per number, which `rand` does not expose), `exponential_` in float32 (MKL's
 stream), normal numbers in permuted tensors, and most of `log_normal_`.
 
-A ``generator=`` is supported by copying its state to the device's default generator while the kernels draw. Such calls have effects
-and are part of no program.
+A ``generator=`` is supported by copying its state to the device's default generator while the kernels draw. Programs do not contain
+such calls, because they have side effects.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ aten = torch.ops.aten
 _Draw = Callable[..., Tensor]
 
 
-# Probabilities closer to 0 or 1 than this are compared with float64 numbers: float32 samples have steps of 2**-24.
+# Probabilities closer to 0 or 1 than this are compared with float64 samples, because float32 samples are multiples of 2**-24.
 _SMALL = 2.0**-10
 
 # A number within the range of every dtype in which noise is drawn.
@@ -104,7 +104,8 @@ def _normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float =
         return aten.randn.default(shape, dtype=dtype, device=device)
     wide = dtype
     if dtype.is_floating_point:
-        # The dtypes in which eager's samplers compute. For a remainder, float16 and bfloat16 draw a different count than float32.
+        # Draw in the dtype in which eager's sampler computes. If the count is no multiple of a block, draw float16 and bfloat16 in
+        # their own dtype: it consumes another number of samples than float32.
         count = math.prod(shape)
         if count < _BLOCK:
             wide = torch.float64
@@ -118,7 +119,7 @@ def _normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float =
 
 
 def _bernoulli(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float = 0.5) -> Tensor:
-    # Eager's own mask. A set without the op compares a `rand` in the input's dtype instead, so the dtype must resolve `p`.
+    # `native_dropout` draws eager's mask. Without it, `p` is compared with a `rand` of the dtype of `ones`, which must resolve it.
     coarse = p in (0, 1) or _SMALL <= p <= 1 - _SMALL
     ones = aten.full.default(shape, 1, dtype=torch.float32 if coarse else torch.float64, device=device)
     hit: Tensor = aten.native_dropout.default(ones, 1 - p, True)[1]
@@ -199,7 +200,7 @@ def _in_memory_order(draw: _Draw, like: Tensor, order: Sequence[int], dtype: tor
 
 
 def _bernoulli_(self: Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
-    """Draw eager's own mask for the tensor itself if its dtype resolves `p`."""
+    """Draw eager's mask in the tensor's own dtype if that resolves `p`."""
     dtype = self.dtype
     if (
         generator is None

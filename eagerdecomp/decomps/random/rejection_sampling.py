@@ -1,9 +1,9 @@
 """Gamma, Dirichlet, Poisson and binomial samples, which eager draws by rejection.
 
-The distribution equals eager's; the random stream does not. A fixed number of candidates is drawn for every element at once. For
-many counts, the last ones are drawn only for elements of which none was accepted. The first accepted one is used, or the first
-candidate if there is none. This changes the distribution by at most the probability of that case: 3e-11 per element for gamma,
-2e-10 for Poisson and binomial with a mean of 10, less for other parameters.
+The distribution equals eager's; the random stream does not. A fixed number of candidates is drawn for every element at once. In a
+large tensor of counts, the last candidates are drawn only for elements without an accepted one. The first accepted candidate is
+used, or the first candidate if none is accepted. This changes the distribution by at most the probability of that case: 3e-11 per
+element for gamma, 2e-10 for Poisson and binomial with a mean of 10, less for other parameters.
 
 Means below 10 are sampled by inversion of the distribution function, truncated at a remaining probability of 2e-13. Everything is
 computed in float64 and rounded once, as in eager's kernels.
@@ -39,8 +39,8 @@ def _takes_generator(*args: Any, **kwargs: Any) -> bool:
 _GAMMA_ROUNDS = 8
 _COUNT_ROUNDS = 18
 
-# Of many counts, so many candidates are drawn first. The probability that none is accepted is at most 0.025. Then the other
-# candidates are drawn for a sixteenth of the elements. More of them are left with a probability of 3e-38.
+# For many elements, this many candidates are drawn first. The probability that none is accepted is at most 0.025. Then the other
+# candidates are drawn for a sixteenth of the elements. The probability that more elements need them is 3e-38.
 _FIRST_ROUNDS = 3
 _SPARSE = 16
 _MANY = 2**12
@@ -193,7 +193,7 @@ class _Hat(NamedTuple):
 def _reject(
     rounds: int, hat: _Hat, log_chance: Callable[[TensorExpr], TensorExpr], limit: TensorExpr | None = None
 ) -> tuple[TensorExpr, TensorExpr]:
-    """Sample a count by transformed rejection. `log_chance` is the log-probability up to a constant in the hat's height.
+    """Sample a count by transformed rejection. `log_chance` omits a constant of the log-probability that is in the hat's height.
 
     After Hörmann, "The transformed rejection method for generating Poisson random variables" and "The generation of binomial random
     variates" (both 1993), without their squeezes, which only save evaluations. Return also which candidates were accepted.
@@ -304,7 +304,8 @@ def _draw_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
     return choose(large, above, _draw_small_binomial(trials, choose(large, 0.0, chance)))
 
 
-# Some 200 kernel calls for few elements: both methods are computed, and a probability above 1/2 is sampled by the other outcome.
+# This takes some 200 kernel calls for few elements, because both methods are computed. For probabilities above 1/2, the other
+# outcome is counted.
 @rule("aten.binomial.default", recorded=True, effects=_takes_generator)
 def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = None) -> Any:
     if not count.dtype.is_floating_point:
@@ -318,7 +319,7 @@ def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = N
     given, chance = TensorExpr(_flat(full[0])), TensorExpr(_flat(full[1]))
     flip = chance > 0.5
     rarer = choose(flip, 1 - chance, chance).clamp(0, 0.5)
-    # No candidate is accepted for infinitely many trials, and many such elements would leave no room for others in a second phase.
+    # For infinitely many trials no candidate is accepted. Many such elements would fill the second phase, so replace them here.
     endless = given >= math.inf
     with drawing_from(generator, count.device):
         drawn = _in_chunks(_draw_binomial, choose(endless, 0.0, given.floor().clamp(0)).tensor, rarer.tensor)

@@ -189,7 +189,7 @@ def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, g
     if not aten._local_scalar_dense.default(aten.amin.default(aten.sum.dim_IntList(weights, [-1]))) > 0:
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if not replacement or num_samples == 1:
-        # The first arrivals of independent Poisson processes with these rates.
+        # The samples are the first arrivals of independent Poisson processes with these rates.
         ahead = aten.div.Tensor(weights, aten.exponential.default(weights, generator=generator))
         return aten.argmax.default(ahead, -1, True) if num_samples == 1 else aten.topk.default(ahead, num_samples, -1)[1]
     # Count the cumulative probabilities at or below a level in [0, 1): an entry of weight 0 is never chosen.
