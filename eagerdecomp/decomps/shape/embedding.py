@@ -1,8 +1,8 @@
 """Embeddings: lookups, bags (sums, means, maxima), their gradients, and renormalization of rows.
 
-The number of indices differs from step to step, so the rules for bags are linked, and need no key. Two checks of eager are omitted:
-that the first of `offsets` is 0, and that the last is at most the number of indices, because they would read data at every call. In
-a maximum, a NaN always wins; eager ignores one that is not the first of its bag.
+The number of indices differs from step to step, so the rules for bags are linked: they have no cache key. Two checks of eager are
+omitted, because they would read data at every call: that the first of `offsets` is 0, and that the last is at most the number of
+indices. In a maximum, a NaN always wins; eager ignores one that is not the first of its bag.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _forward_only(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> Any:
-    """Return the results of the training op, except the bag sizes of a sum, which are zeros, one for each offset."""
+    """Return the training op's results. With `include_last_offset`, the last two results of a sum are zeros, one per offset."""
     given = (scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
     output, each, sizes, chosen = aten._embedding_bag.default(weight, indices, offsets, *given)
     if include_last_offset and mode == _SUM:
@@ -232,7 +232,7 @@ def _dense_backward(
 ) -> Any:
     _check_dtype(grad, "grad_", 1, _FLOATS, "embedding_bag")
     if mode == _MAX:
-        # A bag of nothing has index 0 for its greatest, and no gradient.
+        # The maximum of an empty bag has index 0, but no gradient.
         filled = aten.unsqueeze.default(aten.ne.Scalar(bag_size, 0), 1)
         grad = aten.where.self(filled, grad, aten.full.default([], 0.0, dtype=grad.dtype, device=grad.device))
         if maximum_indices.dtype is not torch.int64:
@@ -261,7 +261,7 @@ def _frequencies(indices: Tensor, num_weights: int) -> Any:
     occurs = aten.gt.Scalar(count, 0)
     rank = aten.sub.Scalar(aten.cumsum.default(occurs, 0), 1)
     ordered = aten.sort.default(indices)[0]
-    # Rows before the first that occurs have rank -1: any number does, since their gradient is 0.
+    # Rows before the first one that occurs have rank -1. They may have any divisor, because their gradient is 0.
     return aten.index_select.default(count, 0, aten.index_select.default(ordered, 0, aten.clamp.default(rank, 0)))
 
 

@@ -1,7 +1,7 @@
 """Factories: constant and uninitialized tensors of any size.
 
 All are linked, because sizes differ from step to step. Arguments that a call omits have eager's defaults: the default dtype, or the
-dtype and device of the tensor that the call is given.
+dtype and device of the tensor argument.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _filled(op: OpOverload, value: int) -> None:
 
 
 def _after(op: OpOverload, factory: OpOverload, *values: int) -> None:
-    """Return a new tensor for `new_*` ops, by the factory that takes the same arguments followed by these values."""
+    """Add the rule of a `new_*` op: call the factory with the same arguments followed by these values."""
 
     @rule(op)
     def after(self: Tensor, *given: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
@@ -44,7 +44,7 @@ def _after(op: OpOverload, factory: OpOverload, *values: int) -> None:
 
 
 def _filled_like(op: OpOverload, value: int) -> None:
-    """Return a rule for `zeros_like` or `ones_like`."""
+    """Add the rule of `zeros_like` or `ones_like`."""
 
     @rule(op)
     def filled_like(self: Tensor, **options: Any) -> Any:
@@ -78,11 +78,12 @@ def _empty_like(
 
 @rule("aten._new_zeros_with_same_feature_meta.default")
 def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Any:
-    """Zeros with the sizes, strides and storage of `other`, behind the batch dimensions of `self`.
+    """Return zeros with the sizes, strides and storage size of `other`, behind the batch dimensions of `self`.
 
-    Forward-mode AD copies the tangent `self` to them. They are made of `self`, not by a factory: `torch.func.linearize` traces
-    below the mode and keeps what depends on no tangent as a constant of its graph. Every call would then write to that constant,
-    and `vmap` cannot write a batch to it. No `full_like` or `constant_pad_nd` is called: sets without them make such a constant.
+    Forward-mode AD copies the tangent `self` to them. They are a copy of `self`, filled with 0, not the result of a factory:
+    `torch.func.linearize` traces below the mode, and stores a tensor that depends on no tangent as a constant of its graph. Every
+    call would write to that constant, and `vmap` cannot write a batch to it. `full_like` and `constant_pad_nd` are not called,
+    because sets without them would make such a constant.
     """
     batch = list(self.shape[:self_num_batch_dims])
     plain = all(one.layout is torch.strided and not one.is_nested for one in (self, other))
@@ -119,7 +120,7 @@ def _eye(n: int, *, dtype: Any = None, layout: Any = None, device: Any = None, p
 def _eye_of_two_sizes(
     n: int, m: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> Tensor:
-    """Compare the numbers of rows and columns. Torch's decomposition has 256 and more of them in uint16, which `arange` refuses."""
+    """Compare row and column numbers in int64. From 256 on, torch's decomposition uses uint16, which `arange` rejects."""
     if layout not in (None, torch.strided) or pin_memory:
         return NotImplemented  # type: ignore[no-any-return]
     dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -132,7 +133,7 @@ def _eye_of_two_sizes(
     return in_type(aten.eq.Tensor(aten.unsqueeze.default(row, 1), column), dtype)
 
 
-# -- ranges that hold their end, and Kaiser's window ---------------------------------------------------------------------------
+# -- ranges that include their end, and windows --------------------------------------------------------------------------------
 
 _RANGED = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float64, torch.float32}) | HALF
 

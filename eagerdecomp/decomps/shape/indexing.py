@@ -37,9 +37,9 @@ _GATHER = IfRouted(op_called("aten.gather.default"))
 
 @rule("aten.index_select.default")
 def _index_select(self: Tensor, dim: int, at: Tensor) -> Any:
-    """Use `index`, which counts negative indices from the end: without their sign they are out of range, as eager has it.
+    """Call `index`. It counts negative indices from the end, so clear their sign bit: they are then out of range, as in eager.
 
-    In the second dimension, where eager's kernel is another and raises what `gather` does, by that, if there is one.
+    In the second dimension, eager uses another kernel, which raises the errors of `gather`. Call `gather` there if it is supported.
     """
     rank = self.dim()
     bound = max(rank, 1)
@@ -158,7 +158,7 @@ def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> An
     total = int(aten._local_scalar_dense.default(aten.select.int(ends, 0, -1)))
     if output_size is not None and output_size != total:
         raise RuntimeError("allocated size does not match required size")
-    # One step up where each element but the first begins; several where some between have no repeats.
+    # The index steps up where an element begins, by more than one if elements before it have no repeats.
     steps = aten.full.default([total + 1], 0, dtype=torch.int64, device=device)
     steps = aten.scatter_add.default(
         steps, 0, aten.slice.Tensor(ends, 0, 0, count - 1), aten.full.default([count - 1], 1, dtype=torch.int64, device=device)
@@ -216,7 +216,7 @@ def _refuse_infinite(least: float, greatest: float) -> None:
         raise RuntimeError(f"torch.histc: range of [{least:g}, {greatest:g}] is not finite")
 
 
-#: The types that `histc` refuses a range beyond.
+#: The dtypes for which `histc` rejects a range that the dtype cannot represent.
 _BOUNDED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16)
 
 
@@ -224,7 +224,7 @@ _BOUNDED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torc
 def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Count by `scatter_add`. Values outside the range, and NaN, add 0 to some bin.
 
-    Only the CPU rejects integers; on other devices programs use them.
+    Only the CPU rejects integers, so other devices support them.
     """
     if bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
@@ -245,7 +245,7 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
     self = aten.reshape.default(self, [-1])
     whole = all(edge.is_integer() and abs(edge) <= 2**23 for edge in (least, greatest))
     if least != greatest and whole and self.dtype in (torch.float32, torch.float64):
-        # Both edges and their distance are exact: no tensors need be made of them.
+        # Both edges and their distance are exact as Python numbers.
         shifted = self if least == 0 else aten.sub.Scalar(self, least)
         places = aten.div.Scalar(aten.mul.Scalar(shifted, bins), greatest - least)
         inside = aten.logical_and.default(aten.ge.Scalar(self, least), aten.le.Scalar(self, greatest))
@@ -255,7 +255,7 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
         apart = aten.sub.Tensor(last, first)
         places = aten.div.Tensor_mode(shifted, apart, rounding_mode="trunc") if exact else aten.div.Tensor(shifted, apart)
         inside = aten.logical_and.default(aten.ge.Tensor(self, first), aten.le.Tensor(self, last))
-    # The cast of what is outside may be any number, which the clamp makes a valid place and `inside` worth nothing.
+    # The cast of a value outside the range may be any integer. The clamp makes it a valid bin, to which the value adds 0.
     places = aten.clamp.default(aten._to_copy.default(places, dtype=torch.int64), 0, bins - 1)
     worth = aten._to_copy.default(inside, dtype=dtype)
     counts = aten.full.default([bins], 0, dtype=dtype, device=self.device)
@@ -263,7 +263,7 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
 
 
 def _rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
-    """Return ``rows(self, dim, index, source)``: the index expanded to `source`, as for `scatter`; None for other calls."""
+    """Return the index expanded to the shape of `source`, as `scatter` takes it; None if the dtypes or shapes do not fit."""
     ours, theirs = self.shape, source.shape
     rank = len(theirs)
     if not index.dim() and rank:  # one place, said in another way
@@ -295,10 +295,10 @@ def _scatter_by(scatter: OpOverload, self: Tensor, dim: int, index: Tensor, sour
 
 
 def _added_in_steps(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any) -> Any:
-    """Compute ``add(self, dim, index, source, alpha)``, rounded after each element."""
+    """Add ``alpha * source`` at the indices, rounded after each element."""
     if alpha != 1:  # rounded to the dtype first, as a tensor is
         source = aten.mul.Tensor(source, aten.full.default([], alpha, dtype=source.dtype, device=source.device))
-    # `index_select` refuses the negative indices that `index_put` would count from the end.
+    # `index_select` rejects negative indices; `index_put` would count them from the end.
     places = aten.index_select.default(aten.arange.start_step(0, self.size(dim), 1, device=self.device), 0, index)
     if not self.is_contiguous():  # `index_put` would keep its strides
         self = aten.clone.default(self, memory_format=torch.contiguous_format)
@@ -310,15 +310,15 @@ _IN_STEPS = IfRouted(_added_in_steps)
 
 @rule("aten.index_add.default")
 def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
-    """Use `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end.
+    """Use `scatter_add`, which rejects negative indices as eager does; torch's table entry counts them from the end.
 
-    ATen's kernel calls `scatter_add` too, for the first and the last of several dimensions, int64 indices and `alpha=1`. All
-    other calls round the sum at each element, where `scatter_add` may sum float16 and bfloat16 in float32 and round once; so these
-    dtypes go by `index_put`, which accumulates as the operator does.
+    ATen's kernel calls `scatter_add` too, for the first and the last of several dimensions, int64 indices and `alpha=1`. In all
+    other calls it rounds the sum after each element. `scatter_add` may sum float16 and bfloat16 in float32 and round once, so these
+    dtypes use `index_put`, which rounds as eager does.
     """
     found = _rows(self, dim, index, source)
     if self.dtype is torch.bool and source.dtype is torch.bool and isinstance(alpha, int):
-        # A factor is one of bools, which no product by an integer is: zero leaves none.
+        # `alpha` counts as a bool: False makes all of `source` False, by a comparison that is never true.
         return aten.index_add.default(self, dim, index, source if alpha else aten.gt.Scalar(source, 1))
     if found is None or self.dtype is torch.bool:
         return aten.index_add.default(self, dim, index, source, alpha=alpha)
@@ -372,7 +372,7 @@ def _take(self: Tensor, index: Tensor) -> Any:
 def _put_unchecked(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Any:
-    """Compute the op that autograd calls for the gradient of indexing. Checks are optional in unsafe variants."""
+    """Compute the op that autograd calls for the gradient of indexing. `unsafe` only permits omitting checks."""
     return aten.index_put.default(self, indices, values, accumulate)
 
 

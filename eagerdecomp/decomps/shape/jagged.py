@@ -1,6 +1,6 @@
 """Padded and jagged tensors. A jagged tensor has rows of different lengths end to end, with the offset of each.
 
-Several offsets are nested: those of the first level count rows of the second, and so on.
+Several lists of offsets are nested: offsets of the first level count rows of the second level, and so on.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _to_jagged(dense: Tensor, offsets: Sequence[Tensor], total_L: int | None = N
     within: Tensor | None = None
     for level in range(len(offsets), 0, -1):
         starts = offsets[level - 1]
-        # the row that a place is in: that of the last start which is not beyond it
+        # The row of a position is the last row that starts at or before it.
         row = aten.sub.Scalar(aten.searchsorted.Tensor(starts, place, right=True), 1)
         column = aten.sub.Tensor(place, aten.index.Tensor(starts, [row]))
         here = aten.lt.Scalar(column, dense.size(level))

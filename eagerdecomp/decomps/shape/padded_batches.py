@@ -59,7 +59,7 @@ class RaggedRows(Tensor):
 
 
 def _layer(src: RaggedRows, *weights: Any, **named: Any) -> RaggedRows:
-    """Compute an encoder layer with a mask for rows that do not exist; `_to_padded` drops these rows."""
+    """Compute an encoder layer with padding rows masked. `_to_padded` overwrites or drops these rows."""
     positional, masks = weights[:17], weights[17:]
     if any(mask is not None for mask in (*masks, *named.values())):
         raise RuntimeError("an encoder layer on a ragged batch does not take a mask")
@@ -70,8 +70,8 @@ def _layer(src: RaggedRows, *weights: Any, **named: Any) -> RaggedRows:
 def _to_padded(self: RaggedRows, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
     """Return the batch as a plain tensor with `padding` in invalid rows, by default as long as the longest sequence.
 
-    A batch of empty sequences returns only padding. Eager raises. A rule would have to read data to raise, also with
-    `output_size`, where it reads none.
+    For a batch of empty sequences, return only padding. Eager raises. This rule would have to read data to raise, even for calls
+    with `output_size`, which otherwise read none.
     """
     batch, rows = self.shape[:2]
     if output_size is not None and len(output_size) != 3:

@@ -80,21 +80,21 @@ def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]
         summed = aten.index_put.default(zeros, _index(self, padding, places), grad_output, True)
         formed = _formed(self, dims)
         form = torch.contiguous_format if formed is None or _plainly_contiguous(formed) else suggested_memory_format(formed)
-        # The sums are contiguous as the zeros are: to ask them would make one program for each size.
+        # The sums are contiguous, as `zeros` is. A check of their strides would make a program for each size.
         return summed if form is torch.contiguous_format else aten.clone.default(summed, memory_format=form)
 
     return run
 
 
 def _formed(self: Tensor, dims: int) -> Tensor | None:
-    """Return the tensor that determines the memory format: the input if it is a batch or a volume; else results are contiguous."""
+    """Return `self` if its memory format is that of the result: a batch or a volume. Return None if results are contiguous."""
     return self if self.dim() == dims + 2 or dims == 3 else None
 
 
 def _plainly_contiguous(x: Tensor) -> bool:
     """Return whether the sizes alone show that a contiguous tensor is not in channels last too.
 
-    Strides would end programs for all sizes.
+    If strides were read, one program could not serve all sizes.
     """
     return x.is_contiguous() and (x.size(1) - 1) * (x.size(-1) - 1) > 0
 

@@ -50,9 +50,11 @@ def _linspace_of_floats(start: Any, end: Any, steps: int, dtype: torch.dtype, de
 def _linspace(
     start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None, **options: Any
 ) -> Any:
-    """Each half counted from its own end; the shipped entry counts the middle of an odd number from the first. Of integers: from
-    ends that are cut to integers, in float64; the shipped entry cuts the results alone, of float32. Of 16-bit floats: each step is
-    rounded, as the kernel rounds it."""
+    """Count each half from its own end, as eager does. torch's table entry counts the middle of an odd number from the first end.
+
+    For integers, truncate the ends and compute in float64; the table entry computes in float32 and truncates only the results. For
+    float16 and bfloat16, round each step, as the kernel does.
+    """
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if dtype in HALF and steps > 1 and layout in (None, torch.strided) and not isinstance(start, complex):
         return _linspace_of_half(start, end, steps, dtype, device)
@@ -64,7 +66,7 @@ def _linspace(
         return _linspace_of_floats(start, end, steps, dtype, device) if isinstance(steps, int) else NotImplemented
     held = torch.iinfo(dtype)
     for edge in (start, end):
-        # Bytes take integers below zero for what their bits say.
+        # uint8 accepts negative integers, and wraps them around.
         if not (held.min if held.min or isinstance(edge, float) else -held.max) <= edge <= held.max:
             raise not_held(dtype)
     first, last = (int(edge) % (held.max + 1) if not held.min else int(edge) for edge in (start, end))
@@ -86,7 +88,7 @@ def _logspace(
         return NotImplemented
     device = options.get("device")
     if steps == 1 and not dtype.is_floating_point:
-        # As `std::pow` does, of which ATen fills the result: without the error of Python's `**` beyond the range of a float.
+        # ATen fills the result with `std::pow`. Unlike Python's `**`, it does not raise beyond the range of a float.
         power = aten.pow.Scalar(base, aten.full.default([], start, dtype=torch.complex128 if is_complex else torch.float64))
         return aten._to_copy.default(aten.expand.default(power, [1]), dtype=dtype, device=device)
     if not is_complex:

@@ -1,8 +1,8 @@
 """Conversion of row indices between the COO and CSR formats, as dense integer tensors.
 
-Eager writes past its memory where a row index is out of range, reads strided row indices as if they were contiguous, and leaves
-memory as it was where row pointers do not end at the number of elements. These rules raise for the first, and read what is there.
-Row indices must be sorted, row pointers ascending.
+Row indices must be sorted, row pointers ascending. Eager writes past its memory for a row index out of range; these rules raise.
+Eager reads strided row indices as if they were contiguous; these rules read them by their strides. Eager leaves memory
+uninitialized if row pointers do not end at the number of elements; these rules write all of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _coo_to_csr(self: Tensor, size: int, *, out_int32: bool = False) -> Any:
     dtype = torch.int32 if out_int32 else torch.int64
     if not self.numel():
         return aten.full.default([size + 1], 0, dtype=dtype, device=self.device)
-    # An element of row i counts from pointer i + 1 on.
+    # An element of row i counts for all pointers from i + 1 on.
     after = aten.add.Scalar(aten._to_copy.default(aten.reshape.default(self, [1, self.numel()]), dtype=torch.int64), 1)
     return aten.view.default(_counted_up(after, size + 1, dtype), [size + 1])
 

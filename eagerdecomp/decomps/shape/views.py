@@ -243,7 +243,7 @@ def _inferred(self: Tensor, shape: Sequence[int]) -> Sequence[int]:
 
 
 def _any_contiguous(tensors: Sequence[Tensor]) -> bool:
-    """Return whether a contiguous tensor keeps eager from stacking into channels last."""
+    """Return whether any tensor is contiguous by `suggest_memory_format`. Then eager does not stack into channels last."""
     return any(suggested_memory_format(one) is torch.contiguous_format for one in tensors)
 
 
@@ -271,12 +271,15 @@ def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
 
 _NO_TRIANGLES = RARE - {torch.complex32}
 
-#: From so many rows on a triangle is written in place by blocks.
+#: A triangle with at least this many rows is written in place by blocks.
 _ROWS_IN_BLOCKS = 256
 
 
 def _triangle(kernel: str, op: OpOverload, comparison: OpOverload) -> Callable[..., Any]:
-    """Keep the elements on one side of a diagonal, zeros elsewhere: compare columns with the diagonal's column in each row."""
+    """Return a rule that keeps the elements on one side of a diagonal, and sets the others to 0.
+
+    It compares each column with the diagonal's column in that row.
+    """
 
     def triangle(self: Tensor, diagonal: int = 0) -> Any:
         shape = self.shape
@@ -285,7 +288,7 @@ def _triangle(kernel: str, op: OpOverload, comparison: OpOverload) -> Callable[.
         if self.dtype in _NO_TRIANGLES and self.numel():
             raise not_implemented(kernel, self.dtype)
         if not self.is_contiguous():
-            # Eager's result is contiguous whatever it is made of.
+            # Eager's result is contiguous for any input strides.
             self = aten.clone.default(self, memory_format=torch.contiguous_format)
         rows, columns = shape[-2:]
         device = self.device
@@ -309,7 +312,7 @@ def _triangle_in_place(op: OpOverload, lower: bool) -> Callable[..., Any]:
         for start in range(0, rows, step):
             end = min(start + step, rows)
             block = aten.slice.Tensor(self, -2, start, end)
-            # In the columns between these some rows of the block keep their number, and some lose it.
+            # In the columns from `low` to `high`, some rows of the block keep their element, and others get 0.
             low, high = (min(max(row + diagonal + lower, 0), columns) for row in (start, end - 1))
             lost = (high, columns) if lower else (0, low)
             if lost[0] < lost[1]:
@@ -352,7 +355,7 @@ def _copied(view: OpOverload) -> Callable[..., Any]:
     return copied
 
 
-#: Of the ops that functionalization puts in the place of views, those that torch's tables lack.
+#: Copies that functionalization calls instead of views, if torch's tables lack them -> the view.
 _COPIES = {
     "_reshape_alias_copy.default": "as_strided.default",
     "select_copy.int": "select.int",
@@ -384,9 +387,9 @@ def _unsafe_view(self: Tensor, size: Sequence[int]) -> Any:
 
 @rule("aten._lazy_clone.default", whole=True)
 def _lazy_clone(self: Tensor) -> Any:
-    """A copy of the whole storage, seen with the same strides and offset, as eager makes one when either tensor is written.
+    """Return a copy of the whole storage with the same strides and offset. Eager makes this copy when either tensor is written.
 
-    Whole, since the size of a storage is not part of a program's key.
+    Programs contain the op as one call (`whole`), because the size of a storage is not part of their key.
     """
     if self.layout is not torch.strided:
         return NotImplemented
@@ -403,7 +406,7 @@ def _lazy_clone(self: Tensor) -> Any:
 
 @rule("aten.view_copy.default", recorded=True)
 def _view_copy(self: Tensor, size: list[int]) -> Tensor:
-    """Accept strides for which no view exists, as eager's `view_copy` does, and torch's table entries do not."""
+    """Accept strides for which no view exists, as eager's `view_copy` does. torch's table entries reject them."""
     shaped: Tensor = aten.reshape.default(self, size)
     return aten.clone.default(shaped, memory_format=torch.contiguous_format) if same_storage(shaped, self) else shaped
 
