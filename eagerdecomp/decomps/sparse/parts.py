@@ -44,7 +44,7 @@ def is_coo(value: Any) -> bool:
 
 
 def raise_as_eager(name: str, *args: Any, **kwargs: Any) -> NoRoute:
-    """Call eager's own kernel to raise its error, for a call that a check has found eager to refuse.
+    """Call eager's own kernel to raise its error, after a check found that eager rejects the call.
 
     Returns:
         An exception for the rule to raise, if eager accepts the call after all.

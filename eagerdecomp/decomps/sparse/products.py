@@ -220,7 +220,7 @@ def _sspaddmm_out(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, al
 
 
 def _sparse_by_sparse(self: Tensor, other: Tensor) -> Any:
-    """Compute Gustavson's product, all rows at once: each left element multiplies the right row with its column's number."""
+    """Compute Gustavson's product for all rows at once: a left element in column j multiplies row j on the right."""
     left, right = coalesced(self), coalesced(other)
     (indices, values), (others, weights) = parts(left), parts(right)
     size = [self.shape[0], other.shape[1]]
