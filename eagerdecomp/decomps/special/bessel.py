@@ -43,7 +43,7 @@ _K_LARGE = (coefficients.K0_LARGE, coefficients.K1_LARGE)
 
 
 def _j_small(order: int, size: TensorExpr, square: TensorExpr) -> TensorExpr:
-    """J for small arguments; for order 1, J divided by the argument. Factors with the zeros keep it exact near them."""
+    """Return J for small arguments; for order 1, J divided by the argument. Factors with the zeros of J keep it exact near them."""
     value = ratio(square, _J_SMALL[order])
     for zero, rest in _ZEROS[order]:
         value = value * ((size - zero) - rest) * (size + zero)
@@ -51,7 +51,7 @@ def _j_small(order: int, size: TensorExpr, square: TensorExpr) -> TensorExpr:
 
 
 def _hankel(order: int, second: bool, x: TensorExpr) -> TensorExpr:
-    """J or Y for arguments from 5 on, as a sum of a sine and a cosine, so that the angle needs no rounding."""
+    """Return J or Y for arguments from 5 on, as a sum of a sine and a cosine, so that the angle needs no rounding."""
     inverse = _HANKEL_FROM / x
     square = inverse * inverse
     in_phase, quadrature = (ratio(square, fit) for fit in _HANKEL[order])

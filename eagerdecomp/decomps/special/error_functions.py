@@ -95,7 +95,7 @@ def _of_both_signs(y: TensorExpr, size: TensorExpr, root: TensorExpr, rest: Tens
 
 
 def _erfinv_short(y: TensorExpr) -> TensorExpr:
-    """``erfinv(y) / y`` is smooth in ``log(1 - y^2)`` (Giles, "Approximating the erfinv function", GPU Computing Gems, 2011).
+    """Use ``erfinv(y) / y``, smooth in ``log(1 - y^2)`` (Giles, "Approximating the erfinv function", GPU Computing Gems, 2011).
 
     It needs no comparison, which would cost as much as ten products: the clamped value is infinite at 1, and NaN beyond.
     """

@@ -82,7 +82,7 @@ def _front(x: TensorExpr, a: TensorExpr, of_large: TensorExpr) -> TensorExpr:
 def _uniform(
     a: TensorExpr, inverse: TensorExpr, eta: TensorExpr, exponential: TensorExpr, front: TensorExpr, below: TensorExpr, count: int
 ) -> TensorExpr:
-    """Temme's expansion. Its double sum over powers of `eta` and of ``1 / a`` is one sum of polynomials with a recurrence."""
+    """Compute Temme's expansion. Its double sum over powers of `eta` and ``1 / a`` is one sum of polynomials with a recurrence."""
     first, *rest = coefficients.INCOMPLETE_GAMMA_UNIFORM[1 : count + 1]
     power, before, last = eta, TensorExpr(aten.full_like.default(eta.tensor, 1)), eta
     total = last * rest[0] + first

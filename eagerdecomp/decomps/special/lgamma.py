@@ -51,7 +51,7 @@ def _lgamma_beside_2(u: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
 
 
 def _between(x: TensorExpr, whole: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """Recurrence factor between gamma(x), x <= 4, and gamma near 2, with its relative rounding error."""
+    """Return the recurrence factor between gamma(x), x <= 4, and gamma near 2, with its relative rounding error."""
     first = choose(whole < 2, x.abs(), choose(whole > 2, x - 1, 1.0))
     second = choose(whole < 1, x + 1, choose(whole > 3, x - 2, 1.0))
     both, lost = product(first, second)
@@ -92,7 +92,7 @@ def _lgamma_right(x: TensorExpr, size: TensorExpr) -> tuple[TensorExpr, TensorEx
 
 
 def _lgamma_short(x: TensorExpr) -> TensorExpr:
-    """Return the same without compensation of rounding errors."""
+    """Return log-gamma for all arguments, without compensation of rounding errors."""
     size = x.abs()
     small, far = size < 0.5, size >= 4
     log = choose(far | small, size, choose(size < 3, 1.0, size - 1)).log()

@@ -164,7 +164,7 @@ def _recurrence(
 
 
 def _legendre(by_recurrence: Formula) -> Formula:
-    """At 1 and -1, eager only uses the sign."""
+    """Return a formula with eager's special case: at 1 and -1 the value is 1 or -1."""
 
     def formula(x: TensorExpr, order: Tensor, top: int | None) -> TensorExpr:
         result = by_recurrence(x, order, top)
