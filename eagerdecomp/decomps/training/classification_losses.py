@@ -1,8 +1,8 @@
 """Losses of classes: negative log-likelihoods and margins, forward and backward.
 
-The likelihoods' rules are linked, since batches differ in length from step to step: they run as they are, under no key. A class out
-of range is found by the look-up, whose error is said in eager's words: to ask before would read the classes. A program of another
-op that holds the look-up says it in the look-up's.
+The rules for likelihoods are linked, because batches differ in length from step to step: they have no cache key. They do not check
+whether a class is in range, because that would read the classes. The lookup raises instead, and the rule replaces its error by
+eager's. If the lookup is part of another op's program, its own error remains.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ aten = torch.ops.aten
 
 _ZERO = Constant(0.0)
 
-#: ATen's numbers for what becomes of a loss.
+#: ATen's values of the argument `reduction`.
 _NONE, _MEAN, _SUM = 0, 1, 2
 
-#: Pairs of a label and a class that are compared in one kernel call, and labels of each row where these are more pairs.
+#: The number of pairs of a label and a class per kernel call, and the smallest number of labels of each row per call.
 _PAIRS_AT_ONCE, _LABELS_AT_ONCE = 1 << 20, 16
 
 # -- likelihoods --------------------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def _multi_margin_backward(
         slope = aten._to_copy.default(aten.gt.Scalar(missed, 0), dtype=self.dtype)
     else:
         slope = aten.mul.Scalar(aten.where.self(aten.gt.Scalar(missed, 0), missed, number_like(missed, 0.0)), 2.0)
-    # What the other classes gain their own class loses.
+    # The slope of the target class is minus the sum of the other classes' slopes.
     slope = aten.scatter.value(slope, 1, at, 0.0)
     slope = aten.scatter.src(slope, 1, at, aten.neg.default(aten.sum.dim_IntList(slope, [1], True)))
     return aten.view.default(aten.mul.Tensor(slope, _per_row(grad_output, self, rows, classes, reduction, weight, at)), self.shape)
@@ -297,7 +297,7 @@ def _per_row(
     weight: Tensor | None = None,
     at: Tensor | None = None,
 ) -> Any:
-    """Return the gradient of each row's sum. The loss is the mean over classes, and over rows if it is one number."""
+    """Return the gradient of each row's sum. The loss is a mean over classes, for `_MEAN` also over rows."""
     scale = aten.mul.Scalar(grad_output, 1.0 / max(rows * classes, 1) if reduction == _MEAN else 1.0 / classes)
     if scale.dim():
         scale = aten.reshape.default(scale, [-1, 1])

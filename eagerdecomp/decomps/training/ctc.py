@@ -1,18 +1,19 @@
 """Connectionist temporal classification (Graves et al. 2006), forward and backward.
 
 The paths of a target run over its states: its labels with a blank before, between and after. ``alpha[t, s]`` is the log
-probability of all path beginnings that are in state `s` at time `t`, ``beta`` that of all path ends; each follows from its
-neighbour in time, so a loop over time there must be: 6 kernel calls a step, forward and backward, and some 60 to 90 for all the
-rest. What needs no neighbour is done for all steps at once.
+probability of all path beginnings that are in state `s` at time `t`, and ``beta`` that of all path ends. Each follows from its
+neighbour in time, so a loop over time is needed. It takes 6 kernel calls per step, forward and backward; the rest is computed for
+all steps at once, with some 60 to 90 calls.
 
-Both are one recurrence, `_paths`: ``beta`` is ``alpha`` of the reversed sequence. Two more states keep it free of special cases:
+One recurrence, `_paths`, computes both: ``beta`` is ``alpha`` of the reversed sequence. Two more states avoid special cases:
 
-- *nowhere*, after the true states, which no path is ever in. A step that a path may not make is a step from there.
-- *source*, the last, from which a path enters its first or second state. It is entered (has log probability 0) at one time alone.
+- *nowhere*, after the states of the target. No path is ever in it. A forbidden step is replaced by a step from it.
+- *source*, the last state. A path goes from it to its first or second state. Its log probability is 0 at only one time.
 
-"Never" is a finite number here, so that no infinities are subtracted; what is below half of it is taken for minus infinity.
+The logarithm of 0 is a finite number here (`_NEVER`), so that no infinities are subtracted. Values below half of it count as minus
+infinity.
 
-Lengths differ from call to call and are plain numbers, so these rules are linked: they run as they are, under no key.
+Lengths are Python numbers that differ from call to call, so these rules are linked: they have no cache key.
 """
 
 from __future__ import annotations
@@ -221,8 +222,8 @@ def _forward(
     labels = _states(targets, target_lengths, lengths, blank)
     at_once = aten.full.default([batch], 0, dtype=torch.int64, device=device)
     alpha = _paths(_own(log_probs, labels), labels, at_once).within
-    # A path ends in the last blank or the last label. Without labels the latter is -1: the source, so that nothing at all has
-    # the probability 1.
+    # A path ends in the last blank or the last label. Without labels, the latter has the index -1, which is the source. So the
+    # empty path has the probability 1.
     last = aten.unsqueeze.default(_vector(input_lengths, device), 1)
     ends = aten.sub.Tensor(aten.unsqueeze.default(aten.mul.Scalar(lengths, 2), 1), aten.arange.start_step(0, 2, 1, device=device))
     sequence = aten.arange.start_step(0, batch, 1, device=device)
@@ -252,7 +253,7 @@ def _backward(
     lengths = _vector(target_lengths, device)
     labels = _states(targets, target_lengths, lengths, blank)
     states = labels.size(1)
-    # Each target back to front: its last state first.
+    # Reverse each target: its last state comes first.
     places = aten.sub.Tensor(
         aten.unsqueeze.default(aten.mul.Scalar(lengths, 2), 1), aten.arange.start_step(0, states, 1, device=device)
     )
@@ -262,7 +263,7 @@ def _backward(
     ends = _vector([steps - length for length in input_lengths], device)
     beta = _paths(aten.flip.default(_own(log_probs, labels), [1]), labels, ends).arrived
     beta = aten.flip.default(aten.slice.Tensor(aten.slice.Tensor(beta, 1, 1, steps + 1), 2, 0, states), [1])
-    # The posterior probability of each state. `log_alpha` of states that no path is in may be anything.
+    # The posterior probability of each state. For states that no path is in, `log_alpha` may have any value.
     everywhere = [batch, steps, states]
     alpha = aten.gather.default(log_alpha, 2, aten.expand.default(aten.unsqueeze.default(places, 1), everywhere))
     loss = aten.view.default(neg_log_likelihood, [batch, 1, 1])
@@ -281,7 +282,7 @@ def _backward(
     undefined = aten.mul.Scalar(aten.sub.Tensor(log_probs, loss), 0.0)
     result = aten.sub.Tensor(aten.add.Tensor(aten.exp.default(log_probs), undefined), aten.permute.default(of_label, [1, 0, 2]))
     result = aten.mul.Tensor(result, aten.view.default(grad, [1, batch, 1]))
-    # Nothing after a sequence's end, and nothing for an infinite loss that counts as zero.
+    # The gradient is 0 after a sequence's end, and for an infinite loss with `zero_infinity`.
     nothing = aten.le.Scalar(
         aten.sub.Tensor(aten.view.default(_vector(input_lengths, device), [1, batch, 1]), _column(steps, device)), 0
     )

@@ -1,8 +1,8 @@
-"""Fake quantization, as training for quantized inference has it: values rounded to the levels of a scale, kept in floating point.
+"""Fake quantization, for training before quantized inference: values are rounded to the levels of a scale, but remain floats.
 
-Kernels round to the nearest level, ties to even, with the reciprocal of the scale in float32. A mask says which elements lay within
-the levels: only they have a gradient. Scales and zero points that come as tensors stay tensors, and so do the flags that turn
-observing and quantizing on. What eager raises after a look at a zero point's values goes unraised.
+Kernels round to the nearest level, ties to even, with the reciprocal of the scale in float32. A mask marks the elements within the
+range of the levels: only they have a gradient. Scales, zero points, and flags for observing and quantizing stay tensors if they are
+passed as tensors. So eager's errors that depend on the value of a zero point in a tensor are not raised.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ aten = torch.ops.aten
 
 _FLOATS = frozenset({torch.float32, torch.float64, *HALF})
 
-# Scales no smaller than this (near the smallest normal float16) are chosen; of one so small that its reciprocal overflows, another.
+# Chosen scales are at least this (near the smallest normal float16). If the reciprocal of a scale overflows, `_SCALE_OF_NOTHING`
+# replaces it.
 _SMALLEST_SCALE = rounded(6.1e-5, torch.float32)
 _NO_RECIPROCAL = 2.0**-128
 _SCALE_OF_NOTHING = 0.1
@@ -35,7 +36,7 @@ def _number(value: float, like: Tensor) -> Any:
 
 
 def _one(tensor: Tensor) -> Tensor:
-    """Return a tensor of one element as a Python number."""
+    """Return a tensor of one element as a 0-dim tensor; raise the error of `item` for other sizes."""
     if tensor.numel() != 1:
         raise RuntimeError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
     return aten.view.default(tensor, []) if tensor.dim() else tensor
@@ -73,7 +74,7 @@ def _per_tensor(self: Tensor, scale: float, zero_point: int, quant_min: int, qua
 
 
 def _reciprocal(step: float) -> float:
-    """Quantize a float32 in float32."""
+    """Return the reciprocal of a float32, rounded to float32; infinity if it overflows."""
     return math.copysign(math.inf, step) if abs(step) <= 2.0**-128 else rounded(1 / step, torch.float32)
 
 
@@ -336,7 +337,7 @@ def _levels_for(least: Tensor, most: Tensor, quant_min: int, quant_max: int, sym
     below, above = (
         aten.div.Tensor(in_type(aten.mul.Tensor(end, wider), torch.float64), divisor) for end in (aten.neg.default(low), high)
     )
-    # Of the two ends the one is taken whose zero point has the smaller error.
+    # Compute the zero point from that end of the range which gives it the smaller error.
     first = aten.lt.Tensor(aten.add.Scalar(below, abs(quant_min)), aten.add.Scalar(above, abs(quant_max)))
     from_high = aten.neg.default(aten.sub.Scalar(above, quant_max))
     zero = aten.where.self(first, aten.add.Scalar(below, quant_min), from_high)
@@ -356,7 +357,7 @@ def _check_observed(
     if per_row and self.dim() < 2:
         raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)")
     for given in (self, running_min, running_max):
-        # Only the observer asks this: one that is off lets other types pass. Whether it is on is read for them alone.
+        # Only an observer that is on requires float32. So the flag is read only for other dtypes.
         if given.dtype is not torch.float32 and aten._local_scalar_dense.default(observer_on):
             raise RuntimeError(f"expected scalar type Float but found {scalar_type_name(given.dtype)}")
     if not scale.dim():

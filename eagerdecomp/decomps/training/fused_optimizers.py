@@ -1,9 +1,9 @@
 """Fused optimizers and gradient scaling: one step over lists of parameters, written into the caller's tensors.
 
-Steps and learning rates that come as tensors on the CPU are read, as eager's CPU kernels read them; on another device they stay
-tensors, and what depends on the step alone is computed for all parameters at once, in double precision. Scales and flags are never
-read. Parameters, gradients and state meet element by element, large ones in blocks, small ones of a kind joined, so that a kernel
-computes many; 16-bit floats use float32 and are rounded once, where they are written.
+Steps and learning rates in CPU tensors are read, as in eager's CPU kernels. On another device they stay tensors; values that depend
+only on the step are computed for all parameters at once, in float64. Scales and flags are never read. Large parameters are computed
+in blocks. Small ones of the same kind are joined, so that one kernel computes many. float16 and bfloat16 are computed in float32,
+and rounded once when they are written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 _FLOATS = (torch.float32, torch.float64, *HALF)
 
-#: When parameters are stepped together: 12 kernels a parameter are saved.
+#: When small parameters are joined. This saves 12 kernels per parameter.
 _WORTH = Worth(tensors=8, nbytes=1 << 12)
 
 #: A learning rate: a number, or a tensor without dimensions.
@@ -113,7 +113,7 @@ def _start(grad_scale: Tensor | None, found_inf: Tensor | None) -> _Step:
             _check_type(flag, torch.float32)
     if grad_scale is not None:
         grad_scale = _shaped(grad_scale, [])
-    # The kernels skip on 1.0 alone, which is what `_amp_foreach_non_finite_check_and_unscale_` leaves.
+    # Eager's kernels skip only for 1.0, the value that `_amp_foreach_non_finite_check_and_unscale_` writes.
     skip = None if found_inf is None else _equals(_shaped(found_inf, []), 1.0)
     return _Step(grad_scale, skip, functional_of(aten.mul_.Scalar) is functional_of(aten.add_.Tensor) is None)
 
@@ -144,7 +144,7 @@ def _above(tensor: Tensor, number: Any) -> Tensor:
 
 
 def _blend(step: _Step, target: Any, factor: Any, other: Tensor, weight: Any) -> Tensor:
-    """Write ``target * factor + other * weight`` to the target, and return it unrounded; without a factor if `factor` is None."""
+    """Write ``target * factor + other * weight`` to the target, and return it unrounded. `factor` None means 1."""
     if isinstance(weight, Tensor):
         other, weight = aten.mul.Tensor(other, weight), 1
     if step.skip is None and step.in_place and target.dtype not in HALF:
@@ -152,7 +152,7 @@ def _blend(step: _Step, target: Any, factor: Any, other: Tensor, weight: Any) ->
     held = joined_value(target)
     value: Tensor = _wide(held)
     value = aten.add.Tensor(value if factor is None else _times(value, factor), other, alpha=weight)
-    # As `_write` does, without its frame: this runs three times a parameter.
+    # Inlined from `_write`, because this runs three times per parameter.
     store(target, value if step.skip is None else _where(step.skip, held, value))
     return value
 
@@ -182,7 +182,7 @@ def _spread(row: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
     kinds = {wide_type(param.dtype) for param in params}
     rows = {kind: row if kind is torch.float64 else aten._to_copy.default(row, dtype=kind) for kind in kinds}
     pieces = {kind: _split(of_kind, [1] * len(params)) if len(params) > 1 else [of_kind] for kind, of_kind in rows.items()}
-    # One dimension promotes no parameter of the same type; a parameter without dimensions must not gain one.
+    # A 1-d number does not promote a parameter of the same dtype. But a 0-dim parameter needs a 0-dim number, to stay 0-dim.
     return [
         pieces[wide_type(param.dtype)][at] if param.dim() else _shaped(pieces[wide_type(param.dtype)][at], [])
         for at, param in enumerate(params)
@@ -190,7 +190,7 @@ def _spread(row: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _rate(lr: Any) -> Rate:
-    """Return the learning rate as a Python number; a tensor is read as float64."""
+    """Return the learning rate as a Python number; as a 0-dim float64 tensor if it is not read."""
     if not isinstance(lr, Tensor):
         return lr
     _check_one(lr)
@@ -212,7 +212,7 @@ def _read(cells: Sequence[Tensor]) -> list[float] | None:
 
 @link_on_call
 def _in_blocks(step: _Step, lists: Sequence[Sequence[Tensor]], *numbers: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Return the lists by rows, parameters first: a row per parameter, per block of a large one, or per stack of small ones.
+    """Yield rows of the lists, parameters first: a row per parameter, per block of a large one, or per stack of small ones.
 
     A list without tensors is None in each row.
     """

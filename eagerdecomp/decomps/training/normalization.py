@@ -1,7 +1,7 @@
 """Normalisation: batch norm by Core ATen's own kernels, its gradient, weight norm and root-mean-square norm.
 
-Batch norm keeps mean and inverse deviation for its backward pass. They are what eager keeps, to the type, so that a backend may
-hold the forward op, the backward op, both or neither.
+Batch norm returns the mean and the inverse deviation for its backward pass, with eager's values and dtypes. So a set may contain
+the forward op, the backward op, both or neither.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ rule("aten.native_batch_norm.default")(_batch_norm)
 def _of_two_types(op: OpOverload) -> Callable[..., Any]:
     """Support float16 and bfloat16 inputs with wider parameters and statistics.
 
-    Eager computes mean and deviation in the wider dtype; torch's
-    table entry rounds them to the input's dtype.
+    Eager computes mean and deviation in the wider dtype; torch's table entry rounds them to the input's dtype.
     """
 
     def run(input: Tensor, *rest: Any) -> Any:
@@ -76,7 +75,7 @@ def _legit(
     momentum: float,
     eps: float,
 ) -> Any:
-    """Handle one value per channel, which has no variance. torch's table entry divides by a Python zero, eager by a tensor."""
+    """Handle one value per channel, which has no variance. torch's table entry divides by a Python zero; eager's result is NaN."""
     result = _legit_of_two_types(input, weight, bias, running_mean, running_var, training, momentum, eps)
     if result is not NotImplemented or not training or input.dim() < 2 or not input.numel() or input.numel() != input.size(1):
         return result
@@ -111,7 +110,7 @@ def _reserve(like: Tensor) -> Any:
 
 
 def _check_dims(input: Tensor) -> None:
-    """Check dimensions for ops that no function of torch calls, which raise another type of error than Core ATen's kernels."""
+    """Raise eager's error for a 0-dim input. These ops raise another type of error than Core ATen's kernels."""
     if input.dim() == 0:
         raise ValueError(
             "SmallVector unable to grow. Requested capacity (18446744073709551615) is larger than maximum value for size type"

@@ -1,7 +1,7 @@
-"""Losses between numbers, and their gradients, in fewer calls than the shipped entries take, with the refusals of eager's kernels.
+"""Losses between numbers, and their gradients: fewer kernel calls than torch's table entries, and the checks of eager's kernels.
 
-Lengths of batches differ from step to step, so most rules are linked: they run as they are, under no key. What eager asks of
-probabilities, that they be in [0, 1], is not asked here: it would read them.
+Batches differ in length from step to step, so most rules are linked: they have no cache key. Eager checks that probabilities are in
+[0, 1]. These rules do not, because the check would read them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eagerdecomp.rules.writeback import check_result
 aten = torch.ops.aten
 
 
-#: ATen's numbers for what becomes of a loss; the third, 2, is its sum.
+#: ATen's values of the argument `reduction`.
 _MEAN, _SUM = 1, 2
 
 
@@ -47,7 +47,7 @@ def _share(reduction: int, self: Tensor) -> float:
 
 
 def _subtractor(kernel: str, self: Tensor, target: Tensor) -> Any:
-    """Return `sub` for the dtypes of eager's kernel, with bools promoted, which `sub` itself rejects."""
+    """Return the difference, for the dtypes of eager's kernel. Bools are promoted first, because `sub` rejects them."""
     dtype = self.dtype
     if target.dtype is dtype and (dtype is torch.float32 or dtype is torch.float64):
         return aten.sub.Tensor(self, target)
@@ -92,7 +92,7 @@ def _huber(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 
     return _reducer(loss, reduction)
 
 
-# A bend under which what is divided by it again may be too small for the type.
+# Below this bend, a loss may underflow before it is divided by the bend.
 _BARELY = 2.0**-60
 
 
@@ -156,7 +156,7 @@ def _of_whole_numbers(grad_output: Tensor, self: Tensor, target: Tensor, share: 
 
 
 def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[..., Any]:
-    """Return the gradient: the difference clamped to the bend; for smooth L1 divided by the bend."""
+    """Make the rule of a gradient: the difference clamped to the bend; for smooth L1 divided by the bend."""
 
     def backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, bend: float) -> Any:
         if not slope_is_bend and _whole((grad_output, self, target)):
@@ -188,7 +188,7 @@ def _of_one_float_type(self: Tensor, target: Tensor) -> bool:
 
 
 def _written_over(result: Tensor, old: Tensor) -> Any:
-    """Return ``over(result, old)``, cast to the dtype into which eager writes it in place, if that dtype can represent it."""
+    """Return `result` in the dtype of `old`, into which eager writes it in place. Raise eager's error if it does not fit."""
     if result.dtype is old.dtype and result.shape == old.shape:
         return result
     check_result(result, old)
@@ -261,7 +261,7 @@ def _binary_cross_entropy_backward(
 
 def _surprise_slope(self: Tensor, target: Tensor, share: Tensor) -> Any:
     spread = aten.mul.Tensor(aten.sub.Scalar(self, 1), self)
-    # The least spread is zero in float16, of the sign that the others have.
+    # Eager's limit -1e-12 is -0.0 in float16: zeros get the sign of the other values.
     spread = aten.neg.default(aten.abs.default(spread)) if self.dtype is torch.float16 else aten.clamp.default(spread, None, -1e-12)
     return aten.div.Tensor(aten.mul.Tensor(aten.sub.Tensor(self, target), share), spread)
 
