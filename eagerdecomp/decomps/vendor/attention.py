@@ -913,5 +913,5 @@ def _choice(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> int:
-    """Choose the composition (`SDPBackend.MATH`) for `scaled_dot_product_attention`, no kernel of a device."""
+    """Choose the composition (`SDPBackend.MATH`) for `scaled_dot_product_attention`, not a kernel of the device."""
     return 0

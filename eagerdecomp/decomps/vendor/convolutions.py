@@ -1,4 +1,4 @@
-"""Convolutions under the names of cuDNN, MIOpen and Metal, by ATen's own. Code for those devices calls them by name.
+"""The convolution ops of cuDNN, MIOpen and Metal, by ATen's own convolution. Code for those devices calls these ops by name.
 
 The libraries' switches (`benchmark`, `deterministic`, `allow_tf32`) choose among kernels of one device and change nothing here.
 """

@@ -50,7 +50,7 @@ class _Layers:
 
     @property
     def dropped(self) -> bool:
-        """Whether there is dropout between layers."""
+        """Return whether there is dropout between layers."""
         return self.train and self.dropout > 0 and self.num_layers > 1
 
     def part(self, number: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
