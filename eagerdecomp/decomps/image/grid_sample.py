@@ -235,7 +235,7 @@ def _product(factors: Sequence[Tensor], taps: _Taps, how: _Sampling) -> Tensor:
     return aten.where.self(taps.inside, product, number_like(product, 0)) if how.skips else product
 
 
-# -- the operators ------------------------------------------------------------------------------------------------
+# -- the ops ------------------------------------------------------------------------------------------------------
 
 
 def _values(input: Tensor, taps: _Taps) -> Tensor:
@@ -444,7 +444,7 @@ def _check_single(*tensors: Tensor) -> None:
 
 # -- affine grids -------------------------------------------------------------------------------------------------
 
-#: Dtypes in which ATen cannot make a tensor from a list of numbers. `affine_grid` does so for sizes 0 and 1, and refuses them.
+#: Dtypes in which ATen cannot make a tensor from a list of numbers. `affine_grid` does so for sizes 0 and 1, so it refuses them.
 _NOT_FROM_NUMBERS = HALF | WIDE_UNSIGNED | {torch.bool, torch.complex32}
 _NO_LINSPACE = WIDE_UNSIGNED | {torch.bool, torch.complex32}
 
