@@ -25,7 +25,7 @@ def _wrapped(dim: int, rank: int) -> int:
     return dim % max(rank, 1)
 
 
-# -- extremes -----------------------------------------------------------------------------------------------------
+# -- indices of minima and maxima ---------------------------------------------------------------------------------
 
 
 def _place(self: Tensor, dim: int, extreme: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def _argument(reduce: Callable[..., Any], name: str) -> Callable[..., Any]:
     return run
 
 
-# -- orders -------------------------------------------------------------------------------------------------------
+# -- sorting ------------------------------------------------------------------------------------------------------
 
 
 def _comparable(x: Tensor) -> Tensor:

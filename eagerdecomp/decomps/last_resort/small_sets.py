@@ -113,7 +113,7 @@ def _in_wide(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:
 
 
 def _rsqrt(x: Tensor) -> Tensor:
-    """Compute in float64 and round once, like eager. In float32, root and division would round twice."""
+    """Compute in float64 and round once. In float32, root and division would round twice, more than eager does."""
     wide = in_type(x, torch.float64)
     return in_type(aten.div.Tensor(as_number(1, wide), aten.sqrt.default(wide)), x.dtype)
 
@@ -258,7 +258,7 @@ def _floor_of(left: Tensor, right: Tensor, quotient: Tensor) -> Tensor:
     return result
 
 
-# -- extremes ---------------------------------------------------------------------------------------------------------------
+# -- minima and maxima ------------------------------------------------------------------------------------------------------
 
 
 @rule("aten.maximum.default", recorded=True, source="small")
