@@ -10,7 +10,7 @@ from eagerdecomp.rules.rule import library_rule
 
 aten = torch.ops.aten
 
-# The number of samples computed by one product. In so few, the powers of an unstable filter's poles overflow only with the signal.
+# The number of samples computed by one product. It is small, so that powers of an unstable filter's poles do not overflow.
 _BLOCK = 32
 
 

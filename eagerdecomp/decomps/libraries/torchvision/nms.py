@@ -22,9 +22,9 @@ def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """Return the indices of the boxes, best first, that overlap no better kept box by more than the threshold.
 
     The kernel is greedy: it keeps the best box, drops what overlaps it, and goes on (Felzenszwalb et al., "Object Detection with
-    Discriminatively Trained Part-Based Models", 2010, section 5.2). With the boxes in order, this is the only solution of
-    ``keep[j] = not any(keep[i] and over[i, j] for i < j)``. The rule iterates this equation, starting with all boxes kept. Box j is
-    final after at most j steps; in practice a few steps suffice for all.
+    Discriminatively Trained Part-Based Models", 2010, section 5.2). With the boxes in order, the kept boxes are the only solution
+    of ``keep[j] = not any(keep[i] and over[i, j] for i < j)``. The rule iterates this equation, starting with all boxes kept. Box j
+    is final after at most j steps; in practice a few steps suffice for all.
     """
     check(dets.dim() == 2, f"boxes should be a 2d tensor, got {dets.dim()}D")
     check(dets.shape[1] == 4, f"boxes should have 4 elements in dimension 1, got {dets.shape[1]}")
