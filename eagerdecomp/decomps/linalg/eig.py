@@ -193,10 +193,11 @@ def _window(coupled: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
 
 
 def _shifts(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the diagonal entries, and the product of the other two, of a 2 x 2 matrix whose eigenvalues are LAPACK's shifts.
+    """Return `x`, `y` and `w` of a 2 x 2 matrix whose eigenvalues are LAPACK's shifts.
 
-    Both shifts are the eigenvalue nearer to the last diagonal entry. If a real matrix has a conjugate pair, the pair is the shifts.
-    Eigenvalues then have LAPACK's order, up to rounding.
+    `x` is the last diagonal entry, `y` the other one, and `w` the product of the other two entries. Both shifts are the eigenvalue
+    of the given matrix that is nearer to `x`. If a real matrix has a conjugate pair, the shifts are the pair. The computed
+    eigenvalues then have LAPACK's order, up to rounding.
     """
     half = aten.mul.Scalar(aten.sub.Tensor(y, x), 0.5)
     square = aten.add.Tensor(aten.mul.Tensor(half, half), w)
@@ -356,7 +357,7 @@ def _triangular(
     return values, work, aten.bmm.default(_complex(basis), turn)
 
 
-# -- vectors ------------------------------------------------------------------------------------------------------
+# -- eigenvectors -------------------------------------------------------------------------------------------------
 
 
 def _substituted(work: Tensor, values: Tensor, places: _Places) -> Tensor:
@@ -400,7 +401,7 @@ def _normalized(vectors: Tensor, values: Tensor, real: bool) -> Tensor:
     if real:
         still = aten.logical_or.default(still, _row(aten.eq.Scalar(_imaginary(values), 0)))
     imaginary = aten.where.self(still, number_like(imaginary, 0.0), imaginary)
-    # The length is that of the parts that are left. If two eigenvalues are equal up to rounding, a cleared part can be large.
+    # Compute the length after clearing imaginary parts: they can be large if two eigenvalues are equal up to rounding.
     squares = aten.add.Tensor(aten.mul.Tensor(parts, parts), aten.mul.Tensor(imaginary, imaginary))
     length = _or_one(aten.sqrt.default(aten.sum.dim_IntList(squares, [1], True)))
     vectors = _joined(aten.div.Tensor(parts, length), aten.div.Tensor(imaginary, length))

@@ -180,7 +180,7 @@ def _nothing(like: Tensor) -> Tensor:
     return aten.empty.memory_format([0], dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
 
 
-# -- any matrices -------------------------------------------------------------------------------------------------
+# -- singular values and least squares ----------------------------------------------------------------------------
 
 
 def _by_reflections(columns: Tensor, lengths: Tensor, complete: bool) -> Tensor:

@@ -451,7 +451,7 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
 def _result(
     factors: Tensor, order: Tensor, right: Tensor, batch: Sequence[int], *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """Return the result with eager's strides: column-major, or without `left` row-contiguous with the conj bit."""
+    """Return the result with eager's strides: column-major, or for ``left=False`` row-contiguous with the conj bit set."""
     factors, order, right = folded(factors, batch), folded(order, batch), folded(right, batch)
     if adjoint:
         factors = conjugate(factors)
