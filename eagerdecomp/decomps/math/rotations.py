@@ -4,17 +4,17 @@ Jacobi's method rotates pairs of columns one after the other. Here a step comput
 as a skew-Hermitian ``X``, and rotates all columns by ``exp(X)``, which takes a few matrix products. The angles are Jacobi's:
 ``tan 2t = 2 a_ij / (a_jj - a_ii)``. A step is shortened if the norm of ``X`` exceeds `_LONGEST` (as in Ziehe, Laskov, Nolte and
 Mueller, "A fast algorithm for joint diagonalization with non-orthogonal transformations", JMLR 5, 2004, section 3). While angles
-are large, pairs wait whose off-diagonal entry (*coupling*) is far below the largest: if their values are nearly equal, the angle
-would depend on entries that the other rotations are about to change. Convergence is quadratic at the end: 8 to 11 steps at n = 16,
-20 to 25 at n = 256, and more if values are clustered at several scales.
+are large, a pair is not rotated if its off-diagonal entry (*coupling*) is far below the largest: if its values are nearly equal,
+the angle would depend on entries that the other rotations are about to change. Convergence is quadratic at the end: 8 to 11 steps
+at n = 16, 20 to 25 at n = 256, and more if values are clustered at several scales.
 
 Rounding errors do not accumulate over the steps: the rotated matrix is computed from the given one, and the basis is made
 orthonormal repeatedly (Bjorck and Bowie, "An iterative algorithm for computing the best estimate of an orthogonal matrix", SIAM J.
 Numer. Anal. 8, 1971). The number of steps is read from the data.
 
 If eigenvalues have many magnitudes, the steps for one magnitude come after the steps for larger ones. A function of the matrix
-that grows like the logarithm has the same eigenvectors, and its eigenvalues have similar magnitudes (`logarithm_of`). So it is
-diagonalized first.
+that grows like the logarithm has the same eigenvectors, and its eigenvalues have similar magnitudes (`logarithm_of`). So that
+function is diagonalized first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SHORT = 0.25
 #: If the norm of ``X`` is below this, the exponential is its first three terms.
 _TINY = 0.05
 
-#: While angles are large, a pair waits if its coupling is below this fraction of the largest.
+#: While angles are large, a pair is not rotated if its coupling is below this fraction of the largest.
 _WAITS = 0.01
 
 #: Coefficients of ``cos x = 1 - x^2 / 2 + _EVEN x^4`` and ``sin x = x (1 - _ODD x^2 + _LAST x^4)``. They make the sum of squares
