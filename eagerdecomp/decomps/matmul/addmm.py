@@ -42,7 +42,7 @@ def _scaled_alone(self: Tensor, shape: Sequence[int], beta: Any) -> Tensor:
 
 @rule("aten.addmm.default", recorded=True)
 def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Skip the product if `alpha` is 0. BLAS does not read the matrices then, so their NaNs have no effect; other kernels do."""
+    """Skip the product if `alpha` is 0, as BLAS does: not even NaNs have an effect. Kernels of other dtypes read the matrices."""
     dtype = self.dtype
     if alpha != 0 or dtype not in _PLAIN or dtype is not mat1.dtype or dtype is not mat2.dtype:
         return NotImplemented

@@ -134,7 +134,7 @@ def _product(left: Tensor, right: Tensor, scale_a: Tensor, scale_b: Tensor, bias
     return found if found.dtype == torch.float32 else aten._to_copy.default(found, dtype=torch.float32)  # type: ignore[no-any-return]
 
 
-# -- what is refused ----------------------------------------------------------------------------------------------------------
+# -- checks -------------------------------------------------------------------------------------------------------------------
 
 
 def _is_float32(scale: Tensor, of: Tensor, dim: int) -> bool:
