@@ -53,7 +53,7 @@ __all__ = [
     "written_inputs",
 ]
 
-#: How values are compared: all; only that no NaN is new; or not at all.
+#: ``values``: all values must agree. ``new NaN``: only a NaN where eager has none counts. ``looks``: values are not compared.
 Compare: TypeAlias = Literal["values", "new NaN", "looks"]
 
 # Floating-point dtypes that some kernels used here do not support -> the dtype in which they are compared.

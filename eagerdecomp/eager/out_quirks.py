@@ -34,10 +34,10 @@ class OutQuirks:
 
     # -- dtype
 
-    #: Messages for a dtype of ``out`` that is not accepted: one for all outputs, or one for each. Empty: all dtypes are accepted
-    #: that the result can be cast to. A TensorIterator casts; other kernels check the dtype (structured ones in `resize_out` of the
-    #: generated RegisterCPU.cpp). ``{result}`` and ``{out}`` are the names of the two dtypes (``Float``), ``{cpp_result}`` and
-    #: ``{cpp_out}`` their C++ types (``float``).
+    #: Messages for a dtype of ``out`` that is not accepted: one for all outputs, or one for each. Empty: ``out`` may have any
+    #: dtype to which the result can be cast. A TensorIterator casts; other kernels check the dtype (structured ones in `resize_out`
+    #: of the generated RegisterCPU.cpp). ``{result}`` and ``{out}`` are the names of the two dtypes (``Float``),
+    #: ``{cpp_result}`` and ``{cpp_out}`` their C++ types (``float``).
     dtype_errors: tuple[str, ...] = ()
     #: The class of that error: `cat` uses TORCH_CHECK_TYPE, all others TORCH_CHECK.
     dtype_error_class: type[Exception] = RuntimeError

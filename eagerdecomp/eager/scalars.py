@@ -29,8 +29,8 @@ def real_number(value: Any, dtype: torch.dtype) -> Any:
 def holds(dtype: torch.dtype, value: Any) -> bool:
     """Return whether ATen accepts a scalar for a real dtype.
 
-    Negative integers wrap around in uint8, and infinity is a float. A symbolic scalar is accepted, because reading it would fix
-    sizes.
+    uint8 accepts negative integers, which wrap around. Floating-point dtypes accept infinity. A symbolic scalar is accepted,
+    because reading it would specialize sizes.
     """
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
         return True
