@@ -62,7 +62,7 @@ def _products(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def _differences(x1: Tensor, x2: Tensor) -> Tensor:
-    """``[..., n, d]`` and ``[..., m, d]`` -> ``[..., n, m, d]``."""
+    """Return the differences of ``[..., n, d]`` and ``[..., m, d]``: ``[..., n, m, d]``."""
     return aten.sub.Tensor(aten.unsqueeze.default(x1, -2), aten.unsqueeze.default(x2, -3))  # type: ignore[no-any-return]
 
 

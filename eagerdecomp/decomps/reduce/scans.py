@@ -80,7 +80,7 @@ class _Bits(NamedTuple):
 
 _BITS = {torch.float32: _Bits(torch.int32, 23, 127), torch.float64: _Bits(torch.int64, 52, 1023)}
 
-#: How many mantissas can be multiplied without leaving the range of the dtype.
+#: The number of mantissas whose product stays within the range of the dtype.
 _IN_RANGE = {torch.float32: 64, torch.float64: 512, torch.complex128: 512}
 
 

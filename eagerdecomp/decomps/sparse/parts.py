@@ -1,4 +1,4 @@
-"""COO tensors as their two dense tensors, and back; duplicate indices summed, indices as flat integers.
+"""Read and make the indices and values of COO tensors, sum duplicate indices, and convert indices to flat positions.
 
 ``values[n]`` belongs to ``indices[:, n]`` in the first, sparse dimensions; the other dimensions belong to the values. Unless the
 tensor is coalesced, an index may occur several times; its values are summed.

@@ -293,7 +293,7 @@ def _batch_norm_backward(
     output_mask: Sequence[bool],
     reserve: Tensor,
 ) -> Any:
-    """Read the saved variance as the inverse deviation, which it is on the CPU."""
+    """Use `save_var` as the inverse deviation: that is what it contains on the CPU."""
     return aten.native_batch_norm_backward.default(
         grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
     )

@@ -30,7 +30,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class _Seen:
-    """Which keys each query sees, by positions in its sequence. `lower_right` aligns the last query with the last key."""
+    """The keys that each query sees, by positions in its sequence. `lower_right` aligns the last query with the last key."""
 
     causal: bool = False
     lower_right: bool = False
