@@ -285,7 +285,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
                 returned = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
         else:
             returned = mixed(self, tensor1, tensor2, value)
-        if self.is_contiguous() and self.numel() == returned.numel():  # then the result has the strides of `self`
+        if self.is_contiguous() and self.shape == returned.shape:  # then the result has the strides of `self`
             return returned
         return elementwise_strides(returned, self, tensor1, tensor2)
 
