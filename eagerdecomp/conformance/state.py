@@ -190,9 +190,9 @@ def threads(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
 
     def work(number: int) -> None:
         made = [copy_arguments(calls[number].args, calls[number].kwargs, kernel.device) for _ in range(_ROUNDS)]
-        barrier.wait()
         with torch.no_grad():
             for turn, ours in enumerate(made):
+                barrier.wait()  # the calls of a turn overlap even if a busy machine starts the threads apart
                 run = kernel.run if turn % 2 else traced
                 seen[number].append((observe(run, ours.args, ours.kwargs)[1], ours))
 
