@@ -26,6 +26,7 @@ __all__ = [
     "NO_TORCH_FUNCTION",
     "PLAIN_TENSORS",
     "PLAIN_TORCH_DISPATCH",
+    "WeakStorage",
     "WeakTensor",
     "desugars_first",
     "fake_tensor_log_off",
@@ -52,7 +53,11 @@ PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 #: A weak reference to a tensor. It keeps the tensor's address reserved. ``.expired()`` says whether the tensor is gone.
-WeakTensor = private("torch._C._WeakTensorRef", "graphs of FX")
+WeakTensor = private("torch._C._WeakTensorRef", "C++ compositions")
+
+
+#: A weak reference to a storage. It keeps the storage's address reserved, but not its memory.
+WeakStorage = private("torch.multiprocessing.reductions.StorageWeakRef", "C++ compositions")
 
 
 #: Dispatch key of a lazy bit -> the tensor method that returns whether it is set.

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager.observe import mapped
+from eagerdecomp.eager.observe import leaves_of, mapped
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, core_aten
 from eagerdecomp.ops.schema import facts_of
@@ -28,27 +28,29 @@ from eagerdecomp.ops.schema import facts_of
 __all__ = ["null_backend"]
 
 
-def null_backend(ops: OpSet | Iterable[OpLike] | None = None) -> tuple[Backend, Counter[str]]:
+def null_backend(ops: OpSet | Iterable[OpLike] | None = None, *, value: float | None = None) -> tuple[Backend, Counter[str]]:
     """Return a backend that computes nothing, and its counter of calls by op.
 
-    Results are ones. A number that is read from a tensor is 1 too, because programs may divide by it. Ops that return views,
+    Results are ones. A number that is read from a tensor is 1, because programs may divide by it. Ops that return views,
     allocate memory or change metadata run torch's own kernels, because every backend needs them. Ops that write to an argument
-    leave it unchanged. A result whose size depends on values (`nonzero`) is empty.
+    leave it unchanged, unless there is a `value`. A result whose size depends on values (`nonzero`) is empty.
 
     Args:
         ops: the op set; Core ATen by default.
+        value: what kernels write to floating point and complex tensors, also to arguments. With NaN, a finite number in a result
+            shows that something else than the backend computed it.
 
     Returns:
         The backend, and a counter: name of an op -> number of calls.
     """
     calls: Counter[str] = Counter()
     op_set = core_aten() if ops is None else as_op_set(ops)
-    kernels: dict[OpLike, Callable[..., Any]] = {op: _counted(op, calls) for op in op_set}
+    kernels: dict[OpLike, Callable[..., Any]] = {op: _counted(op, calls, value) for op in op_set}
     return Backend("null", op_set, kernels), calls
 
 
-def _counted(op: OpOverload, calls: Counter[str]) -> Callable[..., Any]:
-    run = _kernel(op)
+def _counted(op: OpOverload, calls: Counter[str], value: float | None) -> Callable[..., Any]:
+    run = _kernel(op, value)
     name = str(op)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -58,7 +60,7 @@ def _counted(op: OpOverload, calls: Counter[str]) -> Callable[..., Any]:
     return kernel
 
 
-def _kernel(op: OpOverload) -> Callable[..., Any]:
+def _kernel(op: OpOverload, value: float | None) -> Callable[..., Any]:
     facts = facts_of(op)
     if op._schema.name == "aten::_local_scalar_dense":
         return lambda tensor: torch.ones((), dtype=tensor.dtype).item()
@@ -67,25 +69,35 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
     if own or returns_no_tensor:
         return op
     if facts.returns_written:
-        return _written(op)
+        return _written(op, value)
+
+    def filled(result: Any) -> Any:
+        if not isinstance(result, Tensor):
+            return result
+        number = 1.0 if value is None or not (result.is_floating_point() or result.is_complex()) else value
+        return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).fill_(number)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if facts.sized_by_values:
             return torch.empty((0, max(args[0].dim(), 0)), dtype=torch.int64)
         given = [mapped(value, _on_meta) for value in args]
         named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
-        return mapped(op(*given, **(named | ({"device": "meta"} if "device" in named else {}))), _ones)
+        return mapped(op(*given, **(named | ({"device": "meta"} if "device" in named else {}))), filled)
 
     return kernel
 
 
-def _written(op: OpOverload) -> Callable[..., Any]:
+def _written(op: OpOverload, value: float | None) -> Callable[..., Any]:
     facts = facts_of(op)
     names = [one.name for one in facts.arguments]
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(names, args, strict=False)) | kwargs
         written = [given.get(names[position]) for position in sorted(facts.mutated)]
+        if value is not None:
+            for one in leaves_of(written):
+                if isinstance(one, Tensor) and (one.is_floating_point() or one.is_complex()):
+                    one.fill_(value)
         return written[0] if len(op._schema.returns) == 1 else tuple(written)
 
     return kernel
@@ -95,9 +107,3 @@ def _on_meta(value: Any) -> Any:
     if isinstance(value, Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     return torch.device("meta") if isinstance(value, torch.device) else value
-
-
-def _ones(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).fill_(1)

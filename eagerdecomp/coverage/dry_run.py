@@ -1,15 +1,11 @@
-"""Dry run: find the kernels that a call reaches by running its rules on fake tensors, so that no kernel runs.
-
-On a set that lacks many ops, the search tries thousands of rules before it fails, most of them repeatedly. So failed calls are
-cached.
-"""
+"""Dry run: find the kernels that a call reaches by running its rules on fake tensors, so that no kernel runs."""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,10 +16,10 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.coverage.routes import Route
 from eagerdecomp.ops.call_text import call_text
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
-from eagerdecomp.planner.planner import Decision, Planner
-from eagerdecomp.program.key import key_or_none, program_arguments
+from eagerdecomp.planner.planner import Planner
+from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.passes import optimise
-from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.tracing.recursion import Chain
 
@@ -39,7 +35,7 @@ class Rehearsal:
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
-        self._failures: dict[Any, _Failure] = {}
+        self._chain = Chain(remember=True)
 
     def route(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Route | None:
         """Return the route of a call on fake tensors; None if it depends on data."""
@@ -52,9 +48,8 @@ class Rehearsal:
         values, named = _copied(args), {name: _copied([value])[0] for name, value in kwargs.items()}
         failures: list[NoRoute] = []
         for rule in decision.rules:
-            recorder = _Rehearsed(
-                self._planner.decide_for_fakes, op, program_arguments(op, arguments_of(op, values, named)), self._failures
-            )
+            arguments = program_arguments(op, arguments_of(op, values, named))
+            recorder = Recorder(self._planner.decide_for_fakes, op, arguments, chain=self._chain)
             with handling_fakes(mode_of_fakes(tensors_in([*values, *named.values()]))), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # from deprecated functions that torch's own rules use
                 try:
@@ -71,74 +66,6 @@ class Rehearsal:
             return Route(call, str(rule), {}, dict(sorted(kernels.items())), counted=True)
         missing = {str(end) for end in _ends(failures)}
         return Route(call, "", {}, {}, tuple(sorted(missing - {str(op)} or {str(op)})))
-
-
-class _Failure(NamedTuple):
-    """A call that has no route while certain rules are running, because its own rules call those again.
-
-    Attributes:
-        failure: the error.
-        places: the indices of those rules in the chain.
-        last: the chain's entry at the last of these indices. While the chain has this entry, all of those rules are running.
-    """
-
-    failure: NoRoute
-    places: frozenset[int]
-    last: object
-
-    def holds(self, chain: Chain) -> bool:
-        """Return whether those rules are running, so that the failure applies."""
-        place = max(self.places, default=-1)
-        return place < 0 or (place < len(chain) and chain.entry(place) is self.last)
-
-
-class _Circles(Chain):
-    """A chain that records the indices at which rules were called again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.places: set[int] = set()
-
-    def seen(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
-        place = super().seen(rule, args, kwargs)
-        if place is not None:
-            self.places.add(place)
-        return place
-
-
-class _Rehearsed(Recorder):
-    """A recorder that caches failed calls."""
-
-    def __init__(
-        self,
-        decide: Callable[[OpOverload], Decision],
-        op: OpOverload,
-        arguments: Sequence[Any],
-        failures: dict[Any, _Failure],
-    ) -> None:
-        self._circles = _Circles()
-        super().__init__(decide, op, arguments, chain=self._circles)
-        self._failures = failures
-
-    def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        depth, circles = len(self._circles), self._circles
-        facts = key_or_none(op, arguments_of(op, args, kwargs)) if depth else None  # the outermost call is given one rule
-        if facts is None:
-            return super()._expand(op, rules, args, kwargs)
-        known = self._failures.get((op, facts))
-        if known is not None and known.holds(circles):
-            circles.places |= known.places
-            raise known.failure
-        outer, circles.places = circles.places, set()
-        try:
-            return super()._expand(op, rules, args, kwargs)
-        except NoRoute as failure:
-            places = frozenset(place for place in circles.places if place < depth)
-            last = circles.entry(max(places)) if places else None
-            self._failures[op, facts] = _Failure(failure.without_frames(), places, last)
-            raise
-        finally:
-            circles.places = outer | {place for place in circles.places if place < depth}
 
 
 def _ends(failures: Iterable[NoRoute]) -> Iterator[OpOverload]:

@@ -49,46 +49,63 @@ def path(failure: NoRoute) -> list[OpOverload]:
         failure = inner
 
 
-def failed_ops(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[OpOverload]:
-    """Yield every op in the search that has no route, in the order of the search."""
-    yield failure.op
-    for _, _, inner in failure.attempts:
-        if inner is not None and inner.op not in (*above, failure.op):
-            yield from failed_ops(inner, (*above, failure.op))
+def _walk(failure: NoRoute) -> Iterator[NoRoute]:
+    """Yield every failure of the search once, in the order of the search. Rules share the failures of ops that they both call."""
+    seen: set[int] = set()
+    waiting = [failure]
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting.extend(inner for _, _, inner in reversed(one.attempts) if inner is not None)
+
+
+def failed_ops(failure: NoRoute) -> list[OpOverload]:
+    """Return every op in the search that has no route, in the order of the search."""
+    return list(dict.fromkeys(one.op for one in _walk(failure)))
 
 
 def ends(failure: NoRoute) -> list[OpOverload]:
     """Return the ops at which the search ended: ops without rules, or whose rules call no other op. In a cycle, return its ops."""
-    asked = {inner.op for inner in _walk(failure) if not any(nested for _, _, nested in inner.attempts)}
-    found = dict.fromkeys(failed_ops(failure))
-    return [op for op in found if op in asked] or list(found)
+    asked = {one.op for one in _walk(failure) if not any(inner for _, _, inner in one.attempts)}
+    found = failed_ops(failure)
+    return [op for op in found if op in asked] or found
 
 
-def _walk(failure: NoRoute) -> Iterator[NoRoute]:
-    yield failure
-    for _, _, inner in failure.attempts:
-        if inner is not None:
-            yield from _walk(inner)
+def attempts(failure: NoRoute) -> list[Attempt]:
+    """Return every rule that was tried, with the reason why it failed; a rule that failed twice for one reason is listed once."""
+    found: dict[Attempt, None] = {}
+    seen: set[int] = set()
+    depths: dict[int, int] = {}
+
+    def add(failure: NoRoute, above: tuple[OpOverload, ...]) -> None:
+        seen.add(id(failure))
+        for rule, reason, inner in failure.attempts:
+            further = False
+            if inner is not None:
+                again = next((why for one, why, _ in inner.attempts if one is rule), "") if inner.op is failure.op else ""
+                further = not again and inner.op not in above
+                reason = again or (f"needs {inner.op}, which has no route" if further else _leads_back(inner, depths))
+            found[Attempt(str(failure.op), str(rule), reason)] = None
+            if inner is not None and further and id(inner) not in seen:
+                add(inner, (*above, inner.op))
+
+    add(failure, (failure.op,))
+    return list(found)
 
 
-def _depth(failure: NoRoute) -> int:
-    return 1 + max((_depth(inner) for _, _, inner in failure.attempts if inner is not None), default=0)
+def _leads_back(failure: NoRoute, depths: dict[int, int]) -> str:
+    depth = _depth(failure, depths)
+    again = f", on other arguments each time, {depth - 1} rules deep" if depth > _LONG_CYCLE else ""
+    return f"leads back to {failure.op}{again}"
 
 
-def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[Attempt]:
-    """Yield every rule that was tried, with the reason why it failed; report a rule once if it is tried again for the same op."""
-    for rule, reason, inner in failure.attempts:
-        if inner is None:
-            yield Attempt(str(failure.op), str(rule), reason)
-        elif inner.op is failure.op and (why := next((why for one, why, _ in inner.attempts if one is rule), "")):
-            yield Attempt(str(failure.op), str(rule), why)
-        elif inner.op in (*above, failure.op):
-            depth = _depth(inner)
-            again = f", on other arguments each time, {depth - 1} rules deep" if depth > _LONG_CYCLE else ""
-            yield Attempt(str(failure.op), str(rule), f"leads back to {inner.op}{again}")
-        else:
-            yield Attempt(str(failure.op), str(rule), f"needs {inner.op}, which has no route")
-            yield from attempts(inner, (*above, failure.op))
+def _depth(failure: NoRoute, known: dict[int, int]) -> int:
+    if id(failure) not in known:
+        inner = (one for _, _, one in failure.attempts if one is not None)
+        known[id(failure)] = 1 + max((_depth(one, known) for one in inner), default=0)
+    return known[id(failure)]
 
 
 def kernels_to_add(
@@ -98,7 +115,7 @@ def kernels_to_add(
 
     Each alternative is proved by running the rules on fake tensors, as if the set contained the op.
     """
-    candidates = dict.fromkeys(failed for failed in failed_ops(failure) if failed is not op)
+    candidates = [failed for failed in failed_ops(failure) if failed is not op]
     return [(op,), *((failed,) for failed in candidates if _gives_route(planner, failed, op, args, kwargs))]
 
 
@@ -167,7 +184,7 @@ def unsupported_error(
         describe_call(op, args, kwargs),
         chain=[str(step) for step in (steps if steps[0] is op else [op, *steps])],
         missing=[str(end) for end in ends(failure)],
-        tried=list(dict.fromkeys(attempts(failure))),
+        tried=attempts(failure),
         kernels_to_add=ways,
         op_set=repr(planner.backend.ops),
         hint=outside_layouts(op, args, kwargs) or memory_hint or _rule_to_add(failure),
@@ -180,7 +197,7 @@ def unsupported_error(
 
 def _memory_hint(failure: NoRoute) -> str:
     """Return a hint to add `infra()` if memory ops are missing, else ""."""
-    missing = [str(op) for op in dict.fromkeys(failed_ops(failure)) if op in infra()]
+    missing = [str(op) for op in failed_ops(failure) if op in infra()]
     if not missing:
         return ""
     verb = "is" if len(missing) == 1 else "are"

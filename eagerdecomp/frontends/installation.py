@@ -175,6 +175,7 @@ class Installation:
         # A verified call also runs natively, and native kernels need tensors, so scalars are converted before.
         self._engine.runtime.wrapped_numbers = verifying is None
         self._engine.may_fall_back = False
+        self._engine.asks_eager = device_type != "cpu"  # else its kernels are those installed here
         self._busy = _Busy()
         self._later_kernels: dict[OpOverload, Callable[..., Any]] = {}
         kept = kept_of(there, keep)

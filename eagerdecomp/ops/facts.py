@@ -18,8 +18,10 @@ class UnstatedFacts:
 
     #: Returns uninitialized memory.
     allocates: bool = False
-    #: Functional, and reads only the metadata of a tensor: `at::fill` and `at::copy` overwrite all its values.
+    #: Reads only the metadata of its first tensor, and overwrites all its values.
     overwrites: bool = False
+    #: Writes no elements: resizes a tensor's memory, or gives it other memory.
+    exchanges_memory: bool = False
     #: Its C++ kernel reads only the shape or dtype of a tensor. Other kernels that call no op are assumed to read its data.
     reads_metadata: bool = False
     #: Its result depends only on the dtypes of its tensors: a query, or a composite that branches only on dtypes.
@@ -78,7 +80,12 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
         {"allocates": True, "arbitrary_results": None},
         "empty empty_like empty_permuted empty_strided new_empty new_empty_strided",
     ),
-    ({"overwrites": True}, "fill copy prims::fill"),
+    (
+        {"overwrites": True},
+        "fill copy prims::fill fill_ copy_ zero zero_ bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ "
+        "uniform_",
+    ),
+    ({"exchanges_memory": True}, "set set_ set_data resize resize_ resize_as resize_as_ _resize_output _resize_output_"),
     (
         {"reads_metadata": True},
         "empty empty_like empty_permuted empty_strided new_empty new_empty_strided new_full new_ones new_zeros full_like ones_like "

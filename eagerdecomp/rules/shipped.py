@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,12 +18,16 @@ from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.unsupported_layouts import of_plain_tensors
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite
+from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
 
-__all__ = ["shipped_rules"]
+__all__ = ["COMPOSITIONS", "compositions", "shipped_rules"]
 
 aten = torch.ops.aten
+
+#: The name of the file in ``data/torch-<release>`` that says which composite kernels compute only by ops.
+COMPOSITIONS = "compositions.json"
 
 
 def _fill(self: torch.Tensor, value: Any) -> Any:
@@ -58,11 +63,8 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
     derives a rule from the functional variant: table entries accept calls that eager rejects, and some composite-explicit kernels
     (`mode.values`) write to `out` without calling an op.
     """
-    # The body of another library's op may read memory, globals or a clock without calling an op, so it runs at each call.
-    of_others = op.namespace not in TORCH_NAMESPACES
-    if is_composite(op):
-        kernel = call_at_key(op, "CompositeImplicitAutograd")
-        yield Rule(op, kernel, "composite", f"{op} (its own body)" if of_others else f"{op} (C++ composite)", effects=of_others)
+    composed = [rule for rule in compositions(op) if _is_made_of_ops(rule)]
+    yield from (rule for rule in composed if rule.source == "composite")
     facts = facts_of(op)
     name = facts.name
     if not (facts.is_inplace or facts.is_out) and name not in unused_entries():
@@ -74,12 +76,43 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
             yield _table_rule(op, entry, "table")
         if op is aten.fill.Scalar:
             yield _table_rule(op, _fill, "refs")
+    yield from (rule for rule in composed if rule.source == "explicit")
+
+
+def compositions(op: OpOverload) -> Iterator[Rule]:
+    """Yield the op's composite kernels as rules, whether or not they do all their work by ops."""
+    # The body of another library's op may read memory, globals or a clock without calling an op, so it runs at each call.
+    of_others = op.namespace not in TORCH_NAMESPACES
+    if is_composite(op):
+        kernel = call_at_key(op, "CompositeImplicitAutograd")
+        yield Rule(op, kernel, "composite", f"{op} (its own body)" if of_others else f"{op} (C++ composite)", effects=of_others)
     if has_kernel(op, "CompositeExplicitAutograd") and functional_variant(op) is None:
+        name = facts_of(op).name
         kernel = refusing(name, of_plain_tensors(op, call_at_key(op, "CompositeExplicitAutograd")))
         if op is aten.native_layer_norm.default:
             kernel = _as_batch_norm(kernel)
         where = f"{name} (its own body)" if of_others else f"{name} (C++ composite-explicit kernel)"
         yield Rule(op, kernel, "explicit", where, effects=of_others)
+
+
+def _is_made_of_ops(rule: Rule) -> bool:
+    """Return whether a composition is known to compute only by ops: ``tools/prove_compositions.py`` has found out.
+
+    Torch's composite-explicit kernels are not used unless they are listed. Composite-implicit kernels are compositions by
+    definition; those with hidden work are listed. Bodies of other libraries' ops are checked when they run.
+    """
+    op = rule.op
+    if op.namespace not in TORCH_NAMESPACES:
+        return True
+    made_of_ops, hidden_work = _proved()
+    return str(op) in made_of_ops if rule.source == "explicit" else str(op) not in hidden_work
+
+
+@functools.cache
+def _proved() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the composite-explicit kernels that are made of ops, and the composite-implicit kernels that are not."""
+    found = json.loads(shipped_data(COMPOSITIONS, nearest_release(COMPOSITIONS)) or "")
+    return frozenset(found["made_of_ops"]), frozenset(found["hidden_work"])
 
 
 def _with_alpha(entry: Callable[..., Any]) -> Callable[..., Any]:

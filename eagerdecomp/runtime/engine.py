@@ -10,6 +10,7 @@ from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.diagnosis.gaps import Gap
 from eagerdecomp.diagnosis.no_route import unsupported_error
+from eagerdecomp.eager.refusal import refusal
 from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend
@@ -63,6 +64,7 @@ class Engine:
     Attributes:
         observed: if set, called with each call that is about to run natively, and with its `NoRoute` error.
         may_fall_back: whether the user can set `on_unsupported`, for error messages.
+        asks_eager: whether torch's CPU kernels are eager's, so that they can say whether eager refuses a call without a route.
 
     Raises:
         ArgumentError: for an invalid argument.
@@ -100,6 +102,7 @@ class Engine:
         self._gaps: dict[Gap, None] = {}  # gaps of calls so far, in order
         self.on_no_route: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
         self.may_fall_back = True
+        self.asks_eager = True
 
     def _watched(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         watched = run if self._watch is None else self._watch(op, run)
@@ -116,10 +119,14 @@ class Engine:
 
         Raises:
             UnsupportedOpError: unless `on_unsupported` is ``"fallback"``.
+            Exception: eager's error, if eager refuses the call too.
         """
         # An op that writes several tensors may have written some of them, and would write them twice if it ran again.
         begun = writes_several(entry.op) and not entry.routeless
         if self.on_unsupported == "error" or begun:
+            refused = refusal(entry.op, args, kwargs) if self.asks_eager else None
+            if refused is not None:
+                raise refused
             raise unsupported_error(
                 self.planner, entry.op, args, kwargs, failure, may_fall_back=self.may_fall_back, seen=self._gaps
             )

@@ -16,7 +16,7 @@ from eagerdecomp._torch.modes import DispatchMode, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
 from eagerdecomp.eager.observe import Caught, leaves_of
-from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several
+from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, reads_data, writes_several
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, key_or_none, program_arguments
 from eagerdecomp.rules.failed_routes import (
@@ -35,6 +35,7 @@ from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.sparse_calls import any_sparse, raise_if_no_sparse_kernel
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 from eagerdecomp.tracing.recursion import Chain
+from eagerdecomp.tracing.written_memory import WrittenMemory, computes_without_ops, is_composed
 
 __all__ = ["MissPath", "any_tensor", "marking_errors"]
 
@@ -53,7 +54,7 @@ class MissPath:
         self._planner = planner
         self._nested = nested
         self._running = _Running()
-        self._mode = _NestedMode(nested)
+        self._mode = _NestedMode(nested, self._running)
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
@@ -162,8 +163,13 @@ class MissPath:
         chain = self._running.chain
 
         def apply(rule: Rule) -> Any:
-            with chain.entered(rule, args, kwargs), self._mode:
-                return checked_result(rule, None, args, kwargs, rule(*args, **kwargs))
+            memory = WrittenMemory([*args, *kwargs.values()], op) if is_composed(rule) else None
+            mode = self._mode if memory is None else _NestedMode(self._nested, self._running, memory)
+            with chain.entered(rule, args, kwargs), mode:
+                result = checked_result(rule, None, args, kwargs, rule(*args, **kwargs))
+                if memory is not None and not memory.made(op, args, kwargs, result):
+                    raise computes_without_ops(rule)
+                return result
 
         written = self._running.written
         start = len(written)
@@ -288,18 +294,32 @@ class _Running(threading.local):
 
 
 class _NestedMode(DispatchMode):
-    """The mode under which a rule runs without recording: ops that the rule calls use the runtime's handlers."""
+    """The mode under which a rule runs without recording: ops that the rule calls use the runtime's handlers.
 
-    def __init__(self, nested: Callable[[OpOverload], Entry]) -> None:
+    Args:
+        nested: returns the entry of an op.
+        running: the state of each thread.
+        memory: notes the calls; None for a rule that is not a composition.
+    """
+
+    def __init__(self, nested: Callable[[OpOverload], Entry], running: _Running, memory: WrittenMemory | None = None) -> None:
         super().__init__()
         self._nested = nested
+        self._running = running
+        self._memory = memory
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if types and desugars_first(types):
             return NotImplemented
-        return self._nested(func).run(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        result = self._nested(func).run(*args, **kwargs)
+        if reads_data(func, args):
+            self._running.chain.data_reads += 1
+        if self._memory is not None:
+            self._memory.note(func, args, kwargs, result)
+        return result
 
 
 def marking_errors(op: OpOverload, run: Handler) -> Handler:

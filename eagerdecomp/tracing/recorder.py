@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import accepts_scalars
-from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.modes import DispatchMode, without_torch_function
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
@@ -26,6 +26,7 @@ from eagerdecomp.rules.result_checks import checked_result, expected_of
 from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.tracing.guards import Reads, Values
 from eagerdecomp.tracing.recursion import Chain
+from eagerdecomp.tracing.written_memory import WrittenMemory, computes_without_ops, is_composed, memory_of
 
 __all__ = ["MakesSparse", "Recorder", "Recording"]
 
@@ -97,7 +98,9 @@ class Recorder(DispatchMode):
         self._calls = self._shared.calls
         self._constants: list[tuple[Slot, Any]] = []
         self._made = 0
-        self._allocates = False
+        self._arguments = arguments
+        self._may_be_unwritten = False  # whether there may be memory that no call wrote
+        self._composition: WrittenMemory | None = None  # of the innermost active rule, if it is a composition
         self._why_not = ""
         self._chain = chain if chain is not None else Chain()
         self._parameters = tuple(self._parameter(argument) for argument in arguments)
@@ -139,6 +142,13 @@ class Recorder(DispatchMode):
         if types and desugars_first(types):
             return NotImplemented
         kwargs = kwargs or {}
+        composition = self._composition
+        result = self._dispatched(func, args, kwargs)
+        if composition is not None and result is not NotImplemented:
+            composition.note(func, args, kwargs, result)
+        return result
+
+    def _dispatched(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         self._shared.arrived.append(func)
         if not accepts_scalars(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as numbers
             args = scalars_to_tensors(tensor_positions(func), tuple(args), self._scalar_tensor)
@@ -223,7 +233,7 @@ class Recorder(DispatchMode):
     def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         start = len(self._calls)
         reads = self._reads
-        composed = rule.source in ("composite", "explicit")  # C++, whose reads cannot be observed
+        composed = is_composed(rule)  # its reads cannot be observed
         if reads is not None:
             # Any fact of a call may end a recursion, so a recursive rule counts as reading everything.
             if facts_of(rule.op).reads_dtypes and rule.source == "composite":
@@ -234,24 +244,31 @@ class Recorder(DispatchMode):
             if rule.source not in _OURS or reads.everything:  # the rule gets plain numbers
                 reads.read_values([*args, *kwargs.values()])
                 args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
+        # An attribute such as `real` may reach this mode with function modes still active. They must not see a composition's calls.
         under = None
         if reads is not None and not composed:
             under = reads.observed(sized=rule.source in _OURS, of_user=rule.source == "user")
         expected = expected_of(rule.op, args, kwargs) if rule.source == "user" else None
         arrived, self._shared.arrived = self._shared.arrived, []
+        outer, self._composition = self._composition, WrittenMemory([*args, *kwargs.values()], rule.op) if composed else None
         try:
-            with self._chain.entered(rule, args, kwargs), under.modes() if under else _NOTHING, under or _NOTHING, self:
+            with (
+                self._chain.entered(rule, args, kwargs),
+                under.modes() if under else without_torch_function(),
+                under or _NOTHING,
+                self,
+            ):
                 result = rule.apply(args, kwargs, fused=self._fused)
                 has_effects = rule.has_effects(*args, **kwargs)
+                if self._composition is not None and not self._composition.made(rule.op, args, kwargs, result):
+                    raise computes_without_ops(rule)
         finally:
-            self._shared.arrived = arrived
+            self._shared.arrived, self._composition = arrived, outer
         if rule.source == "user":
             checked_result(rule, expected, args, kwargs, result, self._written_since(start, args, kwargs))
         # A C++ composition may read a tensor's memory without an op (`_pack_padded_sequence` reads lengths in this way). What it
         # computes from it would be a constant of the recording.
         if composed:
-            if not self._all_made(rule.op, result, start) or not self._out_written(rule.op, kwargs, start):
-                raise NoRoute(rule.op, ((rule, "its C++ kernel makes the result itself, without an op", None),))
             everything = (*args, *kwargs.values())
             if not facts_of(rule.op).reads_metadata and not self._all_read(everything, start, result):
                 self._why_not = f"{rule} may read a tensor's memory without an operator"
@@ -261,34 +278,16 @@ class Recorder(DispatchMode):
 
     # -- work that is not recorded as a call --------------------------------------------------------------------------
 
-    def _all_made(self, op: OpOverload, result: Any, start: int) -> bool:
-        """Return whether calls since `start` made every tensor of the result, and filled the memory that they allocated for it."""
-        if any(id(tensor) not in self._shared.slots for tensor in tensors_in(result)):
-            return False
-        if facts_of(op).allocates:
-            return True
-        uninitialized, _ = self._unfilled(self._calls[start:])
-        return not any(_memory_of(tensor) in uninitialized for tensor in tensors_in(result))
-
     def _all_read(self, values: Sequence[Any], start: int, result: Any) -> bool:
         """Return whether every tensor among the values is an argument of a call since `start`, or is returned itself."""
         read = {slot for call in self._calls[start:] for slot in call.reads()}
         returned = {id(value) for value in tensors_in(result)}
         return all(self._shared.slots.get(id(t)) in read or id(t) in returned or not t.numel() for t in tensors_in(values))
 
-    def _out_written(self, op: OpOverload, kwargs: dict[str, Any], start: int) -> bool:
-        """Return whether calls since `start` wrote to each ``out=`` tensor."""
-        facts = facts_of(op)
-        if not facts.is_out:
-            return True
-        written = {self._memory(slot) for call in self._calls[start:] for slot in call.writes()}
-        given = tensors_in([kwargs.get(facts.arguments[position].name) for position in facts.mutated])
-        return all(_memory_of(tensor) in written for tensor in given if _memory_of(tensor))
-
     def _written_since(self, start: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
         """Return the tensors among the arguments whose memory calls since `start` wrote."""
         written = {self._memory(slot) for call in self._calls[start:] for slot in call.writes()}
-        return [one for one in tensors_in([*args, *kwargs.values()]) if written and _memory_of(one) in written]
+        return [one for one in tensors_in([*args, *kwargs.values()]) if written and memory_of(one) in written]
 
     def _hidden_work(self, result: Any) -> str:
         """Return why the recorded calls are not all of the work, or "".
@@ -298,29 +297,22 @@ class Recorder(DispatchMode):
         given = {slot for slot in slots_in(self._parameters) if isinstance(self._values.get(slot), Tensor)}
         if self._constants and not given <= self._needed(result):
             return "made a tensor outside any operator, perhaps from one that no operator read"
-        uninitialized, reader = self._unfilled(self._calls)
-        if reader is not None:
-            return f"{reader.op} reads memory that no operator filled"
-        if not facts_of(self._op).allocates and any(self._memory(slot) in uninitialized for slot in slots_in(result)):
+        if not self._may_be_unwritten:
+            return ""
+        written = WrittenMemory(self._arguments)
+        for call in self._calls:
+            args, kwargs = self._tensors(call.args), {name: self._tensors(value) for name, value in call.kwargs}
+            if not written.note(call.op, args, kwargs, self._tensors(call.results)):
+                return f"{call.op} reads memory that no operator filled"
+        if not facts_of(self._op).allocates and not written.covers([self._values.get(slot) for slot in slots_in(result)]):
             return "returns memory that no operator filled"
         return ""
 
-    def _unfilled(self, calls: Sequence[KernelCall]) -> tuple[set[int], KernelCall | None]:
-        """Return the memory that calls allocated and none filled, and the first call that reads such memory."""
-        uninitialized: set[int] = set()
-        reader: KernelCall | None = None
-        if not self._allocates:  # true of most rules, and saves a third of the time of a recording
-            return uninitialized, reader
-        for call in calls:
-            written = set(call.writes())
-            facts = facts_of(call.op)
-            reads = not (facts.returns_alias or facts.allocates or facts.overwrites)
-            if reads and any(self._memory(slot) in uninitialized for slot in call.reads() if slot not in written):
-                reader = reader or call
-            uninitialized.difference_update(map(self._memory, written))
-            if facts.allocates:
-                uninitialized.update(memory for slot in call.results if slot is not None and (memory := self._memory(slot)))
-        return uninitialized, reader
+    def _tensors(self, value: Any) -> Any:
+        """Return an encoded value with tensors instead of slots."""
+        if isinstance(value, (list, tuple)):
+            return [self._tensors(item) for item in value]
+        return self._values.get(value) if type(value) is Slot else value
 
     def _needed(self, result: Any) -> set[Slot]:
         """Return the slots that the result or a write depends on."""
@@ -331,7 +323,7 @@ class Recorder(DispatchMode):
         return needed
 
     def _memory(self, slot: Slot) -> int:
-        return _memory_of(self._values.get(slot))
+        return memory_of(self._values.get(slot))
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -339,6 +331,8 @@ class Recorder(DispatchMode):
         encoded = tuple([self._encode(arg) for arg in args])
         named = tuple([(name, self._encode(value)) for name, value in kwargs.items()])
         plain_args, plain_kwargs = [plain(arg) for arg in args], {name: plain(value) for name, value in kwargs.items()}
+        facts = facts_of(op)
+        self._may_be_unwritten = self._may_be_unwritten or facts.allocates or facts.exchanges_memory
         try:
             result = kernel(*plain_args, **plain_kwargs)
         except NoRoute:
@@ -346,7 +340,6 @@ class Recorder(DispatchMode):
         except Exception as error:
             judge_kernel_error(op, plain_args, plain_kwargs, error)
             raise
-        facts = facts_of(op)
         if self._reads is not None:
             if facts.changes_metadata:
                 # Later reads of this tensor are not facts of the caller's tensor.
@@ -355,13 +348,13 @@ class Recorder(DispatchMode):
                 self._shared.rank_by_size = True
             if facts.reads_masks:
                 self._reads.read_dtypes()
-        if not self._why_not and reads_data(op, args):
-            self._why_not = f"reads the data of a tensor ({op})"
+        if reads_data(op, args):
+            self._chain.data_reads += 1
+            self._why_not = self._why_not or f"reads the data of a tensor ({op})"
         if not (facts.returns_alias or facts.returns_written) and any(
             id(value) in self._shared.slots for value in tensors_in(result)
         ):
             self._why_not = f"the kernel of {op} returns one of its arguments"
-        self._allocates = self._allocates or facts.allocates
         packed = isinstance(result, (tuple, list))
         results = tuple([self._result(value) for value in (result if packed else (result,))])
         self._calls.append(KernelCall(op, encoded, named, results, packed))
@@ -409,18 +402,12 @@ class Recorder(DispatchMode):
         return value
 
     def _constant(self, value: Tensor) -> Slot:
+        self._may_be_unwritten = self._may_be_unwritten or bool(value.dim())
         slot = self._slot(value)
         if type(value) is not Tensor:
             self._why_not = f"holds a {type(value).__name__} that its rule made outside any operator"
         self._constants.append((slot, value))
         return slot
-
-
-def _memory_of(value: Any) -> int:
-    """Return the identity of a tensor's storage; 0 for tensors without memory of their own."""
-    if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.numel():
-        return 0
-    return int(value.untyped_storage()._cdata)
 
 
 def _numbers(value: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Track the active rules of a thread, to stop endless recursion and to clean up after an interrupt."""
+"""Track the active rules of a thread: stop endless recursion, remember failed routes, and clean up after an interrupt."""
 
 from __future__ import annotations
 
@@ -30,10 +30,25 @@ _FEW = 16
 
 
 class Chain:
-    """The active rules, outermost first. A rule that is called again with the same facts would never end, so it is stopped."""
+    """The active rules, outermost first. A rule that is called again with the same facts would never end, so it is stopped.
 
-    def __init__(self) -> None:
+    A rule that has no route for a call is not tried again for a call with the same facts; without this, mutually recursive rules
+    take exponential time to fail. A failure may be due to a rule that was stopped because it was active. It then holds only while
+    that rule is active, so it is stored at the innermost active rule that it depends on, and dropped with it.
+
+    Args:
+        remember: keep the failures that depend on no active rule when the outermost rule has ended. Then calls must not read data.
+    """
+
+    def __init__(self, *, remember: bool = False) -> None:
+        self._remembers = remember
         self._rules: list[tuple[Rule, Sequence[Any], dict[str, Any]]] = []
+        #: For no rule and for each active rule: (rule, facts) of a failed call -> its error and the active rules it depends on.
+        self._failed: list[dict[tuple[Rule, Any], tuple[NoRoute, int]]] = [{}]
+        #: The active rules that the current failure depends on, as bits by position.
+        self._stopped_by = 0
+        #: The number of data-dependent calls so far. A rule that made one may have failed because of the data.
+        self.data_reads = 0
 
     def holds(self, rule: Rule) -> bool:
         """Return whether the rule is active."""
@@ -42,28 +57,26 @@ class Chain:
     def __len__(self) -> int:
         return len(self._rules)
 
-    def entry(self, place: int) -> object:
-        """Return an object that identifies the active rule at a position."""
-        return self._rules[place]
+    def stopped_by(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int:
+        """Return the active rules for which a rule must not be entered for a call, as bits by position; 0 if it may.
 
-    def seen(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
-        """Return the position of the same rule that is active for the same call, or None.
-
-        Return the last position if the chain is too long, or if the arguments of the rule keep growing.
+        This is the same rule if it is active for the same call; or all active rules if they are too many, or if the rule's
+        arguments keep growing.
         """
         same = [(place, given, named) for place, (other, given, named) in enumerate(self._rules) if other is rule]
         if not same:
-            return None
+            return 0
+        everything = (1 << len(self._rules)) - 1
         sizes = [_elements(given, named) for _, given, named in same[1 - _MAX_GROWTH :]] + [_elements(args, kwargs)]
         if len(sizes) == _MAX_GROWTH and all(one < other for one, other in itertools.pairwise(sizes)):
-            return len(self._rules) - 1
+            return everything
         if len(self._rules) > _MAX_DEPTH or (len(self._rules) > _FEW and not _has_room()):
-            return len(self._rules) - 1
+            return everything
         facts = _facts(rule.op, args, kwargs)
-        return next((place for place, given, named in same if _facts(rule.op, given, named) == facts), None)
+        return next((1 << place for place, given, named in same if _facts(rule.op, given, named) == facts), 0)
 
     def entered(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> _Entered:
-        """Return a context manager for running a rule. Entering it raises `NoRoute` if the rule recurses endlessly (`seen`)."""
+        """Return a context manager for running a rule. Entering it raises `NoRoute` if the rule is stopped."""
         return _Entered(self, rule, args, kwargs)
 
     def run_with_cleanup(self, run: Callable[[], Any]) -> Any:
@@ -75,9 +88,37 @@ class Chain:
         try:
             return run()
         except BaseException:
-            del self._rules[rules:]
+            self._leave(rules)
             leave_modes(modes)
             raise
+
+    def known_failure(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> NoRoute | None:
+        """Return why a rule has no route for a call, if it failed for a call with the same facts."""
+        if not any(self._failed):
+            return None
+        key = rule, _facts(rule.op, args, kwargs)
+        for failed in self._failed:
+            if key in failed:
+                failure, stopped_by = failed[key]
+                self._stopped_by |= stopped_by
+                return failure
+        return None
+
+    def _remember(self, failure: NoRoute, data_reads: int) -> None:
+        """Remember that the innermost active rule has no route for its call."""
+        place = len(self._rules) - 1
+        self._stopped_by &= (1 << place) - 1
+        rule, args, kwargs = self._rules[place]
+        facts = _facts(rule.op, args, kwargs)
+        if facts is not None and data_reads == self.data_reads:
+            self._failed[self._stopped_by.bit_length()][rule, facts] = failure.without_frames(), self._stopped_by
+
+    def _leave(self, depth: int) -> None:
+        del self._rules[depth:], self._failed[depth + 1 :]
+        if not depth:
+            self._stopped_by = 0
+            if not self._remembers:
+                self._failed[0].clear()
 
 
 class _Entered:
@@ -89,12 +130,25 @@ class _Entered:
         self._depth = len(chain)
 
     def __enter__(self) -> None:
-        if self._chain.seen(*self._entry) is not None:
-            raise NoRoute(self._entry[0].op, ((self._entry[0], "leads back to itself", None),))
-        self._chain._rules.append(self._entry)
+        chain, rule = self._chain, self._entry[0]
+        stopped_by = chain.stopped_by(*self._entry)
+        if stopped_by:
+            chain._stopped_by |= stopped_by
+            raise NoRoute(rule.op, ((rule, "leads back to itself", None),))
+        known = chain.known_failure(*self._entry)
+        if known is not None:
+            raise known
+        self._outer, chain._stopped_by = chain._stopped_by, 0
+        self._data_reads = chain.data_reads
+        chain._rules.append(self._entry)
+        chain._failed.append({})
 
-    def __exit__(self, *exc: object) -> None:
-        del self._chain._rules[self._depth :]
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        chain = self._chain
+        if isinstance(error, NoRoute):
+            chain._remember(error, self._data_reads)
+        chain._stopped_by = self._outer | (chain._stopped_by if error is not None else 0)
+        chain._leave(self._depth)
 
 
 def _elements(args: Sequence[Any], kwargs: dict[str, Any]) -> int:

@@ -22,6 +22,7 @@ from eagerdecomp._torch.tensors import (
     PLAIN_TORCH_DISPATCH,
     FakeTensor,
     FakeTensorMode,
+    WeakStorage,
     WeakTensor,
     has_values,
     is_dense,
@@ -223,6 +224,16 @@ def test_weaktensor_keeps_an_address_from_use_and_no_tensor_alive() -> None:
     del x
     assert weak.expired()
     assert all(torch.ones(4)._cdata != address for _ in range(20))
+
+
+def test_a_weak_reference_to_a_storage_reserves_its_address_and_not_its_memory() -> None:
+    x = torch.ones(3)
+    address, weak = x.untyped_storage()._cdata, WeakStorage(x.untyped_storage())
+    assert not weak.expired()
+    del x
+    assert weak.expired()
+    others = [torch.ones(3) for _ in range(50)]
+    assert address not in [other.untyped_storage()._cdata for other in others]
 
 
 def test_resolve_packet_names_the_overload_that_a_call_reaches() -> None:
