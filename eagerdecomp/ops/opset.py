@@ -93,20 +93,24 @@ class OpSet:
         return made
 
     def with_predicate(self, op: OpLike, when: Predicate) -> OpSet:
-        """Return this set with `op` in it, supported only for calls where ``when(*args, **kwargs)`` is true.
+        """Return this set with `op`, which must be in it, supported only for calls where ``when(*args, **kwargs)`` is true.
 
         Args:
-            op: an overload, a packet or a name.
+            op: an overload, a packet or a name. A packet stands for its overloads that are in the set.
             when: a function of the op's arguments. Calls for which it is false are decomposed.
 
         Raises:
-            OpSetError: for an unknown op name.
+            OpSetError: for an unknown op name, and for an op that is not in the set.
             ArgumentTypeError: for a `when` that is not a function.
         """
         if not callable(when):
             raise ArgumentTypeError(f"the predicate for {op} must be a function of the op's arguments, not {when!r}")
-        added = resolve_ops([op])
-        return self._make(self._ops.union(added), {**self._predicates, **dict.fromkeys(added, when)}, self._label)
+        meant = [one for one in resolve_ops([op]) if one in self._ops]
+        if not meant:  # silently, a misspelled overload would widen the set, and the intended op would keep no predicate
+            raise OpSetError(
+                f"the predicate for {op} would never run, because {self!r} does not have the op. Add it first: {_added(op)}"
+            )
+        return self._make(self._ops, {**self._predicates, **dict.fromkeys(meant, when)}, self._label)
 
     @property
     def has_predicates(self) -> bool:
@@ -256,6 +260,11 @@ def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
 
 def _spelled(op: OpLike) -> str:
     return repr(op) if isinstance(op, str) else f"torch.ops.{op}"
+
+
+def _added(op: OpLike) -> str:
+    """Return the expression that adds an op to a set and gives it a predicate."""
+    return f"(ops | [{_spelled(op)}]).with_predicate({_spelled(op)}, when)"
 
 
 def _dotted(name: str) -> tuple[str, str]:

@@ -78,10 +78,10 @@ def test_no_operation_changes_its_operands() -> None:
     y = x
     y |= ["aten.cos.default"]
     y -= ["aten.sin.default"]
-    x.with_predicate("aten.tan.default", when=lambda v: True)
+    x.with_predicate("aten.sin.default", when=lambda v: True)
     assert list(x) == before
     assert list(y) == [aten.cos.default]
-    assert x.predicate(aten.tan.default) is None
+    assert x.predicate(aten.sin.default) is None
 
 
 def test_a_set_is_immutable() -> None:
@@ -268,7 +268,7 @@ def even(x: int) -> bool:
 
 
 SIN = aten.sin.default
-PLAIN, SMALL, EVEN = ed.OpSet([SIN]), ed.OpSet().with_predicate(SIN, small), ed.OpSet([SIN]).with_predicate(SIN, even)
+PLAIN, SMALL, EVEN = ed.OpSet([SIN]), ed.OpSet([SIN]).with_predicate(SIN, small), ed.OpSet([SIN]).with_predicate(SIN, even)
 
 
 def taken(op_set: ed.OpSet, x: int) -> bool:
@@ -289,7 +289,7 @@ def test_a_union_accepts_the_calls_that_either_side_accepts(a: ed.OpSet, b: ed.O
 
 
 def test_a_difference_drops_an_op_with_its_predicate_and_keeps_the_others() -> None:
-    both = SMALL.with_predicate("aten.cos.default", even)
+    both = (SMALL | ["aten.cos.default"]).with_predicate("aten.cos.default", even)
     left = both - "aten.cos.default"
     assert left.predicate(SIN) is small
     assert left.predicate(aten.cos.default) is None
@@ -311,9 +311,24 @@ def test_the_last_predicate_of_an_op_is_used() -> None:
 
 
 def test_a_predicate_for_a_packet_applies_to_each_overload() -> None:
-    op_set = ed.OpSet().with_predicate("aten.add", small)
+    op_set = ed.OpSet(["aten.add"]).with_predicate("aten.add", small)
     assert aten.add in op_set
     assert all(op_set.predicate(op) is small for op in op_set)
+
+
+def test_a_predicate_for_a_packet_leaves_other_overloads_out_of_the_set() -> None:
+    op_set = ed.OpSet(["aten.add.Tensor"]).with_predicate("aten.add", small)
+    assert list(op_set) == [aten.add.Tensor]
+    assert op_set.predicate(aten.add.Tensor) is small
+
+
+@pytest.mark.parametrize("op", ["aten.cos.default", "aten.cos", aten.cos, aten.cos.default])
+def test_a_predicate_of_an_op_outside_the_set_is_refused(op: Any) -> None:
+    with pytest.raises(ed.OpSetError, match=r"predicate for aten\.cos\S* would never run.*Add it first: \(ops \| \[") as raised:
+        PLAIN.with_predicate(op, even)
+    cure = str(raised.value).partition("Add it first: ")[2]
+    added = eval(cure, {"torch": torch, "ops": PLAIN, "when": even})
+    assert added.predicate(aten.cos.default) is even
 
 
 def test_a_predicate_must_be_a_function() -> None:

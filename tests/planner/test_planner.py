@@ -76,7 +76,7 @@ def test_a_predicate_leaves_other_calls_to_the_rules() -> None:
     def when(x: Any) -> bool:
         return True
 
-    decision = planner(ed.OpSet().with_predicate(SILU, when), ours=[OWN]).decide(SILU)
+    decision = planner(ed.OpSet([SILU]).with_predicate(SILU, when), ours=[OWN]).decide(SILU)
     assert (decision.kernel, decision.when, list(decision.rules)) == (builtin(SILU), when, [OWN])
 
 

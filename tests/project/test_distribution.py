@@ -45,7 +45,7 @@ def is_single(x: Tensor) -> bool:
 
 
 def step(model: torch.nn.Module, batch: Tensor) -> int:
-    ops: ed.OpSet = (ed.core_aten() | ed.infra()) - ["aten.gelu"]
+    ops: ed.OpSet = (ed.core_aten() | ed.infra() | ["aten.silu"]) - ["aten.gelu"]
     backend = ed.Backend("mine", ops.with_predicate("aten.silu", is_single), kernels={"aten.mul.Tensor": my_mul})
     with ed.EagerDecompMode(backend, rules=[hardswish], on_unsupported="fallback", verify=ed.Verify(every=10)) as mode:
         model(batch)
