@@ -28,6 +28,8 @@ SCALAR_TYPES = frozenset({bool, int, float, complex})
 #: Integer dtypes narrower than int64 -> number of bits.
 _BITS = {dtype: torch.iinfo(dtype).bits for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32)}
 
+_SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+
 #: Cache of `_dtype_of`: (type of the scalar, default dtype, for each tensor its dtype and whether it has dimensions) -> dtype.
 _dtypes: dict[Any, torch.dtype] = {}
 
@@ -190,6 +192,8 @@ def _dtype_of(value: Any, tensors: Sequence[Tensor]) -> torch.dtype:
     if not tensors:
         return wide
     common = functools.reduce(promote_types, filter(None, [computed_in([one, value]) for one in tensors]))
+    if common not in (torch.float64, torch.complex128):  # eager computes with the scalar in float32, and a device may lack float64
+        wide = _SINGLE.get(wide, wide)
     has_common_dtype = any(one.dim() and one.dtype is common for one in tensors)
     return wide if has_common_dtype and _category(wide) <= _category(common) else common
 

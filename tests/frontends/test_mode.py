@@ -579,3 +579,18 @@ def test_prims_get_scalars_first(dtype: torch.dtype, ops: ed.OpSet) -> None:
                 got = run(*args)
             assert got.dtype is want.dtype
             assert torch.equal(got, want)
+
+
+def test_a_wrapped_number_reaches_kernels_of_the_backend_in_float32() -> None:
+    dtypes = []
+
+    def mul(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        dtypes.append((left.dtype, right.dtype))
+        return torch.mul(left, right)
+
+    backend = ed.Backend("mine", ed.core_aten(), kernels={"aten.mul.Tensor": mul})
+    with ed.EagerDecompMode(backend):
+        for dtype in (torch.float32, torch.float16, torch.complex64, torch.float64):
+            torch.ones(2, dtype=dtype) * 0.1
+    singles = [(dtype, torch.float32) for dtype in (torch.float32, torch.float16, torch.complex64)]
+    assert dtypes == [*singles, (torch.float64, torch.float64)]
