@@ -382,6 +382,8 @@ class UnsupportedOpError(EagerDecompError):
         chain: the ops between the user's call and the op without a route, outermost first.
         missing: the ops outside the set at which the decompositions stopped.
         tried: the rules that were tried, each with the reason why it failed.
+        refused: the calls of supported ops that their kernels do not run: for each the call, why (its predicate or
+            `Backend.dtypes` refuses it), and what called it.
         kernels_to_add: the fewest kernels that would give this call a route, each entry one alternative.
         op_set: the text of the op set, such as ``"OpSet(core_aten: 208 ops)"``.
         hint: advice for this op, or "".
@@ -415,6 +417,7 @@ class UnsupportedOpError(EagerDecompError):
         may_fall_back: bool = True,
         gaps: Sequence[str] = (),
         additions: Sequence[str] = (),
+        refused: Sequence[str] = (),
     ) -> None:
         self.op = op
         self.call = call
@@ -427,11 +430,16 @@ class UnsupportedOpError(EagerDecompError):
         self.may_fall_back = may_fall_back
         self.gaps = tuple(gaps)
         self.additions = tuple(additions)
+        self.refused = tuple(refused)
         super().__init__(self._report())
 
     def _report(self) -> str:
         lines = [self.hint] if self.hint else []
-        lines.append(f"{self.op} is not in {self.op_set or 'the op set'}, and no route leads from it to supported ops.")
+        lines.append(
+            f"{self.op} is in {self.op_set or 'the op set'}, but its kernel does not run this call, and no route leads to others."
+            if any(refused.startswith(f"{self.op}(") for refused in self.refused)
+            else f"{self.op} is not in {self.op_set or 'the op set'}, and no route leads from it to supported ops."
+        )
         lines.append(f"  called as: {self.call}")
         if len(self.chain) > 1:
             lines.append(f"  reached by: {' -> '.join(self.chain)}")
@@ -440,16 +448,25 @@ class UnsupportedOpError(EagerDecompError):
             lines.extend(f"    - {attempt}" for attempt in self.tried)
         else:
             lines.append("  routes tried: none, because no rule decomposes this op")
+        if self.refused:
+            lines.append("  calls of supported ops that were refused:")
+            lines.extend(f"    - {refused}" for refused in self.refused)
         if self.kernels_to_add:
             lines.append("  kernels that would give it a route (any one line is enough):")
             lines.extend(f"    - {', '.join(names)}" for names in self.kernels_to_add)
-        add = "add one of these lines to the op set" if self.kernels_to_add else "add the op to the op set"
+        add = self._what_to_add()
         lines.append(
             f'  what to do: {add}, pass a rule of your own (rules=), or run it natively with on_unsupported="fallback".'
             if self.may_fall_back
             else f"  what to do: {add}, or pass a rule of your own (rules=)."
         )
         return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op)}"])
+
+    def _what_to_add(self) -> str:
+        accept = "accept a refused call in its predicate or in Backend(dtypes=)"
+        if self.kernels_to_add:
+            return f"{accept}, add one of these lines to the op set" if self.refused else "add one of these lines to the op set"
+        return accept if self.refused else "add the op to the op set"
 
     def _all_gaps(self) -> list[str]:
         """Return lines about every gap found so far, and the command that finds the others."""
@@ -459,7 +476,7 @@ class UnsupportedOpError(EagerDecompError):
         return [*lines, f"  find every op without a route in a model: {plan_command()}"]
 
     def __reduce__(self) -> tuple[object, ...]:
-        details = (self.op_set, self.hint, self.may_fall_back, self.gaps, self.additions)
+        details = (self.op_set, self.hint, self.may_fall_back, self.gaps, self.additions, self.refused)
         return (_rebuild_unsupported, (self.op, self.call, self.chain, self.missing, self.tried, self.kernels_to_add, *details))
 
 
@@ -490,6 +507,7 @@ def _rebuild_unsupported(
     may_fall_back: bool,
     gaps: tuple[str, ...],
     additions: tuple[str, ...],
+    refused: tuple[str, ...],
 ) -> UnsupportedOpError:
     return UnsupportedOpError(
         op,
@@ -503,6 +521,7 @@ def _rebuild_unsupported(
         may_fall_back=may_fall_back,
         gaps=gaps,
         additions=additions,
+        refused=refused,
     )
 
 
@@ -544,6 +563,7 @@ class UnsupportedGradientError(UnsupportedOpError):
             hint="; ".join(dict.fromkeys(error.hint for error in gradient if error.hint)),
             gaps=list(dict.fromkeys(gap for error in gradient for gap in error.gaps)),
             additions=list(dict.fromkeys(kernel for error in gradient for kernel in error.additions)),
+            refused=list(dict.fromkeys(call for error in gradient for call in error.refused)),
         )
 
     def _report(self) -> str:
@@ -557,9 +577,13 @@ class UnsupportedGradientError(UnsupportedOpError):
             lines.extend(f"        {attempt}" for attempt in error.tried)
             if not error.tried:
                 lines.append("        no rule decomposes this op")
-        lines.append("  kernels that would give it a route (any one line is enough):")
-        lines.extend(f"    - {', '.join(names)}" for names in self.kernels_to_add)
-        lines.append("  what to do: add one of these lines to the op set, or pass a rule of your own (rules=).")
+        if self.refused:
+            lines.append("  calls of supported ops that were refused:")
+            lines.extend(f"    - {refused}" for refused in self.refused)
+        if self.kernels_to_add:
+            lines.append("  kernels that would give it a route (any one line is enough):")
+            lines.extend(f"    - {', '.join(names)}" for names in self.kernels_to_add)
+        lines.append(f"  what to do: {self._what_to_add()}, or pass a rule of your own (rules=).")
         lines.append(
             "  If no gradient is needed, make the call under torch.no_grad(). With preflight=False, backward() would raise instead."
         )

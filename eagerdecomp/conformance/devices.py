@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.errors import ConformanceError
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.ops.backend import Backend
-from eagerdecomp.ops.opset import OpLike
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["brought_home", "can_fork", "device_of", "kernel_of", "reached"]
@@ -121,10 +121,10 @@ def brought_home(backend: Backend, without: Collection[OpOverload]) -> Backend:
         backend: the backend.
         without: ops whose kernels are left out.
     """
-    kernels: dict[OpLike, Callable[..., Any]] = {op: kernel for op, kernel in backend.kernels.items() if op not in without}
+    kernels: dict[OpOverload, Callable[..., Any]] = {op: kernel for op, kernel in backend.kernels.items() if op not in without}
     if device_of(backend) != "cpu":
         kernels = {op: functools.partial(_there_and_back, kernel_of(backend, op)) for op in backend.ops if _travels(op, without)}
-    return Backend(backend.name, backend.ops, kernels, device_type="cpu")
+    return replace(backend, kernels=kernels, compile=None, device_type="cpu")
 
 
 def _travels(op: OpOverload, without: Collection[OpOverload]) -> bool:

@@ -43,7 +43,7 @@ class Rehearsal:
         call = call_text(args, kwargs, width=100)
         if decision.passthrough:
             return Route(call, "", {}, {}, counted=True)
-        if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):
+        if decision.supports(args, kwargs):
             return Route(call, "", {}, {str(op): 1}, counted=True)
         values, named = _copied(args), {name: _copied([value])[0] for name, value in kwargs.items()}
         failures: list[NoRoute] = []

@@ -158,7 +158,7 @@ def _explain(
     decision = planner.decide(op)
     if decision.passthrough:
         return Explanation(verdict="passes: it computes nothing that a backend's kernels could run", **fields)
-    if decision.kernel is not None and (decision.when is None or decision.when(*values, **named)):
+    if decision.kernel is not None and decision.supports(values, named):
         with torch.random.fork_rng(devices=[]):
             _run_in_handler(functools.partial(decision.kernel, *values, **named))  # like eager, the kernel may refuse the call
         return Explanation(verdict="in the set: goes to the backend's kernel", kernels={str(op): 1}, **fields)
@@ -168,6 +168,7 @@ def _explain(
         try:
             result = _run_in_handler(lambda: recorder.run(decision.rules, values, named))
         except NoRoute as failure:
+            failure.refused = failure.refused or decision.refusal(op, values, named)
             words = str(unsupported_error(planner, op, values, named, failure))
             return Explanation(
                 verdict=f"no route: {words}", rules=_rule_verdicts(planner, op, recorder.tree.ways), tree=recorder.tree, **fields

@@ -21,10 +21,11 @@ from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import Argument, arguments_of, facts_of, tensors_in
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import program_arguments
+from eagerdecomp.rules.refusals import refused_dtype
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 
-__all__ = ["attempts", "ends", "failed_ops", "kernels_to_add", "path", "unsupported_error"]
+__all__ = ["attempts", "ends", "failed_ops", "kernels_to_add", "path", "refusals", "unsupported_error"]
 
 # If a cycle has more rules than this, each round calls the op with other arguments.
 _LONG_CYCLE = 8
@@ -86,7 +87,9 @@ def attempts(failure: NoRoute) -> list[Attempt]:
             if inner is not None:
                 again = next((why for one, why, _ in inner.attempts if one is rule), "") if inner.op is failure.op else ""
                 further = not again and inner.op not in above
-                reason = again or (f"needs {inner.op}, which has no route" if further else _leads_back(inner, depths))
+                needed = inner.refused or f"{inner.op}, which has no route"
+                back = not further and not inner.refused
+                reason = again or (_leads_back(inner, depths) if back else f"needs {needed}")
             found[Attempt(str(failure.op), str(rule), reason)] = None
             if inner is not None and further and id(inner) not in seen:
                 add(inner, (*above, inner.op))
@@ -115,8 +118,27 @@ def kernels_to_add(
 
     Each alternative is proved by running the rules on fake tensors, as if the set contained the op.
     """
-    candidates = [failed for failed in failed_ops(failure) if failed is not op]
-    return [(op,), *((failed,) for failed in candidates if _gives_route(planner, failed, op, args, kwargs))]
+    backend = planner.backend
+    candidates = [failed for failed in failed_ops(failure) if failed is not op and failed not in backend.ops]
+    itself = op not in backend.ops and refused_dtype(backend, (*args, *kwargs.values())) is None
+    others = [(failed,) for failed in candidates if _gives_route(planner, failed, op, args, kwargs)]
+    return [(op,), *others] if itself else list(others)
+
+
+def refusals(failure: NoRoute, called: OpOverload) -> list[str]:
+    """Return the calls of supported ops that were refused, each with the reason and with what called it.
+
+    Args:
+        failure: the failed search.
+        called: the op that the user's program called.
+    """
+    first = "" if failure.op is called else f"; {called} called it"
+    found: dict[str, None] = {f"{failure.refused}{first}": None} if failure.refused else {}
+    for outer in _walk(failure):
+        for rule, _, inner in outer.attempts:
+            if inner is not None and inner.refused:
+                found[f"{inner.refused}; the {rule} of {outer.op} called it"] = None
+    return list(found)
 
 
 def _gives_route(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -172,9 +194,12 @@ def unsupported_error(
         may_fall_back: whether the error may suggest to run such calls natively.
         seen: the gaps of earlier calls, which the error also lists; the gap of this call is added.
     """
+    linked = next((rule for rule in planner.decide(op).rules if rule.linked), None)
+    if failure.op is not op and linked is not None:  # a linked rule passes on the failure of an op that it calls
+        failure = NoRoute(op, ((linked, "", failure),))
     steps = path(failure)
     ways = tuple(tuple(str(kernel) for kernel in kernels) for kernels in kernels_to_add(planner, op, args, kwargs, failure))
-    memory_hint = _memory_hint(failure)
+    memory_hint = _memory_hint(planner, failure)
     gaps: list[Gap] = []
     if seen is not None:
         seen[Gap(str(op), ways)] = None
@@ -192,12 +217,13 @@ def unsupported_error(
         gaps=list(dict.fromkeys(gap.op for gap in gaps)),
         # The hint has the line to paste if memory ops are missing.
         additions=[] if memory_hint else list(dict.fromkeys(op for added, _ in choose_kernels_to_add(gaps) for op in added)),
+        refused=refusals(failure, op),
     )
 
 
-def _memory_hint(failure: NoRoute) -> str:
+def _memory_hint(planner: Planner, failure: NoRoute) -> str:
     """Return a hint to add `infra()` if memory ops are missing, else ""."""
-    missing = [str(op) for op in failed_ops(failure) if op in infra()]
+    missing = [str(op) for op in failed_ops(failure) if op in infra() and op not in planner.backend.ops]
     if not missing:
         return ""
     verb = "is" if len(missing) == 1 else "are"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -149,7 +150,7 @@ class Installation:
         verify: Verify | None = None,
     ) -> None:
         rules = tuple(rules)
-        there = Backend(backend.name, backend.ops, dict(backend.kernels.items()), None, device_type, backend.costs)
+        there = replace(backend, compile=None, device_type=device_type)
         verifying = self._verifying = Verifying(there, rules, verify) if verify is not None else None
         own = backend.kernels if verifying is None else verifying.kernels().kernels
         self.backend = backend
@@ -164,12 +165,12 @@ class Installation:
             self._kernels.has_own(name) and name not in self._supported for name in names if name.startswith("aten::")
         )
         # If the device has none, the dispatcher calls the Python kernels directly, and only for tensors of the device.
-        kernels: dict[OpLike, Kernel] = {
+        kernels: dict[OpOverload, Kernel] = {
             op: kernel
             for op, kernel in own.items()
             if self._has_other_kernels or backend.ops.predicate(op) is not None or op not in backend.kernels
         }
-        here = Backend(backend.name, backend.ops, kernels, backend.compile, device_type, backend.costs)
+        here = replace(backend, kernels=kernels, device_type=device_type)
         self._engine = Engine(here, rules, cache, watch=watch_of(None, verifying))
         self._engine.runtime.guarded = False
         # A verified call also runs natively, and native kernels need tensors, so scalars are converted before.

@@ -11,6 +11,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,12 +49,12 @@ class Preflight:
 
     def __init__(self, backend: Backend, rules: Iterable[Rule]) -> None:
         # Native kernels replace the backend's own, which do not support fake tensors.
-        bare = Backend(backend.name, backend.ops, device_type=backend.device_type, costs=backend.costs)
+        bare = replace(backend, kernels={}, compile=None)
         self._engine = Engine(bare, rules, ProgramCache())
         # One fake mode for all calls, because linked rules cache constant tensors that belong to it.
         self._fakes = FakeTensorMode(allow_non_fake_inputs=True)
         self._lock = free_in_child(threading.Lock())
-        self._exact = any(backend.ops.predicate(op) is not None for op in backend.ops)
+        self._exact = backend.ops.has_predicates
 
     def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the handler of an op to raise `UnsupportedGradientError` for calls whose gradient has no route."""

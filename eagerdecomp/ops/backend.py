@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any
 
@@ -37,6 +37,9 @@ class Backend:
             ``{op: {elements: seconds}}``, as ``python -m benchmarks --costs FILE`` writes it. Of the library's rules for an op, the
             cheapest runs; if the library has none, the cheapest of torch's. Which rule is cheapest may depend on the size. None:
             every kernel costs the same.
+        dtypes: the dtypes that the kernels take and return, such as ``{torch.float32, torch.int64, torch.bool}``. A call that
+            needs a tensor or a ``dtype=`` of another dtype has no route. Rules that compute in float64 for accuracy use float32 if
+            float64 is not among them. None: the kernels take every dtype.
 
     The hook is called once per program, after the program has run about sixteen times. A program is the decomposition of calls of
     one kind: with the same dtypes, shapes, strides and scalars.
@@ -57,7 +60,7 @@ class Backend:
 
     Raises:
         OpSetError: for an unknown name; for a kernel whose op is not in `ops`, or that cannot take the op's arguments.
-        ArgumentTypeError: for an argument of a wrong type, such as a hook that is not a function.
+        ArgumentTypeError: for an argument of a wrong type, such as a hook that is not a function, or dtypes that are none.
 
     Examples:
         >>> import torch
@@ -77,6 +80,7 @@ class Backend:
     compile: CompileHook | None = None
     device_type: str | None = None
     costs: CostOf | None = None
+    dtypes: frozenset[torch.dtype] | None = None
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class Backend:
         compile: CompileHook | None = None,
         device_type: str | None = None,
         costs: Costs | None = None,
+        dtypes: Iterable[torch.dtype] | None = None,
     ) -> None:
         if not isinstance(name, str):
             raise ArgumentTypeError(f"a backend's name must be a string, not {name!r}")
@@ -105,9 +110,17 @@ class Backend:
         object.__setattr__(self, "compile", compile)
         object.__setattr__(self, "device_type", device_type)
         object.__setattr__(self, "costs", None if costs is None else cost_function(costs))
+        object.__setattr__(self, "dtypes", None if dtypes is None else _dtypes_of(name, dtypes))
 
     def __repr__(self) -> str:
         return f"Backend({self.name!r}, {self.ops!r}, {len(self.kernels)} kernels)"
+
+
+def _dtypes_of(name: str, dtypes: Iterable[torch.dtype]) -> frozenset[torch.dtype]:
+    given = tuple(dtypes) if isinstance(dtypes, Iterable) else ()
+    if not given or not all(isinstance(one, torch.dtype) for one in given):
+        raise ArgumentTypeError(f"backend {name!r}: dtypes must be dtypes such as {{torch.float32, torch.int64}}, not {dtypes!r}")
+    return frozenset(given)
 
 
 def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict[OpOverload, Kernel]:
@@ -200,15 +213,7 @@ def as_backend(
         supported = Backend("anonymous", supported)
     added = resolve_ops(keep)
     if any(op not in supported.ops for op in added):
-        widened = supported.ops | added
-        supported = Backend(
-            supported.name, widened, _merged(supported.kernels), supported.compile, supported.device_type, supported.costs
-        )
+        supported = replace(supported, ops=supported.ops | added)
     if not kernels:
         return supported
-    merged = _merged(supported.kernels, _kernels_of(supported.name, supported.ops, kernels))
-    return Backend(supported.name, supported.ops, merged, supported.compile, supported.device_type, supported.costs)
-
-
-def _merged(*several: Mapping[OpOverload, Kernel]) -> dict[OpLike, Kernel]:
-    return {op: kernel for kernels in several for op, kernel in kernels.items()}
+    return replace(supported, kernels={**supported.kernels, **_kernels_of(supported.name, supported.ops, kernels)})

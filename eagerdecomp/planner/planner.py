@@ -6,7 +6,10 @@ import functools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, overload
+
+import torch
 
 from eagerdecomp._torch.ops import OpOverload, builtin, is_absent, silence_storage_warning
 from eagerdecomp.decomps import families, our_rules, sparse_rule
@@ -19,8 +22,10 @@ from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of, is_composite, tensors_in
 from eagerdecomp.planner.closure import Costs
 from eagerdecomp.planner.rule_calls import is_changed, load_footprints
+from eagerdecomp.rules.refusals import refused_by_predicate, refused_dtype, refused_for_dtype
 from eagerdecomp.rules.rule import Rule, index_rules
 from eagerdecomp.rules.shipped import shipped_rules
+from eagerdecomp.rules.wide_dtype import uses_wide_dtype
 
 __all__ = ["SIZES", "Decision", "Planner", "planner_of", "shipped_costs"]
 
@@ -45,12 +50,29 @@ class Decision(NamedTuple):
         when: the predicate that decides which calls the kernel runs; None for all.
         passthrough: whether the op runs natively, because no backend needs a kernel for it.
         rules: the rules for other calls, in the order in which they are tried.
+        typed: the backend, if its kernels take some dtypes only; None if they take all.
     """
 
     kernel: Callable[..., Any] | None
     when: Predicate | None
     passthrough: bool
     rules: Sequence[Rule]
+    typed: Backend | None = None
+
+    def supports(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether the kernel runs a call."""
+        if self.kernel is None or (self.when is not None and not self.when(*args, **kwargs)):
+            return False
+        return self.typed is None or refused_dtype(self.typed, (*args, *kwargs.values())) is None
+
+    def refusal(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return the call and the reason why the kernel does not run it; "" if it does, or if there is none."""
+        if self.kernel is None:
+            return ""
+        if self.when is not None and not self.when(*args, **kwargs):
+            return refused_by_predicate(op, self.when, args, kwargs)
+        dtype = None if self.typed is None else refused_dtype(self.typed, (*args, *kwargs.values()))
+        return "" if dtype is None or self.typed is None else refused_for_dtype(op, dtype, self.typed, args, kwargs)
 
 
 class _LazyRules(Sequence[Rule]):
@@ -112,6 +134,8 @@ class Planner:
         self._costs = costs
         self._decisions: dict[OpOverload, Decision] = {}
         self._has_prims = any(op.namespace == "prims" for op in backend.ops)
+        self._typed = backend if backend.dtypes is not None else None
+        self._float64 = backend.dtypes is None or torch.float64 in backend.dtypes
 
     @property
     def has_user_rules(self) -> bool:
@@ -141,7 +165,10 @@ class Planner:
 
     def sparse_rule(self, op: OpOverload) -> Rule | None:
         """Return the library's rule for sparse calls of an op that has a kernel or other rules for dense calls, or None."""
-        return None if op in self._user or is_passthrough_name(str(op)) else sparse_rule(op)
+        if op in self._user or is_passthrough_name(str(op)):
+            return None
+        found = sparse_rule(op)
+        return found if found is None or self._float64 else _without_float64(found)
 
     def decide_for_fakes(self, op: OpOverload) -> Decision:
         """Return the decision for fake tensors: torch's kernel replaces the backend's, which cannot compute with them."""
@@ -159,14 +186,16 @@ class Planner:
             kernel = drawing_in_turn(kernel)
         when = ops.predicate(op) if supported else None
         if supported and when is None:
-            return Decision(kernel, None, False, ())
+            return Decision(kernel, None, False, (), self._typed)
         name = str(op)
         if is_passthrough_name(name):
             return Decision(kernel, when, True, ())
         rank = self._ranked if self.backend.costs is None else self._ranked_by_cost
         if op in self._user:
-            return Decision(kernel, when, False, _LazyRules((self._user[op],), functools.cache(lambda: rank(op, name))))
-        return Decision(kernel, when, False, self._rules(op, name) if self.backend.costs is None else rank(op, name))
+            rules: Sequence[Rule] = _LazyRules((self._user[op],), functools.cache(lambda: rank(op, name)))
+        else:
+            rules = self._rules(op, name) if self.backend.costs is None else rank(op, name)
+        return Decision(kernel, when, False, rules, self._typed)
 
     def _rules(self, op: OpOverload, name: str) -> Sequence[Rule]:
         """Return the rules for an op in order. If a library rule is first for sure, the others are ranked only when needed."""
@@ -184,7 +213,17 @@ class Planner:
         )
 
     def _our_rules(self, op: OpOverload) -> list[Rule]:
-        return [rule for rule in self._ours(op) if rule.source != "prims" or self._has_prims]
+        """Return the library's rules for an op.
+
+        For a backend without float64, they compute in float32. If a predicate may refuse float64, a rule that uses float64 is
+        followed by its form in float32, for calls in which the first form has no route.
+        """
+        found = [rule for rule in self._ours(op) if rule.source != "prims" or self._has_prims]
+        if not self._float64:
+            return [_without_float64(rule) for rule in found]
+        if not self.backend.ops.has_predicates:
+            return found
+        return [form for rule in found for form in ((rule, _in_float32(rule)) if uses_wide_dtype(rule.fn) else (rule,))]
 
     def _equals_a_prim(self, name: str) -> bool:
         """Return whether torch's table decomposes an op into one prim of the set: that prim is the op under another name.
@@ -244,6 +283,31 @@ class Planner:
             return order_by_size[-1]
         effects = any(rule.effects for rule in first)
         return (Rule(op, functools.partial(_by_size, first), "cost", f"{__name__}._by_size", effects=effects), *order_by_size[-1])
+
+
+@functools.cache
+def _without_float64(rule: Rule) -> Rule:
+    """Return a rule that computes in float32 where it would use float64 for accuracy."""
+    return replace(rule, float64=False)
+
+
+@functools.cache
+def _in_float32(rule: Rule) -> Rule:
+    """Return such a rule for calls without a float64 operand: those would lose accuracy without notice."""
+    fn = rule.fn
+
+    @functools.wraps(fn)
+    def narrow(*args: Any, **kwargs: Any) -> Any:
+        return NotImplemented if _has_float64_operand((*args, *kwargs.values())) else fn(*args, **kwargs)
+
+    return replace(rule, fn=narrow, where=f"{rule.where}, in float32", float64=False)
+
+
+def _has_float64_operand(values: Sequence[Any]) -> bool:
+    wide = (torch.float64, torch.complex128)
+    return any(value in wide if isinstance(value, torch.dtype) else False for value in values) or any(
+        tensor.dtype in wide for tensor in tensors_in(values)
+    )
 
 
 def _price(costs: CostOf, size: int, op: str) -> float:

@@ -20,7 +20,18 @@ from weakref import WeakKeyDictionary
 from eagerdecomp._torch.ops import AbsentOp, OpNamespace, OpOverload, OpOverloadPacket, is_absent, op_called, path_of
 from eagerdecomp.errors import RuleError
 
-__all__ = ["Call", "Linkable", "is_filled", "link", "link_on_call", "link_with_rest", "may_decline", "mentions_ops", "ops_on_call"]
+__all__ = [
+    "Call",
+    "Linkable",
+    "is_filled",
+    "link",
+    "link_on_call",
+    "link_with_rest",
+    "may_decline",
+    "mentions_ops",
+    "ops_on_call",
+    "refers_to",
+]
 
 #: Returns the function that runs an op: a kernel or handler while a rule is linked, the op itself while calls are recorded.
 Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
@@ -121,6 +132,35 @@ def may_decline(fn: Callable[..., Any]) -> bool:
             _declining[fn if isinstance(fn, FunctionType) else one] = True
             return True
     _declining.update(dict.fromkeys(seen, False))  # all that they call are among them
+    return False
+
+
+def refers_to(fn: Callable[..., Any], helper: Linkable) -> bool:
+    """Return whether a function refers to a helper: directly, by functions that it calls, or by tables of functions."""
+    seen: dict[int, Any] = {}
+    ahead: list[Any] = [fn]
+    while ahead:
+        one = ahead.pop()
+        if one is helper:
+            return True
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        if isinstance(one, FunctionType):
+            ahead += [*(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()]
+            ahead += [cell.cell_contents for cell in one.__closure__ or () if is_filled(cell)]
+            if not _is_standard(one):
+                ahead += [one.__globals__[name] for name in _all_names(one.__code__) if name in one.__globals__]
+        elif isinstance(one, Linkable):
+            ahead.append(one.bind)
+        elif isinstance(one, functools.partial):
+            ahead += [one.func, *one.args, *one.keywords.values()]
+        elif isinstance(one, dict):
+            ahead += one.values()
+        elif isinstance(one, (tuple, list)):
+            ahead += one
+        elif callable(one) and isinstance(getattr(one, "__wrapped__", None), FunctionType):  # such as `functools.cache`
+            ahead.append(one.__wrapped__)
     return False
 
 

@@ -16,6 +16,7 @@ from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules.compute import CAST, Compute, computed
 from eagerdecomp.rules.link import Call, Linkable, link, link_with_rest
+from eagerdecomp.rules.wide_dtype import float64_allowed, without_float64
 
 __all__ = [
     "Bound",
@@ -79,6 +80,7 @@ class Rule:
         takes_sparse: whether the rule accepts sparse tensors; other linked rules get none.
         compute: the dtype in which a float formula is computed; None if the rule chooses it itself.
         around: a function that wraps a linked rule after its kernels are bound, for example to check scalars.
+        float64: whether the rule may compute in float64 for accuracy, although no operand has this dtype (`wide_dtype`).
 
     Examples:
         >>> import torch
@@ -101,6 +103,7 @@ class Rule:
     takes_sparse: bool = False
     compute: Compute | None = None
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    float64: bool = True
 
     @property
     def key(self) -> str:
@@ -124,7 +127,8 @@ class Rule:
         """
         run = self._dispatched(fused)
         try:
-            result = run(*args, **kwargs)
+            with float64_allowed(self.float64):
+                result = run(*args, **kwargs)
         except TypeError as error:
             misfit = _misfit(_signature(self.fn), args, kwargs) if self.source == "user" else ""
             if not misfit:
@@ -154,7 +158,10 @@ class Rule:
             The bound functions. A rule that is not linked is returned as it is.
         """
         if not self.linked:
-            return Bound(self.fn, self.fn)
+            run = self.fn if self.float64 else self.__call__
+            return Bound(run, run)
+        if not self.float64 and not isinstance(call, _Dispatched):
+            call = without_float64(call)
         if self.compute is None:
             formula = run = link(self.fn, call)
         else:
@@ -254,12 +261,19 @@ def has_kernels(call: Call, *ops: OpOverload) -> bool:
 
 
 class NoRoute(Exception):
-    """Raised inside the library if a call has no route to the op set; the mode raises `UnsupportedOpError` instead."""
+    """Raised inside the library if a call has no route to the op set; the mode raises `UnsupportedOpError` instead.
 
-    def __init__(self, op: OpOverload, attempts: tuple[tuple[Rule, str, NoRoute | None], ...] = ()) -> None:
+    Attributes:
+        op: the op of the call.
+        attempts: the rules that were tried: for each the reason why it failed, or the failed search of an op that it called.
+        refused: for an op of the set: the call, and why its kernel does not run it; else "".
+    """
+
+    def __init__(self, op: OpOverload, attempts: tuple[tuple[Rule, str, NoRoute | None], ...] = (), refused: str = "") -> None:
         super().__init__(op)
         self.op = op
         self.attempts = attempts
+        self.refused = refused
 
     def without_frames(self) -> NoRoute:
         """Return this error without its traceback, which would keep all locals of the user's program alive."""

@@ -44,7 +44,7 @@ def _skip_known_failures(op: OpOverload, run: Callable[..., Any], unroutable: di
     def checked(*args: Any, **kwargs: Any) -> Any:
         known = unroutable.get(key_or_none(op, arguments_of(op, args, kwargs)))
         if known is not None:
-            raise _AlreadyFailed(known.op, known.attempts)
+            raise _AlreadyFailed(known.op, known.attempts, known.refused)
         return run(*args, **kwargs)
 
     return checked
@@ -89,7 +89,8 @@ class Engine:
                 f"cache must be an eagerdecomp.ProgramCache(), not {cache!r}. Without cache=, modes of equal backends share one"
             )
         user = index_rules(rules)
-        owner = (backend.ops, frozenset(backend.kernels.items()), backend.compile, backend.costs, frozenset(user.values()))
+        parts = (backend.ops, frozenset(backend.kernels.items()), backend.compile, backend.costs, backend.dtypes)
+        owner = (*parts, frozenset(user.values()))
         self.backend = backend
         self.on_unsupported = on_unsupported
         self.cache = cache if cache is not None else shared_cache(owner)

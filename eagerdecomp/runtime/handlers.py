@@ -22,10 +22,12 @@ from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
 from eagerdecomp.ops.backend import Kernel
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.schema import arguments_of, call_of
+from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.handler_source import make_handler, make_linked_handler
 from eagerdecomp.program.key import Guard
 from eagerdecomp.rules.blocks import large_from
 from eagerdecomp.rules.link import may_decline
+from eagerdecomp.rules.refusals import refused_by_predicate
 from eagerdecomp.rules.rule import Bound, NoRoute, Rule
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.entry import Entry, Handler, OnError
@@ -41,14 +43,21 @@ def kernel(op: OpOverload, kernel: Kernel) -> Handler:
     return native(op) if kernel is builtin(op) else kernel
 
 
-def guarded_kernel(entry: Entry, kernel: Kernel, when: Callable[..., bool], decomposed: Handler) -> Handler:
+def guarded_kernel(entry: Entry, op: OpOverload, kernel: Kernel, decision: Decision, decomposed: Handler) -> Handler:
     """Return the handler of an op with a predicate: the kernel if the predicate is true, else the rules."""
+    when = decision.when
+    assert when is not None
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         if when(*args, **kwargs):
             return kernel(*args, **kwargs)
         entry.declined += 1
-        return decomposed(*args, **kwargs)
+        try:
+            return decomposed(*args, **kwargs)
+        except NoRoute as failure:
+            # A linked rule passes on the failure of an op that it calls.
+            attempts = failure.attempts if failure.op is op else ((decision.rules[0], "", failure.without_frames()),)
+            raise NoRoute(op, attempts, refused_by_predicate(op, when, args, kwargs)) from None
 
     return handler
 
@@ -117,7 +126,7 @@ def unroutable(failure: NoRoute) -> Handler:
     """Return the handler of an op without a route: it raises."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
-        raise NoRoute(failure.op, failure.attempts)
+        raise NoRoute(failure.op, failure.attempts, failure.refused)
 
     failure.without_frames()
     return handler

@@ -24,6 +24,7 @@ from eagerdecomp.program.compile_hook import meet
 from eagerdecomp.rules.blocks import BLOCK_OPS, run_in_blocks
 from eagerdecomp.rules.compute import reporting
 from eagerdecomp.rules.link import link
+from eagerdecomp.rules.refusals import typed_kernel
 from eagerdecomp.rules.result_checks import checked_kernel
 from eagerdecomp.rules.rule import Call, NoRoute, Rule
 from eagerdecomp.rules.writeback import bump_versions
@@ -215,7 +216,7 @@ class Runtime:
         if decision.passthrough:
             return self.callbacks.passing(op)
         if decision.kernel is not None and decision.when is None:
-            return kernel_of(op, decision.kernel)
+            return typed_kernel(op, kernel_of(op, decision.kernel), self.planner.backend)
         if op in self._linking.ops:
             raise NoRoute(op)
         depth = len(self._linking.ops)
@@ -232,8 +233,8 @@ class Runtime:
             decomposed = self._counting_random(entry, decomposed)
         if decision.kernel is None:
             return decomposed
-        assert decision.when is not None
-        return guarded_kernel(entry, kernel_of(op, decision.kernel), decision.when, decomposed)
+        run = typed_kernel(op, kernel_of(op, decision.kernel), self.planner.backend)
+        return guarded_kernel(entry, op, run, decision, decomposed)
 
     def _is_kernel(self, op: OpOverload) -> bool:
         """Return whether a kernel of the set runs every call of an op."""

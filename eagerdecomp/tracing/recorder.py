@@ -22,6 +22,7 @@ from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Guard
 from eagerdecomp.program.symbolic_sizes import TrackedInt, plain
 from eagerdecomp.rules.failed_routes import judge_kernel_error, make_final, reason_of_failure
+from eagerdecomp.rules.refusals import refused_by_predicate, typed_kernel
 from eagerdecomp.rules.result_checks import checked_result, expected_of
 from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.tracing.guards import Reads, Values
@@ -156,8 +157,11 @@ class Recorder(DispatchMode):
         decision = self._decide(func)
         if self._handler_per_call is not None and (decision.when is not None or self._is_called_whole(decision)):
             return self._note(func, self._handler_per_call(func), sized_args, sized_kwargs)
-        if decision.kernel is not None and (decision.when is None or self._evaluate_predicate(decision.when, args, kwargs)):
-            return self._note(func, decision.kernel, sized_args, sized_kwargs)
+        refused = ""
+        if decision.kernel is not None:
+            if decision.when is None or self._evaluate_predicate(decision.when, args, kwargs):
+                return self._note(func, self._typed(func, decision), sized_args, sized_kwargs)
+            refused = refused_by_predicate(func, decision.when, args, kwargs)
         if decision.passthrough:
             if str(func) in SPARSE_FACTORIES:
                 raise MakesSparse
@@ -167,7 +171,20 @@ class Recorder(DispatchMode):
                 else:
                     self._reads.read_everything(f"calls {func}")
             return func(*args, **kwargs)
-        return self._expand(func, decision.rules, sized_args, sized_kwargs)
+        try:
+            return self._expand(func, decision.rules, sized_args, sized_kwargs)
+        except NoRoute as failure:
+            failure.refused = failure.refused or refused
+            raise
+
+    def _typed(self, op: OpOverload, decision: Decision) -> Callable[..., Any]:
+        """Return the kernel of an op; for a backend that takes some dtypes only, a kernel that refuses others."""
+        assert decision.kernel is not None
+        if decision.typed is None:
+            return decision.kernel
+        if self._reads is not None:
+            self._reads.read_dtypes()  # a program runs the kernels without these checks
+        return typed_kernel(op, decision.kernel, decision.typed)
 
     def _scalar_tensor(self, value: Any, dtype: torch.dtype) -> Tensor:
         with self:

@@ -192,9 +192,7 @@ def why_not_compared(planner: Planner, op: OpOverload, args: Sequence[Any], kwar
 def kernel_for(planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
     """Return the kernel that runs a call; None if rules decompose it."""
     decision = planner.decide(op)
-    if decision.kernel is None or (decision.when is not None and not decision.when(*args, **kwargs)):
-        return None
-    return decision.kernel
+    return decision.kernel if decision.supports(args, kwargs) else None
 
 
 @dataclass(frozen=True)

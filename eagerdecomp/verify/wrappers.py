@@ -31,7 +31,6 @@ from eagerdecomp.host.source_lines import UserLines, places_in_words
 from eagerdecomp.ops.backend import Backend, Kernel
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.fast_calls import native
-from eagerdecomp.ops.opset import OpLike
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.planner.planner import planner_of
@@ -106,11 +105,10 @@ class Verifying:
 
     def kernels(self) -> Backend:
         """Return the backend with its kernels wrapped."""
-        kernels: dict[OpLike, Kernel] = {op: self._kernel(op, kernel) for op, kernel in self._backend.kernels.items()}
+        kernels: dict[OpOverload, Kernel] = {op: self._kernel(op, kernel) for op, kernel in self._backend.kernels.items()}
         if self._on_other_device:
             kernels.update({op: self._kernel(op, native(op)) for op in self._backend.ops if op not in kernels and _computes(op)})
-        given = self._backend
-        return Backend(given.name, given.ops, kernels, given.compile, given.device_type, given.costs)
+        return replace(self._backend, kernels=kernels)
 
     def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the handler of an op to check some of its calls.

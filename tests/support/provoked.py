@@ -117,6 +117,7 @@ _text('ed.Backend("chip", core(), [1])')
 _text("ed.EagerDecompMode(ed.core_aten)")
 _text('ed.OpSet(["aten.mul.Tensor"]).with_predicate("aten.silu", 7)')
 _text('ed.OpSet(["aten.mul.Tensor"]).with_predicate("aten.silu", bool)')
+_text('ed.Backend("mine", ed.core_aten(), dtypes={"float32"})')
 _text("ed.EagerDecompMode(ed.core_aten(), keep=7)")
 _text('ed.core_aten().with_predicate("aten.silu", True)')
 _text('ed.Backend("mine", ed.core_aten(), kernels={"aten.mul.Tensor": 3})')
@@ -149,6 +150,21 @@ _text(
     """
     with ed.EagerDecompMode(ed.infra() | ["aten.mul.Tensor"]):
         silu(x)
+    """
+)
+_text(
+    """
+    def is_single(x, y):
+        return x.dtype == torch.float32
+    ops = (ed.infra() | ["aten.mul.Tensor", "aten.sigmoid"]).with_predicate("aten.mul.Tensor", is_single)
+    with ed.EagerDecompMode(ops):
+        silu(x.double())
+    """
+)
+_text(
+    """
+    with ed.EagerDecompMode(ed.Backend("single", core(), dtypes={torch.float32})):
+        silu(x.double())
     """
 )
 _text(

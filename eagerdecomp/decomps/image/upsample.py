@@ -20,6 +20,7 @@ from eagerdecomp.eager.layouts import as_contiguous, in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64, wide_float, wide_of
 
 aten = torch.ops.aten
 
@@ -61,9 +62,14 @@ def _places(axes: Sequence[_Axis], offset: float, like: Tensor) -> Tensor:
 
     Each position is rounded once, as in a fused kernel.
     """
-    options = {"dtype": torch.float64, "device": like.device}
+    options = {"dtype": wide_of(like.dtype), "device": like.device}
     rows = []
     for axis in axes[:1] if _alike(axes) else axes:
+        if like.dtype is torch.float32 and not has_float64():
+            # A float32 `arange` may round the step and the product. These steps are exact.
+            halves = aten.arange.start_step(offset, offset + axis.count - 0.5, 1, **options)
+            rows.append(aten.sub.Scalar(aten.mul.Scalar(halves, axis.ratio), offset))
+            continue
         start, step = offset * axis.ratio - offset, axis.ratio or 1.0  # of 0 there is one place, at 0
         rows.append(aten.arange.start_step(start, start + (axis.count - 0.5) * step, step, **options))
     return in_type(rows[0] if len(rows) == 1 else aten.cat.default(rows), like.dtype)
@@ -103,12 +109,13 @@ def _linear(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
 def _cubic(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
     """Return the taps of Keys' cubic, a = -0.75: ``-0.75 e (e - 1)^2 + 2 min(e, 0)^3``, e = distance - 1.
 
-    The weights are computed in float64 because of cancellation.
+    The weights are computed in the wide dtype because of cancellation.
     """
     places = _places(axes, 0.0 if align_corners else 0.5, like)
     below = aten.floor.default(places)
     reach = _reach(-1, 3, 1, like)
-    part = in_type(aten.sub.Tensor(places, below), torch.float64)
+    part = aten.sub.Tensor(places, below)
+    part = in_type(part, wide_of(part.dtype))
     e = aten.sub.Scalar(aten.abs.default(aten.sub.Tensor(part, reach)), 1)
     far = aten.mul.Tensor(aten.mul.Scalar(e, -0.75), aten.pow.Tensor_Scalar(aten.sub.Scalar(e, 1), 2))
     near = aten.pow.Tensor_Scalar(aten.clamp.default(e, None, 0), 3)
@@ -162,7 +169,7 @@ def _weighted(kernel: str, taps_of: TapsOf, dims: int) -> Callable[..., Any]:
         whole = self.dtype is torch.uint8 and dims == 2
         if not (whole or self.dtype.is_floating_point):
             raise not_implemented(kernel, self.dtype)
-        result = aten._to_copy.default(self, dtype=torch.float64) if whole else widened(self)
+        result = aten._to_copy.default(self, dtype=wide_float()) if whole else widened(self)
         axes = _axes(self.shape[2:], output_size, bool(align_corners), scales, result.dtype)
         if whole:
             return in_format_of(in_type(_in_whole_numbers(result, axes, taps_of, bool(align_corners)), torch.uint8), self)
@@ -179,7 +186,7 @@ def _weighted(kernel: str, taps_of: TapsOf, dims: int) -> Callable[..., Any]:
 
 
 def _in_whole_numbers(x: Tensor, axes: Sequence[_Axis], taps_of: TapsOf, align_corners: bool) -> Tensor:
-    """Interpolate uint8 with 16-bit weights, and round after each dimension. In float64 all of this is exact."""
+    """Interpolate uint8 with 16-bit weights, and round after each dimension. In float64 all of this is exact; in float32 nearly."""
     for axis in reversed(axes):
         if axis.size == axis.count:  # the kernels leave it alone, whatever the scale
             continue

@@ -21,6 +21,7 @@ from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import in_type
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import wide_float, wide_of
 
 aten = torch.ops.aten
 
@@ -98,7 +99,7 @@ def _axis(filtered: _Filter, size: int, count: int, align_corners: bool, scale: 
 
 
 def _centres(axis: _Axis, like: Tensor) -> Tensor:
-    halves = aten.arange.start_step(0.5, axis.count, 1, dtype=torch.float64, device=like.device)
+    halves = aten.arange.start_step(0.5, axis.count, 1, dtype=wide_of(like.dtype), device=like.device)
     return aten.mul.Scalar(halves, axis.ratio)  # type: ignore[no-any-return]
 
 
@@ -127,7 +128,7 @@ def _normalized(filtered: _Filter, distances: Tensor, axis: _Axis, inside: Tenso
 
 def _matrix(filtered: _Filter, axis: _Axis, like: Tensor) -> Tensor:
     """Return the weight of each input element in each output element, [count, size]."""
-    places = aten.arange.start_step(0.5, axis.size, 1, dtype=torch.float64, device=like.device)
+    places = aten.arange.start_step(0.5, axis.size, 1, dtype=wide_of(like.dtype), device=like.device)
     distances = aten.sub.Tensor(aten.unsqueeze.default(places, 1), _centres(axis, like))
     return aten.permute.default(_normalized(filtered, distances, axis, None), [1, 0])  # type: ignore[no-any-return]
 
@@ -145,7 +146,7 @@ def _forward(filtered: _Filter) -> Callable[..., Any]:
     ) -> Any:
         _check(self, output_size)
         whole = self.dtype is torch.uint8
-        result = in_type(self, torch.float64) if whole else self
+        result = in_type(self, wide_float()) if whole else self
         for dim, scale in ((3, scales_w), (2, scales_h)):
             size, count = self.size(dim), output_size[dim - 2]
             if size == count:  # the kernels leave it alone, whatever the scale

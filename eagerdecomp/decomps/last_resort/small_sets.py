@@ -59,6 +59,7 @@ from eagerdecomp.eager.layouts import all_contiguous, as_operands, iterator_stri
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import HALF, computed_in, floating, in_type
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64, wide_float, wide_of
 
 aten = torch.ops.aten
 
@@ -113,8 +114,8 @@ def _in_wide(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:
 
 
 def _rsqrt(x: Tensor) -> Tensor:
-    """Compute in float64 and round once. In float32, root and division would round twice, more than eager does."""
-    wide = in_type(x, torch.float64)
+    """Compute in the wide dtype and round once. In float32, root and division would round twice, more than eager does."""
+    wide = in_type(x, wide_of(x.dtype))
     return in_type(aten.div.Tensor(as_number(1, wide), aten.sqrt.default(wide)), x.dtype)
 
 
@@ -235,13 +236,15 @@ def _div_mode(self: Tensor, other: Tensor, *, rounding_mode: str | None) -> Any:
     wide, by = in_type(left, torch.int64), in_type(right, torch.int64)
     rest = aten.fmod.Tensor(wide, by) if rounding_mode == "trunc" else _remainder(wide, by)
     whole = sub(wide, rest)
-    # The first quotient is rounded, so a few divisors may be left. Their quotient is exact in float64.
-    first = _quotient(whole, by)
-    return in_type(aten.add.Tensor(first, _quotient(sub(whole, aten.mul.Tensor(first, by)), by)), dtype)
+    # The first quotient is rounded, so some divisors may be left. Their quotient is exact in float64; float32 holds 24 of 64 bits.
+    quotient = _quotient(whole, by)
+    for _ in range(1 if has_float64() else 3):
+        quotient = aten.add.Tensor(quotient, _quotient(sub(whole, aten.mul.Tensor(quotient, by)), by))
+    return in_type(quotient, dtype)
 
 
 def _quotient(left: Tensor, right: Tensor) -> Tensor:
-    return in_type(_round(aten.div.Tensor(in_type(left, torch.float64), in_type(right, torch.float64))), torch.int64)
+    return in_type(_round(aten.div.Tensor(in_type(left, wide_float()), in_type(right, wide_float()))), torch.int64)
 
 
 def _floor_of(left: Tensor, right: Tensor, quotient: Tensor) -> Tensor:
@@ -349,10 +352,13 @@ def _mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dty
 def _spread(self: Tensor, dim: Sequence[int] | None, correction: Any, keepdim: bool) -> tuple[Tensor, Tensor]:
     dims = list(dim) if dim else list(range(self.dim()))
     count = math.prod(self.size(one) for one in dims) if self.dim() else 1
-    wide = in_type(self, torch.float64)
+    wide = in_type(self, wide_of(self.dtype))
     mean = aten.div.Tensor(aten.sum.dim_IntList(wide, dims, True), as_number(count, wide))
     apart = sub(wide, mean)
     squares = aten.sum.dim_IntList(aten.mul.Tensor(apart, apart), dims, keepdim)
+    if wide.dtype is torch.float32:  # take the rounding error of the mean out of the sum
+        rest = aten.sum.dim_IntList(apart, dims, keepdim)
+        squares = sub(squares, aten.div.Tensor(aten.mul.Tensor(rest, rest), as_number(count, wide)))
     spread = aten.div.Tensor(squares, as_number(max(0, count - (1 if correction is None else correction)), wide))
     middle = mean if keepdim else aten.view.default(mean, list(spread.shape))
     return in_type(spread, self.dtype), in_type(middle, self.dtype)
@@ -370,9 +376,9 @@ def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any
 
 @rule("aten.prod.dim_int", recorded=True, source="small")
 def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """Multiply halves pairwise. Floats are multiplied in float64 and rounded once, since eager multiplies in another order."""
+    """Multiply halves pairwise. Floats are multiplied in the wide dtype and rounded once, since eager has another order."""
     kept = dtype or (torch.int64 if is_integral(self.dtype) else self.dtype)
-    held = in_type(in_type(self, kept), torch.float64 if kept.is_floating_point else kept)
+    held = in_type(in_type(self, kept), wide_of(kept) if kept.is_floating_point else kept)
     if not self.dim():
         return aten.clone.default(in_type(held, kept)) if held is self else in_type(held, kept)
     size = self.size(dim)
@@ -434,6 +440,22 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
         return aten.clone.default(self), as_number(0, self, torch.int64)
     ordered = aten.sort.default(self, dim, largest)
     return tuple(aten.clone.default(aten.slice.Tensor(x, dim, 0, k), memory_format=torch.contiguous_format) for x in ordered)
+
+
+@rule("aten.arange.start_step", recorded=True, source="small")
+def _arange(
+    start: Any, end: Any, step: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None, **options: Any
+) -> Any:
+    """Compute float32 ranges from integers, without float64. torch's reference computes them in float64."""
+    if has_float64() or dtype is None or dtype not in (torch.float32, *HALF) or layout not in (None, torch.strided):
+        return NotImplemented
+    if not all(isinstance(one, (int, float)) and math.isfinite(one) for one in (start, end, step)) or not step:
+        return NotImplemented
+    count = math.ceil((end - start) / step)
+    if count < 0:
+        return NotImplemented
+    places = in_type(aten.arange.start_step(0, count, 1, dtype=torch.int64, device=device), torch.float32)
+    return in_type(aten.add.Scalar(aten.mul.Scalar(places, float(step)), float(start)), dtype)
 
 
 # -- results in new memory, for programs that may not write in place -------------------------------------------------------

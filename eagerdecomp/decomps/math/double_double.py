@@ -1,6 +1,7 @@
 """Sums, products, logarithms and exponentials of float64 with their rounding errors, for results that are exact to the last bit.
 
-Each function returns two terms: the rounded value and its error. Their sum is closer to the exact value than any float64.
+Each function returns two terms: the rounded value and its error. Their sum is closer to the exact value than any float64. Sums and
+products may be float32 too, on backends without float64.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ aten = torch.ops.aten
 
 # log(2) in two parts. The first has so few bits that its product with an exponent is exact.
 _LOG_2, _LOG_2_REST = float.fromhex("0x1.62e42fefa38p-1"), float.fromhex("0x1.ef35793c7673p-45")
-_SPLITTER = 2.0**27 + 1
+#: The factors of Veltkamp's splitting: one more than 2 to half the number of significant bits.
+_SPLITTERS = {torch.float64: 2.0**27 + 1, torch.float32: 2.0**12 + 1}
 
 
 def split(x: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
-    """Split into the first 26 significant bits and the rest (Veltkamp). Overflows near the end of the range."""
-    shifted = x * _SPLITTER
+    """Split into the first half of the significant bits and the rest (Veltkamp). Overflows near the end of the range."""
+    shifted = x * _SPLITTERS[x.tensor.dtype]
     head = shifted - (shifted - x)
     return head, x - head
 

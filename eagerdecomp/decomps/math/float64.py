@@ -12,6 +12,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.operators import TensorExpr
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, computed_in, floating, in_type
+from eagerdecomp.rules.wide_dtype import has_float64, wide_of
 
 __all__ = [
     "acos",
@@ -162,6 +163,7 @@ def rounded_once(compute: Callable[..., Tensor], of_float64: Callable[..., Tenso
     """Make a rule from a formula in float64, rounded to eager's result dtype. `of_float64` is the formula for float64 itself.
 
     Without `of_float64`, the rule declines float64: no dtype is wider, so most formulas would be less accurate than eager's kernel.
+    On a backend without float64, `of_float64` computes in float32, or `compute` if there is none.
     """
 
     def run(self: Tensor, *others: Tensor) -> Any:
@@ -169,11 +171,12 @@ def rounded_once(compute: Callable[..., Tensor], of_float64: Callable[..., Tenso
         if dtype is None or dtype.is_complex:
             return NotImplemented
         dtype = floating(dtype)
-        formula = of_float64 if dtype is torch.float64 else compute
-        if formula is None:
+        if dtype is torch.float64 and of_float64 is None:
             return NotImplemented
-        # Convert integers to eager's dtype before float64: eager rounds them to it.
-        return in_type(formula(*(in_type(in_type(x, dtype), torch.float64) for x in (self, *others))), dtype)
+        formula = of_float64 if of_float64 is not None and (dtype is torch.float64 or not has_float64()) else compute
+        wide = wide_of(dtype)
+        # Convert integers to eager's dtype before the wide one: eager rounds them to it.
+        return in_type(formula(*(in_type(in_type(x, dtype), wide) for x in (self, *others))), dtype)
 
     return run
 
@@ -196,6 +199,8 @@ def _times(x: Tensor, other: Any) -> Tensor:
 
 
 def expm1(x: Tensor) -> Tensor:
+    if not has_float64():
+        return _expm1_single(x)
     # x + x^2/2 + x^3/6
     small = _times(x, _plus(_times(x, _plus(_times(x, 1 / 6), 0.5)), 1))
     return _series(x, small, _plus(aten.exp.default(x), -1))
@@ -229,12 +234,36 @@ def tan(x: Tensor) -> Tensor:
     return aten.div.Tensor(aten.sin.default(x), aten.cos.default(x))  # type: ignore[no-any-return]
 
 
+def _expm1_single(x: Tensor) -> Tensor:
+    """Return ``u - 1`` for ``u = exp(x)``, corrected by the error of `u`: ``(u - 1) x / log(u)`` (Kahan)."""
+    rounded = aten.exp.default(x)
+    less = _plus(rounded, -1)
+    found = aten.div.Tensor(_times(less, x), aten.log.default(rounded))
+    # For infinities, and where all digits of the exponential are lost.
+    plain = aten.bitwise_or.Tensor(aten.eq.Tensor(rounded, as_number(_INF, x)), aten.eq.Tensor(less, as_number(-1, x)))
+    found = aten.where.self(plain, less, found)
+    return aten.where.self(aten.eq.Tensor(less, as_number(0, x)), x, found)  # type: ignore[no-any-return]
+
+
 def asinh(x: Tensor) -> Tensor:
+    if not has_float64():
+        return _asinh_single(x)
     size = absolute(x)
     root = aten.sqrt.default(_plus(_times(size, size), 1))
     near = aten.gt.Tensor(as_number(1e-4, x), size)
     large = _times(sign_of(x), aten.log.default(_sum(size, root)))
     return aten.where.self(near, _odd_root(x), large)  # type: ignore[no-any-return]
+
+
+def _asinh_single(x: Tensor) -> Tensor:
+    """Return ``log1p(a + a^2 / (1 + sqrt(1 + a^2)))`` for the magnitude `a`, with the sign of `x`."""
+    size = absolute(x)
+    small = aten.where.self(aten.gt.Tensor(size, as_number(1e9, x)), as_number(1, x), size)
+    square = _times(small, small)
+    root = aten.sqrt.default(_plus(square, 1))
+    near = log1p_double(_sum(small, aten.div.Tensor(square, _plus(root, 1))))
+    far = _plus(aten.log.default(size), math.log(2))
+    return _odd(x, aten.where.self(aten.gt.Tensor(size, as_number(1e9, x)), far, near))
 
 
 def _odd_root(x: Tensor) -> Tensor:
@@ -251,7 +280,8 @@ def acosh(x: Tensor) -> Tensor:
 
 
 def atanh(x: Tensor) -> Tensor:
-    return _times(log1p(_times(aten.div.Tensor(x, sub(as_number(1, x), x)), 2)), 0.5)
+    double = _times(aten.div.Tensor(x, sub(as_number(1, x), x)), 2)
+    return _times(log1p(double) if has_float64() else log1p_double(double), 0.5)
 
 
 def asin(x: Tensor) -> Tensor:
@@ -293,8 +323,10 @@ def log_to(base: float) -> Callable[[Tensor], Tensor]:
 # -- special functions of float64, off by three units in the last place at most ---------------------------------------------
 
 
-#: Above 709, exp(x) overflows although exp(x) / 2 does not. From 1e150 on, the 1 in the formula of acosh does not matter.
-_LARGE_EXPONENT, _LARGE = 709.0, 1e150
+#: Above this, exp(x) overflows although exp(x) / 2 does not.
+_LARGE_EXPONENT = {torch.float64: 709.0, torch.float32: 88.0}
+#: From this on, the 1 in the formula of acosh does not matter.
+_LARGE = {torch.float64: 1e150, torch.float32: 1e15}
 
 
 def log1p_double(x: Tensor) -> Tensor:
@@ -331,13 +363,13 @@ def acosh_double(x: Tensor) -> Tensor:
     above = _plus(x, -1)
     near = log1p_double(_sum(above, _times(aten.sqrt.default(above), aten.sqrt.default(_plus(x, 1)))))
     far = _plus(aten.log.default(x), math.log(2))
-    return aten.where.self(aten.gt.Tensor(x, as_number(_LARGE, x)), far, near)  # type: ignore[no-any-return]
+    return aten.where.self(aten.gt.Tensor(x, as_number(_LARGE[x.dtype], x)), far, near)  # type: ignore[no-any-return]
 
 
 def _beyond_exponents(size: Tensor, near: Tensor) -> Tensor:
     root = aten.exp.default(_times(size, 0.5))
     far = _times(_times(root, 0.5), root)
-    return aten.where.self(aten.gt.Tensor(size, as_number(_LARGE_EXPONENT, size)), far, near)  # type: ignore[no-any-return]
+    return aten.where.self(aten.gt.Tensor(size, as_number(_LARGE_EXPONENT[size.dtype], size)), far, near)  # type: ignore[no-any-return]
 
 
 def _odd(x: Tensor, size: Tensor) -> Tensor:
@@ -365,6 +397,6 @@ def of_one(
             raise not_implemented(kernel, self.dtype)
         dtype = floating(self.dtype)
         chosen = formula if short is None or dtype is torch.float64 else short
-        return chosen(TensorExpr(self).to(torch.float64)).to(dtype).tensor
+        return chosen(TensorExpr(self).to(wide_of(dtype))).to(dtype).tensor
 
     return run

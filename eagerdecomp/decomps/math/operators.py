@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.rules.wide_dtype import wide_float
+
 __all__ = ["TensorExpr", "choose", "digamma", "in_pairs", "polynomial", "ratio", "steps"]
 
 aten = torch.ops.aten
@@ -129,14 +131,14 @@ class TensorExpr:
 
 
 def choose(condition: TensorExpr, chosen: TensorExpr | float, other: TensorExpr | float) -> TensorExpr:
-    """Run `where`. Scalars become float64 tensors."""
+    """Run `where`. Scalars become tensors of the wide dtype."""
     return TensorExpr(aten.where.self(condition.tensor, _operand(chosen, condition), _operand(other, condition)))
 
 
 def _operand(value: TensorExpr | float, beside: TensorExpr) -> Tensor:
     if isinstance(value, TensorExpr):
         return value.tensor
-    number: Tensor = aten.full.default([], value, dtype=torch.float64, device=beside.tensor.device)
+    number: Tensor = aten.full.default([], value, dtype=wide_float(), device=beside.tensor.device)
     return number
 
 
@@ -184,13 +186,13 @@ def _paired(terms: Sequence[Any], power: TensorExpr) -> list[Any]:
 
 
 def steps(start: int, end: int, like: Tensor) -> TensorExpr:
-    """Return ``start, ..., end - 1`` in float64 along a new first dimension, which broadcasts with a 1-D tensor."""
-    line = aten.arange.start_step(start, end, 1, dtype=torch.float64, device=like.device)
+    """Return ``start, ..., end - 1`` in the wide dtype along a new first dimension, which broadcasts with a 1-D tensor."""
+    line = aten.arange.start_step(start, end, 1, dtype=wide_float(), device=like.device)
     return TensorExpr(aten.unsqueeze.default(line, 1))
 
 
 def digamma(x: TensorExpr) -> TensorExpr:
-    """Return the logarithmic derivative of the gamma function, for 1-D float64 arguments above 0."""
+    """Return the logarithmic derivative of the gamma function, for 1-D arguments of the wide dtype above 0."""
     shifted = TensorExpr(aten.unsqueeze.default(x.tensor, 0)) + steps(0, 10, x.tensor)
     above = x + 10
     inverse = 1 / (above * above)

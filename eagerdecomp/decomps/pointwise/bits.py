@@ -14,6 +14,7 @@ from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted
 from eagerdecomp.eager.strides import is_dense, is_expanded, reach
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64
 
 aten = torch.ops.aten
 
@@ -47,6 +48,8 @@ def _frexp(self: Tensor) -> Any:
     """Read the bits of float64, in which values of all smaller dtypes are normal numbers."""
     if not self.dtype.is_floating_point:
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+    if not has_float64():
+        return _frexp_single(self)
     x = in_type(self, torch.float64)
     shift = 1022
     if self.dtype is torch.float64:
@@ -57,11 +60,30 @@ def _frexp(self: Tensor) -> Any:
     mantissa = aten.view.dtype(aten.sub.Tensor(aten.view.dtype(x, torch.int64), aten.mul.Scalar(exponent, _UNIT)), torch.float64)
     if self.dtype is torch.float64:
         exponent = aten.where.self(small, aten.sub.Scalar(exponent, 54), exponent)
+    return _with_zero_exponents(self, mantissa, exponent)
+
+
+_UNIT_SINGLE = 2**23  # of the exponent in the bits of a float32
+
+
+def _frexp_single(self: Tensor) -> Any:
+    """Read the bits of float32, for a backend without float64."""
+    x = in_type(self, torch.float32)
+    small = aten.lt.Scalar(aten.abs.default(x), 2.0**-126)
+    x = aten.where.self(small, aten.mul.Scalar(x, 2.0**25), x)
+    bits = aten.view.dtype(aten.abs.default(x), torch.int32)
+    exponent = aten.sub.Scalar(aten.div.Scalar_mode(bits, _UNIT_SINGLE, rounding_mode="trunc"), 126)
+    shifted = aten.sub.Tensor(aten.view.dtype(x, torch.int32), aten.mul.Scalar(exponent, _UNIT_SINGLE))
+    exponent = aten.where.self(small, aten.sub.Scalar(exponent, 25), exponent)
+    return _with_zero_exponents(self, aten.view.dtype(shifted, torch.float32), exponent)
+
+
+def _with_zero_exponents(self: Tensor, mantissa: Tensor, exponent: Tensor) -> Any:
     # Zeros, infinities and NaN have no exponent: eager returns them unchanged, with exponent 0.
     size = aten.abs.default(self)
     odd = aten.logical_not.default(aten.logical_and.default(aten.gt.Scalar(size, 0), aten.lt.Scalar(size, float("inf"))))
     zero = aten.full.default([], 0, dtype=torch.int32, device=self.device)
-    exponent = aten.where.self(odd, zero, aten._to_copy.default(exponent, dtype=torch.int32))
+    exponent = aten.where.self(odd, zero, in_type(exponent, torch.int32))
     return aten.where.self(odd, self, in_type(mantissa, self.dtype)), exponent
 
 
@@ -81,6 +103,8 @@ def _by_bits(self: Tensor, other: Tensor) -> Any:
     if other.dtype is torch.bool or other.dtype in WIDE_UNSIGNED:
         raise not_implemented("ldexp_cpu_exp", other.dtype)
     exponent = in_type(in_type(other, torch.int32), torch.int64)  # as the kernel takes it, without what is above 32 bits
+    if self.dtype is not torch.float64 and not has_float64():
+        return _by_bits_single(self, exponent)
     if self.dtype is not torch.float64:  # of which float64 holds all products but those that round to 0 or infinity
         scaled = aten.mul.Tensor(in_type(self, torch.float64), _power_of_two(aten.clamp.default(exponent, -600, 600)))
         return in_type(scaled, self.dtype)
@@ -93,6 +117,21 @@ def _by_bits(self: Tensor, other: Tensor) -> Any:
         )
         scaled, exponent = aten.mul.Tensor(scaled, _power_of_two(step)), aten.sub.Tensor(exponent, step)
     return aten.mul.Tensor(scaled, _power_of_two(aten.clamp.default(exponent, -1022, 1023)))
+
+
+def _by_bits_single(self: Tensor, exponent: Tensor) -> Any:
+    """Multiply float32 in three steps, as `_by_bits` does float64."""
+    scaled, exponent = in_type(self, torch.float32), aten.clamp.default(exponent, -300, 300)
+    for _ in range(2):
+        down = number_like(exponent, -102)
+        step = aten.where.self(aten.lt.Scalar(exponent, -126), down, aten.clamp.default(exponent, -126, 127))
+        scaled, exponent = aten.mul.Tensor(scaled, _power_single(step)), aten.sub.Tensor(exponent, step)
+    return in_type(aten.mul.Tensor(scaled, _power_single(aten.clamp.default(exponent, -126, 127))), self.dtype)
+
+
+def _power_single(exponent: Tensor) -> Tensor:
+    bits = aten.mul.Scalar(aten.add.Scalar(exponent, 127), _UNIT_SINGLE)
+    return aten.view.dtype(aten._to_copy.default(bits, dtype=torch.int32), torch.float32)  # type: ignore[no-any-return]
 
 
 def _as_scaled(result: Tensor, self: Tensor, other: Tensor) -> Any:
@@ -198,6 +237,24 @@ def _hashed_dims(self: Tensor, dim: Sequence[int]) -> list[int]:
     return dims if self.dim() else []
 
 
+def _bits_of_double(x: Tensor) -> Tensor:
+    """Return the bits that float32 numbers have as float64, without float64."""
+
+    def bits_of(x: Tensor) -> Tensor:
+        return in_type(aten.view.dtype(x, torch.int32), torch.int64)
+
+    size = aten.abs.default(x)
+    bits = bits_of(size)
+    subnormal, beyond = aten.lt.Scalar(size, 2.0**-126), aten.ge.Scalar(bits, 255 << 23)  # infinities and NaN
+    normal = aten.where.self(subnormal, bits_of(aten.mul.Scalar(size, 2.0**64)), bits)
+    shift = aten.where.self(subnormal, number_like(bits, 1023 - 127 - 64), number_like(bits, 1023 - 127))
+    shift = aten.where.self(beyond, number_like(bits, 2047 - 255), shift)
+    found = aten.add.Tensor(aten.mul.Scalar(normal, 2**29), aten.mul.Scalar(shift, _UNIT))
+    found = aten.where.self(aten.eq.Scalar(bits, 0), number_like(bits, 0), found)
+    negative = aten.lt.Scalar(aten.view.dtype(x, torch.int32), 0)
+    return aten.where.self(negative, aten.add.Scalar(found, -(2**63)), found)  # type: ignore[no-any-return]
+
+
 @rule("aten.hash_tensor.default", recorded=True)
 def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Any:
     """Reduce the bits of all elements, as int64 or float64, by exclusive or: fold halves until one element is left."""
@@ -210,7 +267,8 @@ def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False
     if self.dtype not in _HASHED:
         raise not_implemented("xor_sum_cpu", self.dtype)
     if self.dtype.is_floating_point:
-        bits = aten.view.dtype(in_type(self, torch.float64), torch.int64)
+        wide = self.dtype is torch.float64 or has_float64()
+        bits = aten.view.dtype(in_type(self, torch.float64), torch.int64) if wide else _bits_of_double(in_type(self, torch.float32))
     else:
         bits = in_type(self, torch.int64)
     at = dims[0] if len(dims) == 1 else 0

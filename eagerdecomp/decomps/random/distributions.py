@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.decomps.math.random_bits import coin, fine_uniform, random_bits
 from eagerdecomp.eager.checks.random import (
     REAL_OF,
     check_bernoulli,
@@ -35,7 +36,9 @@ from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.eager.strides import in_order, inverse, is_dense, memory_order
+from eagerdecomp.rules.link import link_on_call
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64, wide_float
 from eagerdecomp.rules.writeback import check_overlap
 
 aten = torch.ops.aten
@@ -108,7 +111,7 @@ def _normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float =
         # their own dtype: it consumes another number of samples than float32.
         count = math.prod(shape)
         if count < _BLOCK:
-            wide = torch.float64
+            wide = wide_float()
         elif dtype in HALF and count % _BLOCK == 0:
             wide = torch.float32
     noise = aten.randn.default(shape, dtype=wide, device=device)
@@ -121,6 +124,8 @@ def _normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float =
 def _bernoulli(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float = 0.5) -> Tensor:
     # `native_dropout` draws eager's mask. Without it, `p` is compared with a `rand` of the dtype of `ones`, which must resolve it.
     coarse = p in (0, 1) or _SMALL <= p <= 1 - _SMALL
+    if not coarse and not has_float64():
+        return coin(shape, device, p)
     ones = aten.full.default(shape, 1, dtype=torch.float32 if coarse else torch.float64, device=device)
     hit: Tensor = aten.native_dropout.default(ones, 1 - p, True)[1]
     return hit
@@ -137,6 +142,9 @@ def _exponential(shape: Sequence[int], dtype: torch.dtype, device: Any, rate: fl
 
 
 def _geometric(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float) -> Tensor:
+    if not has_float64():
+        waited = aten.log1p.default(aten.neg.default(fine_uniform(shape, device)))
+        return aten.ceil.default(aten.div.Scalar(waited, math.log1p(-p)))  # type: ignore[no-any-return]
     drawn: Tensor = aten.ceil.default(
         aten.div.Scalar(aten.log.default(aten.rand.default(shape, dtype=torch.float64, device=device)), math.log1p(-p))
     )
@@ -144,22 +152,39 @@ def _geometric(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float) 
 
 
 def _cauchy(shape: Sequence[int], dtype: torch.dtype, device: Any, median: float = 0.0, sigma: float = 1.0) -> Any:
+    if not has_float64():
+        return _affine(_cauchy_by_sides(shape, device), sigma, median)
     angle = aten.mul.Scalar(aten.sub.Scalar(aten.rand.default(shape, dtype=torch.float64, device=device), 0.5), math.pi)
     return _affine(aten.tan.default(angle), sigma, median)
 
 
+@link_on_call
+def _cauchy_by_sides(shape: Sequence[int], device: Any) -> Any:
+    """Return the magnitude as a cotangent, whose argument resolves the tail, and a random sign."""
+    size = aten.reciprocal.default(aten.tan.default(aten.mul.Scalar(fine_uniform(shape, device), math.pi / 2)))
+    right = aten.lt.Scalar(aten.rand.default(shape, dtype=torch.float32, device=device), 0.5)
+    return aten.where.self(right, size, aten.neg.default(size))
+
+
 def _log_normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float = 1.0, std: float = 2.0) -> Tensor:
-    drawn: Tensor = aten.exp.default(_normal(shape, torch.float64, device, mean, std))
+    drawn: Tensor = aten.exp.default(_normal(shape, wide_float(), device, mean, std))
     return drawn
 
 
 def _below(shape: Sequence[int], device: Any, count: int) -> Tensor:
-    """Return float64 numbers from 0 up to `count`, to be rounded down.
+    """Return float64 numbers from 0 up to `count`, to be rounded down; on a backend without float64, integers.
 
     For counts up to 2**32, the probability of each integer has a relative error of at most 2**-21.
     """
+    if not has_float64():
+        return _remainders(shape, device, count)  # type: ignore[no-any-return]
     drawn: Tensor = aten.mul.Scalar(aten.rand.default(shape, dtype=torch.float64, device=device), float(count))
     return drawn
+
+
+@link_on_call
+def _remainders(shape: Sequence[int], device: Any, count: int) -> Any:
+    return aten.remainder.Scalar(random_bits(shape, device), count)
 
 
 def _integers(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | None = None, high: int | None = None) -> Any:
@@ -172,7 +197,7 @@ def _integers(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | 
         drawn = _below(shape, device, count)
         if first == 0 and not dtype.is_floating_point and dtype is not torch.bool:
             return drawn  # the cast to integers rounds down
-        if -(2**52) < first < 2**52:
+        if -(2**52) < first < 2**52 and has_float64():
             drawn = aten.floor.default(drawn)
             return aten.add.Scalar(drawn, float(first)) if first else drawn
         return aten.add.Scalar(aten._to_copy.default(drawn, dtype=torch.int64), first)

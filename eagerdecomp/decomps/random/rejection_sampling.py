@@ -24,7 +24,9 @@ from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.generators import drawing_from
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.promotion import in_type
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64, wide_float, wide_of
 
 aten = torch.ops.aten
 
@@ -60,7 +62,7 @@ _TABLE = 16
 
 
 def _in_chunks(draw: Callable[..., TensorExpr], *parameters: Tensor) -> TensorExpr:
-    """Apply ``draw`` to 1-D float64 tensors of equal size, one chunk after the other."""
+    """Apply ``draw`` to 1-D tensors of the wide dtype, of equal size, one chunk after the other."""
     count = parameters[0].numel()
     if count <= _CHUNK:
         return draw(*map(TensorExpr, parameters))
@@ -70,8 +72,7 @@ def _in_chunks(draw: Callable[..., TensorExpr], *parameters: Tensor) -> TensorEx
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    wide = tensor if tensor.dtype is torch.float64 else aten._to_copy.default(tensor, dtype=torch.float64)
-    return aten.reshape.default(wide, [-1])  # type: ignore[no-any-return]
+    return aten.reshape.default(in_type(tensor, wide_of(tensor.dtype)), [-1])  # type: ignore[no-any-return]
 
 
 def _shaped(flat: TensorExpr, like: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ def _shaped(flat: TensorExpr, like: Tensor) -> Tensor:
 
 
 def _uniform(like: TensorExpr, rounds: int) -> TensorExpr:
-    return TensorExpr(aten.rand.default([rounds, like.tensor.size(0)], dtype=torch.float64, device=like.tensor.device))
+    return TensorExpr(aten.rand.default([rounds, like.tensor.size(0)], dtype=wide_float(), device=like.tensor.device))
 
 
 def _first(accepted: TensorExpr, candidates: TensorExpr) -> TensorExpr:
@@ -98,7 +99,7 @@ def _gamma(shape: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
     """
     small = shape < 1
     offset = choose(small, shape + 1, shape) - 1 / 3
-    noise = TensorExpr(aten.randn.default([_GAMMA_ROUNDS, shape.tensor.size(0)], dtype=torch.float64, device=shape.tensor.device))
+    noise = TensorExpr(aten.randn.default([_GAMMA_ROUNDS, shape.tensor.size(0)], dtype=wide_float(), device=shape.tensor.device))
     level = _uniform(shape, _GAMMA_ROUNDS + 1)
     step = noise * (9 * offset).rsqrt()
     # offset * (1 - v + log v), v = (1 + step)**3, without the cancellation for large shapes. NaN where v < 0: rejected.
@@ -138,11 +139,12 @@ def _sample_dirichlet(self: Tensor, generator: torch.Generator | None = None) ->
     with drawing_from(generator, self.device):
         logs = _in_chunks(_draw_log_gamma, _flat(self))
     # For small shapes the variates underflow, but their logarithms still differ. The logarithms for shape 0 are all equal.
-    logs = choose(logs > -1e300, logs, -1e300)
+    least = -1e300 if has_float64() else -1e37
+    logs = choose(logs > least, logs, least)
     shares = aten._softmax.default(aten.view.default(logs.tensor, list(self.shape)), -1, False)
     limits = torch.finfo(self.dtype)
     clamped = aten.clamp.default(shares, limits.tiny, 1 - limits.eps / 2)
-    return clamped if self.dtype is torch.float64 else aten._to_copy.default(clamped, dtype=self.dtype)  # type: ignore[no-any-return]
+    return in_type(clamped, self.dtype)
 
 
 # -- counts: Poisson and binomial -----------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def _column(x: TensorExpr) -> TensorExpr:
 
 
 def _orders(like: TensorExpr) -> TensorExpr:
-    return TensorExpr(aten.arange.start_step(1, _INVERSION_TERMS, 1, dtype=torch.float64, device=like.tensor.device))
+    return TensorExpr(aten.arange.start_step(1, _INVERSION_TERMS, 1, dtype=wide_float(), device=like.tensor.device))
 
 
 def _invert(first: TensorExpr, ratios: TensorExpr) -> TensorExpr:
@@ -162,14 +164,14 @@ def _invert(first: TensorExpr, ratios: TensorExpr) -> TensorExpr:
     Sums over the last dimension of ``[n, terms]`` are faster than sums over the first, since its elements are neighbours in memory.
     """
     logs = TensorExpr(aten.cumsum.default(aten.cat.default([_column(first).tensor, ratios.tensor], 1), 1))
-    uniform = aten.rand.default([first.tensor.size(0), 1], dtype=torch.float64, device=first.tensor.device)
+    uniform = aten.rand.default([first.tensor.size(0), 1], dtype=wide_float(), device=first.tensor.device)
     passed = TensorExpr(aten.cumsum.default(logs.exp().tensor, 1)) <= TensorExpr(uniform)
-    return TensorExpr(aten.sum.dim_IntList(passed.tensor, [1], dtype=torch.float64))
+    return TensorExpr(aten.sum.dim_IntList(passed.tensor, [1], dtype=wide_float()))
 
 
 def _stirling_table(like: Tensor) -> Tensor:
     """Return the difference between ``log k!`` and Stirling's formula in ``k + 1``, for the first `_TABLE` counts."""
-    counts = TensorExpr(aten.arange.start_step(0, _TABLE, 1, dtype=torch.float64, device=like.device))
+    counts = TensorExpr(aten.arange.start_step(0, _TABLE, 1, dtype=wide_float(), device=like.device))
     factorials = counts.clamp(1).log().cumsum()
     return (factorials - (counts + 0.5) * (counts + 1).log() + counts + (1 - 0.5 * math.log(2 * math.pi))).tensor
 

@@ -18,6 +18,7 @@ from eagerdecomp.decomps.math.operators import TensorExpr, choose, digamma, poly
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import wide_of
 
 aten = torch.ops.aten
 
@@ -221,7 +222,7 @@ def _elementwise(formula: Callable[..., TensorExpr], kernel: str) -> Callable[..
         terms = []
         for one in given:
             full = one if list(one.shape) == shape else aten.expand.default(one, shape)
-            terms.append(TensorExpr(aten.reshape.default(full, [math.prod(shape)])).to(torch.float64))
+            terms.append(TensorExpr(aten.reshape.default(full, [math.prod(shape)])).to(wide_of(dtype)))
         return aten.view.default(formula(*terms).to(dtype).tensor, shape)  # type: ignore[no-any-return]
 
     return run

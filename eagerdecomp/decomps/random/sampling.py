@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.decomps.math.random_bits import random_bits
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.layouts import as_contiguous
@@ -20,6 +21,7 @@ from eagerdecomp.eager.promotion import HALF, RARE, can_cast, wide_type
 from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.rules.link import link_on_call
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64, wide_float
 from eagerdecomp.rules.writeback import check_overlap, write_out
 
 aten = torch.ops.aten
@@ -195,7 +197,7 @@ def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, g
     # Count the cumulative probabilities at or below a level in [0, 1): an entry of weight 0 is never chosen.
     edges = aten.cumsum.default(weights, -1)
     edges = aten.div.Tensor(edges, aten.unsqueeze.default(aten.select.int(edges, -1, -1), -1))
-    level = aten.rand.generator([*rows, num_samples], generator=generator, dtype=torch.float64, device=weights.device)
+    level = aten.rand.generator([*rows, num_samples], generator=generator, dtype=wide_float(), device=weights.device)
     # The last cumulative probability is exactly 1, above any level.
     return aten.sum.dim_IntList(aten.le.Tensor(aten.unsqueeze.default(edges, -2), aten.unsqueeze.default(level, -1)), [-1])
 
@@ -243,7 +245,7 @@ def _randperm(n: int, *, dtype: Any = torch.int64, layout: Any = None, device: A
         raise not_held(dtype)
     if dtype in _MOST and n > _MOST[dtype][0]:
         raise RuntimeError(f"n cannot be greater than {_MOST[dtype][1]} for {scalar_type_name(dtype)} type.")
-    drawn = aten.rand.default([n], dtype=torch.float64, device=device)
+    drawn = aten.rand.default([n], dtype=torch.float64, device=device) if has_float64() else random_bits([n], device)
     order = aten.sort.default(drawn)[1]
     return order if dtype in (None, torch.int64) else aten._to_copy.default(order, dtype=dtype)
 

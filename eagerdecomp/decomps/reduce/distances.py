@@ -19,6 +19,7 @@ from eagerdecomp.eager.layouts import LAYOUTS, with_eager_strides
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64
 
 aten = torch.ops.aten
 
@@ -212,6 +213,8 @@ def _pairs(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
     float64 is exact for every number of pairs that fits in memory.
     """
+    if not has_float64():
+        return _pairs_by_integers(rows, device)
     pair = aten.arange.start_step(0, rows * (rows - 1) // 2, 1, dtype=torch.float64, device=device)
     half = rows - 0.5
     root = aten.sqrt.default(aten.add.Scalar(aten.mul.Scalar(pair, -2), half * half - 1))
@@ -220,6 +223,27 @@ def _pairs(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
     before = aten.mul.Scalar(aten.mul.Tensor(low, aten.rsub.Scalar(low, 2 * rows - 1)), 0.5)
     high = aten.add.Scalar(aten.add.Tensor(aten.sub.Tensor(pair, before), low), 1)
     return aten._to_copy.default(low, dtype=torch.int64), aten._to_copy.default(high, dtype=torch.int64)
+
+
+def _pairs_by_integers(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return `_pairs` of a backend without float64.
+
+    The row counted from the end is a root in float32, off by one at most, which integers correct. There are ``r (r + 1) / 2`` pairs
+    behind the first of row `r` from the end.
+    """
+    count = rows * (rows - 1) // 2
+    behind = aten.arange.start_step(count - 1, -1, -1, dtype=torch.int64, device=device)
+    root = aten.sqrt.default(aten.add.Scalar(aten.mul.Scalar(aten._to_copy.default(behind, dtype=torch.float32), 8), 1))
+    row = aten._to_copy.default(aten.mul.Scalar(aten.sub.Scalar(root, 1), 0.5), dtype=torch.int64)
+    for step, compare in ((-1, aten.gt.Tensor), (1, aten.le.Tensor)):
+        edge = row if step < 0 else aten.add.Scalar(row, 1)
+        before = aten.div.Scalar_mode(aten.mul.Tensor(edge, aten.add.Scalar(edge, 1)), 2, rounding_mode="floor")
+        off = aten._to_copy.default(compare(before, behind), dtype=torch.int64)
+        row = aten.add.Tensor(row, off, alpha=step)
+    before = aten.div.Scalar_mode(aten.mul.Tensor(row, aten.add.Scalar(row, 1)), 2, rounding_mode="floor")
+    low = aten.rsub.Scalar(row, rows - 2)
+    high = aten.rsub.Scalar(aten.sub.Tensor(behind, before), rows - 1)
+    return low, high
 
 
 def _places(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.rules.link import link_on_call
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import wide_of
 
 aten = torch.ops.aten
 
@@ -142,7 +143,7 @@ def _std(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | 
     dtype = self.dtype
     if not dtype.is_floating_point:
         return NotImplemented
-    wide = torch.float64 if self.is_cpu else torch.float32 if dtype in HALF else dtype
+    wide = wide_of(dtype) if self.is_cpu else torch.float32 if dtype in HALF else dtype
     if dtype is wide:
         return aten.sqrt.default(aten.var.correction(self, dim, correction=correction, keepdim=keepdim))
     wider = aten._to_copy.default(self, dtype=wide)

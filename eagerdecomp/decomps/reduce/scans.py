@@ -17,15 +17,16 @@ from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type, number_like
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import wide_float, wide_of
 
 aten = torch.ops.aten
 
-#: The dtype in which eager's kernels accumulate, where it differs from the input dtype.
-_ACCUMULATED = {
-    **dict.fromkeys(HALF, torch.float32),
-    torch.float32: torch.float64,
-    torch.complex64: torch.complex128,
-}
+
+def _accumulated(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which eager's kernels accumulate; on a backend without float64, that of the input."""
+    if dtype in HALF:
+        return torch.float32
+    return wide_of(dtype) if dtype.is_floating_point or dtype.is_complex else dtype
 
 
 def _dim_of(self: Tensor, dim: int) -> int:
@@ -53,7 +54,7 @@ def _cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     x = _accumulated_in(self, dtype)
     if not self.dim() or not self.numel():
         return x
-    return scan(x, dim, aten.add.Tensor, _ACCUMULATED.get(x.dtype, x.dtype), 0)
+    return scan(x, dim, aten.add.Tensor, _accumulated(x.dtype), 0)
 
 
 # -- products -------------------------------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ class _Bits(NamedTuple):
 _BITS = {torch.float32: _Bits(torch.int32, 23, 127), torch.float64: _Bits(torch.int64, 52, 1023)}
 
 #: The number of mantissas whose product stays within the range of the dtype.
-_IN_RANGE = {torch.float32: 64, torch.float64: 512, torch.complex128: 512}
+_IN_RANGE = {torch.float32: 64, torch.float64: 512, torch.complex64: 64, torch.complex128: 512}
 
 
 def _running_product(x: Tensor, dim: int) -> Tensor:
@@ -92,13 +93,13 @@ def _running_product(x: Tensor, dim: int) -> Tensor:
     in order, starting from the total before the block. The first block that ends outside the range decides the results of all later
     blocks.
     """
-    wide = _ACCUMULATED.get(x.dtype, x.dtype)
+    wide = _accumulated(x.dtype)
     # In a short tensor each element is a block, which saves some 60 kernel calls.
     entries = entries_of_blocks(x, dim, BLOCK if x.size(dim) <= 16 or x.numel() >= FEW else 1)
     state = None
     if entries[0].size(1) > 1:
         # If the dtype has half the size of the accumulation dtype, the product of four elements is within the range.
-        together = 4 if x.dtype in (torch.float16, torch.float32, torch.complex64) else 1
+        together = 4 if wide is not x.dtype and x.dtype is not torch.bfloat16 else 1
         totals, stored = [], []
         for at in range(0, len(entries), together):
             product = in_type(entries[at], wide)
@@ -179,7 +180,7 @@ def _mantissa(x: Tensor) -> tuple[Tensor, Tensor]:
     stored = aten.bitwise_and.Scalar(aten.view.dtype(size, integers), (2 * one + 1) << digits)
     stored = aten.clamp.default(stored, 1 << digits, 2 * one << digits)
     power = aten.view.dtype(stored, size.dtype)
-    return _by_parts(aten.div.Tensor, x, power), aten._to_copy.default(stored, dtype=torch.float64)
+    return _by_parts(aten.div.Tensor, x, power), aten._to_copy.default(stored, dtype=wide_float())
 
 
 def _exponent(stored: Tensor, dtype: torch.dtype, count: int = 1) -> Tensor:
@@ -285,7 +286,7 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
     if not self.dim() or not self.numel():
         return aten.clone.default(self, memory_format=torch.contiguous_format)
     x = as_contiguous(self)
-    wide = _ACCUMULATED.get(x.dtype, x.dtype)
+    wide = _accumulated(x.dtype)
     if not x.dtype.is_complex:
         return scan(x, dim, _added, wide, -math.inf)
     # log(0) has no angle: use -inf. A NaN in one part makes both parts NaN.

@@ -12,6 +12,7 @@ from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import WIDE_UNSIGNED, computed_in, in_type
+from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.ops.passthrough import READ
 from eagerdecomp.rules.rule import rule
@@ -376,9 +377,10 @@ def _check_order(row: Tensor, values: Tensor) -> None:
 def _searchsorted_scalar(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
     """Convert the scalar to the dtype of the boundaries if it is of their kind: for uint8 boundaries, -1 is 255."""
     kept = _computed_in(sorted_sequence.dtype, self)
-    wide = torch.float64 if kept.is_floating_point else torch.int64
-    number = aten.full.default([], self, dtype=wide, device=sorted_sequence.device)
-    number = number if kept is wide else aten._to_copy.default(number, dtype=kept)
+    if kept.is_floating_point:
+        number = aten.full.default([], cast_number(float(self), kept), dtype=kept, device=sorted_sequence.device)
+    else:
+        number = in_type(aten.full.default([], self, dtype=torch.int64, device=sorted_sequence.device), kept)
     if sorted_sequence.dtype is not kept:
         sorted_sequence = aten._to_copy.default(sorted_sequence, dtype=kept)
     return _searchsorted(sorted_sequence, number, **options)

@@ -19,6 +19,7 @@ from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.eager.strides import in_order, like_strides
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import wide_of
 
 aten = torch.ops.aten
 
@@ -151,7 +152,7 @@ def _range(
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if dtype not in _RANGED:
         raise not_implemented("range_cpu", dtype)
-    computed = torch.float32 if dtype in HALF else torch.float64 if dtype.is_floating_point else torch.int64
+    computed = torch.float32 if dtype in HALF else wide_of(dtype) if dtype.is_floating_point else torch.int64
     start, end, step = (held_number(+value, computed) for value in (start, end, step))
     if not (step > 0 or step < 0):
         raise RuntimeError("step must be nonzero")

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.messages import not_held
-from eagerdecomp.eager.promotion import HALF
+from eagerdecomp.eager.promotion import HALF, in_type
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64, wide_complex, wide_float
 
 aten = torch.ops.aten
 
@@ -70,8 +71,23 @@ def _linspace(
         if not (held.min if held.min or isinstance(edge, float) else -held.max) <= edge <= held.max:
             raise not_held(dtype)
     first, last = (int(edge) % (held.max + 1) if not held.min else int(edge) for edge in (start, end))
+    if not has_float64():
+        return in_type(_linspace_of_integers(first, last, steps, device), dtype)
     step = (float(last) - float(first)) / (steps - 1)
     return aten._to_copy.default(_from_both_ends(first, last, step, steps, torch.float64, device), dtype=dtype)
+
+
+def _linspace_of_integers(first: int, last: int, steps: int, device: Any) -> Any:
+    """Compute in int64, where float32 would be the widest float: it holds 24 bits of an integer."""
+    whole, rest = divmod(last - first, steps - 1)
+    places = aten.arange.start_step(0, steps, dtype=torch.int64, device=device)
+    shares = aten.mul.Scalar(places, rest)
+    part = aten.div.Scalar_mode(shares, steps - 1, rounding_mode="floor")
+    values = aten.add.Scalar(aten.add.Tensor(aten.mul.Scalar(places, whole), part), first)
+    # The cast truncates. These are rounded down, so negative ones with a fraction are one too low.
+    fraction = aten.ne.Tensor(aten.mul.Scalar(part, steps - 1), shares)
+    low = aten.logical_and.default(aten.lt.Scalar(values, 0), fraction)
+    return aten.add.Tensor(values, aten._to_copy.default(low, dtype=torch.int64))
 
 
 @rule("aten.logspace.default", recorded=True)
@@ -89,13 +105,25 @@ def _logspace(
     device = options.get("device")
     if steps == 1 and not dtype.is_floating_point:
         # ATen fills the result with `std::pow`. Unlike Python's `**`, it does not raise beyond the range of a float.
-        power = aten.pow.Scalar(base, aten.full.default([], start, dtype=torch.complex128 if is_complex else torch.float64))
+        power = aten.pow.Scalar(base, aten.full.default([], start, dtype=wide_complex() if is_complex else wide_float()))
         return aten._to_copy.default(aten.expand.default(power, [1]), dtype=dtype, device=device)
     if not is_complex:
-        return NotImplemented
+        return NotImplemented if has_float64() else _logspace_single(start, end, steps, base, dtype, device)
     if steps == 0:
         return aten.full.default([0], 0, dtype=dtype, device=device)
     return aten.pow.Scalar(base, aten.linspace.default(start, end, steps, dtype=dtype, device=device))
+
+
+def _logspace_single(start: Any, end: Any, steps: int, base: float, dtype: torch.dtype, device: Any) -> Any:
+    """Compute powers in float32. Powers that are integers up to rounding are made exact, because a cast to integers truncates."""
+    whole = not dtype.is_floating_point
+    ends = (int(start), int(end)) if whole else (start, end)
+    powers = aten.pow.Scalar(base, aten.linspace.default(*ends, steps, dtype=torch.float32, device=device))
+    if whole:
+        near = aten.round.default(powers)
+        beside = aten.abs.default(aten.sub.Tensor(powers, near))
+        powers = aten.where.self(aten.le.Tensor(beside, aten.mul.Scalar(aten.abs.default(powers), 1e-6)), near, powers)
+    return in_type(powers, dtype)
 
 
 def _of_complex_tensors(scalars: OpOverload) -> Callable[..., Any]:

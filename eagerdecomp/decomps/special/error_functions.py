@@ -12,10 +12,11 @@ import torch
 
 from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.blocks import by_blocks
-from eagerdecomp.decomps.math.double_double import exponential, logarithm, product
+from eagerdecomp.decomps.math.double_double import exponential, logarithm, product, split
 from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, in_pairs, ratio
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64
 
 #: In float32, ``-log(1 - y^2)`` is below this for every `y` below 1.
 _ERFINV_SHORT_TO = 16
@@ -23,7 +24,7 @@ _ERFINV_SHORT_TO = 16
 
 def _exp_of_square(x: TensorExpr, factor: float) -> TensorExpr:
     """Return ``exp(factor * x^2)``, exact to the last bit, for a power of 2 `factor`. Squares of float32 are exact in float64."""
-    short = x.to(torch.float32).to(torch.float64)
+    short = x.to(torch.float32).to(torch.float64) if has_float64() else split(x)[0]
     rest = (x - short) * (x + short) * factor
     return (short * short * factor).exp() * rest.exp()
 

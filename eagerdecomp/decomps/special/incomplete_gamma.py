@@ -30,6 +30,7 @@ from eagerdecomp.eager.layouts import as_operands, with_eager_strides
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import wide_of
 
 aten = torch.ops.aten
 
@@ -156,7 +157,7 @@ def _incomplete(above: bool, kernel: str) -> Callable[[Tensor, Tensor], Any]:
         if dtype.is_complex:
             raise not_implemented(kernel, dtype)
         shape = broadcast_shapes(self.shape, other.shape)
-        a, x = (TensorExpr(aten.expand.default(operand, shape)).to(dtype).to(torch.float64) for operand in (self, other))
+        a, x = (TensorExpr(aten.expand.default(operand, shape)).to(dtype).to(wide_of(dtype)) for operand in (self, other))
         value = _shares(a, x, _DOUBLE if dtype is torch.float64 else _SINGLE)[above]
         # Eager's special cases, the one with priority last.
         value = choose(x.equals(math.inf), at_infinity, value)

@@ -22,6 +22,7 @@ from eagerdecomp.eager.layouts import as_operands, with_eager_strides
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, floating, promoted
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64, wide_float
 
 aten = torch.ops.aten
 
@@ -45,11 +46,11 @@ def _odd(order: Tensor) -> TensorExpr:
 def _product_less(factor: TensorExpr, value: TensorExpr, other: TensorExpr) -> TensorExpr:
     """Return ``factor * value - other`` with one rounding, because eager's kernel uses fused multiply-add."""
     dtype = factor.tensor.dtype
-    if dtype != torch.float64:
+    if dtype != torch.float64 and has_float64():
         return (factor.to(torch.float64) * value.to(torch.float64) - other.to(torch.float64)).to(dtype)
     rounded, rest = product(factor, value)
-    # Near the largest double, rounding errors of products would overflow.
-    return (rounded - other) + choose(rest.abs() < 1e290, rest, 0.0)
+    # Near the largest number, rounding errors of products would overflow.
+    return (rounded - other) + choose(rest.abs() < (1e290 if dtype is torch.float64 else 1e30), rest, 0.0)
 
 
 # -- Chebyshev ----------------------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ _KINDS = {
 def _chebyshev(kind: _Kind, shifted: bool, by_recurrence: int) -> Formula:
     def formula(x: TensorExpr, order: Tensor, top: int | None) -> TensorExpr:
         y = x * 2 - 1 if shifted else x
-        n = TensorExpr(order).to(torch.float64)
+        n = TensorExpr(order).to(wide_float())
         dtype = x.tensor.dtype
         previous, last = _ones(y), y if kind.slope == 1 else y * kind.slope + kind.start
         result = _select(aten.eq.Scalar(order, 0), previous, last)
@@ -90,7 +91,7 @@ def _chebyshev(kind: _Kind, shifted: bool, by_recurrence: int) -> Formula:
             previous, last = last, _product_less(twice, last, previous)
             result = _select(aten.eq.Scalar(order, step), last, result)
         inside = _wave(kind, TensorExpr(aten.acos.default(y.tensor)), n.to(dtype))
-        wide = y.to(torch.float64)
+        wide = y.to(wide_float())
         outside = _hyperbolic(kind, wide, n, order, torch.finfo(dtype).max).to(dtype)
         beyond = _select(aten.lt.Scalar(aten.abs.default(y.tensor), 1), inside, outside)
         result = _select(aten.gt.Scalar(order, by_recurrence), beyond, result)

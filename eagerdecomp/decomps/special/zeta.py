@@ -21,6 +21,7 @@ from eagerdecomp.eager.layouts import as_operands, with_eager_strides
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, floating, promoted, wide_type
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import has_float64, wide_of
 
 aten = torch.ops.aten
 
@@ -39,7 +40,7 @@ _ENDLESS = torch.finfo(torch.float64).max ** (1 / 23)
 
 def _sum_of_powers(s: TensorExpr | float, q: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
     """Return ``sum (q + k)^-s`` over all ``k >= 0``, for positive `q`, as the first term and the sum of the others."""
-    lines = aten.arange.start_step(0, _TERMS, 1, dtype=torch.float64, device=q.tensor.device)
+    lines = aten.arange.start_step(0, _TERMS, 1, dtype=q.tensor.dtype, device=q.tensor.device)
     places = TensorExpr(aten.unsqueeze.default(q.tensor, -1)) + TensorExpr(lines)
     order = s if isinstance(s, float) else TensorExpr(aten.unsqueeze.default(s.tensor, -1))
     powers = (places**-order).tensor
@@ -52,7 +53,8 @@ def _sum_of_powers(s: TensorExpr | float, q: TensorExpr) -> tuple[TensorExpr, Te
     series = _series(s, square)
     rest = last * (series * (inverse * s) + 0.5 + w / (s - 1))
     # If the last term is 0, its factor may be infinite. Eager stops there too.
-    return first, choose(last < first * 1e-17, others, others + rest)
+    small = last < first * 1e-17 if has_float64() else last <= first * 1e-17  # in float32 both terms may be 0
+    return first, choose(small, others, others + rest)
 
 
 def _series(s: TensorExpr | float, square: TensorExpr) -> TensorExpr:
@@ -105,7 +107,7 @@ def _zeta(self: Tensor, other: Tensor) -> Any:
     dtype = floating(promoted((self, other)))
     if dtype.is_complex or dtype in HALF:
         raise not_implemented("zeta_cpu", dtype)
-    s, q = TensorExpr(self).to(torch.float64), TensorExpr(other).to(torch.float64)
+    s, q = TensorExpr(self).to(wide_of(dtype)), TensorExpr(other).to(wide_of(dtype))
     s, q = _broadcast(s, q)
     whole = TensorExpr(aten.eq.Tensor(s.tensor, s.floor().tensor))
     odd = TensorExpr(aten.eq.Scalar(aten.remainder.Scalar(s.tensor, 2), 1))
@@ -141,7 +143,7 @@ def _polygamma(n: int, self: Tensor) -> Any:
         return aten.digamma.default(self)
     if self.dtype.is_complex:
         raise not_implemented("polygamma", self.dtype)
-    x = TensorExpr(self).to(torch.float64)
+    x = TensorExpr(self).to(wide_of(floating(self.dtype)))
     value = _zeta_of_any(float(n + 1), x, n % 2 == 0)
     pole = (x <= 0) & TensorExpr(aten.eq.Tensor(x.tensor, x.floor().tensor))
     dtype = floating(self.dtype)
@@ -155,7 +157,7 @@ def _polygamma(n: int, self: Tensor) -> Any:
 def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> TensorExpr:
     """Return the value of eager's reflection formula, in which the sine of a rounded multiple of pi is not 0."""
     x = TensorExpr(self).to(wide_type(dtype))
-    sine = TensorExpr(aten.sin.default((x * math.pi).tensor)).to(torch.float64)
+    sine = TensorExpr(aten.sin.default((x * math.pi).tensor)).to(wide_of(dtype))
     return (math.pi / sine) ** 2
 
 

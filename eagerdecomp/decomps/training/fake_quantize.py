@@ -19,6 +19,7 @@ from eagerdecomp.decomps.math.interpolation import rounded
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, in_type, widened
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import wide_float
 
 aten = torch.ops.aten
 
@@ -134,7 +135,7 @@ def _per_channel(self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, qua
         level = aten.round.default(aten.add.Tensor(steps_of_x, in_type(zero, x.dtype)))
     level = aten._to_copy.default(level, dtype=torch.int64)
     kept = aten.clamp.default(level, quant_min, quant_max)
-    exact = torch.float32 if whole and x.dtype is torch.float32 else torch.float64  # the kernel's own dtype is float64
+    exact = torch.float32 if whole and x.dtype is torch.float32 else wide_float()  # the kernel's own dtype is float64
     steps = in_type(aten.sub.Tensor(kept, zero), exact) if whole else aten.sub.Tensor(in_type(kept, exact), zero)
     return in_type(aten.mul.Tensor(steps, step), self.dtype), aten.eq.Tensor(level, kept)
 
@@ -328,14 +329,14 @@ def _levels_for(least: Tensor, most: Tensor, quant_min: int, quant_max: int, sym
         step = aten.maximum.default(*steps)
         low = aten.where.self(both, aten.mul.Scalar(step, lowest), low)
         high = aten.where.self(both, aten.mul.Scalar(step, highest), high)
-    reach = aten.sub.Tensor(in_type(high, torch.float64), in_type(low, torch.float64))
+    reach = aten.sub.Tensor(in_type(high, wide_float()), in_type(low, wide_float()))
     scale = in_type(aten.div.Scalar(reach, quant_max - quant_min), torch.float32)
     scale = aten.where.self(aten.le.Scalar(scale, _NO_RECIPROCAL), _number(_SCALE_OF_NOTHING, scale), scale)
     wider = aten.clamp.default(aten.div.Tensor(_number(_SMALLEST_SCALE, low), scale), 1)
     scale = aten.clamp.default(scale, _SMALLEST_SCALE)
-    divisor = in_type(scale, torch.float64)
+    divisor = in_type(scale, wide_float())
     below, above = (
-        aten.div.Tensor(in_type(aten.mul.Tensor(end, wider), torch.float64), divisor) for end in (aten.neg.default(low), high)
+        aten.div.Tensor(in_type(aten.mul.Tensor(end, wider), wide_float()), divisor) for end in (aten.neg.default(low), high)
     )
     # Compute the zero point from that end of the range which gives it the smaller error.
     first = aten.lt.Tensor(aten.add.Scalar(below, abs(quant_min)), aten.add.Scalar(above, abs(quant_max)))

@@ -22,6 +22,7 @@ from eagerdecomp.eager.promotion import HALF, wide_type
 from eagerdecomp.rules.link import Linkable, link_on_call, ops_on_call
 from eagerdecomp.rules.rule import NoRoute, rule, to_be_fused
 from eagerdecomp.rules.stacks import Worth, can_stack, joined_value, stack, stack_positions, store
+from eagerdecomp.rules.wide_dtype import wide_of
 from eagerdecomp.rules.writeback import columns_in_blocks, cut_row, functional_of
 
 aten = torch.ops.aten
@@ -38,7 +39,7 @@ Rate = Any
 # Linked where a step first needs them, so that a set without `where` still serves steps without flags.
 _view, _where, _full, _neg = ops_on_call("view.default", "where.self", "full.default", "neg.default")
 _cat, _split, _maximum = ops_on_call("cat.default", "split_with_sizes.default", "maximum.default")
-_sqrt, _reciprocal, _pow = ops_on_call("sqrt.default", "reciprocal.default", "pow.Scalar")
+_sqrt, _reciprocal, _pow, _expm1 = ops_on_call("sqrt.default", "reciprocal.default", "pow.Scalar", "expm1.default")
 _sub_scalar, _sum, _isnan = ops_on_call("sub.Scalar", "sum.dim_IntList", "isnan.default")
 _equals, _item = ops_on_call("eq.Scalar", "_local_scalar_dense.default")
 
@@ -171,16 +172,17 @@ def _sharing(step: _Step, params: Sequence[Tensor]) -> Callable[[float], Any]:
 
 
 def _joined(steps: Sequence[Tensor]) -> Tensor:
-    """Return the steps of all parameters as one float64 vector."""
+    """Return the steps of all parameters as one vector of the wide dtype."""
     rows = [_shaped(step, [1]) for step in steps]
     row = rows[0] if len(rows) == 1 else _cat(rows)
-    return row if row.dtype is torch.float64 else aten._to_copy.default(row, dtype=torch.float64)
+    wide = wide_of(row.dtype)
+    return row if row.dtype is wide else aten._to_copy.default(row, dtype=wide)
 
 
 def _spread(row: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
     """Return for each parameter its number from a vector, in the dtype of the computation."""
     kinds = {wide_type(param.dtype) for param in params}
-    rows = {kind: row if kind is torch.float64 else aten._to_copy.default(row, dtype=kind) for kind in kinds}
+    rows = {kind: row if kind is row.dtype else aten._to_copy.default(row, dtype=kind) for kind in kinds}
     pieces = {kind: _split(of_kind, [1] * len(params)) if len(params) > 1 else [of_kind] for kind, of_kind in rows.items()}
     # A 1-d number does not promote a parameter of the same dtype. But a 0-dim parameter needs a 0-dim number, to stay 0-dim.
     return [
@@ -190,14 +192,15 @@ def _spread(row: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _rate(lr: Any) -> Rate:
-    """Return the learning rate as a Python number; as a 0-dim float64 tensor if it is not read."""
+    """Return the learning rate as a Python number; as a 0-dim tensor of the wide dtype if it is not read."""
     if not isinstance(lr, Tensor):
         return lr
     _check_one(lr)
     numbers = _read([lr])
     if numbers is not None:
         return numbers[0]
-    return _shaped(lr if lr.dtype is torch.float64 else aten._to_copy.default(lr, dtype=torch.float64), [])
+    wide = wide_of(lr.dtype)
+    return _shaped(lr if lr.dtype is wide else aten._to_copy.default(lr, dtype=wide), [])
 
 
 def _read(cells: Sequence[Tensor]) -> list[float] | None:
@@ -311,10 +314,17 @@ def _adam_factors(
 
 
 def _adam_factors_unread(steps: Tensor, rate: Rate, beta1: float, beta2: float, eps: float) -> tuple[Tensor, Tensor]:
-    minus_first, minus_second = _sub_scalar(_pow(beta1, steps), 1.0), _sub_scalar(_pow(beta2, steps), 1.0)
+    minus_first, minus_second = (_power_less_1(beta, steps) for beta in (beta1, beta2))
     root = _sqrt(_neg(minus_second))
     size = aten.div.Tensor(root, minus_first)  # negative, since the step goes downhill
     return _times(size, rate), aten.mul.Scalar(root, eps)
+
+
+def _power_less_1(beta: float, steps: Tensor) -> Tensor:
+    """Return ``beta ** step - 1``. In float32 the difference would lose digits, and is computed by its logarithm."""
+    if steps.dtype is torch.float64 or not beta > 0:
+        return _sub_scalar(_pow(beta, steps), 1.0)  # type: ignore[no-any-return]
+    return _expm1(aten.mul.Scalar(steps, math.log(beta)))  # type: ignore[no-any-return]
 
 
 # -- SGD --------------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, can_cast, promoted
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.rules.blocks import elementwise_in_blocks
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import wide_float
 from eagerdecomp.rules.writeback import check_result
 
 aten = torch.ops.aten
@@ -148,7 +149,7 @@ def _of_whole_numbers(grad_output: Tensor, self: Tensor, target: Tensor, share: 
     """Return the gradient of smooth L1 for integers as C computes it: without wrapping, and rounded towards zero."""
     grad, left, right = (aten._to_copy.default(given, dtype=torch.int64) for given in (grad_output, self, target))
     wide, line = aten.sub.Tensor(left, right), aten.mul.Scalar(grad, share)
-    product = aten._to_copy.default(aten.mul.Tensor(wide, line), dtype=torch.float64)
+    product = aten._to_copy.default(aten.mul.Tensor(wide, line), dtype=wide_float())
     within = aten._to_copy.default(aten.div.Scalar(product, bend or 1), dtype=torch.int64)
     slope = aten.where.self(aten.ge.Scalar(wide, bend), line, within)
     slope = aten.where.self(aten.le.Scalar(wide, -bend), aten.neg.default(line), slope)

@@ -6,12 +6,14 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._torch.modes import python_kernels
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensorMode
@@ -162,10 +164,10 @@ class _Capture:
 
     def run(self, backend: Backend, rules: Iterable[Rule], keep: Iterable[OpLike]) -> Trace:
         """Run the function, and return the finished graph."""
-        kernels: dict[OpLike, Any] = {
+        kernels: dict[OpOverload, Any] = {
             op: functools.partial(self._recorder.note, op, kernel) for op, kernel in backend.kernels.items()
         }
-        observed = Backend(backend.name, backend.ops, kernels, None, backend.device_type, backend.costs)
+        observed = replace(backend, kernels=kernels, compile=None)
         mode = _CallerReportingMode(observed, rules=tuple(rules), cache=ProgramCache(), keep=keep)
         mode.recorder = self._recorder
         with ExitStack() as stack:

@@ -360,8 +360,8 @@ class _Notes:
             name = f"program of {call.op}" if call is not None else "program"
             return self._timed(name, made) if callable(made) else made
 
-        kernels: dict[OpLike, Kernel] = {op: self._timed(op, kernel) for op, kernel in backend.kernels.items()}
-        return Backend(backend.name, backend.ops, kernels, hook and compile, backend.device_type, backend.costs)
+        kernels: dict[OpOverload, Kernel] = {op: self._timed(op, kernel) for op, kernel in backend.kernels.items()}
+        return replace(backend, kernels=kernels, compile=hook and compile)
 
     def _timed(self, name: Any, kernel: Kernel) -> Kernel:
         @functools.wraps(kernel)

@@ -1,0 +1,67 @@
+"""Calls of supported ops that their kernels do not run: a predicate refuses them, or the backend does not take their dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.rules.rule import NoRoute, place_of
+
+__all__ = ["refused_by_predicate", "refused_dtype", "refused_for_dtype", "typed_kernel"]
+
+
+def refused_by_predicate(op: OpOverload, when: Callable[..., bool], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return which call a predicate refused, and where the predicate is defined."""
+    return f"{describe_call(op, args, kwargs)}: its predicate {place_of(when)} refuses it"
+
+
+def refused_for_dtype(op: OpOverload, dtype: torch.dtype, backend: Backend, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return which call was refused, and which dtype the backend does not take."""
+    return f"{describe_call(op, args, kwargs)}: {dtype} is not among the dtypes of backend {backend.name!r}"
+
+
+def refused_dtype(backend: Backend, values: Sequence[Any]) -> torch.dtype | None:
+    """Return a dtype among the arguments of a call that the backend's kernels do not take; None if they take all of them.
+
+    Tensors on other devices than the backend's do not count: a kernel may take a 0-dim CPU tensor as a number.
+    """
+    taken, device = backend.dtypes, backend.device_type
+    if taken is None:
+        return None
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.dtype not in taken and (device is None or value.device.type == device):
+                return value.dtype
+        elif isinstance(value, torch.dtype):
+            if value not in taken:
+                return value
+        elif isinstance(value, (list, tuple)):
+            found = refused_dtype(backend, value)
+            if found is not None:
+                return found
+    return None
+
+
+def typed_kernel(op: OpOverload, kernel: Callable[..., Any], backend: Backend) -> Callable[..., Any]:
+    """Wrap a kernel to refuse calls with dtypes that the backend does not take. A backend that takes all gets the kernel itself."""
+    if backend.dtypes is None:
+        return kernel
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        found = refused_dtype(backend, args)
+        if found is None and kwargs:
+            found = refused_dtype(backend, tuple(kwargs.values()))
+        if found is None:
+            result = kernel(*args, **kwargs)
+            found = refused_dtype(backend, (result,))  # the default dtype, or that of indices, is in no argument
+            if found is None:
+                return result
+        raise NoRoute(op, (), refused_for_dtype(op, found, backend, args, kwargs))
+
+    return run
