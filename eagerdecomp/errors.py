@@ -237,7 +237,7 @@ class InstallError(EagerDecompError, ValueError):
 
 
 class KernelError(EagerDecompError):
-    """A kernel of the backend returned None, a wrong number of results, or a wrong shape or dtype.
+    """A kernel of the backend returned None, a wrong number of results, or a wrong shape, dtype or device.
 
     Cause: a bug of the kernel. Cure: fix it; `eagerdecomp conformance` tests it with many calls. The mode checks the first four
     calls of each op, and each recorded one. Later calls are not checked, so they cost nothing more.

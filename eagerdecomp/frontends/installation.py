@@ -28,6 +28,7 @@ from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.passthrough import is_passthrough_name
+from eagerdecomp.rules.error_notes import note_error
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
@@ -319,6 +320,10 @@ class Installation:
                     "has no "
                     f"kernel, and torch's own calls {text} again. {_GIVE_KERNEL}"
                 ) from None
+            except Exception as error:
+                if entry is not None:
+                    note_error(engine.backend, error, entry.op, args, kwargs)
+                raise
             finally:
                 if native is not None:
                     busy.now = False

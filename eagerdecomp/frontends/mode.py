@@ -15,6 +15,7 @@ from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.frontends.preflight import Preflight
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
+from eagerdecomp.rules.error_notes import note_error
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine, HostRandom, OnUnsupported
@@ -166,6 +167,9 @@ class EagerDecompMode(CompositeMode):
             return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
         except NoRoute as caught:
             failure = caught.without_frames()
+        except Exception as error:
+            note_error(self._engine.backend, error, entry.op, args, kwargs or {})
+            raise
         return self._engine.unsupported(entry, args, kwargs or {}, failure, entry.op)
 
     def __repr__(self) -> str:

@@ -22,6 +22,7 @@ from eagerdecomp.errors import KernelError, RuleError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, facts_of
+from eagerdecomp.rules.error_notes import note_call
 from eagerdecomp.rules.rule import Rule, place_of
 
 __all__ = ["checked_kernel", "expected_of", "checked_result"]
@@ -128,11 +129,16 @@ def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., 
         tensors = [leaf for leaf in leaves_of([*args, *kwargs.values()]) if isinstance(leaf, Tensor)]
         plain = all(type(tensor) in PLAIN_TENSORS and _is_plain(tensor) for tensor in tensors)
         expected = expected_of(op, args, kwargs) if plain else None
-        result = kernel(*args, **kwargs)
+        try:
+            result = kernel(*args, **kwargs)
+        except Exception as error:
+            note_call(error, op, kernel, "kernel", args, kwargs)
+            raise
         fault = _kind_fault(op, args, result)
         if not fault and _looks_fault(expected, result, device=False):
             # Meta kernels are wrong for some calls, so check with eager's kernel too.
             fault = _looks_fault(_on_cpu(op, args, kwargs), result, device=False)
+        fault = fault or _state_fault(expected, [*args, *kwargs.values()], result)
         if fault:
             raise KernelError(str(op), place_of(kernel), fault, describe_call(op, args, kwargs))
         return result
@@ -175,6 +181,25 @@ def _looks_fault(expected: Expected | None, result: Any, *, device: bool = True)
         place, looks, wanted = f" as result {number}" if len(results) > 1 else "", _facts(one), want[0]
         if looks[: 2 + device] != wanted[: 2 + device]:
             return f"{_looks(looks, wanted, device)}{place} where its op returns {_looks(wanted, looks, device)}"
+    return ""
+
+
+def _state_fault(expected: Expected | None, given: Sequence[Any], result: Any) -> str:
+    """Return which result of a kernel requires a gradient, or is on a device that the call does not name; "" if none.
+
+    Kernels run below autograd, which would refuse such a result with an error that names no kernel.
+    """
+    inputs, results = list(leaves_of(given)), list(leaves_of(result))
+    devices = {one.device for one in inputs if isinstance(one, Tensor)}
+    for number, one in enumerate(results):
+        place = f" as result {number}" if len(results) > 1 else ""
+        if not isinstance(one, Tensor) or any(one is other for other in inputs):
+            continue
+        if one.requires_grad:
+            return f"a tensor that requires a gradient{place}: return it after detach()"
+        want = expected[number] if expected is not None and len(expected) == len(results) else None
+        if want is not None and one.device not in (want[0][2], *devices):
+            return f"a tensor on {one.device}{place} where its op returns one on {want[0][2]}"
     return ""
 
 

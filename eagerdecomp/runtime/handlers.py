@@ -26,6 +26,7 @@ from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.handler_source import make_handler, make_linked_handler
 from eagerdecomp.program.key import Guard
 from eagerdecomp.rules.blocks import large_from
+from eagerdecomp.rules.error_notes import note_call
 from eagerdecomp.rules.link import may_decline
 from eagerdecomp.rules.refusals import refused_by_predicate
 from eagerdecomp.rules.rule import Bound, NoRoute, Rule
@@ -49,7 +50,12 @@ def guarded_kernel(entry: Entry, op: OpOverload, kernel: Kernel, decision: Decis
     assert when is not None
 
     def handler(*args: Any, **kwargs: Any) -> Any:
-        if when(*args, **kwargs):
+        try:
+            supported = when(*args, **kwargs)
+        except Exception as error:
+            note_call(error, op, when, "predicate", args, kwargs)
+            raise
+        if supported:
             return kernel(*args, **kwargs)
         entry.declined += 1
         try:

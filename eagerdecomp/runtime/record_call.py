@@ -7,7 +7,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +19,7 @@ from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, reads_data, writes_several
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, key_or_none, program_arguments
+from eagerdecomp.rules.error_notes import code_of, note_call
 from eagerdecomp.rules.failed_routes import (
     eager_accepts,
     judge_kernel_error,
@@ -282,7 +283,7 @@ class MissPath:
             return frozenset({None})  # functions from the hook have unknown code
         predicates = [backend.ops.predicate(op) for op in backend.ops] if backend.ops.has_predicates else []
         kernels = [kernel for op, kernel in backend.kernels.items() if inspect.unwrap(kernel) not in (op, builtin(op))]
-        return frozenset(map(_code_of, [*kernels, *filter(None, predicates), *self._planner.user_functions]))
+        return frozenset(map(code_of, [*kernels, *filter(None, predicates), *self._planner.user_functions]))
 
 
 class _Running(threading.local):
@@ -322,8 +323,11 @@ class _NestedMode(DispatchMode):
         return result
 
 
-def marking_errors(op: OpOverload, run: Handler) -> Handler:
-    """Wrap the kernel of an op that a rule calls, to mark each error as final, or as caused by strides."""
+def marking_errors(op: OpOverload, run: Handler, own: Callable[..., Any] | None = None) -> Handler:
+    """Wrap the kernel of an op that a rule calls, to mark each error as final, or as caused by strides, and to note the call.
+
+    `own` is the backend's own kernel; None if torch's kernel runs.
+    """
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -332,6 +336,8 @@ def marking_errors(op: OpOverload, run: Handler) -> Handler:
             raise
         except Exception as error:
             judge_kernel_error(op, args, kwargs, error)
+            if own is not None:
+                note_call(error, op, own, "kernel", args, kwargs)
             raise
 
     return handler
@@ -346,17 +352,6 @@ def any_tensor(values: Iterable[Any], holds: Callable[[Tensor], bool]) -> bool:
         elif isinstance(value, (list, tuple)) and any_tensor(value, holds):
             return True
     return False
-
-
-def _code_of(function: Callable[..., Any]) -> CodeType | None:
-    """Return the Python code of a function or callable object; None if it has none."""
-    function = inspect.unwrap(function)
-    while isinstance(function, functools.partial):
-        function = inspect.unwrap(function.func)
-    for found in (function, getattr(function, "__func__", None), inspect.getattr_static(type(function), "__call__", None)):
-        if isinstance(found, FunctionType):
-            return found.__code__
-    return None
 
 
 def _share_memory(written: Iterable[Any], values: Iterable[Any]) -> bool:

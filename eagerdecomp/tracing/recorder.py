@@ -21,6 +21,7 @@ from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Guard
 from eagerdecomp.program.symbolic_sizes import TrackedInt, plain
+from eagerdecomp.rules.error_notes import is_own_kernel, note_call
 from eagerdecomp.rules.failed_routes import judge_kernel_error, make_final, reason_of_failure
 from eagerdecomp.rules.refusals import refused_by_predicate, typed_kernel
 from eagerdecomp.rules.result_checks import checked_result, expected_of
@@ -159,7 +160,7 @@ class Recorder(DispatchMode):
             return self._note(func, self._handler_per_call(func), sized_args, sized_kwargs)
         refused = ""
         if decision.kernel is not None:
-            if decision.when is None or self._evaluate_predicate(decision.when, args, kwargs):
+            if decision.when is None or self._evaluate_predicate(func, decision.when, args, kwargs):
                 return self._note(func, self._typed(func, decision), sized_args, sized_kwargs)
             refused = refused_by_predicate(func, decision.when, args, kwargs)
         if decision.passthrough:
@@ -196,10 +197,14 @@ class Recorder(DispatchMode):
             return False
         return next((rule.whole for rule in decision.rules), False)
 
-    def _evaluate_predicate(self, when: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    def _evaluate_predicate(self, op: OpOverload, when: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         if self._reads is not None:  # a predicate may read any fact
             self._reads.read_everything("evaluates a predicate of the op set")
-        return bool(when(*args, **kwargs))
+        try:
+            return bool(when(*args, **kwargs))
+        except Exception as error:
+            note_call(error, op, when, "predicate", args, kwargs)
+            raise
 
     def _with_sizes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return an op's arguments with the tracked sizes (`TrackedInt`) that the rule passed to the calling torch function.
@@ -356,6 +361,9 @@ class Recorder(DispatchMode):
             raise
         except Exception as error:
             judge_kernel_error(op, plain_args, plain_kwargs, error)
+            own = self._decide(op).kernel
+            if own is not None and is_own_kernel(op, own):
+                note_call(error, op, own, "kernel", plain_args, plain_kwargs)
             raise
         if self._reads is not None:
             if facts.changes_metadata:

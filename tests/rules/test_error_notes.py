@@ -1,0 +1,146 @@
+"""Errors of a backend's own kernels and predicates say in which op, which call, and for which op they were raised."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+x = torch.ones(3)
+
+
+def raising(left: Tensor, right: Tensor) -> Tensor:
+    raise ZeroDivisionError("no device")
+
+
+def without_alpha(left: Tensor, right: Tensor) -> Tensor:
+    return aten.add.Tensor(left, right)
+
+
+def on_meta(left: Tensor, right: Tensor) -> Tensor:
+    return aten.mul.Tensor(left, right).to("meta")
+
+
+def differentiable(left: Tensor, right: Tensor) -> Tensor:
+    return aten.mul.Tensor(left, right).detach().requires_grad_()
+
+
+def mul_by(kernel: Callable[..., Any]) -> ed.Backend:
+    return ed.Backend("mine", ed.core_aten(), kernels={"aten.mul.Tensor": kernel})
+
+
+def notes_of(backend: ed.Backend | ed.OpSet, kind: type[Exception], run: Callable[[], object]) -> tuple[str, list[str]]:
+    """Return the message of the error of a call, and its notes."""
+    with pytest.raises(kind) as caught, ed.EagerDecompMode(backend, cache=ed.ProgramCache()):
+        run()
+    return str(caught.value), getattr(caught.value, "__notes__", [])
+
+
+def test_a_kernel_that_raises() -> None:
+    message, notes = notes_of(mul_by(raising), ZeroDivisionError, lambda: x * x)
+    assert message == "no device"
+    (note,) = notes
+    assert f"in the kernel {__name__}.raising:" in note
+    assert note.endswith("of aten.mul.Tensor\n  called as: aten.mul.Tensor(f32[3], f32[3])")
+
+
+def test_a_kernel_that_raises_in_a_decomposition() -> None:
+    _, notes = notes_of(mul_by(raising), ZeroDivisionError, lambda: F.silu(x))
+    assert len(notes) == 2
+    assert "aten.mul.Tensor(f32[3], f32[3])" in notes[0]
+    assert notes[1] == "while decomposing aten.silu.default(f32[3])"
+
+
+@pytest.mark.parametrize("call", [F.silu, torch.special.i0e])  # a linked rule, and one that is recorded
+def test_a_kernel_that_raises_later(call: Callable[[Tensor], Tensor]) -> None:
+    """After the first calls, kernels are not checked, and programs are compiled."""
+    fails = False
+
+    def mul(left: Tensor, right: Tensor) -> Tensor:
+        if fails:
+            raise ZeroDivisionError("no device")
+        return aten.mul.Tensor(left, right)
+
+    with ed.EagerDecompMode(mul_by(mul), cache=ed.ProgramCache()):
+        for _ in range(6):
+            call(x)
+        fails = True
+        with pytest.raises(ZeroDivisionError) as caught:
+            call(x)
+    first, second = caught.value.__notes__
+    assert "in the kernel" in first
+    assert second.startswith("while decomposing aten.")
+
+
+def test_a_kernel_that_does_not_take_alpha() -> None:
+    backend = ed.Backend("mine", ed.core_aten(), kernels={"aten.add.Tensor": without_alpha})
+    message, notes = notes_of(backend, TypeError, lambda: torch.add(x, x, alpha=2))
+    assert "alpha" in message
+    assert notes[0].endswith("called as: aten.add.Tensor(f32[3], f32[3], alpha=2)")
+
+
+def test_a_predicate_that_raises_or_does_not_take_the_arguments() -> None:
+    def failing(left: Tensor, right: Tensor) -> bool:
+        return left.nothing  # type: ignore[attr-defined,no-any-return]
+
+    for when, kind in ((failing, AttributeError), (lambda left: True, TypeError)):
+        ops = ed.core_aten().with_predicate("aten.mul.Tensor", when)
+        _, notes = notes_of(ops, kind, lambda: F.silu(x))
+        assert "in the predicate" in notes[0]
+        assert "aten.mul.Tensor(f32[3], f32[3])" in notes[0]
+        assert notes[1] == "while decomposing aten.silu.default(f32[3])"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fault"),
+    [
+        (on_meta, "a tensor on meta where its op returns one on cpu"),
+        (differentiable, "a tensor that requires a gradient: return it after detach()"),
+    ],
+)
+def test_a_result_in_a_wrong_state(kernel: Callable[..., Any], fault: str) -> None:
+    message, notes = notes_of(mul_by(kernel), ed.KernelError, lambda: F.silu(x))
+    assert fault in message
+    assert notes == ["while decomposing aten.silu.default(f32[3])"]
+
+
+def test_a_wrong_result_of_another_shape_names_the_op_being_decomposed() -> None:
+    _, notes = notes_of(mul_by(lambda left, right: left[:1]), ed.KernelError, lambda: F.silu(x))
+    assert notes == ["while decomposing aten.silu.default(f32[3])"]
+
+
+def test_a_parameter_may_be_returned_by_an_op_that_returns_its_argument() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    kernels = {"aten.add_.Tensor": lambda left, right, **_: left.copy_(left + right)}
+    with torch.no_grad(), ed.EagerDecompMode(ed.core_aten() | ["aten.add_.Tensor"], kernels=kernels):
+        weight.add_(1)
+    assert torch.equal(weight.detach(), torch.full((3,), 2.0))
+
+
+def test_an_error_of_the_program_gets_no_note() -> None:
+    with pytest.raises(RuntimeError) as caught, ed.EagerDecompMode(ed.core_aten()):
+        F.silu(x) + torch.ones(4)
+    assert not getattr(caught.value, "__notes__", [])
+
+
+def test_a_traceback_shows_the_notes() -> None:
+    with pytest.raises(ZeroDivisionError) as caught, ed.EagerDecompMode(mul_by(raising)):
+        F.silu(x)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "while decomposing aten.silu.default" in shown or not hasattr(caught.value, "add_note")  # Python 3.10
+
+
+def test_equal_backends_still_share_their_programs() -> None:
+    def mul(left: Tensor, right: Tensor) -> Tensor:
+        return aten.mul.Tensor(left, right)
+
+    modes = [ed.EagerDecompMode(mul_by(mul)) for _ in range(2)]
+    assert modes[0].cache is modes[1].cache
