@@ -19,6 +19,7 @@ from eagerdecomp.errors import ConformanceError
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.rules.refusals import refused_dtype
 
 __all__ = ["brought_home", "can_fork", "device_of", "kernel_of", "reached"]
 
@@ -36,8 +37,21 @@ def kernel_of(backend: Backend, op: OpOverload) -> Kernel:
     run, device = backend.kernels.get(op, op), device_of(backend)
     if device != "cpu" and _makes_tensors(op):
         run = functools.partial(_made_there, run, torch.device(device))
-    claims = backend.ops.predicate(op)
+    claims = _of_dtypes(backend, backend.ops.predicate(op))
     return Kernel(op, run, op, device, claims if device == "cpu" else _of_tensors_there(backend, claims))
+
+
+def _of_dtypes(backend: Backend, claims: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Return a backend's claims, but reject the dtypes that it does not take."""
+    if backend.dtypes is None:
+        return claims
+
+    def claimed(*args: Any, **kwargs: Any) -> bool:
+        if refused_dtype(backend, (*args, *kwargs.values())) is not None:
+            return False
+        return claims is None or bool(claims(*args, **kwargs))
+
+    return claimed
 
 
 # The op that sets a lazy bit -> the tensor method that returns whether it is set.

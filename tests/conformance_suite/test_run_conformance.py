@@ -140,6 +140,18 @@ def test_what_the_suite_cannot_judge_is_reported_with_its_cause() -> None:
     assert "ZeroDivisionError: in the predicate" in failure.message
 
 
+def test_dtypes_that_the_backend_does_not_take_are_not_tested() -> None:
+    seen: set[torch.dtype] = set()
+
+    def exp(x: Tensor) -> Tensor:
+        seen.add(x.dtype)
+        return torch.exp(x)
+
+    single = ed.Backend("mine", ed.core_aten(), {"aten.exp.default": exp}, dtypes={torch.float32})
+    assert not run_conformance(single, ops=["aten.exp"], profile="quick", isolate=False).failures
+    assert seen == {torch.float32}
+
+
 def switching(x: Tensor) -> Tensor:
     torch.set_grad_enabled(True)
     return aten.exp(x)

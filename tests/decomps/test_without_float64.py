@@ -69,7 +69,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "bicubic": lambda: F.interpolate(x(*IMAGE), scale_factor=(2.3, 0.7), mode="bicubic"),
     "antialias": lambda: F.interpolate(x(*IMAGE), size=(3, 3), mode="bilinear", antialias=True),
     "pdist": lambda: F.pdist(x(40, 3)),
-    "linspace of integers": lambda: torch.linspace(-70_000_000, 90_000_003, 13, dtype=torch.int64),
+    "linspace of integers": lambda: torch.linspace(-70, 92, 7, dtype=torch.int64),
     "logspace": lambda: torch.logspace(-3, 3, 7),
     "logspace of integers": lambda: torch.logspace(0, 8, 9, dtype=torch.int64),
     "searchsorted of a number": lambda: torch.searchsorted(torch.tensor([0.1, 0.2, 0.3]), 0.2),
@@ -120,6 +120,23 @@ def test_a_call_needs_no_float64(name: str, declared: Callable[[ed.OpSet], ed.Ba
         have = run()
     assert not seen.ops
     assert_near(have, want)
+
+
+def test_integers_beyond_the_digits_of_float32() -> None:
+    calls = (
+        lambda: torch.linspace(-70_000_000, 90_000_003, 13, dtype=torch.int64),
+        lambda: torch.linspace(2**40 + 1, -(2**40) - 3, 9, dtype=torch.int64),
+        lambda: torch.linspace(-9, 9, 98, dtype=torch.int32),
+    )
+    for run in calls:
+        with WideCalls() as seen, ed.EagerDecompMode(by_dtypes(ed.core_aten())):
+            have = run()
+        assert not seen.ops
+        assert torch.equal(have, run())
+    whole = torch.arange(-30, 30) * (2**57 + 12345)
+    with ed.EagerDecompMode(by_dtypes(ed.tiny())):
+        have = torch.div(whole, 7, rounding_mode="floor")
+    assert torch.equal(have, torch.div(whole, 7, rounding_mode="floor"))
 
 
 def test_a_call_of_float64_has_no_route_even_if_its_rule_has_a_form_in_float32() -> None:
