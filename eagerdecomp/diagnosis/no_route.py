@@ -194,11 +194,15 @@ def unsupported_error(
         may_fall_back: whether the error may suggest to run such calls natively.
         seen: the gaps of earlier calls, which the error also lists; the gap of this call is added.
     """
+    searched = failure
     linked = next((rule for rule in planner.decide(op).rules if rule.linked), None)
     if failure.op is not op and linked is not None:  # a linked rule passes on the failure of an op that it calls
         failure = NoRoute(op, ((linked, "", failure),))
     steps = path(failure)
-    ways = tuple(tuple(str(kernel) for kernel in kernels) for kernels in kernels_to_add(planner, op, args, kwargs, failure))
+    if searched.kernels_to_add is None:
+        found = kernels_to_add(planner, op, args, kwargs, failure)
+        searched.kernels_to_add = tuple(tuple(str(kernel) for kernel in kernels) for kernels in found)
+    ways = searched.kernels_to_add
     memory_hint = _memory_hint(planner, failure)
     gaps: list[Gap] = []
     if seen is not None:

@@ -267,6 +267,8 @@ class NoRoute(Exception):
         op: the op of the call.
         attempts: the rules that were tried: for each the reason why it failed, or the failed search of an op that it called.
         refused: for an op of the set: the call, and why its kernel does not run it; else "".
+        remembered: whether later calls with the same facts raise this error without a search.
+        kernels_to_add: alternatives that would each give the call a route; None until an error has listed them.
     """
 
     def __init__(self, op: OpOverload, attempts: tuple[tuple[Rule, str, NoRoute | None], ...] = (), refused: str = "") -> None:
@@ -274,6 +276,8 @@ class NoRoute(Exception):
         self.op = op
         self.attempts = attempts
         self.refused = refused
+        self.remembered = False
+        self.kernels_to_add: tuple[tuple[str, ...], ...] | None = None
 
     def without_frames(self) -> NoRoute:
         """Return this error without its traceback, which would keep all locals of the user's program alive."""

@@ -34,17 +34,13 @@ HostRandom: TypeAlias = Literal["decomposed", "native"]
 _REMEMBERED = 256
 
 
-class _AlreadyFailed(NoRoute):
-    """No route for a call whose key is known to have none."""
-
-
 def _skip_known_failures(op: OpOverload, run: Callable[..., Any], unroutable: dict[Any, NoRoute]) -> Callable[..., Any]:
     """Wrap a handler to raise at once for keys that are known to have no route."""
 
     def checked(*args: Any, **kwargs: Any) -> Any:
         known = unroutable.get(key_or_none(op, arguments_of(op, args, kwargs)))
         if known is not None:
-            raise _AlreadyFailed(known.op, known.attempts, known.refused)
+            raise known
         return run(*args, **kwargs)
 
     return checked
@@ -124,6 +120,8 @@ class Engine:
         """
         # An op that writes several tensors may have written some of them, and would write them twice if it ran again.
         begun = writes_several(entry.op) and not entry.routeless
+        if not failure.remembered:
+            self._remember(entry, args, kwargs, failure.without_frames())
         if self.on_unsupported == "error" or begun:
             refused = refusal(entry.op, args, kwargs) if self.asks_eager else None
             if refused is not None:
@@ -131,8 +129,6 @@ class Engine:
             raise unsupported_error(
                 self.planner, entry.op, args, kwargs, failure, may_fall_back=self.may_fall_back, seen=self._gaps
             )
-        if not isinstance(failure, _AlreadyFailed):
-            self._remember(entry, args, kwargs, failure)
         entry.fell_back += 1
         if self.on_no_route is not None:
             self.on_no_route(entry, args, kwargs, failure)
@@ -160,6 +156,7 @@ class Engine:
         if len(unroutable) >= _REMEMBERED:
             unroutable.clear()
         unroutable[key] = failure
+        failure.remembered = True
 
     def stats(self) -> Stats:
         """Return counts per op since the engine was created."""
