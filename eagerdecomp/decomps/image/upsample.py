@@ -6,6 +6,7 @@ Forward gathers the taps; backward scatters the gradient to them. So infinities 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,22 +58,37 @@ def _ratio(size: int, count: int, align_corners: bool, scale: float | None, dtyp
     return rounded(ratio_of(size, count, align_corners, scale), dtype)
 
 
-def _places(axes: Sequence[_Axis], offset: float, like: Tensor) -> Tensor:
+def _places(axes: Sequence[_Axis], offset: float, like: Tensor, shift: float | None = None) -> Tensor:
     """Return the input positions of the output elements, for all axes in one row. If the axes are alike, do so for one only.
 
-    Each position is rounded once, as in a fused kernel.
+    The position of output element `i` is ``ratio * (i + offset) - shift``; `shift` is `offset` by default. Each position is rounded
+    once, as by a fused multiply-add: the terms that are added here are exact.
     """
     options = {"dtype": wide_of(like.dtype), "device": like.device}
     rows = []
     for axis in axes[:1] if _alike(axes) else axes:
+        terms, shifted = [], offset if shift is None else shift
         if like.dtype is torch.float32 and not has_float64():
             # A float32 `arange` may round the step and the product. These steps are exact.
             halves = aten.arange.start_step(offset, offset + axis.count - 0.5, 1, **options)
-            rows.append(aten.sub.Scalar(aten.mul.Scalar(halves, axis.ratio), offset))
+            rows.append(aten.sub.Scalar(aten.mul.Scalar(halves, axis.ratio), shifted))
             continue
-        start, step = offset * axis.ratio - offset, axis.ratio or 1.0  # of 0 there is one place, at 0
-        rows.append(aten.arange.start_step(start, start + (axis.count - 0.5) * step, step, **options))
+        for step in _short_terms(axis.ratio or 1.0):  # of 0 there is one place, at 0
+            start = offset * step - shifted
+            terms.append(aten.arange.start_step(start, start + (axis.count - 0.5) * step, step, **options))
+            shifted = 0.0
+        rows.append(terms[0] if len(terms) == 1 else aten.add.Tensor(*terms))
     return in_type(rows[0] if len(rows) == 1 else aten.cat.default(rows), like.dtype)
+
+
+def _short_terms(ratio: float) -> list[float]:
+    """Return numbers of at most 27 significant bits whose sum is `ratio`. float64 holds their multiples exactly.
+
+    A ratio that is a float32 is the only term.
+    """
+    fraction, exponent = math.frexp(ratio)
+    head = math.ldexp(math.floor(fraction * 2**26), exponent - 26)
+    return [head] if head == ratio else [head, ratio - head]
 
 
 def _alike(axes: Sequence[_Axis]) -> bool:
@@ -97,13 +113,34 @@ def _reach(first: int, end: int, step: int, like: Tensor) -> Tensor:
 
 def _linear(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
     """Return two taps per element: the weight of each neighbour is the distance to the other one."""
+    if len(axes) > 1 and any(_passes_end(axis, align_corners) for axis in axes):
+        return [taps for axis in axes for taps in _linear([axis], align_corners, like)]
     places = _places(axes, 0.0 if align_corners else 0.5, like)
     if not align_corners:
         places = aten.clamp.default(places, 0)
-    below = aten._to_copy.default(places, dtype=torch.int64)
+    below = aten._to_copy.default(in_type(places, torch.float32), dtype=torch.int64)
+    places, below = _guarded(axes[0], places, below, align_corners)
     others = aten.add.Tensor(below, _reach(1, -1, -1, like))
     weights = aten.abs.default(aten.sub.Tensor(places, others))
     return _split(axes, aten.flip.default(others, [0]), weights)
+
+
+def _guarded(axis: _Axis, places: Tensor, below: Tensor, align_corners: bool) -> tuple[Tensor, Tensor]:
+    """Return the positions and the elements before them, bounded as by eager's `guard_index_and_lambda`.
+
+    Eager rounds positions to float32 before `floorf`, in float64 too. A position just before an element may be rounded up to it.
+    Then eager moves the position to that element.
+    """
+    if _passes_end(axis, align_corners):
+        places, below = aten.clamp.default(places, None, axis.size), aten.clamp.default(below, None, axis.size - 1)
+    if places.dtype is torch.float64:
+        places = aten.maximum.default(places, below)
+    return places, below
+
+
+def _passes_end(axis: _Axis, align_corners: bool) -> bool:
+    """Return whether positions lie beyond the last input element by a quarter or more: only if scale and size do not agree."""
+    return not align_corners and axis.ratio * (axis.count - 0.5) - 0.5 > axis.size - 0.25
 
 
 def _cubic(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
@@ -111,8 +148,11 @@ def _cubic(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
 
     The weights are computed in the wide dtype because of cancellation.
     """
+    if len(axes) > 1 and any(_passes_end(axis, align_corners) for axis in axes):
+        return [taps for axis in axes for taps in _cubic([axis], align_corners, like)]
     places = _places(axes, 0.0 if align_corners else 0.5, like)
-    below = aten.floor.default(places)
+    below = aten.floor.default(in_type(places, torch.float32))
+    places, below = _guarded(axes[0], places, below, align_corners)
     reach = _reach(-1, 3, 1, like)
     part = aten.sub.Tensor(places, below)
     part = in_type(part, wide_of(part.dtype))
@@ -127,11 +167,16 @@ def _cubic(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
 TapsOf = Callable[[Sequence[_Axis], bool, Tensor], Taps]
 
 
-def _nearest_index(axis: _Axis, exact: bool, like: Tensor) -> Tensor:
-    """Return the index of the input element for each output element, [count]. Positions are rounded in the dtype of `like`."""
-    places = _places([axis], 0.5 if exact else 0.0, like)
-    if exact:
+def _nearest_index(axis: _Axis, exact: bool, like: Tensor, *, centred: bool = False) -> Tensor:
+    """Return the index of the input element for each output element, [count]. Positions are rounded in the dtype of `like`.
+
+    Then they are rounded to float32, as by eager's `floorf`. With `centred`, the half that eager's kernel subtracts from positions
+    and adds again is rounded, too.
+    """
+    places = _places([axis], 0.5 if exact else 0.0, like, 0.5 if centred else 0.0)
+    if centred:
         places = aten.add.Scalar(places, 0.5)
+    places = in_type(places, torch.float32)
     return aten.clamp.default(aten._to_copy.default(places, dtype=torch.int64), None, axis.size - 1)  # type: ignore[no-any-return]
 
 
@@ -203,19 +248,27 @@ def _nearest(exact: bool, dims: int) -> Callable[..., Any]:
         if not (self.dtype is torch.uint8 or self.dtype.is_floating_point):
             name = "upsample_nearest2d_channels_last" if dims == 2 else "compute_indices_weights_nearest"
             raise not_implemented(name, self.dtype)
-        wide = torch.float64 if self.dtype is torch.float64 else torch.float32
+        by_pixel = _is_copied_by_pixel(self, output_size, dims)
+        wide = torch.float64 if self.dtype is torch.float64 and not by_pixel else torch.float32
         axes = _axes(self.shape[2:], output_size, False, scales, wide)
-        last = dims == 3 and self.size(1) > 3 and suggested_memory_format(self) is torch.channels_last_3d
-        if not exact and (dims == 2 or last):
+        if by_pixel and not exact:
             axes = _plain_ratios(axes)
         like = aten.empty.memory_format([0], dtype=wide, device=self.device)
-        indexes = [_nearest_index(axis, exact, like) for axis in axes]
+        indexes = [_nearest_index(axis, exact, like, centred=exact and not by_pixel) for axis in axes]
         for number, index in enumerate(indexes):
             inner = dims - 1 - number
             indexes[number] = aten.view.default(index, [-1, *[1] * inner]) if inner else index
         return in_format_of(aten.index.Tensor(self, [None, None, *indexes]), self)
 
     return run
+
+
+def _is_copied_by_pixel(x: Tensor, output_size: Sequence[int], dims: int) -> bool:
+    """Return whether eager's vectorized kernel for nearest modes runs. It computes positions in float32, for each dtype."""
+    if dims == 2 and output_size[0] + output_size[1] <= 128:
+        return True
+    form = {2: torch.channels_last, 3: torch.channels_last_3d}.get(dims)
+    return form is not None and x.size(1) > 3 and x.is_contiguous(memory_format=form)
 
 
 def _vec(other: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,6 +15,9 @@ __all__ = ["check_gradient", "contract", "in_bytes", "ratio_of", "rounded", "spr
 
 aten = torch.ops.aten
 
+#: The integers with the bits of a dtype, and the bits of its mantissa.
+_BITS = {torch.float64: (torch.int64, 52), torch.float32: (torch.int32, 23)}
+
 
 def rounded(value: float, dtype: torch.dtype) -> float:
     """Return a number rounded to float32 if `dtype` is float32, as its kernel stores it."""
@@ -75,9 +78,12 @@ def contract(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
 
 def in_bytes(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
     """Contract uint8 with 16-bit weights and round to uint8 values. float64 computes all of this exactly."""
-    # Use as many bits as possible with the largest weight below 2^15.
-    room = aten.log2.default(aten.mul.Scalar(aten.reciprocal.default(aten.amax.default(matrix)), 32767.5))
-    unit = aten.pow.Scalar(2, aten.clamp.default(aten.sub.Scalar(aten.ceil.default(room), 1), None, 22))
+    # Use as many bits as possible with the largest weight below 2^15. Without its mantissa, the quotient is a power of 2, also on
+    # sets whose logarithm and powers are rounded.
+    room = aten.mul.Scalar(aten.reciprocal.default(aten.amax.default(matrix)), 32767.5)
+    integers, mantissa = _BITS[matrix.dtype]
+    bits = aten.view.dtype(aten.clamp.default(room, None, 2.0**22), integers)
+    unit = aten.view.dtype(aten.bitwise_and.Scalar(bits, -(2**mantissa)), matrix.dtype)
     scaled = aten.mul.Tensor(matrix, unit)
     scaled = aten.trunc.default(aten.add.Tensor(scaled, aten.sign.default(scaled), alpha=0.5))
     x = aten.div.Tensor(contract(x, dim, scaled), unit)

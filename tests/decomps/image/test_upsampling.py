@@ -204,3 +204,73 @@ def test_the_two_sides_of_a_square_share_their_taps() -> None:
     check(back, grad, [8, 8], [2, 3, 4, 4], False)
     check(back, grad, [8, 8], [2, 3, 4, 4], False, 2.0, 1.5)
     assert kernel_calls(lambda: back(grad, [8, 8], [2, 3, 4, 4], False)) <= 23
+
+
+#: Fractional scales with which positions in float64 come near to integers: eager rounds them to float32 before `floorf`.
+NEAR_INTEGERS = [3.1, 2.3, 1.7, 0.7, 0.3, 1.1]
+
+
+@pytest.mark.parametrize("ops", [CORE, WITHOUT_VEC, ed.tiny()])
+@pytest.mark.parametrize("scale", NEAR_INTEGERS)
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_nearest_elements_of_float64_with_fractional_scales(mode: str, scale: float, ops: ed.OpSet) -> None:
+    interpolate = torch.nn.functional.interpolate
+    line = torch.arange(70.0).double()[None, None]
+    check(interpolate, line, scale_factor=scale, mode=mode, ops=ops, exact=True)
+    check(interpolate, line, scale_factor=scale, mode=mode, recompute_scale_factor=True, ops=ops, exact=True)
+    # Up to 128 rows and columns, and for more than 3 channels in channels last, eager computes positions in float32.
+    for width, channels in ((17, 1), (70, 1), (70, 4)):
+        image = torch.arange(2.0 * channels * width).double().view(1, channels, 2, width)
+        for one in (image, laid(image, "channels last")):
+            check(interpolate, one, scale_factor=(1.0, scale), mode=mode, ops=ops, exact=True)
+        volume = image[:, :, None]
+        for one in (volume, laid(volume, "channels last")):
+            check(interpolate, one, scale_factor=(1.0, 1.0, scale), mode=mode, ops=ops, exact=True)
+
+
+def test_nearest_on_prims_in_float64() -> None:
+    interpolate = torch.nn.functional.interpolate
+    check(interpolate, torch.arange(11.0).double()[None, None], scale_factor=3.1, ops=ed.prims(), exact=True)
+    image = torch.arange(17.0).double()[None, None, None]
+    check(interpolate, image, scale_factor=(1.0, 2.3), mode="nearest-exact", ops=ed.prims(), exact=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_large_image_of_twice_the_size_is_resized_by_its_scale(dtype: torch.dtype) -> None:
+    """Eager's kernel for small images ignores the scale if the size is doubled."""
+    image = torch.arange(70.0).to(dtype)[None, None, None]
+    for scale in (2.01, 2.0):
+        check(torch.nn.functional.interpolate, image, scale_factor=(1.0, scale), ops=WITHOUT_VEC, exact=True)
+
+
+@pytest.mark.parametrize("scale", [2**0.5, 0.5**0.5])
+@pytest.mark.parametrize("name", ["upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"])
+def test_positions_of_float64_just_before_an_element_are_at_it(name: str, scale: float) -> None:
+    """Eager rounds positions to float32 to find the element before them. So far from the start, some move by 1e-3."""
+    dims, _ = MODES[name]
+    count = [*[1] * (dims - 1), int(20000 * scale)]
+    shape, scales = [1, 1, *[1] * (dims - 1), 20000], [*[1.0] * (dims - 1), scale]
+    torch.manual_seed(0)
+    x, grad = torch.randn(shape, dtype=torch.float64), torch.randn([1, 1, *count], dtype=torch.float64)
+    for corners in (False, True):
+        check(getattr(aten, name).default, x, count, corners, *scales, ops=WITHOUT_VEC)
+        check(getattr(aten, f"{name}_backward").default, grad, count, shape, corners, *scales, ops=WITHOUT_VEC)
+
+
+@pytest.mark.parametrize("name", ["upsample_bilinear2d", "upsample_bicubic2d"])
+@pytest.mark.parametrize("at", [5, 6])
+def test_positions_beyond_the_last_element_have_the_weight_of_it(name: str, at: int) -> None:
+    """A scale that does not fit the sizes leads there. Infinities show elements of weight 0."""
+    x = torch.ones(1, 1, 7, 7)
+    x[..., at, at] = float("inf")
+    for scales in ((0.3, 1.0), (0.3, 0.3)):
+        check(getattr(aten, name).default, x, [7, 9], False, *scales, ops=WITHOUT_VEC)
+
+
+@pytest.mark.parametrize("name", ["upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"])
+def test_bytes_are_weighted_in_integers_on_tiny(name: str) -> None:
+    """There powers are exponentials, and float64 has no logarithm to base 2."""
+    torch.manual_seed(0)
+    x = torch.randint(0, 256, (1, 3, 9, 14)).to(torch.uint8)
+    for size in ([18, 28], [5, 31]):
+        check(getattr(aten, name).default, x, size, False, ops=ed.tiny(), exact=True)
