@@ -1,0 +1,38 @@
+"""Nothing but kernels computes: the operator database on sets that compute nothing, and on kernels that write NaN."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from conformance.cases import opinfos
+from conformance.hidden_work import SETS, sweep
+
+PARTS = 8
+
+
+@pytest.mark.full
+def test_a_convolution_computes_nothing_on_a_set_without_kernels() -> None:
+    counts: Counter[str] = Counter()
+    assert not list(sweep(opinfos("^nn.functional.conv2d$"), ["infra and as_strided"], [torch.float32], 1, counts))
+    assert counts["no route"] >= 2
+
+
+@pytest.mark.full
+def test_nan_kernels_show_what_else_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep itself, with `_convolution` as a rule again: oneDNN computes, and the sweep must see it."""
+    infos = opinfos("^nn.functional.conv_transpose2d$")
+    monkeypatch.setattr("eagerdecomp.rules.shipped._is_made_of_ops", lambda rule: True)
+    monkeypatch.setattr("eagerdecomp.tracing.written_memory.WrittenMemory.made", lambda *_: True)
+    assert any("memory" in one.what for one in sweep(infos, ["infra and as_strided"], [torch.float32], 2))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", range(PARTS))
+def test_only_kernels_compute(part: int) -> None:
+    counts: Counter[str] = Counter()
+    assert not list(sweep(opinfos()[part::PARTS], list(SETS), None, 1, counts))
+    assert counts["no route"] > 1000
+    assert counts["result of NaN kernels"] > 300
