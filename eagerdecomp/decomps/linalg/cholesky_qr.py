@@ -190,7 +190,7 @@ def _panel(rest: Tensor, steps: int) -> _Reflections:
 
     For a column ``c`` with the head ``a`` and ``s = sign(a) |c|``, the reflection is ``I - v v^H / (|c|^2 + s a)`` with ``v = c + s
     e_1``. This is LAPACK's reflection (Golub and Van Loan, Matrix Computations, section 5.1.3). The products of ``c`` with all
-    columns also give its length. A column that equals ``c`` becomes exactly zero below its head, since its weight is 1.
+    columns also give its length. A column that equals ``c`` leaves only rounding errors below its head, since its weight is 1.
 
     Columns of the matrix have a largest entry of about 1. A column whose square underflows is far below rounding errors, and is not
     reflected.
