@@ -132,9 +132,30 @@ def python(wheel: Path) -> Path:
     python = place / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     packages = Path(run(python, "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place).strip())
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet", "--target", packages, wheel, cwd=place)
+    add_packages_here(packages)
+    return python
+
+
+def add_packages_here(packages: Path) -> None:
     here = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (packages / "those_here.pth").write_text("".join(f"{path}\n" for path in sorted(here)), encoding="utf-8")
-    return python
+
+
+@pytest.fixture(scope="module")
+def editable_python(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of the environment that README's first command makes in a copy of the checkout, with the packages here."""
+    (line,) = re.findall(r"^python3 -m venv .*?(?= && eagerdecomp demo$)", (tree / "README.md").read_text("utf-8"), re.MULTILINE)
+    checkout = shutil.copytree(tree, tmp_path_factory.mktemp("readme") / "checkout")
+    (checkout / "bin").mkdir()
+    (checkout / "bin" / "python3").symlink_to(sys.executable)
+    offline = {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # "0": no isolation
+    path = f"{checkout / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, **offline, "PATH": path, "PYTHONPATH": sysconfig.get_path("purelib")}
+    done = subprocess.run(["bash", "-ec", line], capture_output=True, text=True, cwd=checkout, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (packages,) = (checkout / ".venv").glob("lib/python*/site-packages")
+    add_packages_here(packages)
+    return checkout / ".venv" / "bin" / "python"
 
 
 def test_the_wheel_contains_the_complete_package_and_nothing_else(wheel: Path, tree: Path) -> None:
@@ -220,12 +241,17 @@ def checked(tool: str, python: Path, folder: Path, text: str) -> subprocess.Comp
         "pyright": ["--pythonpath", str(python)],
     }
     command = [sys.executable, "-m", tool, *options[tool], "program.py"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
 
 
 @pytest.mark.parametrize("tool", ["mypy", "pyright"])
-def test_a_users_program_passes_a_strict_type_checker_and_its_faults_do_not(tool: str, python: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", ["python", "editable_python"])
+def test_a_users_program_passes_a_strict_type_checker_and_its_faults_do_not(
+    tool: str, environment: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     pytest.importorskip(tool)
+    python: Path = request.getfixturevalue(environment)
     done = checked(tool, python, tmp_path, PROGRAM)
     assert done.returncode == 0, done.stdout + done.stderr
     wrong = checked(tool, python, tmp_path, WRONG)
