@@ -4,6 +4,7 @@ And the rules of the default tier: each test is short, and none starts a process
 from __future__ import annotations
 
 import gc
+import os
 import platform
 import sys
 import time
@@ -22,6 +23,8 @@ import eagerdecomp as ed
 from eagerdecomp._torch.releases import BASELINE, torch_release
 
 torch.set_num_threads(1)
+if "COLUMNS" not in os.environ:
+    os.unsetenv("COLUMNS")  # pytest imports readline, which sets it for other processes, whose tables would wrap
 platform.platform()  # torch.testing asks for it when it is imported, and Python starts a process the first time
 
 

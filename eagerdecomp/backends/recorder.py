@@ -33,6 +33,7 @@ class BackendRecorder(AmbientMode):
 
     Attributes:
         ops: op -> number of calls.
+        in_kernels: op -> number of calls inside the kernels of a `counting` backend.
 
     Examples:
         >>> import torch
@@ -48,6 +49,7 @@ class BackendRecorder(AmbientMode):
     def __init__(self) -> None:
         super().__init__()
         self.ops: Counter[OpOverload] = Counter()
+        self.in_kernels: Counter[OpOverload] = Counter()
         self._thread = _ThreadState()
 
     def __torch_dispatch__(
@@ -56,12 +58,12 @@ class BackendRecorder(AmbientMode):
         # A higher-order op is not a kernel call. The ops that it calls reach this mode later.
         if isinstance(func, HigherOrderOperator):
             return run_higher_order(self, func, args, kwargs or {})
-        if isinstance(func, OpOverload) and not self._thread.in_kernel:
-            self.ops[func] += 1
+        if isinstance(func, OpOverload):
+            (self.in_kernels if self._thread.in_kernel else self.ops)[func] += 1
         return func(*args, **kwargs) if kwargs else func(*args)
 
     def counting(self, backend: Backend) -> Backend:
-        """Return a copy of the backend whose kernels are counted as their ops. Calls inside these kernels are not counted.
+        """Return a copy of the backend whose kernels are counted as their ops. Calls inside these kernels are in `in_kernels`.
 
         Args:
             backend: the backend.
@@ -78,6 +80,8 @@ class BackendRecorder(AmbientMode):
             ...     y = torch.square(x)
             >>> seen.ops
             Counter({<OpOverload(op='aten.square', overload='default')>: 1})
+            >>> seen.in_kernels
+            Counter({<OpOverload(op='aten.mul', overload='Tensor')>: 1})
         """
         return replace(backend, kernels={op: self._counted(op, kernel) for op, kernel in backend.kernels.items()})
 

@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, unknown = _parser().parse_known_args(words[:own])
     if unknown:
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    args.words, args.script_words = words[1:own], words[own:]
     args.rest = words[own + (words[own : own + 1] == ["--"]) :]
     command: Command = args.command
     try:

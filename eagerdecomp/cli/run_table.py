@@ -8,6 +8,7 @@ from typing import Any
 
 from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.host.outputs import Outputs
+from eagerdecomp.host.terminal import fitted
 from eagerdecomp.ops.opset import OpSet
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.runtime.stats import HOST_RANDOM, OTHER_NUMBERS, OpStats, Stats, count_by_packet, gap_lines
@@ -26,6 +27,7 @@ class RunFacts:
         called: op -> number of calls by the program, without passthrough ops.
         reached: op of the set -> number of calls that reached the backend; None if this was not recorded.
         outside: op outside the set -> number of calls that reached the backend; None if this was not recorded.
+        in_kernels: op -> number of calls by the backend's own kernels.
         passthrough: ops without computation that pass natively (profiler ranges, metadata queries, collectives) -> calls.
         total: the mode's counts over all ops.
         programs: number of programs in the cache.
@@ -39,7 +41,7 @@ class RunFacts:
         gaps: op without a route -> calls that ran natively.
         ops_option: the value of ``--ops`` on the command line.
         outputs: what the script printed under the mode and in plain eager; None if it ran once.
-        notes: notes under the table.
+        notes: notes under the table. A note that starts with spaces is a line to paste, which is not wrapped.
     """
 
     op_set: str
@@ -57,6 +59,7 @@ class RunFacts:
     host_random: Mapping[str, int] = field(default_factory=dict)
     other_numbers: Mapping[str, int] = field(default_factory=dict)
     gaps: Mapping[str, int] = field(default_factory=dict)
+    in_kernels: Mapping[str, int] = field(default_factory=dict)
     ops_option: str = "OPS"
     outputs: Outputs | None = None
     notes: Sequence[str] = ()
@@ -73,6 +76,7 @@ def run_facts(op_set: OpSet, stats: Stats, seen: BackendRecorder | None, *, seco
         reached = {str(op): count for op, count in sorted(seen.ops.items(), key=_by_name) if op in op_set}
         others = {str(op): count - stats.host_random.get(str(op), 0) for op, count in seen.outside(op_set).items()}
         outside = {name: count for name, count in sorted(others.items()) if count > 0}
+        more["in_kernels"] = {str(op): count for op, count in sorted(seen.in_kernels.items(), key=_by_name)}
     more |= {"host_random": stats.host_random, "other_numbers": stats.other_numbers, "gaps": stats.gaps}
     return RunFacts(repr(op_set), called, reached, outside, passed, stats.total, stats.programs, seconds, **more)
 
@@ -81,15 +85,17 @@ def summary_table(facts: RunFacts, width: int | None = None) -> str:
     """Return the table as text, followed by the lines in which two outputs differ.
 
     Args:
-        width: the width of the terminal; None to detect it.
+        facts: the results.
+        width: the width to fit into, except for lines to paste; None for lines of any length.
     """
     rows = [*facts.rows, *_op_rows(facts), *_random_rows(facts), *_decomposed_rows(facts), _time_row(facts), *_output_rows(facts)]
     label_width = max(len(label) for label, _ in rows)
-    lines = [f"{label.ljust(label_width)}  {value}" for label, value in rows]
+    lines = [line for label, value in rows for line in fitted(f"{label.ljust(label_width)}  ", value, width)]
     rule = "-" * max(map(len, lines))
     parts = [gap_lines(facts.gaps, facts.ops_option), facts.outputs.listing(width) if facts.outputs is not None else []]
     listing = [line for part in parts if part for line in (*part, rule)]
-    return "\n".join([f"eagerdecomp on {facts.op_set}", rule, *lines, rule, *listing, *facts.notes])
+    notes = [line for note in facts.notes for line in ([note] if note.startswith(" ") else fitted("", note, width))]
+    return "\n".join([f"eagerdecomp on {facts.op_set}", rule, *lines, rule, *listing, *notes])
 
 
 def summary_json(facts: RunFacts) -> dict[str, Any]:
@@ -106,6 +112,7 @@ def summary_json(facts: RunFacts) -> dict[str, Any]:
             "reached": None if facts.reached is None else dict(facts.reached),
             "outside": None if facts.outside is None else dict(facts.outside),
             "passthrough": dict(facts.passthrough),
+            "in_kernels": dict(facts.in_kernels),
         },
         "fell_back": total.fell_back,
         "gaps": dict(facts.gaps),
@@ -127,6 +134,8 @@ def _op_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
     else:
         yield "distinct ops that reached the backend", str(len(facts.reached) + len(facts.outside))
         yield "  of those outside the set", _count_and_names(facts.outside)
+        if facts.in_kernels:
+            yield "distinct ops called inside its kernels", _count_and_names(facts.in_kernels)
     if facts.total.fell_back:
         yield "calls that fell back to native", str(facts.total.fell_back)
     if facts.passthrough:
@@ -142,7 +151,8 @@ def _random_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
 
 def _output_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
     if facts.outputs is not None:
-        yield "output, against plain eager", facts.outputs.summary()
+        drawn = ": random calls drew other numbers, see below" if not facts.outputs.same and facts.other_numbers else ""
+        yield "output, against plain eager", f"{facts.outputs.summary()}{drawn}"
 
 
 def _decomposed_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import difflib
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,9 +89,9 @@ class Outputs:
         """Return the lines that differ, in two columns of a terminal `width` characters wide, or in one if it is narrow.
 
         Args:
-            width: None for the width of the terminal.
+            width: the width; None for that of a file, 120.
         """
-        width = shutil.get_terminal_size((120, 24)).columns if width is None else width
+        width = 120 if width is None else width
         differences = self.differences()
         if not differences:
             return []

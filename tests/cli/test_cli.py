@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 
 import eagerdecomp as ed
 import eagerdecomp_script
-from eagerdecomp.cli.commands import bench
+from eagerdecomp.cli.commands import bench, run
 from eagerdecomp.cli.front import SUMMARIES
 from eagerdecomp.cli.main import COMMANDS, main
 from eagerdecomp.ops.opset_file import parse_ops
@@ -164,7 +165,9 @@ def test_a_script_runs_with_the_kernels_of_a_backend(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert main(["run", option, f"{name}:backend", str(script)]) == 0
     assert len(sys.modules[name].calls) == 1
-    assert "its own kernels (1) are seen as the ops they call" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert value_of(out, "of those outside the set") == "0"
+    assert value_of(out, "distinct ops called inside its kernels") == "1 (aten.special_expit.default)"
     assert main(["opset", f"{name}:backend"]) == 0
     assert "aten.sigmoid.default" in capfd.readouterr().out
 
@@ -228,7 +231,7 @@ def test_an_op_without_a_route_stops_the_script_or_is_counted(
     assert "UnsupportedOpError" in captured.err
     assert "script done" not in captured.out
     assert "eagerdecomp on OpSet(ops.txt" in captured.out
-    assert "write the names that the error lists into the FILE for --ops; --on-unsupported fallback runs them" in captured.out
+    assert f"write the names that the error lists into {ops}; --on-unsupported fallback runs them" in captured.out
     with pytest.warns(UserWarning, match="runs natively"):
         assert main(["run", "--ops", str(ops), "--on-unsupported", "fallback", str(script)]) == 0
     out = capfd.readouterr().out
@@ -351,8 +354,100 @@ def test_a_failing_baseline_is_reported_and_its_time_not_used(script: Path, capf
     script.write_text("import sys, torch\nsys.exit(0 if torch._C._len_torch_dispatch_stack() else 3)\n", encoding="utf-8")
     assert main(["run", "--baseline", str(script)]) == 0
     out = capfd.readouterr().out
-    assert "the plain run ended with exit code 3" in out
+    assert "not compared with plain eager: the run in plain eager ended with exit code 3" in out
     assert "times plain eager" not in out
+    assert "output, against plain eager" not in out
+
+
+def test_a_failed_run_is_not_compared_with_plain_eager(
+    script: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_baseline", None)  # it is not called
+    script.write_text("print(1)\nraise SystemExit(4)\n", encoding="utf-8")
+    assert main(["run", "--baseline", str(script)]) == 4
+    out = capfd.readouterr().out
+    assert "not compared with plain eager: the run on the set ended with exit code 4" in out
+    assert "output, against plain eager" not in out
+
+
+class Endless:
+    """A process that does not end until Ctrl-C comes at the second wait."""
+
+    returncode, waits, killed = None, 0, False
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        Endless.last = self
+
+    def poll(self) -> None:
+        return None
+
+    def wait(self, timeout: float = 0.0) -> None:
+        if self.killed:
+            return
+        self.waits += 1
+        raise KeyboardInterrupt if self.waits == 2 else subprocess.TimeoutExpired("script", timeout)
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def test_ctrl_c_in_the_baseline_prints_the_table_of_the_first_run(
+    script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(subprocess, "Popen", Endless)
+    monkeypatch.setattr(run.SoFar, "report", lambda self, words: shown.append(words))
+    target = tmp_path / "facts.json"
+    assert main(["run", "--baseline", "--json", str(target), str(script)]) == 130
+    assert Endless.last.killed
+    assert len(shown) == 2
+    assert shown[0].startswith("running the script again, in plain eager")
+    out = capfd.readouterr().out
+    assert value_of(out, "of those outside the set") == "0"
+    assert "the run in plain eager was interrupted" in out
+    assert json.loads(target.read_text())["output"] is None
+
+
+RANDOM = "import torch\ntorch.manual_seed(0)\nprint(torch.multinomial(torch.ones(99), 9), torch.randn(4, 3).bernoulli(0.5))\n"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ops", ["core", "my ops.txt"])
+def test_the_line_after_random_calls_makes_the_outputs_equal(script: Path, tmp_path: Path, ops: str) -> None:
+    script.write_text(RANDOM, encoding="utf-8")
+    (tmp_path / "my ops.txt").write_text("@core", encoding="utf-8")  # without a line end
+
+    def compared(line: str) -> str:
+        command = f'eagerdecomp() {{ "{sys.executable}" -m eagerdecomp "$@"; }}; {line}'
+        return subprocess.run(["bash", "-ec", command], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+
+    out = compared(f"eagerdecomp run --baseline --ops={shlex.quote(ops)} script.py")
+    assert value_of(out, "output, against plain eager") == "4 lines differ: random calls drew other numbers, see below"
+    (line,) = [line for line in out.splitlines() if line.startswith("  printf ")]
+    out = compared(line)
+    assert value_of(out, "output, against plain eager") == "same output"
+    assert value_of(out, "random calls with other numbers than eager") == "0"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint", "not_hint"),
+    [
+        (["--backend", "my:backend"], '"aten.randint.low"}', "--ops"),
+        (["--ops", "prims"], "printf '%s\\n' @prims aten.randint.low > prims_random.txt", "--backend"),
+        (["--ops", "a b.txt"], "printf '%s\\n' \"$(cat 'a b.txt')\" aten.randint.low > 'a b_random.txt'", "--backend"),
+    ],
+)
+def test_hints_of_a_run_name_the_option_that_was_passed(words: list[str], hint: str, not_hint: str) -> None:
+    args = argparse.Namespace(ops=words[1], words=[*words, "--baseline"], script_words=["t.py", "--ops", "x"])
+    said = "\n".join(run._notes_on_random_calls({"aten.randint.low": 3}, args))
+    assert hint in said
+    assert words[0] in ("--backend", "--ops")
+    assert said.replace("t.py --ops x", "").count(not_hint) == 0
+    assert run._notes_on_random_calls({}, args) == []
+    error = ed.UnsupportedOpError("aten.silu.default", "", missing=("aten.silu.default",))
+    (route,) = run._route_notes(error, words[1])
+    assert ("pass --ops FILE" in route) == (words[1] == "prims")
+    assert words[1] in route
 
 
 def test_opset_lists_a_set_in_the_format_that_ops_reads(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.cli.run_table import RunFacts, run_facts, summary_json, summary_table
+from eagerdecomp.host.outputs import Outputs
 from eagerdecomp.runtime.stats import OpStats, Stats
 
 aten = torch.ops.aten
@@ -46,6 +47,32 @@ def test_ops_outside_the_set_are_counted_among_those_that_reached_the_backend_an
     assert (
         line(facts, "of those outside the set") == "6 (aten.op0.default, aten.op1.default, aten.op2.default, aten.op3.default, ...)"
     )
+
+
+def test_calls_inside_kernels_are_told_from_ops_outside_the_set() -> None:
+    assert "inside its kernels" not in summary_table(FACTS)
+    mine = ed.Backend("mine", ed.infra() | ["aten.square"], {"aten.square": lambda x: x.resolve_conj() * x})
+    x, seen = torch.ones(3), BackendRecorder()
+    with seen, ed.EagerDecompMode(seen.counting(mine)) as mode:
+        torch.square(x)
+    facts = run_facts(mine.ops, mode.stats(), seen, seconds=1.0)
+    assert line(facts, "distinct ops that reached the backend") == "1"
+    assert line(facts, "of those outside the set") == "0"
+    assert line(facts, "distinct ops called inside its kernels") == "2 (aten.mul.Tensor, aten.resolve_conj.default)"
+    assert summary_json(facts)["calls"]["in_kernels"] == {"aten.mul.Tensor": 1, "aten.resolve_conj.default": 1}
+
+
+@pytest.mark.parametrize("width", [50, 72, 100, 140])
+def test_the_table_fits_the_width_but_for_lines_to_paste(width: int) -> None:
+    names = {f"aten.some_long_name_{n}.default": n + 1 for n in range(9)}
+    facts = replace(FACTS, outside=names, other_numbers=names, outputs=Outputs("a " * 90, "b " * 90), plain_seconds=1.0)
+    paste = f"  eagerdecomp run {'x' * 200}"
+    lines = summary_table(replace(facts, notes=["some words " * 30, paste]), width).splitlines()
+    compared = [text for text in lines if text[:2] in ("+1", "-1")]  # below 80 columns, lines of output are whole
+    assert paste in lines
+    assert max(len(text) for text in lines if text != paste and text not in compared) <= width
+    wrapped = " ".join(" ".join(lines).replace("-", " ").split())
+    assert all(name in wrapped for name in ("9 (aten.some_long_name_0.default,", "see below", "1 recorded (cache misses)"))
 
 
 def test_missing_facts_are_named_and_not_shown_as_zero() -> None:

@@ -18,6 +18,7 @@ from eagerdecomp.cli.commands.command import (
     shown,
 )
 from eagerdecomp.cli.run_table import summary_json, summary_table
+from eagerdecomp.host.terminal import columns
 
 __all__ = ["COMMAND"]
 
@@ -43,7 +44,7 @@ def _run(args: argparse.Namespace) -> int:
                 raise
             interrupted = True
         facts = demo.facts()
-        shown(args)(summary_table(facts))
+        shown(args)(summary_table(facts, columns()))
         write(json.dumps(summary_json(facts), indent=2) + "\n")
     return INTERRUPTED if interrupted else 0
 

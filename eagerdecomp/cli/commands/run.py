@@ -10,19 +10,34 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eagerdecomp.cli.commands.command import EXIT_CODES, Command, add_json, add_keep, add_ops, backend_from, kept_ops, output_file
+from eagerdecomp.cli.commands.command import (
+    EXIT_CODES,
+    INTERRUPTED,
+    Command,
+    add_json,
+    add_keep,
+    add_ops,
+    backend_from,
+    kept_ops,
+    output_file,
+)
 from eagerdecomp.cli.commands.scripts import add_on_unsupported, add_script, own_words, print_last, script_of
 from eagerdecomp.cli.run_table import run_facts, summary_json, summary_table
-from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError
+from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError, ops_line
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.outputs import Outputs, copied_stdout, decoded
+from eagerdecomp.host.progress import SoFar
 from eagerdecomp.host.run_script import Script, run_script, stopping_on_sigterm
+from eagerdecomp.host.terminal import columns
 from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import NAMED_SETS
+from eagerdecomp.runtime.stats import count_by_packet
 
 __all__ = ["COMMAND"]
 
@@ -75,6 +90,9 @@ _OPTIONS_WITH_VALUE = frozenset(
     }
 )
 
+# Seconds between two updates of the progress line of --baseline.
+_POLL_SECONDS = 0.2
+
 # Maximum number of calls and kernel calls on the timeline of a record, and with --perfetto.
 _TIMELINE, _LONG_TIMELINE = 20_000, 100_000
 
@@ -102,7 +120,8 @@ processes print no table. Spawned processes run in plain eager.
 --json -: the JSON also follows the script's output on stdout. To read it with a program, write it to a FILE.
 
 --baseline: the second run has no stderr and an empty stdin. Files that the script writes are written twice. In both
-runs stdout is not a terminal. The table shows the lines of stdout that differ. --json has both outputs.
+runs stdout is not a terminal. The table shows the lines of stdout that differ. --json has both outputs. If the run on
+the set ends with an error, there is no second run. Ctrl-C in the second run prints the table of the first.
 
 Random numbers: some random ops draw other numbers than eager when they are decomposed. The table counts such calls by
 op. After the first of them, the run differs from an eager run with the same seed. To draw eager's numbers, add the op
@@ -135,8 +154,8 @@ def _run(args: argparse.Namespace) -> int:
         output_file("--perfetto", args.perfetto) as write_trace,
     ):
         notes: list[str] = []
-        if isinstance(ops, Backend) and ops.kernels:
-            notes.append(f"of what reached the backend, its own kernels ({len(ops.kernels)}) are seen as the ops they call")
+        seen = None if args.no_record else BackendRecorder()
+        given = seen.counting(ops) if isinstance(ops, Backend) and seen is not None else ops
         mode: EagerDecompMode
         options: dict[str, Any] = {
             "on_unsupported": args.on_unsupported,
@@ -145,10 +164,9 @@ def _run(args: argparse.Namespace) -> int:
             "host_random": args.host_random,
         }
         if args.record is None and args.perfetto is None:
-            mode = EagerDecompMode(ops, **options)
+            mode = EagerDecompMode(given, **options)
         else:
-            mode = RecordingMode(ops, **options, timeline=_TIMELINE if args.perfetto is None else _LONG_TIMELINE)
-        seen = None if args.no_record else BackendRecorder()
+            mode = RecordingMode(given, **options, timeline=_TIMELINE if args.perfetto is None else _LONG_TIMELINE)
 
         @contextmanager
         def inside() -> Iterator[None]:
@@ -163,14 +181,18 @@ def _run(args: argparse.Namespace) -> int:
             outcome = run_script(script, inside, full_trace=args.full_trace)
         if outcome.in_child:
             return outcome.exit_code
-        notes += _route_notes(outcome.raised)
+        notes += _route_notes(outcome.raised, args.ops)
         # Run the baseline last. The first run is slower, because it reads files from disk that are then cached.
-        plain, outputs = None, None
-        if printed is not None and not outcome.terminated:
-            plain, plain_output, failed = _baseline(script)
-            outputs = Outputs(decoded(bytes(printed)), plain_output)
-            notes += failed
-        if args.baseline and seen is not None:
+        plain = _Plain()
+        if outcome.exit_code == 0 and args.baseline:
+            plain = _baseline(script, outcome.seconds)
+        elif args.baseline:
+            plain = _Plain(note=f"not compared with plain eager: the run on the set ended with exit code {outcome.exit_code}")
+        outputs = None if plain.output is None or printed is None else Outputs(decoded(bytes(printed)), plain.output)
+        notes += [plain.note] if plain.note else []
+        if outputs is not None and not outputs.same:
+            notes += _notes_on_random_calls(mode.stats().other_numbers, args)
+        if plain.seconds is not None and seen is not None:
             notes.append(
                 "the time under the mode includes the recording of the ops that reach the backend; --no-record turns it off"
             )
@@ -182,20 +204,23 @@ def _run(args: argparse.Namespace) -> int:
             if args.perfetto is not None:
                 write_trace(record.to_perfetto())
                 notes.append(f"timeline: {args.perfetto}; open it in https://ui.perfetto.dev")
-        more = {"plain_seconds": plain, "outputs": outputs, "notes": notes, "ops_option": shlex.quote(args.ops)}
+        more = {"plain_seconds": plain.seconds, "outputs": outputs, "notes": notes, "ops_option": shlex.quote(args.ops)}
         facts = run_facts(mode.backend.ops, mode.stats(), seen, seconds=outcome.seconds, **more)
         ran = not isinstance(outcome.raised, SyntaxError) or facts.total.calls
         if ran and not args.quiet and args.json != "-":
-            print_last(summary_table(facts))
+            print_last(summary_table(facts, columns()))
         about = {"script": script.name, "exit_code": outcome.exit_code}
         write(json.dumps({**about, **summary_json(facts)}, indent=2) + "\n")
     if outcome.terminated:  # the files are written; end by the signal, so that its sender sees this
         os.kill(os.getpid(), signal.SIGTERM)
-    return outcome.exit_code
+    return INTERRUPTED if plain.interrupted else outcome.exit_code
 
 
-def _route_notes(raised: BaseException | None) -> list[str]:
-    """Return notes with the command-line options for an op without a route. The error itself names the Python arguments."""
+def _route_notes(raised: BaseException | None, spec: str) -> list[str]:
+    """Return notes with the command-line options for an op without a route. The error itself names the Python arguments.
+
+    `spec` is the value of ``--ops`` or ``--backend``.
+    """
     if not isinstance(raised, UnsupportedOpError):
         return []
     preflight = isinstance(raised, UnsupportedGradientError)
@@ -204,14 +229,54 @@ def _route_notes(raised: BaseException | None) -> list[str]:
         if preflight
         else "--on-unsupported fallback runs them natively, and lists all gaps"
     )
-    return [f"no route: write the names that the error lists into the FILE for --ops; {other}"]
+    named, code = spec in NAMED_SETS, _is_object(spec)
+    where = f"a FILE after the line @{spec}, and pass --ops FILE" if named else f"the set of {spec}" if code else spec
+    return [f"no route: write the names that the error lists into {where}; {other}"]
 
 
-def _baseline(script: Script) -> tuple[float | None, str, list[str]]:
-    """Run the script in plain eager in another process, and return its seconds, its stdout, and notes.
+def _is_object(spec: str) -> bool:
+    """Return whether an op set is given as ``MODULE:NAME``. Otherwise it is a named set or a file."""
+    return ":" in spec and not os.path.exists(spec)
 
-    If it failed, the seconds are None, and a note says so.
-    """
+
+def _notes_on_random_calls(other_numbers: Mapping[str, int], args: argparse.Namespace) -> list[str]:
+    """Return notes that connect different lines of output with random calls, and the line to type next."""
+    if not other_numbers:
+        return []
+    drawn = f"lines may differ because random ops drew other numbers than eager: {count_by_packet(other_numbers)}."
+    if _is_object(args.ops):
+        return [f"{drawn} To draw eager's, add these ops to the set of {args.ops}:", f"  {ops_line(other_numbers)}"]
+    first = f"@{args.ops}" if args.ops in NAMED_SETS else f'"$(cat {shlex.quote(args.ops)})"'
+    file = shlex.quote(f"{Path(args.ops).stem}_random.txt")
+    again = shlex.join([*_without_option(args.words, ("--ops", "--backend")), *args.script_words])
+    write = f"printf '%s\\n' {first} {' '.join(other_numbers)} > {file}"
+    return [f"{drawn} To draw eager's, and compare again:", f"  {write} && eagerdecomp run --ops {file} {again}"]
+
+
+def _without_option(words: Sequence[str], names: Collection[str]) -> list[str]:
+    """Return a command's own words without an option and its value: ``--ops X`` or ``--ops=X``."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if not skip and word.partition("=")[0] not in names:
+            kept.append(word)
+        skip = not skip and word in names
+    return kept
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """The run in plain eager: its seconds and stdout, which are None if it did not end well; and a note that says so."""
+
+    seconds: float | None = None
+    output: str | None = None
+    note: str = ""
+    interrupted: bool = False
+
+
+def _baseline(script: Script, expected: float) -> _Plain:
+    """Run the script in plain eager in another process. `expected` is the duration of the run on the set, for the progress line."""
+    progress = SoFar(sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         seconds_file, printed = Path(folder, "seconds"), Path(folder, "stdout")
         command = [
@@ -225,11 +290,21 @@ def _baseline(script: Script) -> tuple[float | None, str, list[str]]:
         ]
         quiet = subprocess.DEVNULL
         with printed.open("wb") as stdout:
-            ended = subprocess.run([*command, script.name, *script.args], stdin=quiet, stdout=stdout, stderr=quiet, check=False)
-        output = decoded(printed.read_bytes())
-        if ended.returncode == 0 and seconds_file.exists():
-            return float(seconds_file.read_text(encoding="utf-8")), output, []
-    return None, output, [f"the plain run ended with exit code {ended.returncode}, so its time is not shown"]
+            process = subprocess.Popen([*command, script.name, *script.args], stdin=quiet, stdout=stdout, stderr=quiet)
+        try:
+            while process.poll() is None:
+                progress.report(f"running the script again, in plain eager (it took {expected:.0f} s on the set)")
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_SECONDS)
+        except KeyboardInterrupt:
+            process.kill()
+            process.wait()
+            return _Plain(note="not compared with plain eager: the run in plain eager was interrupted", interrupted=True)
+        finally:
+            progress.clear()
+        if process.returncode == 0 and seconds_file.exists():
+            return _Plain(float(seconds_file.read_text(encoding="utf-8")), decoded(printed.read_bytes()))
+    return _Plain(note=f"not compared with plain eager: the run in plain eager ended with exit code {process.returncode}")
 
 
 COMMAND = Command("run", _configure, _run, _EPILOG, own_words(_OPTIONS_WITH_VALUE))

@@ -1,0 +1,23 @@
+"""Lines that fit into a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from eagerdecomp.host.terminal import columns, fitted
+
+WORDS = "three of four calls were decomposed, one ran on the kernel of the backend, and none without one"
+
+
+@pytest.mark.parametrize("width", [40, 55, 80, 200])
+@pytest.mark.parametrize("label", ["", "calls  ", f"  {'a long label':33}"])
+def test_lines_fit_and_lose_no_word(label: str, width: int) -> None:
+    lines = fitted(label, WORDS, width)
+    assert max(map(len, lines)) <= width
+    assert " ".join(lines).split() == f"{label}{WORDS}".split()
+    assert fitted(label, WORDS, None) == [f"{label}{WORDS}"]
+
+
+def test_the_width_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "61")
+    assert columns() == 61
