@@ -121,7 +121,7 @@ def kernels_to_add(
     backend = planner.backend
     candidates = [failed for failed in failed_ops(failure) if failed is not op and failed not in backend.ops]
     itself = op not in backend.ops and refused_dtype(backend, (*args, *kwargs.values())) is None
-    others = [(failed,) for failed in candidates if _gives_route(planner, failed, op, args, kwargs)]
+    others = [(failed,) for failed in planner.may_open(op, candidates) if _gives_route(planner, failed, op, args, kwargs)]
     return [(op,), *others] if itself else list(others)
 
 

@@ -229,12 +229,27 @@ class Costs:
         """Return whether `rank_of_rule` ranks the rule last: it has recorded calls, and none closes."""
         return key not in self._closed_rules and self.rank_of_rule(op, key)[0] == 3
 
+    def may_open(self, op: str, kernels: Iterable[str]) -> list[str]:
+        """Return the kernels that may give an op without a route one: those that close some recorded call of it, or all if unknown."""
+        kernels = list(kernels)
+        clauses, known = self._part(op)
+        closure = Closure(clauses, (one for one, cost in known.items() if cost < math.inf), known)
+        if not clauses.get(op, ((),))[0] or op in closure:
+            return kernels
+        return [kernel for kernel in kernels if kernel not in clauses or op in closure.enabled_by([kernel])]
+
     def _of_footprints(self, op: str, key: str) -> list[float]:
         seen = self._footprints.get(op, {}).get(key, ())
         return [_sum(footprint, self.of) for footprint in seen]
 
     def _solve(self, target: str) -> dict[str, float]:
         """Return the costs of an op and of all ops that it depends on."""
+        clauses, known = self._part(target)
+        closure = Closure(clauses, (op for op, cost in known.items() if cost < math.inf), known)
+        return known | {op: closure.cost(op) for op in clauses}
+
+    def _part(self, target: str) -> tuple[dict[str, Sequence[Sequence[Footprint]]], dict[str, float]]:
+        """Return the part of the graph on which an op depends: its clauses, and the ops whose cost is known."""
         clauses: dict[str, Sequence[Sequence[Footprint]]] = {}
         known: dict[str, float] = {}
         queue = [target]
@@ -249,8 +264,7 @@ class Costs:
             ways: list[Footprint] = [footprint for key, seen in rules if key not in self._without for footprint in seen]
             clauses[op] = [ways]
             queue.extend(called for way in ways for called in way)
-        closure = Closure(clauses, (op for op, cost in known.items() if cost < math.inf), known)
-        return known | {op: closure.cost(op) for op in clauses}
+        return clauses, known
 
 
 def _sum(footprint: Footprint, cost: Callable[[str], float]) -> float:

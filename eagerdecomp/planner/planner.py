@@ -170,6 +170,13 @@ class Planner:
         found = sparse_rule(op)
         return found if found is None or self._float64 else _without_float64(found)
 
+    def may_open(self, op: OpOverload, kernels: Iterable[OpOverload]) -> list[OpOverload]:
+        """Return the kernels that may give an op without a route one, by the recorded calls of its rules."""
+        by_name = {str(kernel): kernel for kernel in kernels}
+        if self._user:
+            return list(by_name.values())
+        return [by_name[name] for name in self._costs(self.backend.ops).may_open(str(op), by_name)]
+
     def decide_for_fakes(self, op: OpOverload) -> Decision:
         """Return the decision for fake tensors: torch's kernel replaces the backend's, which cannot compute with them."""
         found = self.decide(op)

@@ -23,6 +23,7 @@ from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
 from eagerdecomp.rules.code_hash import code_hash
 from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.shipped import is_made_of_ops
 
 __all__ = ["FILE", "Footprint", "Footprints", "SeenCall", "SeenOp", "changed_rules", "is_changed", "load_calls", "load_footprints"]
 
@@ -85,6 +86,10 @@ class _LazySeenOps(Mapping[str, SeenOp]):
     def entry(self, op: str) -> Mapping[str, Any]:
         """Return the recorded data of an op, including rules that have changed since."""
         (entry,) = json.loads(f"{{{self._lines[op].removesuffix(',')}}}").values()
+        for source in ("composite", "explicit"):
+            if not is_made_of_ops(op, source):
+                for _, by_rule, _ in entry["calls"]:
+                    by_rule.pop(source, None)
         return entry  # type: ignore[no-any-return]
 
 

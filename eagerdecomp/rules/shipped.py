@@ -22,7 +22,7 @@ from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
 
-__all__ = ["COMPOSITIONS", "compositions", "shipped_rules"]
+__all__ = ["COMPOSITIONS", "compositions", "is_made_of_ops", "shipped_rules"]
 
 aten = torch.ops.aten
 
@@ -63,7 +63,7 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
     derives a rule from the functional variant: table entries accept calls that eager rejects, and some composite-explicit kernels
     (`mode.values`) write to `out` without calling an op.
     """
-    composed = [rule for rule in compositions(op) if _is_made_of_ops(rule)]
+    composed = [rule for rule in compositions(op) if is_made_of_ops(str(op), rule.source)]
     yield from (rule for rule in composed if rule.source == "composite")
     facts = facts_of(op)
     name = facts.name
@@ -95,17 +95,20 @@ def compositions(op: OpOverload) -> Iterator[Rule]:
         yield Rule(op, kernel, "explicit", where, effects=of_others)
 
 
-def _is_made_of_ops(rule: Rule) -> bool:
+def is_made_of_ops(op: str, source: str) -> bool:
     """Return whether a composition is known to compute only by ops: ``tools/prove_compositions.py`` has found out.
 
     Torch's composite-explicit kernels are not used unless they are listed. Composite-implicit kernels are compositions by
     definition; those with hidden work are listed. Bodies of other libraries' ops are checked when they run.
+
+    Args:
+        op: the overload's name.
+        source: ``explicit`` or ``composite``, as in `Rule.source`.
     """
-    op = rule.op
-    if op.namespace not in TORCH_NAMESPACES:
+    if op.partition(".")[0] not in TORCH_NAMESPACES:
         return True
     made_of_ops, hidden_work = _proved()
-    return str(op) in made_of_ops if rule.source == "explicit" else str(op) not in hidden_work
+    return op in made_of_ops if source == "explicit" else op not in hidden_work
 
 
 @functools.cache
