@@ -186,7 +186,7 @@ class PlanError(EagerDecompError, ValueError):
         >>> ed.Plan.from_json("{}")
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.PlanError: this is not a plan (KeyError: 'ops'). Write one with: eagerdecomp plan --json FILE
+        eagerdecomp.errors.PlanError: this is JSON, but no plan: it has no entries. Write a plan with: eagerdecomp plan --json FILE
     """
 
 

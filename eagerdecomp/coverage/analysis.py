@@ -10,7 +10,7 @@ from typing import Any
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_named, op_names, overload, torch_release
 from eagerdecomp.coverage.example_runs import kernels_of_runs
 from eagerdecomp.coverage.model_ops import ModelCalls, model_calls
-from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, smallest_set
+from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, kernels_used, smallest_set
 from eagerdecomp.coverage.op_plan import OpPlan
 from eagerdecomp.coverage.outside import outside
 from eagerdecomp.coverage.plan_report import Plan
@@ -121,6 +121,8 @@ def plan(
     progress(0.85, "choosing all missing kernels")
     to_close = fewest_kernels(clauses, closed, wanted, rank, may, [kernel.op for kernel in choice.kernels])
     to_close = _with_rest(to_close, called, wanted, lambda more: planner_of(as_backend(backend.ops | more), user.values()), may)
+    used = kernels_used(clauses, closed, to_close, wanted)
+    planned = tuple(replace(one, needs=used.get(one.op, ())) if one.op in wanted else one for one in planned)
     progress(0.95, "choosing all missing kernels of gradients")
     for_gradients = fewest_kernels(clauses, closed, wanted | in_gradients, rank, may, to_close)
     progress(1.0, "")

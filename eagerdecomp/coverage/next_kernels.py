@@ -15,7 +15,17 @@ from typing import NamedTuple
 from eagerdecomp.planner.closure import Clauses, Closure, each_left_out, without_self_calls
 from eagerdecomp.planner.rule_calls import Footprint
 
-__all__ = ["Choice", "Kernel", "Ranked", "SmallSet", "choose_kernels", "fewest_kernels", "rank_kernels", "smallest_set"]
+__all__ = [
+    "Choice",
+    "Kernel",
+    "Ranked",
+    "SmallSet",
+    "choose_kernels",
+    "fewest_kernels",
+    "kernels_used",
+    "rank_kernels",
+    "smallest_set",
+]
 
 # The exhaustive search takes parts of the graph with at most this many candidates: 2 ** 12 sets, each of which needs a fixed point.
 _EXACT = 12
@@ -180,6 +190,30 @@ def fewest_kernels(
         if graph.holds(targets):
             spare.add(op)
     return (*first, *sorted(enabled.keys() - spare, key=lambda op: (-enabled[op], op)))
+
+
+def kernels_used(
+    clauses: Clauses, closed: Collection[str], kernels: Collection[str], ops: Iterable[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """Return which of `kernels` each op decomposes to, for the ops that `kernels` close.
+
+    Of each call, the first rule is taken whose ops closed before the op itself, so the route has no cycle.
+    """
+    wanted = set(ops)
+    calls = _waiting(clauses, closed, wanted.union(kernels))
+    order = list(reversed(Closure(calls).add(kernels)))
+    place = {op: number for number, op in enumerate(order)}
+    used: dict[str, frozenset[str]] = {}
+    for op in order:
+        ways = () if op in kernels else [next(way for way in call if _before(way, place, place[op])) for call in calls[op]]
+        used[op] = (
+            frozenset([op]) if op in kernels else frozenset(kernel for way in ways for called in way for kernel in used[called])
+        )
+    return {op: tuple(kernel for kernel in kernels if kernel in used[op]) for op in order if op in wanted}
+
+
+def _before(way: Footprint, place: Mapping[str, int], limit: int) -> bool:
+    return all(place.get(op, limit) < limit for op in way)
 
 
 def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str], avoid: Callable[[str], int]) -> SmallSet:

@@ -36,6 +36,7 @@ class OpPlan:
         making: calls of the op while the model is built.
         reason: why it is outside, one of `coverage.outside.REASONS`; "" for other statuses.
         exact: whether the routes are of the model's own calls. If not, they are of recorded samples.
+        needs: kernels of `Plan.to_close` that close it, if it is partly closed or missing.
     """
 
     op: str
@@ -48,6 +49,7 @@ class OpPlan:
     exact: bool = False
     making: int = 0
     reason: str = ""
+    needs: tuple[str, ...] = ()
 
     @property
     def required(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,8 +13,9 @@ from eagerdecomp.coverage.next_kernels import Kernel
 from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.coverage.routes import Route
 from eagerdecomp.errors import ArgumentError, OpLookupError, PlanError, ops_line
+from eagerdecomp.host.terminal import fitted
 
-__all__ = ["Comparison", "Plan", "REQUIREMENTS"]
+__all__ = ["Comparison", "Plan", "REQUIREMENTS", "plan_text"]
 
 #: The requirements that `Plan.unmet` checks.
 REQUIREMENTS = ("closed", "gradients", "known")
@@ -110,8 +111,14 @@ class Plan:
     @property
     def counts(self) -> dict[str, int]:
         """The number of ops with each status."""
-        found = Counter(one.status for one in self.ops)
-        return {status: found[status] for status in STATUSES if found[status]}
+        return _in_order(Counter(one.status for one in self.ops))
+
+    @property
+    def counts_after(self) -> dict[str, int]:
+        """The number of ops with each status once the set has the kernels of `to_close`."""
+        return _in_order(
+            Counter("supported" if one.op in self.to_close else "closed" if one.needs else one.status for one in self.ops)
+        )
 
     def failing(self, require: str) -> tuple[OpPlan, ...]:
         """Return the ops that do not meet a requirement.
@@ -174,41 +181,20 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        lines = [f"plan of {self.subject} on {self.op_set}, torch {self.torch}"]
-        width = max(map(len, STATUSES))
-        lines += [f"  {status.ljust(width)}  {count:5}  {STATUSES[status]}" for status, count in self.counts.items()]
-        reasons = Counter(one.reason for one in self.with_status("outside"))
-        lines += [f"  {' ' * width}  {count:5}  {reason}" for reason, count in reasons.most_common()]
-        gradients = Counter(one.gradient for one in self.ops)
-        parts = [f"{gradients[kind]} {kind}" for kind in ("closed", "partly", "missing", "none", "unknown") if gradients[kind]]
-        lines.append(f"  {'gradients'.ljust(width)}         {', '.join(parts)}")
-        if self.next_kernels:
-            enabled = sum(len(kernel.enables) for kernel in self.next_kernels)
-            most = "no other choice enables more" if enabled >= self.bound else f"no choice enables more than {self.bound}"
-            lines += ["", f"the next {len(self.next_kernels)} kernels to write; they enable {enabled} ops, {most}"]
-            lines.append("(the one that enables most first; an op that waits for several counts at one of them):")
-            lines += [f"  {kernel.op}: enables {len(kernel.enables)}{_listed(kernel.enables)}" for kernel in self.next_kernels]
-        elif not self.failing("closed"):
-            lines += ["", "nothing is missing"]
-        of_model = any(one.calls for one in self.ops)
-        shown = [one for one in self.ops if one.status != "passes"] if of_model else self.ops
-        rows = shown if len(self.ops) <= _SHOWN or of_model else self.with_status("partly")
-        if rows:
-            lines += ["", *self.table(rows)]
-        return "\n".join([*lines, "", *(f"note: {note}" for note in self.notes), f"planned in {self.seconds:.1f} s"])
+        return plan_text(self)
 
-    def table(self, ops: Sequence[OpPlan]) -> list[str]:
+    def table(self, ops: Sequence[OpPlan], width: int | None = None) -> list[str]:
         """Return the lines of a table with a row per op: status, kernel calls, gradient, and the rule or what is missing.
 
         Args:
             ops: the ops of the rows.
+            width: the most characters of a line; None for lines of any length.
         """
         rows = [("op", "status", "kernels", "gradient", "by")]
         rows += [(_called(one), one.status, _span(one), one.gradient, _by(one)) for one in ops]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        return [
-            "  ".join([*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]]).rstrip() for row in rows
-        ]
+        left = ["".join(f"{cell.ljust(size)}  " for cell, size in zip(row[:4], widths, strict=True)) for row in rows]
+        return [line for label, row in zip(left, rows, strict=True) for line in fitted(label, row[4], width)]
 
     # -- JSON and HTML ----------------------------------------------------------------------------------------------
 
@@ -237,9 +223,10 @@ class Plan:
             to_close, for_gradients, notes = (tuple(data.get(name, ())) for name in ("to_close", "for_gradients", "notes"))
             names, stopped = (data["op_set"], data["subject"], data["torch"]), data.get("stopped", "")
             return cls(*names, ops, kernels, data["bound"], to_close, for_gradients, stopped, notes, data["seconds"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            words = f"{type(error).__name__}: {error}"
-            raise PlanError(f"this is not a plan ({words}). Write one with: eagerdecomp plan --json FILE") from None
+        except json.JSONDecodeError as error:
+            raise PlanError(f"this is not a plan, because it is not JSON ({error}). {_WRITE_ONE}") from None
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise PlanError(f"this is JSON, but no plan{_other_content(text)}. {_WRITE_ONE}") from None
 
     def to_html(self, beside: Sequence[Plan] = ()) -> str:
         """Return an HTML page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address.
@@ -250,6 +237,42 @@ class Plan:
         title = f"Plan of {self.subject} on {self.op_set}"
         sheets = [Sheet(one.op_set, one.ops) for one in (self, *beside)]
         return page(title, self.torch, sheets, self.next_kernels, self.bound, self.notes)
+
+
+def plan_text(plan: Plan, width: int | None = None) -> str:
+    """Return a plan as text, in lines of at most `width` characters if it is given."""
+    lines = [("", f"plan of {plan.subject} on {plan.op_set}, torch {plan.torch}")]
+    label = max(map(len, STATUSES))
+    lines += [(f"  {status.ljust(label)}  {count:5}  ", STATUSES[status]) for status, count in plan.counts.items()]
+    reasons = Counter(one.reason for one in plan.with_status("outside"))
+    lines += [(f"  {' ' * label}  {count:5}  ", reason) for reason, count in reasons.most_common()]
+    gradients = Counter(one.gradient for one in plan.ops)
+    parts = [f"{gradients[kind]} {kind}" for kind in ("closed", "partly", "missing", "none", "unknown") if gradients[kind]]
+    lines.append((f"  {'gradients'.ljust(label)}         ", ", ".join(parts)))
+    lines += [("", ""), *_proposals(plan)]
+    of_model = any(one.calls for one in plan.ops)
+    shown = [one for one in plan.ops if one.status != "passes"] if of_model else plan.ops
+    rows = shown if len(plan.ops) <= _SHOWN or of_model else plan.with_status("partly")
+    table = plan.table(rows, width) if rows else []
+    ending = [*(("note: ", note) for note in plan.notes), ("", f"planned in {plan.seconds:.1f} s")]
+    above, below = ([line for label, text in part for line in fitted(label, text, width)] for part in (lines, ending))
+    return "\n".join([*above, *([""] if rows and above[-1] else []), *table, "", *below])
+
+
+def _proposals(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the lines about kernels to write, each as a label and a text."""
+    if plan.next_kernels:
+        enabled = sum(len(kernel.enables) for kernel in plan.next_kernels)
+        most = "no other choice enables more" if enabled >= plan.bound else f"no choice enables more than {plan.bound}"
+        yield "", f"the next {len(plan.next_kernels)} kernels to write; they enable {enabled} ops, {most}"
+        yield "", "(the one that enables most first; an op that waits for several counts at one of them):"
+        for kernel in plan.next_kernels:
+            yield f"  {kernel.op}: ", f"enables {len(kernel.enables)}{_listed(kernel.enables)}"
+    elif not plan.failing("closed"):
+        yield "", "not the whole model was planned: it stopped (see the note)" if plan.stopped else "nothing is missing"
+    if plan.to_close:
+        after = ", ".join(f"{count} {status}" for status, count in plan.counts_after.items())
+        yield "", f"after adding all {len(plan.to_close)} kernels that are missing (to_close in --json): {after}"
 
 
 def _comparable(was: OpPlan, new: OpPlan) -> bool:
@@ -286,9 +309,19 @@ def _fault(one: OpPlan) -> str:
         return f"outside: {one.reason}"
     if one.status not in ("partly", "missing"):
         return f"gradient {one.gradient}: {'ends at' if one.gradient == 'missing' else 'not all of'} {_some(one.gradient_missing)}"
-    if one.missing and one.missing != (one.op,):
-        return f"{one.status}: ends at {_some(one.missing)}"
-    return f"{one.status}: {one.depends}" if one.depends else one.status
+    parts = [one.depends] if one.depends else []
+    parts += [f"needs {_some(one.needs)}"] if one.needs else []
+    return ": ".join([one.status, *(["; ".join(parts)] if parts else [])])
+
+
+_WRITE_ONE = "Write a plan with: eagerdecomp plan --json FILE"
+
+
+def _other_content(text: str) -> str:
+    """Return what a JSON file that is no plan has instead, for the error."""
+    data = json.loads(text)
+    names = _some(sorted(map(repr, data))) if isinstance(data, dict) else ""
+    return f": it has {names or 'no entries'}"
 
 
 def _op_of(row: Mapping[str, Any]) -> OpPlan:
@@ -307,7 +340,12 @@ def _op_of(row: Mapping[str, Any]) -> OpPlan:
         row.get("exact", False),
         row.get("making", 0),
         row.get("reason", ""),
+        tuple(row.get("needs", ())),
     )
+
+
+def _in_order(counts: Mapping[str, int]) -> dict[str, int]:
+    return {status: counts[status] for status in STATUSES if counts[status]}
 
 
 def _called(one: OpPlan) -> str:
@@ -322,12 +360,11 @@ def _span(one: OpPlan) -> str:
 
 
 def _by(one: OpPlan) -> str:
-    if one.status == "partly":
-        return one.depends
     if one.status == "outside":
         return one.reason
-    if one.status == "missing":
-        return f"ends at {', '.join(one.missing[:_NAMES])}" if one.missing and one.missing != (one.op,) else ""
+    if one.status in ("partly", "missing"):
+        needs = f"needs {_some(one.needs)}" if one.needs else ""
+        return "; ".join(filter(None, (one.depends if one.status == "partly" else "", needs)))
     first: dict[str, str] = {}
     for route in one.routes:
         if route.rule:

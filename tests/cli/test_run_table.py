@@ -49,7 +49,7 @@ def test_ops_outside_the_set_are_counted_among_those_that_reached_the_backend_an
     )
 
 
-def test_calls_inside_kernels_are_told_from_ops_outside_the_set() -> None:
+def test_calls_inside_kernels_are_no_ops_outside_the_set() -> None:
     assert "inside its kernels" not in summary_table(FACTS)
     mine = ed.Backend("mine", ed.infra() | ["aten.square"], {"aten.square": lambda x: x.resolve_conj() * x})
     x, seen = torch.ones(3), BackendRecorder()

@@ -137,6 +137,15 @@ def test_ops_of_the_construction_are_reported_and_not_required() -> None:
 
 
 @pytest.mark.full
+def test_a_model_that_stopped_does_not_lack_nothing() -> None:
+    made = ed.plan(CORE, model=lambda: (lambda x: x.sin() if x.sum().item() else x, torch.ones(3)))
+    assert made.stopped
+    assert not made.failing("closed")
+    assert "nothing is missing" not in str(made)
+    assert "not the whole model was planned" in str(made)
+
+
+@pytest.mark.full
 def test_ops_only_of_the_construction_are_distinguished_from_missing_ops_of_the_step() -> None:
     made = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: torch.sin(x * 2), torch.randn(3)))
     assert [one.op for one in made.failing("closed")] == ["aten.sin.default"]

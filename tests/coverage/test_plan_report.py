@@ -20,7 +20,7 @@ from conformance.small_sets import random_core_subset
 from eagerdecomp.coverage import analysis
 from eagerdecomp.coverage.analysis import aten_ops
 from eagerdecomp.coverage.op_plan import OpPlan
-from eagerdecomp.coverage.plan_report import Plan
+from eagerdecomp.coverage.plan_report import Plan, plan_text
 from eagerdecomp.coverage.routes import Route
 from eagerdecomp.planner.rule_calls import load_calls
 
@@ -43,8 +43,54 @@ def test_a_plan_survives_json(core: Plan) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"ops": 3}'])
 def test_json_that_is_not_a_plan_raises(text: str) -> None:
-    with pytest.raises(ed.PlanError, match="not a plan"):
+    with pytest.raises(ed.PlanError, match=r"(not a|no) plan") as caught:
         Plan.from_json(text)
+    assert "Error" not in str(caught.value)
+
+
+def test_another_json_file_is_named_by_its_entries() -> None:
+    with pytest.raises(ed.PlanError, match=r"this is JSON, but no plan: it has 'backend', 'results'\. Write a plan with"):
+        Plan.from_json('{"results": [], "backend": 3}')
+
+
+#: Sets and ops that lack kernels: few ops, so that a plan is fast.
+LACKING = [
+    (ed.infra(), ["aten.silu", "aten.gelu", "aten.gelu_backward", "aten.sub"]),
+    (ed.infra() | ["aten.mul.Tensor", "aten.tanh"], ["aten.gelu", "aten.native_layer_norm", "aten._softmax"]),
+    (ed.core_aten() - ["aten.exp", "aten.mul"], ["aten.addcmul", "aten._log_softmax", "aten.logsumexp"]),
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("ops", "asked"), LACKING)
+def test_each_missing_op_needs_proposed_kernels_which_close_it(ops: ed.OpSet, asked: list[str]) -> None:
+    made = ed.plan(ops, ops=asked)
+    lacking = made.with_status("missing", "partly")
+    assert lacking
+    for one in lacking:
+        assert one.needs
+        assert set(one.needs) <= set(made.to_close)
+        again = ed.plan(ops | one.needs, ops=[one.op])
+        assert again[one.op].status in ("closed", "supported")
+        assert f"needs {', '.join(one.needs[:6])}" in str(made)
+        assert f"needs {', '.join(one.needs[:6])}" in made.unmet("closed")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ops", [ed.infra(), ed.prims(), random_core_subset(0.5, SEED)])
+def test_counts_after_adding_to_close_are_those_of_a_new_plan(ops: ed.OpSet) -> None:
+    made = ed.plan(ops, kernels=3)
+    assert made.counts_after == ed.plan(ops | made.to_close, kernels=0).counts
+    assert not {"missing", "partly"} & set(made.counts_after)
+    assert ", ".join(f"{count} {status}" for status, count in made.counts_after.items()) in str(made)
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_the_text_fits_the_width(width: int) -> None:
+    made = ed.plan(ed.infra(), ops=["aten.gelu_backward", "aten.silu"])
+    lines = plan_text(made, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert " ".join(lines).split() == str(made).split()
 
 
 @pytest.mark.full

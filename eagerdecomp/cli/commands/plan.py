@@ -13,10 +13,11 @@ from typing import Any
 from eagerdecomp.cli.commands.command import FAILED, Command, add_json, add_ops, called, output_file, rules_of, set_from, shown
 from eagerdecomp.coverage.analysis import aten_ops, plan
 from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
-from eagerdecomp.coverage.plan_report import REQUIREMENTS, Plan
+from eagerdecomp.coverage.plan_report import REQUIREMENTS, Plan, plan_text
 from eagerdecomp.errors import PlanError
 from eagerdecomp.host.import_path import object_of
 from eagerdecomp.host.progress import PartDone, Progress
+from eagerdecomp.host.terminal import columns
 from eagerdecomp.ops.opset import OpSet, core_aten, prims
 
 __all__ = ["COMMAND"]
@@ -109,7 +110,7 @@ def _run(args: argparse.Namespace) -> int:
             beside = [planned(number, other, kernels=0) for number, other in enumerate(others, 1)]
         finally:
             progress.clear()
-        shown(args)(str(made))
+        shown(args)(plan_text(made, columns()))
         write_json(made.to_json())
         if args.html:
             write_html(made.to_html(beside))
