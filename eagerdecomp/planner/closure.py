@@ -230,7 +230,7 @@ class Costs:
         return key not in self._closed_rules and self.rank_of_rule(op, key)[0] == 3
 
     def may_open(self, op: str, kernels: Iterable[str]) -> list[str]:
-        """Return the kernels that may give an op without a route one: those that close some recorded call of it, or all if unknown."""
+        """Return the kernels that may give an op without a route one, by its recorded calls; all kernels if these do not tell."""
         kernels = list(kernels)
         clauses, known = self._part(op)
         closure = Closure(clauses, (one for one, cost in known.items() if cost < math.inf), known)
