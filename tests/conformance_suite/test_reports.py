@@ -52,6 +52,35 @@ def nasty(text: str = HOSTILE_TEXT) -> Report:
     return replace(made, backend=text, profile=text, torch=text, stale=(text,), undeclared=(text,))
 
 
+def fails_for(*examples: str) -> Report:
+    names = ("aten.add.Tensor", "aten.mul.Tensor", "aten.exp.default", "aten.sin.default", "aten.mm.default")
+    return example_report(*(wrong_verdict(name, example=f"{name}({text})") for name, text in zip(names, examples, strict=False)))
+
+
+def test_the_first_line_says_to_declare_a_dtype_that_most_wrong_kernels_fail_for() -> None:
+    made = fails_for("bf16[2], f32[2]", "f32[1], bf16[]", "bf16[3]", "f64[3]")
+    for text in (report_text(made, width=60), report_markdown(made).split("\n\n")[1]):
+        first = " ".join(text.split("\n\n")[0].split())
+        assert first.startswith("3 of 4 wrong kernels fail for torch.bfloat16.")
+        assert "declare it: Backend(dtypes=" in first
+        assert "torch.float16" in first
+        assert first.count("torch.bfloat16") == 1
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        ("bf16[2]", "bf16[2]"),  # too few
+        ("bf16[2]", "bf16[2]", "f64[2]", "i64[2]"),  # half
+        ("f32[2]", "f32[2]", "f32[2]", "f32[2]"),  # what every backend takes
+        ("xbf16[2]", "1, [2]", "True", "bf16"),
+    ],
+)
+def test_otherwise_the_first_line_is_about_the_run(examples: tuple[str, ...]) -> None:
+    assert report_text(fails_for(*examples)).startswith("conformance of ")
+    assert "declare it" not in report_markdown(fails_for(*examples))
+
+
 # -- text ------------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,16 @@ from collections.abc import Iterator, Sequence
 
 from eagerdecomp.conformance.comparing import DIRECTIONS, Comparison
 from eagerdecomp.conformance.manifest import stale_because
-from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, by_note, details, head, one_line, printable
+from eagerdecomp.conformance.reports.words import (
+    STATE_WORDS,
+    advice_on_dtype,
+    by_blamed,
+    by_note,
+    details,
+    head,
+    one_line,
+    printable,
+)
 from eagerdecomp.conformance.results import Consequence, Report, Verdict
 
 __all__ = ["report_markdown"]
@@ -38,7 +47,13 @@ def report_markdown(report: Report, *, comparison: Comparison | None = None) -> 
     """
     wrong = sorted(report.with_state("wrong"), key=lambda verdict: str(verdict.op))
     consequences = by_blamed(report)
-    before = [f"### {_text(head(report))}", *(_compared(comparison) if comparison else []), _counts(report)]
+    advice = advice_on_dtype(report)
+    before = [
+        f"### {_text(head(report))}",
+        *([_text(advice)] if advice else []),
+        *(_compared(comparison) if comparison else []),
+        _counts(report),
+    ]
     after = [*_absences(report), *_next(report), *_skipped(report)]
     room = _MOST - _ROOM_FOR_LEFT_OUT - sum(len(part) + 2 for part in (*before, *after))
     parts: list[str] = []

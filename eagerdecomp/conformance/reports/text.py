@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eagerdecomp.conformance.comparing import Comparison
 from eagerdecomp.conformance.manifest import stale_because
-from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, by_note, head, one_line, printable, script_key
+from eagerdecomp.conformance.reports.words import (
+    STATE_WORDS,
+    advice_on_dtype,
+    by_blamed,
+    by_note,
+    head,
+    one_line,
+    printable,
+    script_key,
+)
 from eagerdecomp.conformance.results import Consequence, Failure, Report, Verdict
 from eagerdecomp.host.html import counted
 
@@ -39,6 +48,7 @@ def report_text(
     """
     width = max(width, 40)
     blocks = [
+        _indented([advice], "", width) if (advice := advice_on_dtype(report)) else [],
         _counts(report),
         *_wrong(report, scripts or {}, width),
         _skipped(report, width),

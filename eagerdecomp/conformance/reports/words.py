@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+import torch
 
 from eagerdecomp.conformance.results import STATES, Consequence, Failure, Report, State, Verdict
 from eagerdecomp.host.atomic_file import write_text
 from eagerdecomp.host.html import duration_text
+from eagerdecomp.ops.call_text import SHORT_DTYPES
 
 __all__ = [
     "STATE_WORDS",
+    "advice_on_dtype",
     "by_blamed",
     "by_note",
     "details",
@@ -54,6 +59,29 @@ def head(report: Report) -> str:
     return one_line(
         f"conformance of {report.backend}: {report.profile}{some}, seed {report.seed}, torch {report.torch}, {took}{cut}"
     )
+
+
+#: With fewer wrong kernels than this, a common dtype may be chance.
+_FEWEST_WRONG = 3
+# A dtype before the sizes of a tensor, in the text of a call.
+_SHORT_DTYPE = re.compile(rf"\b({'|'.join(SHORT_DTYPES.values())})\[")
+
+
+def advice_on_dtype(report: Report) -> str:
+    """Return advice if most wrong kernels fail for one dtype, which the backend may not take at all; else "".
+
+    It is never float32, which every backend takes.
+    """
+    wrong = report.with_state("wrong")
+    named = [{name for one in verdict.failures for name in _SHORT_DTYPE.findall(one.example)} for verdict in wrong]
+    most = Counter(name for names in named for name in sorted(names - {SHORT_DTYPES[torch.float32]})).most_common(1)
+    if len(wrong) < _FEWEST_WRONG or not most or 2 * most[0][1] <= len(wrong):
+        return ""
+    ((name, count),) = most
+    left_out = next(dtype for dtype, short in SHORT_DTYPES.items() if short == name)
+    taken = ", ".join(str(dtype) for dtype in SHORT_DTYPES if dtype is not left_out)
+    what = f"{count} of {len(wrong)} wrong kernels fail for {left_out}"
+    return f"{what}. If yours do not take it, declare it: Backend(dtypes={{{taken}}})"
 
 
 def ordered(report: Report) -> tuple[Verdict, ...]:
