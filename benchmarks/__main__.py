@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 from benchmarks import suite
 from benchmarks.costs import cost_table
-from eagerdecomp.cli.commands.command import EXIT_CODES, INTERRUPTED, add_json, backend_of, output_file, shown
+from eagerdecomp.cli.arguments.shared import EXIT_CODES, INTERRUPTED, add_json
+from eagerdecomp.cli.commands.command import backend_of, output_file, shown
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.ops.backend import as_backend
 from eagerdecomp.ops.opset import core_aten

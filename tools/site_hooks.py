@@ -17,7 +17,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import eagerdecomp
-from eagerdecomp.cli.main import COMMANDS, main
+from eagerdecomp.cli.arguments import DECLARED
+from eagerdecomp.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 
@@ -82,10 +83,10 @@ def _reference() -> str:
 def _commands() -> str:
     """Return the help text of every command."""
     parts = ["# Commands", "What `eagerdecomp COMMAND --help` prints."]
-    for command in COMMANDS:
+    for command in DECLARED:
         with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
-            main([command.name, "--help"])
-        parts.append(f"## eagerdecomp {command.name}\n\n```text\n{printed.getvalue().rstrip()}\n```")
+            main([command, "--help"])
+        parts.append(f"## eagerdecomp {command}\n\n```text\n{printed.getvalue().rstrip()}\n```")
     return "\n\n".join(parts) + "\n"
 
 

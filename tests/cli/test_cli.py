@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +17,13 @@ import torch
 
 import eagerdecomp as ed
 import eagerdecomp_script
+from eagerdecomp.cli.arguments import DECLARED, completion, own_words, parser_of
+from eagerdecomp.cli.arguments.shared import SETS
 from eagerdecomp.cli.commands import bench, run
-from eagerdecomp.cli.front import SUMMARIES
 from eagerdecomp.cli.main import COMMANDS, main
+from eagerdecomp.conformance.suite import PROFILES
+from eagerdecomp.coverage.plan_report import REQUIREMENTS
+from eagerdecomp.ops.opset import NAMED_SETS
 from eagerdecomp.ops.opset_file import parse_ops
 
 SILU = "import torch\nx = torch.ones(3, requires_grad=True)\ntorch.nn.functional.silu(x).sum().backward()\nprint('script done')\n"
@@ -38,13 +44,13 @@ def value_of(out: str, label: str) -> str:
 
 def test_every_command_of_the_table_has_its_own_name_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert len({command.name for command in COMMANDS}) == len(COMMANDS)
-    assert [command.name for command in COMMANDS] == list(SUMMARIES)
+    assert [*(command.name for command in COMMANDS), "completion"] == list(DECLARED)
     assert main(["--help"]) == main([]) == 0
     out = capsys.readouterr().out
-    for command in COMMANDS:
-        assert command.name in out
+    for name in DECLARED:
+        assert name in out
         with pytest.raises(SystemExit) as left:
-            main([command.name, "--help"])
+            main([name, "--help"])
         assert left.value.code == 0
     assert "exit codes" in out
 
@@ -95,15 +101,22 @@ def test_a_misspelt_command_is_reported_with_close_matches(capsys: pytest.Captur
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("words", "code"), [([], 0), (["--help"], 0), (["--version"], 0), (["--nonsense"], 2), (["runn"], 2)], ids=str
+    ("words", "code"),
+    [
+        *(([], 0), (["--help"], 0), (["--version"], 0), (["--nonsense"], 2), (["runn"], 2)),
+        *(([name, "--help"], 0) for name in DECLARED if name != "bench"),
+        *((["plan", "--nonsense"], 2), (["plan", "--require", "x"], 2), (["completion", "bash"], 0)),
+    ],
+    ids=str,
 )
-def test_help_the_version_and_wrong_commands_import_no_torch(words: list[str], code: int) -> None:
+def test_help_completion_the_version_and_wrong_arguments_import_no_torch(words: list[str], code: int) -> None:
     script = f"import sys; sys.modules['torch'] = None; sys.argv = ['eagerdecomp', *{words}]; import eagerdecomp_script as front; "
     done = subprocess.run([sys.executable, "-c", f"{script}sys.exit(front.main())"], capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     if not code:
-        assert f"eagerdecomp {ed.__version__}" in done.stdout if words == ["--version"] else "new-backend" in done.stdout
+        expected = {(): "new-backend", ("--help",): "new-backend", ("--version",): f"eagerdecomp {ed.__version__}"}
+        assert expected.get(tuple(words), "eagerdecomp") in done.stdout
 
 
 def test_a_script_with_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,12 +294,73 @@ def test_arguments_after_the_script_are_passed_to_it(script: Path, capfd: pytest
 
 
 def test_options_with_a_value_are_not_taken_for_the_script() -> None:
-    parser = argparse.ArgumentParser()
-    (run,) = [command for command in COMMANDS if command.name == "run"]
-    run.configure(parser)
-    takes_a_word = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
-    for name in takes_a_word:
-        assert run.own_words([name, "value", "script.py", "--quiet"]) == 2, name
+    for command in ("run", "blame", "compare"):
+        assert own_words(command, ["--json", "value", "--full-trace", "script.py", "--quiet"]) == 3
+        assert own_words(command, ["--json=value", "-m", "script", "-m"]) == 2
+    for name in ("--ops", "--backend", "--keep", "--record", "--plain-seconds-to"):
+        assert own_words("run", [name, "value", "script.py", "--quiet"]) == 2, name
+
+
+def test_the_arguments_name_what_the_library_has() -> None:
+    """They cannot import it: it imports torch."""
+    assert tuple(NAMED_SETS) == SETS
+    actions = {action.dest: action for name in ("plan", "conformance") for action in parser_of(name)._actions}
+    assert actions["require"].choices == (*REQUIREMENTS, "no-worse")
+    assert tuple(actions["profile"].choices or ()) == tuple(PROFILES)
+
+
+@pytest.mark.parametrize("option", ["--ops", "--backend"])
+@pytest.mark.parametrize("command", ["run", "plan", "explain", "trace", "demo"])
+def test_errors_name_the_option_as_it_was_written(command: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own = {"run": ["x.py"], "explain": ["aten.silu"], "trace": ["x:y"]}.get(command, [])
+    for value in ("cores", "math:pi"):
+        words = [command, option, value, *own] if command == "run" else [command, *own, option, value]
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert f"{option} {value}: " in said
+        assert {"--ops": "--backend", "--backend": "--ops"}[option] not in said
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_has_every_command_option_and_choice(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    printed = capsys.readouterr().out
+    for name in DECLARED:
+        for action in parser_of(name)._actions:
+            shown = [] if action.help is argparse.SUPPRESS else action.option_strings
+            for word in (name, *shown, *map(str, action.choices or ())):
+                assert re.search(rf"(?<!\w){word.lstrip('-')}(?![\w-])", printed), (name, word)
+    assert "plain-seconds-to" not in printed
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["pl"], ["plan"]),
+        (["plan", "--req"], ["--require"]),
+        (["plan", "--require", "k"], ["known"]),
+        (["run", "--backend", "p"], ["prims"]),
+        (["opset", "in"], ["infra"]),
+        (["completion", "f"], ["fish"]),
+        (["run", "train"], []),  # a file, by -o default
+    ],
+)
+def test_bash_completes_by_the_script(words: list[str], found: list[str]) -> None:
+    line = " ".join(map(shlex.quote, ["eagerdecomp", *words]))
+    script = completion.script("bash", {name: (one.help, parser_of(name)) for name, one in DECLARED.items()})
+    code = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _eagerdecomp; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-uc", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == found
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_can_read_the_script(shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    script = completion.script(shell, {name: (one.help, parser_of(name)) for name, one in DECLARED.items()})
+    subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
 def test_a_module_runs_and_keeps_its_arguments(

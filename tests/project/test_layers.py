@@ -24,7 +24,8 @@ PATHS = {".".join(file.with_suffix("").parts).removesuffix(".__init__"): ROOT / 
 def imports_of(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            folder = ".".join(path.relative_to(ROOT).parent.parts) if node.level else ""
+            names = [".".join(filter(None, (folder, node.module, alias.name))) for alias in node.names]
             yield from (name if name in PATHS else name.rpartition(".")[0] for name in names)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -13,10 +13,6 @@ from eagerdecomp.host.import_path import UsageError
 __all__ = ["COMMAND"]
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    """Add no arguments: `python -m benchmarks` parses them."""
-
-
 def _run(args: argparse.Namespace) -> int:
     root = Path(__file__).parents[3]  # of the checkout
     if not (root / "benchmarks" / "__main__.py").exists():
@@ -31,4 +27,4 @@ def _run(args: argparse.Namespace) -> int:
     return found
 
 
-COMMAND = Command("bench", _configure, _run, own_words=lambda words: 0)
+COMMAND = Command("bench", _run)

@@ -5,62 +5,43 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eagerdecomp.cli.arguments.shared import FAILED
 from eagerdecomp.cli.commands.colour import painted
-from eagerdecomp.cli.front import EXIT_CODES, SUMMARIES
 from eagerdecomp.errors import EagerDecompError, OpSetError
 from eagerdecomp.host.atomic_file import check_writable, write_text
 from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.ops.backend import Backend
-from eagerdecomp.ops.opset import NAMED_SETS, OpSet, resolve_ops
+from eagerdecomp.ops.opset import OpSet, resolve_ops
 from eagerdecomp.ops.opset_file import op_set_from
 from eagerdecomp.rules.rule import Rule
 
 __all__ = [
     "Command",
-    "EXIT_CODES",
-    "FAILED",
-    "INTERRUPTED",
-    "add_json",
-    "add_keep",
-    "add_ops",
-    "add_rules",
     "backend_from",
     "backend_of",
     "called",
     "kept_ops",
     "output_file",
-    "positive",
     "print_whole",
     "rules_of",
     "set_from",
     "shown",
 ]
 
-FAILED = 1
-INTERRUPTED = 130
-
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its name, the function that adds its arguments, and the function that runs it. Its help is in `SUMMARIES`."""
+    """One command: its name, and the function that runs it. Its arguments are in `eagerdecomp.cli.arguments`."""
 
     name: str
-    configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
-    epilog: str = ""
-    own_words: Callable[[Sequence[str]], int] = len
-    """Return how many words after the command's name belong to the command. The others are in ``args.rest``."""
-
-    @property
-    def help(self) -> str:
-        return SUMMARIES[self.name]
 
 
 def print_whole(text: str) -> None:
@@ -71,31 +52,6 @@ def print_whole(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # a closed pipe is normal: `eagerdecomp opset core | head`
             raise UsageError(f"cannot write to stdout: {error.strerror}", FAILED) from None
-
-
-def add_ops(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--ops``, also named ``--backend``. `set_from` and `backend_from` read it."""
-    names = ", ".join(NAMED_SETS)
-    parser.add_argument(
-        "--ops",
-        "--backend",
-        dest="ops",
-        default="core",
-        metavar="SET",
-        help=f"the op set: {names}, a FILE of op names, or MODULE:NAME of a Backend or OpSet (default %(default)s)",
-    )
-
-
-def add_rules(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--rules``, which `rules_of` reads."""
-    parser.add_argument("--rules", metavar="MODULE:NAME", help="your own rules: a Rule, or a list of them")
-
-
-def add_keep(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--keep``, which `kept_ops` reads."""
-    parser.add_argument(
-        "--keep", metavar="OPS", help="composite ops that are not decomposed, separated by commas: aten.linear,aten.layer_norm"
-    )
 
 
 def kept_ops(text: str | None) -> tuple[str, ...]:
@@ -112,21 +68,9 @@ def kept_ops(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option ``--json``; `what` names its content in the help."""
-    parser.add_argument("--json", metavar="FILE", help=f"also write {what} to FILE as JSON (-: print the JSON instead of the text)")
-
-
 def shown(args: argparse.Namespace) -> Callable[[str], None]:
     """Return the function that prints a command's text: `print_whole`, or a no-op if JSON goes to stdout."""
     return (lambda text: None) if args.json == "-" else print_whole
-
-
-def positive(text: str) -> int:
-    """Return the integer of an argument that must be at least 1, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 1 up")
-    return int(text)
 
 
 @contextmanager

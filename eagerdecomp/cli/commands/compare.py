@@ -7,53 +7,13 @@ import json
 import sys
 from typing import Any
 
-from eagerdecomp.cli.commands.command import FAILED, INTERRUPTED, Command, add_json, add_rules, backend_from, output_file, rules_of
-from eagerdecomp.cli.commands.scripts import (
-    NOT_COMPARED,
-    SCRIPT_FAILED,
-    add_on_unsupported,
-    add_script,
-    own_words,
-    print_last,
-    script_of,
-    watched_exit,
-    with_ending,
-)
-from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
+from eagerdecomp.cli.commands.command import Command, backend_from, output_file, rules_of
+from eagerdecomp.cli.commands.scripts import print_last, script_of, watched_exit, with_ending
+from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.progress import SoFar
 from eagerdecomp.host.run_script import run_script
 
 __all__ = ["COMMAND"]
-
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    what = "MODULE:NAME of a Backend or OpSet, a set that runs torch's own kernels (core, or a FILE of op names), or native"
-    parser.add_argument(
-        "--backend", metavar="A", default="native", help=f"{what} (default %(default)s); the script continues with its results"
-    )
-    parser.add_argument("--against", metavar="B", required=True, help="the other backend, written in the same way")
-    add_rules(parser)
-    add_on_unsupported(parser, "to a set: raise an error, or run torch's own kernel")
-    parser.add_argument("--markdown", metavar="FILE", help="write the findings to FILE as Markdown")
-    add_json(parser, "the findings")
-    add_script(parser, "compare")
-
-
-_OPTIONS_WITH_VALUE = frozenset({"--backend", "--against", "--rules", "--on-unsupported", "--markdown", "--json"})
-
-_EPILOG = f"""examples:
-  eagerdecomp compare --against my_backend:backend train.py --epochs 1           compare plain eager with a backend
-  eagerdecomp compare --backend my:old --against my:new --json found.json train.py
-  eagerdecomp compare --backend core --against prims --markdown ulps.md -m package.train
-
-Each op of the script runs on both backends with the same inputs, so differences do not accumulate. The script continues
-with the results of --backend. The report lists the ops that differ by more than rounding, in the order of their calls:
-the source line, and which backend differs from native eager. For each op and dtype it also shows how many ULPs the
-values are apart. Values of random ops are not compared.
-
-exit codes: 0 no op differs; {FAILED} an op differs; {USAGE_ERROR} wrong command line, backend, rules, op file or script
-name; {SCRIPT_FAILED} no op differs, but the script ended with an error; {NOT_COMPARED} no call was compared;
-{INTERRUPTED} interrupted (Ctrl-C)"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -93,4 +53,4 @@ def _side(option: str, spec: str) -> Any:
     return backend_from(spec, option)
 
 
-COMMAND = Command("compare", _configure, _run, _EPILOG, own_words(_OPTIONS_WITH_VALUE))
+COMMAND = Command("compare", _run)

@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eagerdecomp.cli.commands.command import FAILED, INTERRUPTED, Command, add_json, called, output_file, positive, shown
+from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, NOTHING_EXERCISED
+from eagerdecomp.cli.commands.command import Command, called, output_file, shown
 from eagerdecomp.errors import ConformanceError
-from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
+from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpSet, core_aten
@@ -24,59 +25,6 @@ if TYPE_CHECKING:  # a command imports its modules when it runs
     from eagerdecomp.conformance.results import Report, Verdict
 
 __all__ = ["COMMAND"]
-
-NOTHING_EXERCISED = 4
-_PROFILES = ("quick", "standard", "thorough")
-
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("backend", metavar="MODULE:BACKEND", help="a Backend or OpSet, or a function that returns one")
-    parser.add_argument(
-        "--profile",
-        choices=_PROFILES,
-        default="standard",
-        help="how many inputs: quick takes seconds, standard minutes, thorough an hour (default %(default)s)",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random inputs (default %(default)s)")
-    parser.add_argument("--ops", metavar="OPS", help="test only these ops, separated by commas: aten.add.Tensor,aten.sum")
-    parser.add_argument("--processes", type=positive, metavar="N", help="number of worker processes (default: one per core)")
-    parser.add_argument("--in-process", action="store_true", help="start no worker processes: a kernel that crashes ends the run")
-    parser.add_argument("--scripts", metavar="FOLDER", help="write a script to FOLDER for each fault, which reproduces it")
-    parser.add_argument("--markdown", metavar="FILE", help="write the report to FILE as Markdown, for a pull request")
-    parser.add_argument("--junit", metavar="FILE", help="write the report to FILE as JUnit XML")
-    parser.add_argument("--html", metavar="FILE", help="write the report to FILE as an HTML page")
-    parser.add_argument(
-        "--compare", metavar="OLD.json", help="print which kernels got better or worse since an older report, which --json wrote"
-    )
-    parser.add_argument(
-        "--absences",
-        metavar="FILE",
-        help="a list of the kernels that are left out on purpose; fail if it does not match the backend",
-    )
-    parser.add_argument(
-        "--write-absences",
-        metavar="FILE",
-        help="write the list for --absences, with the reasons of the --absences file that you pass",
-    )
-    parser.add_argument("--absent", action="store_true", help="print the names of absent kernels, not only their number")
-    add_json(parser, "the report")
-
-
-_EPILOG = f"""examples:
-  eagerdecomp conformance my_backend:backend                                   test all kernels, in minutes
-  eagerdecomp conformance my_backend:backend --profile quick --ops aten.add    test one kernel, in a second
-  eagerdecomp conformance my_backend:backend --scripts wrong/                  a script for each fault
-  eagerdecomp conformance my_backend:backend --json new.json --compare main.json --markdown comment.md
-  eagerdecomp conformance my_backend:backend --html report.html --junit report.xml --absences absent.txt
-
-Each kernel is called with difficult values, dtypes, shapes and strides. Its results are compared with eager on the CPU,
-and values with the op computed in float64. Without --ops, the ops that the set decomposes are tested too, and their
-faults are listed under the kernel that causes them. Each kernel is right, wrong, absent (the backend has none) or not
-exercised (the suite has no call for it).
-
-exit codes: 0 no kernel is wrong; {FAILED} a kernel is wrong, --absences does not match, or a kernel is worse than in --compare;
-{USAGE_ERROR} wrong command line, backend or file; {NOTHING_EXERCISED} no kernel was exercised;
-{INTERRUPTED} interrupted (Ctrl-C), after a report of the kernels tested until then"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -190,4 +138,4 @@ def _old(name: str) -> Report:
         raise UsageError(f"--compare {name}: {reason}") from None
 
 
-COMMAND = Command("conformance", _configure, _run, _EPILOG)
+COMMAND = Command("conformance", _run)

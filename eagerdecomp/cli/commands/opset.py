@@ -5,28 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from eagerdecomp.cli.commands.command import EXIT_CODES, Command, add_json, output_file, set_from, shown
+from eagerdecomp.cli.commands.command import Command, output_file, set_from, shown
 
 __all__ = ["COMMAND"]
-
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "ops",
-        nargs="?",
-        default="core",
-        metavar="SET",
-        help="the op set: core, prims, infra, tiny, a FILE of op names, or MODULE:NAME of a Backend or OpSet (default %(default)s)",
-    )
-    add_json(parser, "the set")
-
-
-_EPILOG = f"""examples:
-  eagerdecomp opset                            Core ATen and infra, one op per line
-  eagerdecomp opset prims --json prims.json
-  eagerdecomp opset core > my_ops.txt          edit the file, then pass --ops my_ops.txt
-
-{EXIT_CODES}"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -37,4 +18,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("opset", _configure, _run, _EPILOG)
+COMMAND = Command("opset", _run)

@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from eagerdecomp.cli.commands.command import Command, add_json, output_file, shown
+from eagerdecomp.cli.commands.command import Command, output_file, shown
 from eagerdecomp.errors import RecordError
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.insight.profile.html import page
@@ -15,24 +15,6 @@ from eagerdecomp.insight.profile.record import Record
 from eagerdecomp.insight.profile.summary import Digest
 
 __all__ = ["COMMAND"]
-
-_EPILOG = """examples:
-  eagerdecomp run --record run.json train.py         write the record
-  eagerdecomp report run.json                        write run.html, and print a summary
-  eagerdecomp report run.json --html /tmp/slow.html
-  eagerdecomp report run.json --json - | jq '.ops[:3]'
-
-The page is one file and needs no network. It shows which ops were called and which kernels they became, time and calls
-by op and by source line, cache hits and misses over time, and the reason of each miss. For ops that could not be
-decomposed it lists the missing kernels. With --json and without --html, no page is written.
-
-exit codes: 0 success; 2 wrong command line or record, or a file cannot be written; 130 interrupted (Ctrl-C)"""
-
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("record", metavar="RECORD", help="a file that eagerdecomp run --record wrote")
-    parser.add_argument("--html", metavar="FILE", help="where to write the page (default: the name of the record with .html)")
-    add_json(parser, "a summary")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -73,4 +55,4 @@ def _beside(name: str) -> str:
     return f"{name}.html" if ending == ".html" else f"{stem}.html"
 
 
-COMMAND = Command("report", _configure, _run, _EPILOG)
+COMMAND = Command("report", _run)

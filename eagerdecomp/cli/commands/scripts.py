@@ -4,61 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
 
+from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, NOT_COMPARED, SCRIPT_FAILED
 from eagerdecomp.cli.commands.colour import painted
-from eagerdecomp.cli.commands.command import FAILED, INTERRUPTED
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.run_script import Outcome, Script
 
 __all__ = [
-    "NOT_COMPARED",
-    "SCRIPT_FAILED",
-    "add_on_unsupported",
-    "add_script",
-    "own_words",
     "print_last",
     "script_of",
     "watched_exit",
     "with_ending",
 ]
-
-# Exit codes of `blame` and `compare` if nothing was found: the script ended with an error, or no call was compared.
-SCRIPT_FAILED = 3
-NOT_COMPARED = 4
-
-
-def add_script(parser: argparse.ArgumentParser, command: str) -> None:
-    """Add the script to a command's usage, and the options ``-m`` and ``--full-trace``."""
-    usage = f"eagerdecomp {command} [options]"
-    parser.usage = f"{usage} SCRIPT [ARGS ...]\n       {usage} -m MODULE [ARGS ...]"
-    parser.add_argument("--full-trace", action="store_true", help="show this library's frames in tracebacks of the script")
-    parser.add_argument("-m", dest="module", action="store_true", help="run a module instead of a script, as python -m does")
-
-
-def add_on_unsupported(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option ``--on-unsupported``; `what` is the end of its help text."""
-    parser.add_argument(
-        "--on-unsupported",
-        choices=("error", "fallback"),
-        default="error",
-        help=f"an op that cannot be decomposed {what} (default %(default)s)",
-    )
-
-
-def own_words(values: frozenset[str]) -> Callable[[Sequence[str]], int]:
-    """Return a function that counts the words of a command line that belong to the command, not to the script.
-
-    argparse cannot do this: it drops a ``--`` that belongs to the script. `values` are the options that have a value.
-    """
-
-    def count(argv: Sequence[str]) -> int:
-        position = 0
-        while position < len(argv) and argv[position].startswith("-") and argv[position] not in ("-m", "--"):
-            position += 2 if argv[position] in values else 1
-        return min(position + (argv[position : position + 1] == ["-m"]), len(argv))
-
-    return count
 
 
 def script_of(args: argparse.Namespace, command: str) -> Script:

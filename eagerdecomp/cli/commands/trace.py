@@ -10,64 +10,20 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.cli.commands.command import (
-    FAILED,
-    INTERRUPTED,
-    Command,
-    add_json,
-    add_keep,
-    add_ops,
-    add_rules,
-    called,
-    kept_ops,
-    output_file,
-    rules_of,
-    set_from,
-    shown,
-)
+from eagerdecomp.cli.arguments.shared import FAILED
+from eagerdecomp.cli.commands.command import Command, called, kept_ops, output_file, rules_of, set_from, shown
 from eagerdecomp.errors import EagerDecompError, TraceRequestError
 from eagerdecomp.frontends.fx.capture import trace
-from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
+from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.ops.schema import tensors_in
 
 __all__ = ["COMMAND"]
 
-_EPILOG = f"""examples:
-  eagerdecomp trace nets:mlp                               forward and backward of a model on Core ATen
-  eagerdecomp trace nets:mlp --ops my_ops.txt --forward    the forward pass only, on your own set
-  eagerdecomp trace nets:mlp --symbolic x=0                keep the first dimension of x symbolic
-  eagerdecomp trace nets:mlp --keep aten.linear,aten.layer_norm     linear and layer_norm as one node each
-  eagerdecomp trace nets:mlp --rules my_rules:RULES        with your own rules
-  eagerdecomp trace nets:mlp --json - | jq .kernels        how often each op reaches the backend
-
-module:factory names a function without arguments. It returns a module and its inputs (return model, (x,)), or a
-function that runs one step. The model runs once on real tensors, or on fake tensors with --symbolic. The graph returns
-the model's results, and then the gradients of the parameters.
-
-exit codes: 0 success; {FAILED} the model raises, cannot be traced, or calls an op that cannot be decomposed to the set;
-{USAGE_ERROR} wrong command line, op file, rules or factory; {INTERRUPTED} interrupted (Ctrl-C)"""
-
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODULE:FACTORY", help="a function that returns the model to trace (see below)")
-    add_ops(parser)
-    add_rules(parser)
-    add_keep(parser)
-    parser.add_argument("--forward", action="store_true", help="trace only the forward pass")
-    parser.add_argument(
-        "--symbolic",
-        action="append",
-        default=[],
-        metavar="NAME=DIM[,DIM]",
-        help="dimensions of an argument whose sizes stay symbolic; may be repeated",
-    )
-    add_json(parser, "the graph's text and its kernel calls")
-
 
 def _run(args: argparse.Namespace) -> int:
     rules, keep = rules_of(args.rules)[0] if args.rules else (), kept_ops(args.keep)
-    ops = set_from(args.ops)
+    ops = set_from(args.ops, args.ops_option)
     ops = ops | keep if keep else ops
     symbolic = dict(map(_dimensions, args.symbolic))
     function, given, named = _traceable(args.model, object_of("MODULE:FACTORY", args.model), forward=args.forward)
@@ -126,4 +82,4 @@ def _traceable(spec: str, factory: Any, *, forward: bool) -> tuple[Callable[...,
     return step, given, named
 
 
-COMMAND = Command("trace", _configure, _run, _EPILOG)
+COMMAND = Command("trace", _run)
