@@ -431,3 +431,30 @@ UNLIKE: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("call", UNLIKE)
 def test_operands_that_do_not_broadcast_raise_eagers_error(call: str) -> None:
     check_error_text(UNLIKE[call])
+
+
+@pytest.mark.parametrize("ops", [CORE, ed.tiny(), ed.prims()])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.float32, torch.complex64])
+def test_the_dtype_of_out_does_not_make_a_mean_of_integers(dtype: torch.dtype, ops: ed.OpSet) -> None:
+    def mean(x: torch.Tensor, out: torch.Tensor, **options: Any) -> torch.Tensor:
+        return torch.mean(x, out=out, **options)
+
+    x = torch.tensor([200, 100]).to(dtype)
+    for wanted in (torch.float32, torch.int64, torch.complex64):
+        for given in (None, torch.float32):
+            check(mean, x, torch.zeros((), dtype=wanted), dtype=given, ops=ops)
+            check(mean, x, torch.zeros((), dtype=wanted), dim=[0], dtype=given, ops=ops)
+    check_error_text(lambda: torch.mean(torch.ones(2, dtype=torch.uint8), out=torch.zeros(())))
+    check_error_text(lambda: torch.mean(torch.ones(2), out=torch.zeros((), dtype=torch.int64)))
+
+
+def test_out_of_a_norm_has_its_dtype() -> None:
+    def norm(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.norm.dtype_out(x, 2, [0], False, dtype=torch.float64, out=out)
+
+    for dtype in (torch.float32, torch.float64):
+        check(norm, torch.ones(3), torch.zeros((), dtype=dtype))
+
+
+def test_nansum_of_nothing_into_integers() -> None:
+    check(lambda x, out: torch.nansum(x, 0, out=out), torch.ones(0, 2), torch.zeros(2, dtype=torch.int64))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, computed_in
+from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, can_cast, computed_in
 from eagerdecomp.eager.scalars import held_number
 
 __all__ = ["TYPE_CHECKS"]
@@ -63,6 +63,17 @@ def _mean(self: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False,
     _halves_reduced("sum_cpu")(self, dtype=dtype)
 
 
+def _mean_out(self: Tensor, *more: Any, dtype: torch.dtype | None = None, out: Tensor) -> None:
+    _mean(self, dtype=dtype)
+
+
+def _mean_of_all_out(self: Tensor, *, dtype: torch.dtype | None = None, out: Tensor) -> None:
+    if not can_cast(self.dtype, out.dtype):
+        found = scalar_type_name(out.dtype)
+        raise RuntimeError(f"mean.dtype_out(): input types can't be cast to the desired output type {found}")
+    _mean(self, dtype=dtype)
+
+
 def _halves_reduced(kernel: str) -> Callable[..., None]:
     def check(self: Tensor, *more: Any, dtype: torch.dtype | None = None) -> None:
         if (dtype or self.dtype) is _HALVES and self.numel():
@@ -72,7 +83,7 @@ def _halves_reduced(kernel: str) -> Callable[..., None]:
 
 
 def _nansum_out(self: Tensor, *more: Any, dtype: torch.dtype | None = None, out: Tensor) -> None:
-    if self.dtype.is_floating_point and not (dtype or out.dtype).is_floating_point:  # which it is computed in
+    if self.numel() and self.dtype.is_floating_point and not (dtype or out.dtype).is_floating_point:  # which it is computed in
         raise not_implemented("nansum_cpu", dtype or out.dtype)
 
 
@@ -109,6 +120,8 @@ TYPE_CHECKS: dict[str, Callable[..., None]] = {
     "aten.max.dim": _in_order("max"),
     "aten.mean.default": _mean,
     "aten.mean.dim": _mean,
+    "aten.mean.dtype_out": _mean_of_all_out,
+    "aten.mean.out": _mean_out,
     "aten.min.dim": _in_order("min"),
     "aten.nansum.out": _nansum_out,
     "aten.pow.Scalar": _pow_of_a_number,
