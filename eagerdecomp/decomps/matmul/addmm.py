@@ -66,6 +66,8 @@ def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
         one, two = cpp_name(batch1.dtype), cpp_name(batch2.dtype)
         raise RuntimeError(f"Input dtypes must be the same, got: input {cpp_name(dtype)}, batch1: {one}, batch2: {two}")
     narrow = not (dtype is torch.float32 or dtype is torch.float64 or dtype in _PLAIN)
+    if narrow and dtype not in HALF:
+        check_baddbmm(self, batch1, batch2, beta=beta)
     if not beta == 1 == alpha:
         beta, alpha = (held_number(one, torch.float32 if dtype in HALF else dtype) for one in (beta, alpha))
     if narrow and not (dtype in HALF and dtype is batch2.dtype):
@@ -107,6 +109,10 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alph
 def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     dtype, rank = self.dtype, self.dim()
     check_addmv(self, mat, vec)
+    if dtype is torch.bool:  # the matrix has no elements
+        if beta == 0:
+            return aten.full.default([mat.size(0)], False, dtype=dtype, device=self.device)
+        return aten.clone.default(self)  # a single number stays in its own shape, as in eager
     if not beta == 1 == alpha:
         beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
     if not (dtype in _PLAIN or dtype in HALF) or (alpha == 0 and dtype.is_complex):  # which is multiplied all the same
@@ -292,5 +298,7 @@ def _mv(self: Tensor, vec: Tensor) -> Any:
         matrix, vector = scalar_type_name(dtype), scalar_type_name(vec.dtype)
         raise RuntimeError(f"addmv input tensors must have the same dtype, but got {vector}, {matrix}, and {vector}")
     if dtype is torch.bool:
-        return NotImplemented
+        if self.numel():
+            raise not_implemented("addmv_impl_cpu", dtype)
+        return aten.full.default([self.size(0)], False, dtype=dtype, device=self.device)
     return aten.squeeze.dim(aten.mm.default(self, aten.unsqueeze.default(vec, 1)), 1)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.messages import cpp_name, scalar_type_name, shape_text
+from eagerdecomp.eager.messages import cpp_name, no_cast, not_implemented, scalar_type_name, shape_text
+from eagerdecomp.eager.promotion import can_cast, computed_in
 
 __all__ = ["PRODUCT_CHECKS", "check_addmv", "check_baddbmm"]
 
@@ -29,13 +30,29 @@ def _fits(self: Tensor, size: Sequence[int]) -> None:
             )
 
 
-def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> None:
+def _scales(self: Tensor, beta: Any) -> None:
+    """Raise if ``self.mul_(beta)`` does: eager runs it for a product that sums over no element, unless `beta` is 0.
+
+    For other products eager casts `beta` to the dtype of `self`.
+    """
+    dtype = computed_in((self, beta))
+    if beta != 0 and dtype is not None and not can_cast(dtype, self.dtype):
+        raise no_cast(dtype, self.dtype)
+
+
+def _sums_nothing(rows: int, inner: int, columns: int) -> bool:
+    return not inner and rows > 0 and columns > 0
+
+
+def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, **factors: Any) -> None:
     for name, one in (("self", self), ("mat1", mat1)):
         if one.dtype is not mat2.dtype:
             first, second = scalar_type_name(one.dtype), scalar_type_name(mat2.dtype)
             raise RuntimeError(f"{name} and mat2 must have the same dtype, but got {first} and {second}")
     if mat1.dim() == mat2.dim() == 2 and mat1.size(1) == mat2.size(0):
         _fits(self, (mat1.size(0), mat2.size(1)))
+        if _sums_nothing(mat1.size(0), mat1.size(1), mat2.size(1)):
+            _scales(self, beta)
 
 
 def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, **factors: Any) -> None:
@@ -45,7 +62,7 @@ def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, **factors: Any) -> None:
     _fits(self, (vec1.numel(), vec2.numel()))
 
 
-def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
+def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, **factors: Any) -> None:
     batch1.size(1), batch2.size(2)
     for name, one in (("batch1", batch1), ("batch2", batch2)):
         if one.dim() != 3:
@@ -56,11 +73,18 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Non
     if inner != theirs:
         raise RuntimeError(f"Incompatible matrix sizes for bmm ({rows}x{inner} and {theirs}x{columns})")
     _fits(self, (rows, columns))
+    if self.dtype is batch1.dtype is batch2.dtype and (not batches or _sums_nothing(rows, inner, columns)):
+        _scales(self, beta)
+        if batches > 1:
+            _scales(self, 1)  # eager adds the products of the batch one by one, from the second on to the sum itself
 
 
-def check_baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
+def check_baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, **factors: Any) -> None:
     """Raise for the calls that eager's `baddbmm` rejects first: operands whose ranks or sizes do not match the result."""
-    _fits(self, [one.size(dim) for one, dim in ((batch1, 0), (batch1, 1), (batch2, 2))])
+    size = [one.size(dim) for one, dim in ((batch1, 0), (batch1, 1), (batch2, 2))]
+    _fits(self, size)
+    if self.dtype is batch1.dtype is batch2.dtype and size[0] and _sums_nothing(size[1], batch1.size(2), size[2]):
+        _scales(self, beta)
 
 
 def check_addmv(self: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> None:
@@ -73,6 +97,13 @@ def check_addmv(self: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> None:
     if not self.dtype is mat.dtype is vec.dtype:
         first, second, third = (scalar_type_name(one.dtype) for one in (self, mat, vec))
         raise RuntimeError(f"addmv input tensors must have the same dtype, but got {first}, {second}, and {third}")
+    _multiplies(mat)
+
+
+def _multiplies(matrix: Tensor) -> None:
+    """Raise for bool matrices: only those without elements have a product with a vector."""
+    if matrix.dtype is torch.bool and matrix.numel():
+        raise not_implemented("addmv_impl_cpu", torch.bool)
 
 
 def _mv(self: Tensor, vec: Tensor) -> None:
@@ -84,6 +115,7 @@ def _mv(self: Tensor, vec: Tensor) -> None:
     if self.dtype is not vec.dtype:
         first, second = scalar_type_name(vec.dtype), scalar_type_name(self.dtype)
         raise RuntimeError(f"addmv input tensors must have the same dtype, but got {first}, {second}, and {first}")
+    _multiplies(self)
 
 
 def _int_mm(self: Tensor, mat2: Tensor) -> None:

@@ -101,7 +101,6 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.mse_loss_backward.default": ("mse_backward_cpu_out", _BOOL | _COMPLEX | WIDE_UNSIGNED),
     "aten.multi_margin_loss.default": ("multi_margin_loss_cpu_kernel", _INTEGRAL | HALF),
     "aten.multilabel_margin_loss_forward.default": ("multilabel_margin_loss_forward_out_frame", _INTEGRAL | HALF),
-    "aten.mv.default": ("addmv_impl_cpu", _BOOL),
     "aten.nanmedian.default": ("median_cpu", WIDE_UNSIGNED),
     "aten.nanmedian.dim": ("median_out", WIDE_UNSIGNED),
     "aten.native_batch_norm.default": ("batch_norm", _INTEGRAL | _COMPLEX),
