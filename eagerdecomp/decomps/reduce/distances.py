@@ -55,7 +55,10 @@ def _cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -
     few = max(x1.size(-2), x2.size(-2)) <= _FEW_ROWS
     if p == 2 and (mode == _PRODUCT_ALWAYS or (mode == _PRODUCT_IF_MANY_ROWS and not few)):
         return aten.view.default(aten.clone.default(_products(x1, x2), memory_format=torch.contiguous_format), shape)
-    return _length(_differences(x1, x2), p)
+    differences = _differences(x1, x2)
+    if math.isinf(p):  # eager skips NaN here, but not in `pdist`
+        differences = aten.where.self(aten.isnan.default(differences), number_like(differences, 0.0), differences)
+    return _length(differences, p)
 
 
 def _products(x1: Tensor, x2: Tensor) -> Tensor:

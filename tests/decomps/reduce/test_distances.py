@@ -249,3 +249,12 @@ def test_logaddexp_of_complex_operands_has_eagers_strides() -> None:
     check(torch.logaddexp, x, y)
     check(torch.logaddexp, y, y)
     check(torch.logaddexp, x.conj(), y[:1])
+
+
+@pytest.mark.parametrize("ops", [BARE, ed.tiny(), ed.prims()])
+def test_the_largest_difference_skips_nan_in_cdist_only(ops: ed.OpSet) -> None:
+    x1, x2 = rows(3, 4), rows(5, 4)
+    x1[1, 2], x2[3, 0], x2[4] = math.nan, math.nan, math.nan
+    x1[2, 1] = x2[2, 1] = math.inf
+    check(torch.cdist, x1, x2, p=math.inf, ops=ops)
+    check(torch.pdist, x2, p=math.inf, ops=ops)
