@@ -62,10 +62,22 @@ FAULTS: tuple[Fault, ...] = (
         "reduces one dimension at a time, so a product overflows before it is multiplied by zero",
         unused=True,
     ),
+    Fault(
+        "aten.normal.Tensor_Tensor",
+        "accepts",
+        "accepts negative standard deviations; the result has the promoted dtype, not that of the mean",
+        unused=True,
+    ),
+    Fault("aten.normal.float_Tensor", "accepts", "accepts negative standard deviations", unused=True),
     Fault("aten.index_select.default", "accepts", "counts negative indices from the end", unused=True),
     Fault("aten.add.Scalar", "raises", "does not accept a positional `alpha`"),
     Fault("aten.sub.Scalar", "raises", "does not accept a positional `alpha`"),
     Fault("aten.linalg_vector_norm.default", "value", "computes a maximum before it casts to the wider dtype"),
+    Fault(
+        "aten.pow.Tensor_Scalar",
+        "value",
+        "computes float16 to the power of 0.5 and -0.5 by a square root, which differs for -inf and -0.0",
+    ),
     Fault("aten._unsafe_masked_index.default", "writes", "replaces the indices in the caller's list by clamped ones"),
     Fault(
         "aten._unsafe_masked_index_put_accumulate.default", "writes", "replaces the indices in the caller's list by clamped ones"

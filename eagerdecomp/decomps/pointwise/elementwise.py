@@ -50,10 +50,18 @@ def _signbit(self: Tensor) -> Any:
     return aten.lt.Scalar(self if bits is None else aten.view.dtype(self, bits), 0)
 
 
+def _sign_bit(dtype: torch.dtype) -> int:
+    """Return the integer whose only bit is the sign of a float: the smallest one."""
+    return torch.iinfo(_BITS[dtype]).min
+
+
 @rule("aten.copysign.Tensor", compute="operands", operands=(0, 1), promotes=True)
 def _copysign(self: Tensor, other: Tensor) -> Any:
-    magnitude = aten.abs.default(self)
-    return aten.where.self(aten.lt.Scalar(aten.view.dtype(other, _BITS[other.dtype]), 0), aten.neg.default(magnitude), magnitude)
+    """Combine the bits: a NaN has a sign, which a set without `neg` loses if it multiplies by -1."""
+    bits, sign = _BITS[self.dtype], _sign_bit(self.dtype)
+    magnitude = aten.bitwise_and.Scalar(aten.view.dtype(self, bits), ~sign)
+    signs = aten.bitwise_and.Scalar(aten.view.dtype(other, bits), sign)
+    return aten.view.dtype(aten.bitwise_or.Tensor(magnitude, signs), self.dtype)
 
 
 @rule("aten.copysign.Scalar")
@@ -63,8 +71,9 @@ def _copysign_of_number(self: Tensor, other: Any) -> Any:
         self = aten._to_copy.default(self, dtype=torch.get_default_dtype())
     if self.dtype.is_complex or isinstance(other, complex):
         raise not_implemented("copysign_cpu", self.dtype.to_complex())
-    magnitude = aten.abs.default(self)
-    return aten.neg.default(magnitude) if math.copysign(1, other) < 0 else magnitude
+    bits, sign = aten.view.dtype(self, _BITS[self.dtype]), _sign_bit(self.dtype)
+    bits = aten.bitwise_or.Scalar(bits, sign) if math.copysign(1, other) < 0 else aten.bitwise_and.Scalar(bits, ~sign)
+    return aten.view.dtype(bits, self.dtype)
 
 
 def _nextafter(self: Tensor, other: Tensor) -> Any:
@@ -531,8 +540,14 @@ def _add_bools(self: Any, other: Any, *, alpha: Any = 1) -> Any:
 
 
 @rule("aten.pow.Tensor_Scalar", recorded=True)
-def _pow_of_bools(self: Tensor, exponent: Any) -> Any:
-    """Handle a bool raised to a bool, which torch's table entry treats as an integer."""
+def _pow_by_number(self: Tensor, exponent: Any) -> Any:
+    """Handle two cases that torch's table entry computes differently.
+
+    It treats a bool raised to a bool as an integer. It takes roots of float16 for the exponents 0.5 and -0.5; eager does so for all
+    other floating-point dtypes. A root of -inf is NaN, and its power is inf.
+    """
+    if self.dtype is torch.float16 and exponent in (0.5, -0.5):
+        return aten.pow.Tensor_Tensor(self, number_like(self, exponent))
     if not isinstance(exponent, bool) or self.dtype is not torch.bool:
         return NotImplemented
     return aten.clone.default(self) if exponent else aten.full_like.default(self, True)

@@ -357,3 +357,21 @@ def test_logarithms_times_complex_numbers_are_refused() -> None:
     x = torch.ones(3, dtype=torch.complex64)
     for run in (lambda x: x.xlogy_(2), lambda x: torch.xlogy(x, 2), lambda x: torch.xlogy(2, x), lambda x: torch.xlogy(x, x)):
         check(run, x)
+
+
+@pytest.mark.parametrize("ops", [CORE, ed.tiny(), ed.prims()])
+def test_copysign_gives_nan_its_sign(ops: ed.OpSet) -> None:
+    for dtype in FLOATS:
+        x = torch.tensor(SPECIAL, dtype=dtype)
+        for other in (x.float()[:, None], torch.tensor(-0.0), -0.0, 2):
+            got, want = on_core(lambda: torch.copysign(x, other), ops), torch.copysign(x, other)  # noqa: B023 - called at once
+            assert_same(got, want)
+            assert torch.equal(got.signbit(), want.signbit())
+
+
+@pytest.mark.parametrize("ops", [CORE, CORE - ["aten.pow.Tensor_Scalar"], ed.tiny(), ed.prims()])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_half_powers_of_infinities_and_negative_zeros(dtype: torch.dtype, ops: ed.OpSet) -> None:
+    """Eager takes a root, except in float16."""
+    for exponent in (0.5, -0.5):
+        check(torch.pow, torch.tensor([math.inf, -math.inf, 0.0, -0.0, -1.0, 4.0], dtype=dtype), exponent, ops=ops)

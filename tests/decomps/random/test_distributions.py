@@ -468,3 +468,13 @@ def test_a_uniform_sample_of_0_gives_no_exponential_of_0(dtype: torch.dtype) -> 
     with ed.EagerDecompMode(zeros):
         drawn = torch.empty(4, dtype=dtype).exponential_()
     assert (drawn > 0).all()
+
+
+@pytest.mark.parametrize("ops", [CORE, ed.tiny(), ed.prims()])
+def test_normal_has_the_dtype_of_the_mean_and_refuses_negative_deviations(ops: ed.OpSet) -> None:
+    zeros = torch.zeros(2)
+    check(torch.normal, zeros.half(), zeros.double(), ops=ops)
+    check(torch.normal, zeros.double(), zeros.half(), ops=ops)
+    for std in (torch.tensor([1.0, -1.0]), torch.tensor([math.nan, 0.0])):
+        check(torch.normal, zeros, std, ops=ops)
+        check(torch.normal, 0.0, std, ops=ops)
