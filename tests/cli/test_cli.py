@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +15,7 @@ import torch
 
 import eagerdecomp as ed
 import eagerdecomp_script
-from eagerdecomp.cli.arguments import DECLARED, completion, own_words, parser_of
+from eagerdecomp.cli.arguments import DECLARED, own_words, parser_of
 from eagerdecomp.cli.arguments.shared import SETS
 from eagerdecomp.cli.commands import bench, run
 from eagerdecomp.cli.main import COMMANDS, main
@@ -319,48 +317,6 @@ def test_errors_name_the_option_as_it_was_written(command: str, option: str, cap
         said = capsys.readouterr().err
         assert f"{option} {value}: " in said
         assert {"--ops": "--backend", "--backend": "--ops"}[option] not in said
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_completion_script_has_every_command_option_and_choice(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    printed = capsys.readouterr().out
-    for name in DECLARED:
-        for action in parser_of(name)._actions:
-            shown = [] if action.help is argparse.SUPPRESS else action.option_strings
-            for word in (name, *shown, *map(str, action.choices or ())):
-                assert re.search(rf"(?<!\w){word.lstrip('-')}(?![\w-])", printed), (name, word)
-    assert "plain-seconds-to" not in printed
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        (["pl"], ["plan"]),
-        (["plan", "--req"], ["--require"]),
-        (["plan", "--require", "k"], ["known"]),
-        (["run", "--backend", "p"], ["prims"]),
-        (["opset", "in"], ["infra"]),
-        (["completion", "f"], ["fish"]),
-        (["run", "train"], []),  # a file, by -o default
-    ],
-)
-def test_bash_completes_by_the_script(words: list[str], found: list[str]) -> None:
-    line = " ".join(map(shlex.quote, ["eagerdecomp", *words]))
-    script = completion.script("bash", {name: (one.help, parser_of(name)) for name, one in DECLARED.items()})
-    code = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _eagerdecomp; echo "${{COMPREPLY[@]}}"'
-    done = subprocess.run(["bash", "-uc", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == found
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_can_read_the_script(shell: str) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
-    script = completion.script(shell, {name: (one.help, parser_of(name)) for name, one in DECLARED.items()})
-    subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
 def test_a_module_runs_and_keeps_its_arguments(

@@ -17,7 +17,7 @@ from typing import NoReturn
 from . import bench, blame, compare, completion, conformance, demo, explain, new_backend, opset, plan, report, run, trace
 from .shared import EXIT_CODES, USAGE_ERROR
 
-__all__ = ["DECLARED", "Arguments", "escaped", "own_words", "parse", "parser_of"]
+__all__ = ["DECLARED", "Arguments", "completion_script", "escaped", "own_words", "parse", "parser_of"]
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,17 @@ def parse(words: Sequence[str], version: str) -> argparse.Namespace | int:
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if declared.configure is completion.configure:
-        print(completion.script(args.shell, {one: (DECLARED[one].help, parser_of(one)) for one in DECLARED}), end="")
+        print(completion_script(args.shell), end="")
         return 0
     args.command, args.words, args.script_words = name, list(words[1:own]), list(words[own:])
     args.rest = args.script_words[args.script_words[:1] == ["--"] :]
     return args
+
+
+def completion_script(shell: str) -> str:
+    """Return the script with which a shell completes the commands and their arguments."""
+    commands = {name: completion.Described(one.help, parser_of(name), bool(one.rest)) for name, one in DECLARED.items()}
+    return completion.script(shell, commands)
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
