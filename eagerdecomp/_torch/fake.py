@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.modes import no_current_modes, without_torch_function
+from eagerdecomp._torch.modes import fake_mode_entered, no_current_modes, without_torch_function
+from eagerdecomp._torch.private import private
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_log_off, lazy_bits_visible
 
-__all__ = ["fake_mode_or_new", "fake_tensors_take_foreach", "handling_fakes", "mode_of_fakes"]
+__all__ = [
+    "fake_mode_or_new",
+    "fake_tensors_take_foreach",
+    "handling_fakes",
+    "in_mode_of_fakes",
+    "mode_of_fakes",
+    "needs_data",
+]
+
+_DATA_ERRORS = (
+    private("torch._subclasses.fake_tensor.DataDependentOutputException", "fake tensors"),
+    private("torch._subclasses.fake_tensor.DynamicOutputShapeException", "fake tensors"),
+)
+_SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 
 
 def mode_of_fakes(tensors: Iterable[Tensor]) -> FakeTensorMode:
@@ -28,6 +43,21 @@ def fake_mode_or_new(tensors: Iterable[Tensor]) -> FakeTensorMode:
     found = next((tensor for tensor in tensors if isinstance(tensor, FakeTensor)), None)
     mode = found.fake_mode if found is not None else torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) if mode is None else mode
+
+
+def in_mode_of_fakes(tensors: Iterable[Tensor]) -> AbstractContextManager[Any]:
+    """Return a context manager in which new tensors are fake: it enters the mode of these, unless a fake mode is active already."""
+    return nullcontext() if fake_mode_entered() else mode_of_fakes(tensors)
+
+
+def needs_data(error: Exception) -> bool:
+    """Return whether fake tensors raised an error because a value, or a size that depends on one, is unknown."""
+    if isinstance(error, _DATA_ERRORS):
+        return True
+    # The module imports SymPy. If nothing has imported it, no size is symbolic.
+    return _SYMBOLIC_SHAPES in sys.modules and isinstance(
+        error, private(f"{_SYMBOLIC_SHAPES}.GuardOnDataDependentSymNode", "fake tensors")
+    )
 
 
 @contextmanager

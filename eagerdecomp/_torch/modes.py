@@ -23,6 +23,7 @@ __all__ = [
     "DispatchMode",
     "TorchDispatchMode",
     "above_autograd",
+    "active_fake_mode",
     "fake_mode_entered",
     "leave_modes",
     "mode_stack",
@@ -73,12 +74,16 @@ def leave_modes(before: tuple[int, int]) -> None:
         torch._C._pop_torch_function_stack()
 
 
-def fake_mode_entered() -> bool:
-    """Return whether a `FakeTensorMode` is active in this thread.
+#: Returns the `FakeTensorMode` that is active in this thread, or None. It runs below all other modes, in whichever order they were
+#: entered.
+active_fake_mode: Callable[[], Any] = functools.partial(
+    private("torch._C._get_dispatch_mode", "fake tensors"), torch._C._TorchDispatchModeKey.FAKE
+)
 
-    It runs below all other modes, in whichever order they were entered.
-    """
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+def fake_mode_entered() -> bool:
+    """Return whether a `FakeTensorMode` is active in this thread."""
+    return active_fake_mode() is not None
 
 
 #: A guard for a mode's handler that restores the dispatcher's state at the call of the op.

@@ -28,6 +28,7 @@ __all__ = [
     "PLAIN_TORCH_DISPATCH",
     "WeakStorage",
     "WeakTensor",
+    "any_fake",
     "desugars_first",
     "fake_tensor_log_off",
     "has_values",
@@ -141,6 +142,11 @@ def desugars_first(types: Sequence[type]) -> bool:
     return not all(
         issubclass(kind, FakeTensor) or getattr(kind, "__torch_dispatch__", None) is PLAIN_TORCH_DISPATCH for kind in types
     )
+
+
+def any_fake(types: Sequence[type]) -> bool:
+    """Return whether one of these types of tensors is that of fake tensors."""
+    return any(issubclass(kind, FakeTensor) for kind in types)
 
 
 def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eagerdecomp._torch.dynamo import traced_functional
 from eagerdecomp._torch.higher_order import run_higher_order
+from eagerdecomp._torch.modes import active_fake_mode
 from eagerdecomp._torch.ops import HigherOrderOperator
-from eagerdecomp._torch.tensors import desugars_first
+from eagerdecomp._torch.tensors import any_fake, desugars_first
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import CompositeMode, kept_of
 from eagerdecomp.errors import ArgumentError, ArgumentTypeError
@@ -63,6 +64,10 @@ class EagerDecompMode(CompositeMode):
     composition, backward raises. While such a mode is active in any thread, the op has a kernel in PyTorch's dispatcher, which runs
     the composition in other threads. Kept ops are still decomposed under `torch.func` and forward-mode AD, under an autocast that
     has no cast policy for the op, and in traces if a random op needs a gradient. Ops that return views cannot be kept.
+
+    **Fake tensors.** Calls on fake tensors are decomposed too, with torch's kernels instead of the backend's. The fake tensors'
+    `FakeTensorMode` need not be entered. If a rule reads data, which fake tensors do not have, the op itself runs and gives the
+    shapes; `OpStats.shapes_only` counts these calls.
 
     **Verified calls.** A checked call also runs natively, on copies of its arguments. The check compares values (within rounding),
     NaN, dtype, shape, strides, aliases, writes and errors. It does not compare the values of random ops. It does not change the
@@ -154,6 +159,8 @@ class EagerDecompMode(CompositeMode):
             if any(map(traced_functional, types)):
                 return func(*args, **(kwargs or {}))  # `torch.export` traces the op and does not run it
             return NotImplemented
+        if types and not self._tracing and any_fake(types) and not isinstance(func, HigherOrderOperator):
+            return self._engine.run_on_fakes(func, args, kwargs or {})
         try:
             entry = self._entries[func._op]
         except (KeyError, AttributeError):
@@ -162,6 +169,8 @@ class EagerDecompMode(CompositeMode):
             if isinstance(func, HigherOrderOperator):
                 return run_higher_order(self, func, args, kwargs or {})
             entry = self._runtime.entry(func)
+        if entry.makes_tensors and active_fake_mode() is not None and not self._tracing:
+            return self._engine.run_on_fakes(func, args, kwargs or {})
         entry.calls += 1
         try:
             return entry.run(*args, **kwargs) if kwargs else entry.run(*args)

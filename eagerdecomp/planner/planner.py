@@ -19,9 +19,10 @@ from eagerdecomp.ops.fast_calls import load_direct
 from eagerdecomp.ops.kernel_costs import CostOf
 from eagerdecomp.ops.opset import OpSet, Predicate, core_aten
 from eagerdecomp.ops.passthrough import is_passthrough_name
-from eagerdecomp.ops.schema import facts_of, is_composite, tensors_in
+from eagerdecomp.ops.schema import facts_of, is_composite, reads_data, tensors_in
 from eagerdecomp.planner.closure import Costs
 from eagerdecomp.planner.rule_calls import is_changed, load_footprints
+from eagerdecomp.rules.failed_routes import NotOnFakes
 from eagerdecomp.rules.refusals import refused_by_predicate, refused_dtype, refused_for_dtype
 from eagerdecomp.rules.rule import Rule, index_rules
 from eagerdecomp.rules.shipped import shipped_rules
@@ -37,6 +38,9 @@ SIZES = (16, 256, 4096, 65_536, 1_048_576, 16_777_216)
 _CLOSED_ON_CORE = frozenset({"own", "own-linked", "schema", "schema-linked"})
 #: Core ATen has more ops than this on each torch release, so a smaller set cannot contain it.
 _FEWER_THAN_CORE = 150
+
+#: Ops for which the mode of fake tensors returns a tensor that is not fake.
+_RETURN_NO_FAKES = frozenset({"aten._sparse_compressed_tensor_unsafe.default", "aten._sparse_compressed_tensor_with_dims.default"})
 
 # Sources of rules that are tried last, in this order.
 _LAST_SOURCES = ("prims", "small")
@@ -317,6 +321,27 @@ def _has_float64_operand(values: Sequence[Any]) -> bool:
     )
 
 
+class _FakePlanner(Planner):
+    """Decides for calls on fake tensors. Ops that have no result on these raise `NotOnFakes` instead of running their kernels."""
+
+    def _decide(self, op: OpOverload) -> Decision:
+        found = super()._decide(op)
+        refused = facts_of(op).reads_data if found.kernel is not None else str(op) in _RETURN_NO_FAKES
+        return found._replace(kernel=_refusing(op), passthrough=False) if refused else found
+
+
+def _refusing(op: OpOverload) -> Callable[..., Any]:
+    """Return a kernel that raises `NotOnFakes`; if the op reads data only in some calls (`index` with masks), only for these."""
+    kernel, facts = builtin(op), facts_of(op)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if facts.reads_data and not reads_data(op, args):
+            return kernel(*args, **kwargs)
+        raise NotOnFakes(f"{op} has no result on fake tensors")
+
+    return run
+
+
 def _price(costs: CostOf, size: int, op: str) -> float:
     return costs(op, size)
 
@@ -340,12 +365,14 @@ def _holds_core(ops: OpSet) -> bool:
     return len(ops) > _FEWER_THAN_CORE and all(op in ops for op in core_aten())
 
 
-def planner_of(backend: Backend, rules: Iterable[Rule] = ()) -> Planner:
+def planner_of(backend: Backend, rules: Iterable[Rule] = (), *, fakes: bool = False) -> Planner:
     """Return the planner of a backend over all rules: the user's, our own, and torch's.
 
     Args:
         backend: the op set and its kernels.
         rules: the user's own rules.
+        fakes: whether calls have fake tensors. Torch's kernels then replace the backend's, which cannot compute with them, and an
+            op that reads data raises `NotOnFakes`.
 
     Raises:
         RuleError: for two rules for one op.
@@ -353,4 +380,7 @@ def planner_of(backend: Backend, rules: Iterable[Rule] = ()) -> Planner:
     # Import the rules and read the table of direct calls now, so that the first call of an op is not slowed down by them.
     families()
     load_direct()
-    return Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)
+    if fakes:
+        backend = replace(backend, kernels={}, compile=None)
+    make = _FakePlanner if fakes else Planner
+    return make(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)

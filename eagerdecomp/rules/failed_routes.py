@@ -35,6 +35,7 @@ from eagerdecomp.rules.rule import Rule
 
 __all__ = [
     "FAKE_TENSOR_ERRORS",
+    "NotOnFakes",
     "eager_accepts",
     "judge_kernel_error",
     "last_checked_op",
@@ -54,6 +55,15 @@ FAKE_TENSOR_ERRORS = (
     AttributeError,
     struct.error,
 )
+
+
+class NotOnFakes(RuntimeError):
+    """A rule calls an op that has no result on fake tensors, because it reads data. No other rule is tried."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        make_final(self)
+
 
 _PACKAGE = str(Path(__file__).parents[1])
 _RAISE = dis.opmap["RAISE_VARARGS"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
+from eagerdecomp._torch.fake import in_mode_of_fakes, needs_data
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
@@ -15,9 +17,10 @@ from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, resolve_ops
-from eagerdecomp.ops.schema import arguments_of, writes_several
+from eagerdecomp.ops.schema import arguments_of, tensors_in, writes_several
 from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.program.key import key_or_none
+from eagerdecomp.rules.failed_routes import NotOnFakes
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 from eagerdecomp.runtime.cache import ProgramCache, shared_cache
 from eagerdecomp.runtime.entry import Entry
@@ -56,6 +59,7 @@ class Engine:
         on_unsupported: ``"error"`` or ``"fallback"``.
         watch: wraps the handler of each op that the user's program calls.
         host_random: ``"decomposed"`` or ``"native"``.
+        fakes: whether this is the engine for calls on fake tensors (see `run_on_fakes`).
 
     Attributes:
         observed: if set, called with each call that is about to run natively, and with its `NoRoute` error.
@@ -75,6 +79,8 @@ class Engine:
         on_unsupported: OnUnsupported = "error",
         watch: Watch | None = None,
         host_random: HostRandom = "decomposed",
+        *,
+        fakes: bool = False,
     ) -> None:
         if host_random not in ("decomposed", "native"):
             raise ArgumentError(f'host_random must be "decomposed" or "native", not {host_random!r}')
@@ -90,8 +96,12 @@ class Engine:
         self.backend = backend
         self.on_unsupported = on_unsupported
         self.cache = cache if cache is not None else shared_cache(owner)
-        self.planner = planner_of(backend, user.values())
+        self.planner = planner_of(backend, user.values(), fakes=fakes)
         self._watch = watch
+        self._engine_for_fakes: Engine | None = None
+        self._make_engine_for_fakes = functools.partial(
+            Engine, backend, user.values(), ProgramCache(), on_unsupported, watch, host_random, fakes=True
+        )
         self._zeros = Zeros(self._swap, lambda op: self.runtime.nested(op).run)
         self.runtime = Runtime(self.planner, self.cache, owner, self._watched, host_random=host_random == "native")
         self._warned: set[OpOverload] = set()
@@ -108,6 +118,40 @@ class Engine:
     def _swap(self, op: OpOverload, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         entry = self.runtime.entry(op)
         entry.run = around(entry.run)
+
+    # -- fake tensors ----------------------------------------------------------------------------------------------------
+
+    def run_on_fakes(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run a call on fake tensors, or one that makes a tensor while a fake mode is active.
+
+        The mode of the fake tensors is active, so tensors that a rule makes are fake too. Another engine has the handlers of such
+        calls, so they share no program and no constant with calls on real tensors. They use torch's kernels, because the backend's
+        kernels compute. If the rule of a call reads data, the op itself runs, which gives the shapes.
+
+        Raises:
+            UnsupportedOpError: as `unsupported`.
+        """
+        engine = self._engine_for_fakes
+        if engine is None:
+            engine = self._engine_for_fakes = self._make_engine_for_fakes()
+            engine.may_fall_back = self.may_fall_back
+        entry = engine.runtime.entry(op)
+        entry.calls += 1
+        bypassed, failure = entry.bypassed, None
+        with in_mode_of_fakes(tensors_in([*args, *kwargs.values()])):
+            try:
+                return entry.run(*args, **kwargs)
+            except NoRoute as caught:
+                failure = caught.without_frames()
+            except RuntimeError as error:
+                if not isinstance(error, NotOnFakes) and not needs_data(error):
+                    raise
+            if failure is not None:
+                return engine.unsupported(entry, args, kwargs, failure, op)
+            if not entry.direct:
+                entry.shapes_only += 1
+                entry.bypassed -= entry.bypassed > bypassed  # the rule was counted before it failed
+            return op(*args, **kwargs)
 
     def unsupported(
         self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, native: Callable[..., Any]
@@ -163,7 +207,8 @@ class Engine:
         called = (entry for entry in self.runtime.entries.values() if entry.calls)
         entries = sorted(called, key=lambda entry: str(entry.op))
         info = self.cache.info()
-        return Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
+        found = Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
+        return found if self._engine_for_fakes is None else found + self._engine_for_fakes.stats()
 
     def why_missed(self, op: OpLike) -> str:
         """Return why the last recorded call of an op missed the cache, or why none of its calls was recorded."""

@@ -29,8 +29,19 @@ class Entry:
     """
 
     __slots__ = (
-        *("bypassed", "calls", "declined", "direct", "fallback_rules", "fell_back", "host_random", "last_miss", "misses", "op"),
-        *("other_numbers", "routeless", "run", "same_numbers", "seen", "why_bypassed"),
+        *(
+            "bypassed",
+            "calls",
+            "declined",
+            "direct",
+            "fallback_rules",
+            "fell_back",
+            "host_random",
+            "last_miss",
+            "makes_tensors",
+            "misses",
+        ),
+        *("op", "other_numbers", "routeless", "run", "same_numbers", "seen", "shapes_only", "why_bypassed"),
     )
 
     def __init__(self, op: OpOverload) -> None:
@@ -40,8 +51,12 @@ class Entry:
         self.declined = 0  # calls that a predicate left to the rules
         self.host_random = 0  # random calls of data loading code, run natively
         self.other_numbers = 0  # decomposed random calls whose random numbers may differ from eager's
+        self.shapes_only = 0  # calls on fake tensors whose rule reads data, run by the fake tensors' mode
         self.same_numbers: SameNumbers | None = None  # whether a decomposed call draws eager's random numbers; None if all do
         self.direct = False  # a kernel runs the op, or it passes through
+        # A call has no tensor arguments, and its handler makes tensors by more than one kernel of torch. So while a fake mode is
+        # active, `Engine.run_on_fakes` must run it, though nothing in the call is fake.
+        self.makes_tensors = False
         self.seen: dict[int, int] = {}  # thread -> index of the call that was last counted, so that no call counts twice
         self.why_bypassed = ""
         self.last_miss: tuple[OpPrograms, Any] | None = None
@@ -75,7 +90,7 @@ class Entry:
 
     def stats(self) -> OpStats:
         """Return the counts as an immutable value."""
-        native = self.fell_back + self.host_random
+        native = self.fell_back + self.host_random + self.shapes_only
         decomposed = self.declined if self.direct else self.calls - native
         return OpStats(
             calls=self.calls,
@@ -88,4 +103,5 @@ class Entry:
             why_bypassed=self.why_bypassed,
             host_random=self.host_random,
             other_numbers=self.other_numbers,
+            shapes_only=self.shapes_only,
         )

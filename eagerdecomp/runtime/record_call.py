@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp._torch.modes import DispatchMode, without_torch_function
+from eagerdecomp._torch.modes import DispatchMode, fake_mode_entered, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
 from eagerdecomp.eager.observe import Caught, leaves_of
@@ -106,7 +106,7 @@ class MissPath:
             return _LAZY_BITS
         if key is None:
             return "symbolic sizes and sparse tensors have no key"
-        if any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
+        if fake_mode_entered() or any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
             return "fake tensors are not recorded"
         if not table.worth_recording(key):
             return entry.why_bypassed or "its shapes or scalars keep changing"

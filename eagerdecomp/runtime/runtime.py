@@ -111,6 +111,7 @@ class Runtime:
                 entry.direct = decision.kernel is not None or decision.passthrough
                 make = functools.partial(self._wrapped_handler, entry, of_user=entries is self.entries)
                 torchs_own = entry.direct and decision.kernel in (None, builtin(op)) and decision.when is None
+                entry.makes_tensors = not torchs_own and not any(one.holds_tensors for one in facts_of(op).arguments)
                 checks = bool(self.planner.backend.kernels) and not torchs_own
                 entry.run = _checked_at_first(entry, make) if checks else make(kernel)
                 if entries is self.entries and self._watch is not None:

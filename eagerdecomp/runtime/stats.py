@@ -13,6 +13,8 @@ __all__ = ["HOST_RANDOM", "OTHER_NUMBERS", "OpStats", "Stats", "count_by_packet"
 HOST_RANDOM = "random calls of data loading, run natively"
 OTHER_NUMBERS = "random calls with other numbers than eager"
 
+_SHAPES_ONLY = "calls on fake tensors whose rules read data, so that only shapes were computed"
+
 
 @dataclass(frozen=True)
 class OpStats:
@@ -31,6 +33,8 @@ class OpStats:
             ``host_random="native"``.
         other_numbers: decomposed calls of a random op whose random numbers may differ from those that eager draws from the same
             generator state.
+        shapes_only: calls on fake tensors whose rule reads data, which a fake tensor does not have. The mode of the fake tensors
+            ran them, without a rule.
 
     Examples:
         >>> import torch
@@ -52,6 +56,7 @@ class OpStats:
     why_bypassed: str = ""
     host_random: int = 0
     other_numbers: int = 0
+    shapes_only: int = 0
 
     def __add__(self, other: OpStats) -> OpStats:
         counts = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "why_bypassed"}
@@ -109,6 +114,15 @@ class Stats(Mapping[str, OpStats]):
         """Op -> number of calls without a route that ran natively, largest first."""
         return self._most_first("fell_back")
 
+    @property
+    def shapes_only(self) -> dict[str, int]:
+        """Op -> number of calls on fake tensors that the mode of these tensors ran, because a rule reads data; largest first."""
+        return self._most_first("shapes_only")
+
+    def __add__(self, other: Stats) -> Stats:
+        ops = {name: self.ops.get(name, OpStats()) + other.ops.get(name, OpStats()) for name in sorted({*self.ops, *other.ops})}
+        return Stats(ops, self.programs + other.programs, self.evictions + other.evictions)
+
     def _most_first(self, count: str) -> dict[str, int]:
         counts = {name: number for name, one in self.ops.items() if (number := getattr(one, count))}
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -136,7 +150,8 @@ def table(stats: Stats) -> str:
     lines.insert(1, "-" * len(lines[0]))
     lines.insert(-1, "-" * len(lines[0]))
     lines.append(f"cache: {stats.programs} programs held, {stats.evictions} evicted")
-    for label, counts in ((HOST_RANDOM, stats.host_random), (OTHER_NUMBERS, stats.other_numbers)):
+    random = ((HOST_RANDOM, stats.host_random), (OTHER_NUMBERS, stats.other_numbers))
+    for label, counts in (*random, (_SHAPES_ONLY, stats.shapes_only)):
         if counts:
             lines.append(f"{label}: {count_by_packet(counts)}")
     lines += gap_lines(stats.gaps)

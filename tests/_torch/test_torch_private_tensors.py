@@ -378,3 +378,23 @@ def test_fake_tensors_take_foreach_as_others_do_while_it_is_entered() -> None:
     with _fake.fake_tensors_take_foreach():
         assert _has_foreach_support(fake, torch.device("cpu"))
     assert not _has_foreach_support(fake, torch.device("cpu"))
+
+
+def test_in_mode_of_fakes_enters_their_mode_unless_one_is_active() -> None:
+    fakes, other = FakeTensorMode(), FakeTensorMode()
+    x = fakes.from_tensor(torch.ones(1))
+    with _fake.in_mode_of_fakes([x]):
+        assert torch.ones(1).fake_mode is fakes
+    with other, _fake.in_mode_of_fakes([x]):
+        assert torch.ones(1).fake_mode is other
+
+
+def test_needs_data_holds_for_values_and_sizes_that_are_unknown() -> None:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    x, sized = FakeTensorMode().from_tensor(torch.ones(2)), FakeTensorMode(shape_env=ShapeEnv()).from_tensor(torch.ones(2))
+    for run in (x.sum().item, x.nonzero, lambda: bool(sized.nonzero().shape[0] > 7)):
+        with pytest.raises(RuntimeError) as raised:
+            run()
+        assert _fake.needs_data(raised.value)
+    assert not _fake.needs_data(RuntimeError("data-dependent"))
