@@ -143,13 +143,12 @@ def test_a_kernels_error_may_be_twice_eagers() -> None:
 
 
 def test_halves_may_be_what_float32_makes_of_them_where_its_formula_overflows_sooner() -> None:
-    x = torch.full((128,), 89.0, dtype=torch.bfloat16)[::2]  # what is contiguous is computed by another formula
+    # Eager computes contiguous tensors by another formula on CPUs with AVX2. It overflows; the true value, 2.2e38, does not.
+    x = torch.full((128,), 89.0, dtype=torch.bfloat16)[::2]
 
     def dense(one: Tensor) -> Tensor:
         return aten.sinh.default(one.float()).to(one.dtype)
 
-    assert bool(aten.sinh.default(x).isfinite().all())
-    assert bool(dense(x).isinf().all())
     assert off(aten.sinh.default, dense, x) is None
     # Where float32 does not overflow nothing else may.
     x = torch.full((64,), 80.0, dtype=torch.bfloat16)
