@@ -257,3 +257,73 @@ def test_a_program_with_dynamic_sizes_runs_for_every_size(run: Callable[[Tensor]
     assert {op for op in outside(exported.graph_module) if not op.startswith("aten.sym_")} == set()
     for size in (4, 8, 33):
         same(exported.module()(x(size, 3)), run(x(size, 3)))
+
+
+def permuted(v: Tensor, *order: int) -> Tensor:
+    """Return `v` with the same elements, whose dimensions are in this order in memory."""
+    return v.permute(order).contiguous().permute([order.index(dim) for dim in range(len(order))])
+
+
+BATCHES = {
+    "contiguous": x(2, 4, 3),
+    "transposed": permuted(x(2, 4, 3), 0, 2, 1),
+    "reversed": permuted(x(2, 4, 3), 2, 1, 0),
+    "channels last": permuted(x(2, 4, 3, 5), 0, 2, 3, 1),
+    "images, transposed": permuted(x(2, 4, 3, 5), 0, 1, 3, 2),
+    "rows": permuted(x(3, 4), 1, 0),
+    "gaps": x(2, 4, 6)[..., ::2],
+}
+
+
+def by_table(op: Callable[..., Any], *args: Any) -> tuple[list[Tensor], list[tuple[int, ...]]]:
+    """Return the results of an op's graph, and the strides that fake tensors have there."""
+    metadata: list[tuple[int, ...]] = []
+
+    def run(*tensors: Any) -> Any:
+        results = op(*tensors)
+        metadata.extend(result.stride() for result in results)
+        return results
+
+    traced = make_fx(run, decomposition_table=TABLE, tracing_mode="fake")(*args)
+    assert outside(traced) == Counter()
+    return traced(*args), metadata
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("dtype", "of_parameters"), [(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float32)]
+)
+def test_batch_norm_without_writes_returns_eagers_dtypes_and_strides(
+    batch: str, dtype: torch.dtype, of_parameters: torch.dtype
+) -> None:
+    given = BATCHES[batch].to(dtype)
+    args = given, *(v.to(of_parameters) for v in (x(4), x(5)[1:], x(6)[2:], x(7)[3:].abs()))
+    results, metadata = by_table(lambda *ts: aten._native_batch_norm_legit_functional.default(*ts, True, 0.1, 1e-5), *args)
+    want = aten._native_batch_norm_legit_functional.default(*args, True, 0.1, 1e-5)
+    assert [(r.dtype, r.stride()) for r in results] == [(w.dtype, w.stride()) for w in want]
+    assert metadata == [w.stride() for w in want]
+    for one, other in zip(results, want, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("op", ["_native_batch_norm_legit_functional", "_batch_norm_with_update_functional"])
+def test_batch_norm_without_writes_accepts_one_value_per_channel(op: str) -> None:
+    training = [True] if op == "_native_batch_norm_legit_functional" else []
+    called = getattr(aten, op).default
+    args = x(1, 3, 1), None, None, x(3), x(4)[1:].abs()
+    results, _ = by_table(lambda *ts: called(*ts, *training, 0.1, 1e-5), *args)
+    for one, other in zip(results, called(*args, *training, 0.1, 1e-5), strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)
+
+
+@pytest.mark.full
+def test_an_exported_batch_norm_keeps_eagers_strides_and_updates_the_statistics() -> None:
+    def fresh() -> nn.Module:
+        return Calls(lambda norm, v: norm(v.transpose(1, 2)), nn.BatchNorm1d(4))
+
+    given, module = x(2, 3, 4), fresh()
+    exported = torch.export.export(fresh(), (given,)).run_decompositions(TABLE).module()
+    got, want = exported(given), module(given)
+    assert got.stride() == want.stride() == (12, 3, 1)
+    same(got, want)
+    same(dict(exported.named_buffers()), dict(module.named_buffers()))

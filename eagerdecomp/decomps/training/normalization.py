@@ -104,6 +104,39 @@ def _legit_functional(
     return (*_batch_norm(input, weight, bias, mean, var, training, momentum, eps), mean, var)
 
 
+@rule("aten._native_batch_norm_legit_functional.default", recorded=True)
+def _legit_functional_without_writes(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """Train without writes, for graphs that contain none: those of `torch.export` and AOTAutograd.
+
+    The result is given its memory format again, because torch's meta kernel returns the input's strides and the kernel does not.
+    """
+    if not training:
+        return NotImplemented
+    wide = widened(input)
+    wider = any(one is not None and one.dtype is not input.dtype for one in (weight, bias, running_mean, running_var))
+    given = wide if wider else input
+    result, save_mean, save_rstd = aten._native_batch_norm_legit.no_stats(given, weight, bias, True, momentum, eps)
+    dims = _all_but_channels(input)
+    mean = _moved(running_mean, aten.mean.dim(wide, dims), momentum)
+    var = _moved(running_var, aten.var.correction(wide, dims, correction=1), momentum)
+    return in_type(in_format_of(result, input), input.dtype), save_mean, save_rstd, mean, var
+
+
+def _moved(running: Tensor, value: Tensor, momentum: float) -> Tensor:
+    """Return running statistics moved towards those of a batch."""
+    moved = aten.add.Tensor(aten.mul.Scalar(widened(running), 1 - momentum), value, alpha=momentum)
+    return in_type(moved, running.dtype)
+
+
 def _reserve(like: Tensor) -> Any:
     """Return the memory that cuDNN's kernels reserve for the backward pass: an empty tensor."""
     return aten.full.default([0], 0, dtype=torch.uint8, device=like.device)
@@ -143,7 +176,9 @@ def _with_update_functional(
     eps: float,
 ) -> Any:
     _check_dims(input)
-    *result, mean, var = _legit_functional(input, weight, bias, running_mean, running_var, True, momentum, eps)
+    *result, mean, var = aten._native_batch_norm_legit_functional.default(
+        input, weight, bias, running_mean, running_var, True, momentum, eps
+    )
     return (*result, _reserve(input), mean, var)
 
 
