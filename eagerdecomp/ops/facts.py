@@ -82,8 +82,8 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
     ),
     (
         {"overwrites": True},
-        "fill copy prims::fill fill_ copy_ zero zero_ bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ "
-        "uniform_",
+        "fill copy prims::fill prims::copy_to fill_ copy_ zero zero_ "
+        "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_",
     ),
     ({"exchanges_memory": True}, "set set_ set_data resize resize_ resize_as resize_as_ _resize_output _resize_output_"),
     (
