@@ -13,8 +13,9 @@ from torch import Tensor
 from eagerdecomp.eager.compare import Difference
 from eagerdecomp.eager.observe import resolved
 from eagerdecomp.eager.tolerance import ordered_bits, same_values
+from eagerdecomp.host.terminal import fitted
 
-__all__ = ["BINS", "Comparison", "Divergence", "Histogram", "counted"]
+__all__ = ["BINS", "Comparison", "Divergence", "Histogram", "comparison_text", "counted"]
 
 #: Upper bounds of the bins of differences, in units in the last place.
 _EDGES = (0, 1, 4, 16, 64, 1024)
@@ -156,9 +157,9 @@ class Comparison:
         return str(one.difference).replace(", eager ", f", {self.names[0]} ", 1)
 
     def __str__(self) -> str:
-        return "\n".join(self._text())
+        return comparison_text(self)
 
-    def _text(self) -> Iterator[str]:
+    def _text(self, width: int | None) -> Iterator[str]:
         yield self._summary()
         yield from self._notes()
         for number, one in enumerate(self.diverging):
@@ -168,7 +169,8 @@ class Comparison:
         for title, rows in (("ULPs apart, by op", self.histograms), ("ULPs apart, the program's outputs", self.drift)):
             if rows:
                 yield f"\n{title}"
-                yield from _table(rows)
+                table = list(_table(rows))
+                yield from table if width is None or max(map(len, table)) <= width else _list(rows, width)
 
     def _summary(self) -> str:
         one, other = self.names
@@ -196,6 +198,11 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
 
+def comparison_text(comparison: Comparison, width: int | None = None) -> str:
+    """Return a comparison as text. A table that is wider than `width` characters becomes a list."""
+    return "\n".join(comparison._text(width))
+
+
 def _wrong(one: Divergence) -> str:
     return f"{' and '.join(one.wrong)}, against native eager" if one.wrong else "neither by itself, against native eager"
 
@@ -219,3 +226,12 @@ def _table(rows: Sequence[Histogram]) -> Iterator[str]:
         first = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
         others = [cell.rjust(width) for cell, width in zip(row[2:-1], widths[2:-1], strict=True)]
         yield "  ".join(["", *first, *others, row[-1]]).rstrip()
+
+
+def _list(rows: Sequence[Histogram], width: int) -> Iterator[str]:
+    """Yield the table as a list: an op on a line of its own, then its filled cells."""
+    head, *cells = _cells(rows)
+    for row in cells:
+        yield f"  {row[0]} {row[1]}"
+        filled = ", ".join(f"{name}: {cell}" for name, cell in zip(head[2:], row[2:], strict=True) if cell)
+        yield from fitted("    ", filled, width)

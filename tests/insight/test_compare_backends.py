@@ -19,7 +19,7 @@ import eagerdecomp as ed
 from eagerdecomp.cli.main import main
 from eagerdecomp.host import progress
 from eagerdecomp.insight.compare_mode import _drift
-from eagerdecomp.insight.comparison import BINS, Histogram, counted
+from eagerdecomp.insight.comparison import BINS, Comparison, Histogram, comparison_text, counted
 
 
 def off(x: Tensor) -> Tensor:
@@ -51,6 +51,23 @@ def test_two_right_backends_do_not_diverge() -> None:
         assert found.random > 0
         assert [one.op for one in found.drift] == ["outputs"]
     assert found.drift[0].counts[0] == found.drift[0].values == 9
+
+
+def test_a_table_that_does_not_fit_is_a_list_of_the_same_values() -> None:
+    rows = (
+        Histogram("aten.silu.default", "float32", 3, [5, 0, 0, 0, 0, 0, 3, 0], "aten.silu.default(f32[2, 4], f32[2, 4], 1, 2)", 7),
+        Histogram("aten.mul.Tensor", "float16", 1, [9] + [0] * 7),
+    )
+    found = Comparison(("native", "mine"), (), rows, compared=4)
+    assert comparison_text(found, 200) == comparison_text(found) == str(found)
+    widest = max(map(len, str(found).splitlines()))
+    assert widest > 120
+    for width in (80, 100, widest - 1):
+        text = comparison_text(found, width)
+        assert max(map(len, text.splitlines())) <= width
+        words = set(text.replace(",", " ").split())
+        assert {"aten.silu.default", "62.50%", "37.50%", "100.00%", "7", "1", "float16"} <= words
+    assert "NaN in one" not in text  # an empty bin
 
 
 def test_outputs_of_different_dtypes_are_not_compared() -> None:

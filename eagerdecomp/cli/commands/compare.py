@@ -12,12 +12,14 @@ from eagerdecomp.cli.commands.scripts import print_last, script_of, watched_exit
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.progress import SoFar
 from eagerdecomp.host.run_script import run_script
+from eagerdecomp.host.terminal import columns
 
 __all__ = ["COMMAND"]
 
 
 def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.insight.compare_mode import Comparing
+    from eagerdecomp.insight.comparison import comparison_text
 
     script = script_of(args, "compare")
     sides = [_side(option, spec) for option, spec in (("--backend", args.backend), ("--against", args.against))]
@@ -41,7 +43,7 @@ def _run(args: argparse.Namespace) -> int:
             return outcome.exit_code
         report = watch.report()
         if args.json != "-":
-            print_last(with_ending(str(report), outcome, found=bool(report)))
+            print_last(with_ending(comparison_text(report, columns()), outcome, found=bool(report)))
         write(json.dumps({"script": script.name, "exit_code": outcome.exit_code, **report.as_dict()}, indent=2) + "\n")
         write_markdown(report.markdown())
     return watched_exit(outcome, found=bool(report), compared=bool(report.compared))
