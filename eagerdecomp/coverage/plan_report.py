@@ -272,7 +272,8 @@ def _proposals(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "", "not the whole model was planned: it stopped (see the note)" if plan.stopped else "nothing is missing"
     if plan.to_close:
         after = ", ".join(f"{count} {status}" for status, count in plan.counts_after.items())
-        yield "", f"after adding all {len(plan.to_close)} kernels that are missing (to_close in --json): {after}"
+        rest = "; those only build the model" if {"missing", "partly"} & plan.counts_after.keys() else ""
+        yield "", f"after adding all {len(plan.to_close)} kernels that are missing (to_close in --json): {after}{rest}"
 
 
 def _comparable(was: OpPlan, new: OpPlan) -> bool:

@@ -30,11 +30,25 @@ def test_the_first_command_and_the_test_command_are_one_line_each_and_leave_the_
     assert SETUP.count("\n") == TESTS.count("\n") == 1
     for line in (SETUP, TESTS):
         assert line.startswith(
-            "python3 -m venv .venv && . .venv/bin/activate && pip install -q -c requirements/tested.txt -e "
-        )  # without -e, build/ keeps removed modules
+            "python3 -m venv .venv && . .venv/bin/activate && pip install -c requirements/tested.txt -e "
+        )  # without -e, build/ keeps removed modules; with -q, nothing is printed for minutes
     assert SETUP.endswith("eagerdecomp demo\n")
     assert TESTS.endswith("python -m pytest -n auto\n")
     assert ".venv/" not in "".join(BETWEEN)
+
+
+def test_the_hint_about_torch_for_the_cpu_comes_before_the_only_set_up() -> None:
+    before, _, after = README.partition(SETUP)
+    assert "export PIP_EXTRA_INDEX_URL=" in before
+    assert "PIP_EXTRA_INDEX_URL" not in after
+    assert "pip install -e" not in README
+    assert README.count("-m venv") == 2
+
+
+def test_each_command_between_says_how_long_it_takes() -> None:
+    commands = [line for block in BETWEEN for line in block.splitlines() if line.startswith("eagerdecomp ")]
+    assert commands
+    assert [line for line in commands if not re.search(r"  # \d+ s\b", line)] == []
 
 
 def test_readme_is_short() -> None:
