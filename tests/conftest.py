@@ -130,15 +130,10 @@ class Failures:
         if self.whole and torch_release() == BASELINE and isinstance(taken, float) and taken > CPU_LIMIT:
             self.slow[report.nodeid] = taken
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.slow and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for name, taken in self.slow.items():
             terminalreporter.line(
-                f"FAILED {name} took {taken:.2f} s of CPU time. A test of the default tier takes at most {CPU_LIMIT} s: "
+                f"slow: {name} took {taken:.2f} s of CPU time. A test of the default tier should take at most {CPU_LIMIT} s: "
                 "make it smaller, or mark it full."
             )
 
