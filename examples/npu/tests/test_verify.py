@@ -70,11 +70,17 @@ def strided_otherwise(x: Tensor) -> Tensor:
     return aten.exp.default(x).t().clone(memory_format=torch.contiguous_format).t()
 
 
+def test_a_kernel_with_a_result_on_another_device_is_named_by_an_error() -> None:
+    x = torch.randn(3, 4).npu()
+    named = r"aten\.sigmoid\.default: its kernel .*on_the_cpu.* returned a tensor on cpu"
+    with pytest.raises(ed.KernelError, match=named), ed.EagerDecompMode(broken("aten.sigmoid.default", on_the_cpu), verify=RECORD):
+        torch.sigmoid(x)
+
+
 @pytest.mark.parametrize(
     ("name", "kernel", "kind"),
     [
         ("aten.sigmoid.default", off, "values"),
-        ("aten.sigmoid.default", on_the_cpu, "device"),
         ("aten.exp.default", strided_otherwise, "strides"),
     ],
 )
