@@ -38,6 +38,8 @@ class Fault:
 
 _STRIDES = "returns other strides than the op for inputs that are dense but not contiguous"
 
+_NEAREST = "computes positions of float64 images in float32, so some elements come from the neighbour"
+
 FAULTS: tuple[Fault, ...] = (
     Fault(
         "aten._scaled_dot_product_flash_attention_for_cpu.default",
@@ -55,6 +57,12 @@ FAULTS: tuple[Fault, ...] = (
     Fault("aten.std_mean.correction", "type", "returns a named tuple; the op returns a plain tuple", unused=True),
     Fault("aten.std_mean.dim", "raises", "accepts one positional argument; the op accepts three", unused=True),
     Fault("aten.as_strided_scatter.default", "value", "writes to the start of the storage if no offset is given", unused=True),
+    *(
+        Fault(f"aten.{mode}{dims}d.{variant}", "value", _NEAREST)
+        for mode in ("upsample_nearest", "_upsample_nearest_exact")
+        for dims in (1, 2, 3)
+        for variant in ("default", "vec")
+    ),
     Fault("aten.isin.Tensor_Tensor", "value", "finds no value in a large tensor that contains NaN"),
     Fault(
         "aten.prod.default",

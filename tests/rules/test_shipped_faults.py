@@ -47,8 +47,22 @@ def last(*shape: int) -> Tensor:
 _EMPTY = torch.empty(0)
 _MASKED = (torch.ones(5, dtype=torch.bool), [torch.tensor([0, 9, 1, 2, 3])])
 
+
+def resized(dims: int, variant: str) -> Arguments:
+    """Return the arguments of a call that resizes 70 float64 elements by 2.3, in the last of `dims` dimensions."""
+    image = torch.arange(70.0).double().view(1, 1, *[1] * (dims - 1), 70)
+    scales = [*[1.0] * (dims - 1), 2.3]
+    return call(image, None, scales) if variant == "vec" else call(image, [*[1] * (dims - 1), 161], *scales)
+
+
 #: For each bug, a call that shows it.
 CALLS: dict[tuple[str, str], Arguments] = {
+    **{
+        (f"aten.{mode}{dims}d.{variant}", "value"): resized(dims, variant)
+        for mode in ("upsample_nearest", "_upsample_nearest_exact")
+        for dims in (1, 2, 3)
+        for variant in ("default", "vec")
+    },
     ("aten._scaled_dot_product_flash_attention_for_cpu.default", "shape"): call(*torch.randn(3, 1, 2, 4, 8).unbind()),
     ("aten.nll_loss.default", "shape"): call(torch.randn(3, 4), torch.tensor([0, 1, 2]), None, 0),
     ("aten.multilabel_margin_loss_forward.default", "value"): call(torch.randn(2, 4), torch.tensor([[1, 2, -1, 0]] * 2), 0),
