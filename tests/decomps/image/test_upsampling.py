@@ -217,7 +217,7 @@ def test_the_two_sides_of_a_square_share_their_taps() -> None:
 NEAR_INTEGERS = [3.1, 2.3, 1.7, 0.7, 0.3, 1.1]
 
 
-@pytest.mark.parametrize("ops", [CORE, WITHOUT_VEC])
+@pytest.mark.parametrize("ops", [CORE, WITHOUT_VEC, ed.tiny()])
 @pytest.mark.parametrize("scale", NEAR_INTEGERS)
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
 def test_nearest_elements_of_float64_with_fractional_scales(mode: str, scale: float, ops: ed.OpSet) -> None:
