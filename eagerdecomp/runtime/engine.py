@@ -186,9 +186,9 @@ class Engine:
     def _remember(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> None:
         """Cache that the key of this call has no route, so that later calls with this key skip the search.
 
-        Not with user rules or predicates, which may depend on more than the key.
+        Not with user rules or predicates, which may depend on more than the key, nor if the search read data.
         """
-        if self.planner.has_user_rules or self.backend.ops.has_predicates:
+        if entry.has_read_data() or self.planner.has_user_rules or self.backend.ops.has_predicates:
             return
         key = key_or_none(entry.op, arguments_of(entry.op, args, kwargs))
         if key is None:

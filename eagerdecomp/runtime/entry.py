@@ -29,19 +29,9 @@ class Entry:
     """
 
     __slots__ = (
-        *(
-            "bypassed",
-            "calls",
-            "declined",
-            "direct",
-            "fallback_rules",
-            "fell_back",
-            "host_random",
-            "last_miss",
-            "makes_tensors",
-            "misses",
-        ),
-        *("op", "other_numbers", "routeless", "run", "same_numbers", "seen", "shapes_only", "why_bypassed"),
+        *("bypassed", "calls", "data_read", "declined", "direct", "fallback_rules", "fell_back", "host_random", "last_miss"),
+        *("makes_tensors", "misses", "op", "other_numbers", "routeless", "run", "same_numbers", "seen"),
+        *("shapes_only", "why_bypassed"),
     )
 
     def __init__(self, op: OpOverload) -> None:
@@ -57,6 +47,7 @@ class Entry:
         # A call has no tensor arguments, and its handler makes tensors by more than one kernel of torch. So while a fake mode is
         # active, `Engine.run_on_fakes` must run it, though nothing in the call is fake.
         self.makes_tensors = False
+        self.data_read: dict[int, int] = {}  # thread -> index of the last call that read data
         self.seen: dict[int, int] = {}  # thread -> index of the call that was last counted, so that no call counts twice
         self.why_bypassed = ""
         self.last_miss: tuple[OpPrograms, Any] | None = None
@@ -76,6 +67,15 @@ class Entry:
         if self.seen.get(thread) != self.calls:  # `_first_of_call`, without its frame: some rules read many tensors
             self.seen[thread] = self.calls
             self.bypassed += 1
+
+    def count_read(self, why: str) -> None:
+        """Count the current call as one that ran its rule without a program, because the rule read data."""
+        self.data_read[threading.get_ident()] = self.calls
+        self.count_bypass(why)
+
+    def has_read_data(self) -> bool:
+        """Return whether the current call has read data, so that its outcome says nothing of other calls."""
+        return self.data_read.get(threading.get_ident()) == self.calls
 
     def count_random(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """Count a decomposed call of a random op if its random numbers may differ from eager's."""

@@ -6,7 +6,8 @@ import functools
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import CodeType
 from typing import Any
 
@@ -83,7 +84,8 @@ class MissPath:
         known = guard_values(op, values, guards)
         recorder = self._recorder(op, values)
         try:
-            result = self._recorded_run(recorder, rules, args, kwargs)
+            with self._noting_reads(entry):
+                result = self._recorded_run(recorder, rules, args, kwargs)
         except MakesSparse:
             return self.run_unrecorded(op, rules, entry, args, kwargs, "makes a sparse tensor")
         recording = recorder.recording(result)
@@ -144,6 +146,17 @@ class MissPath:
         """
         return self._nested(op).run
 
+    @contextmanager
+    def _noting_reads(self, entry: Entry) -> Iterator[None]:
+        """Note in the entry that a search without a route read data: other data may have a route."""
+        before = self._running.chain.data_reads
+        try:
+            yield
+        except NoRoute:
+            if before != self._running.chain.data_reads:
+                entry.count_read("its rules read data, and have no route for this call")
+            raise
+
     # -- rules run without recording -------------------------------------------------------------------------------------
 
     def run_unrecorded(
@@ -182,7 +195,7 @@ class MissPath:
 
         conjugate, negative, zero = lazy_bit_guards()
         try:
-            with without_torch_function(), conjugate, negative, zero:
+            with without_torch_function(), conjugate, negative, zero, self._noting_reads(entry):
                 return chain.run_with_cleanup(lambda: first_applicable(op, rules, apply, failed=failed))
         finally:
             if not chain:

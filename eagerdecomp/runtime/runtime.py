@@ -184,7 +184,7 @@ class Runtime:
         run = self._link(op, entry, kernel)
         if op is entry.op and not self._is_kernel(op):
             run = by_layout(op, run, functools.partial(self._miss_path.run_composed, op, self.planner.decide(op).rules, entry))
-        return reporting(run, entry.count_bypass) if op is READ else run
+        return reporting(run, entry.count_read) if op is READ else run
 
     def _scalar_tensor(self, value: Any, *, dtype: torch.dtype) -> Any:
         return self.nested(_SCALAR_TENSOR).run(value, dtype=dtype)
@@ -264,7 +264,7 @@ class Runtime:
             return next_rules
         with self._lock:  # a rule may ask for a kernel while it runs, in any thread
             run = self._link(op, entry, kernel_of)
-        return reporting(run, entry.count_bypass) if op is READ else run
+        return reporting(run, entry.count_read) if op is READ else run
 
     def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
         attempts: list[tuple[Rule, str, NoRoute | None]] = []

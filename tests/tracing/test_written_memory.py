@@ -101,6 +101,18 @@ def test_explain_plan_and_the_mode_agree() -> None:
     assert {str(planned[op].status) for op in ("aten.convolution.default", "aten._convolution.default")} == {"missing"}
 
 
+def test_a_call_without_a_route_because_of_its_data_says_nothing_of_other_data() -> None:
+    library = torch.library.Library("edwritten", "DEF")
+    library.define("pick(Tensor x) -> Tensor")
+    library.impl("pick", lambda x: x * x if x.item() > 0 else x.exp(), "CompositeExplicitAutograd")
+    ops = ed.infra() | ["aten.mul.Tensor"]
+    with ed.EagerDecompMode(ops):
+        for _ in range(2):
+            with pytest.raises(ed.UnsupportedOpError):
+                torch.ops.edwritten.pick(torch.tensor(-2.0))
+            assert torch.ops.edwritten.pick(torch.tensor(3.0)).item() == 9.0
+
+
 # -- what counts as written ------------------------------------------------------------------------------------------------------
 
 
