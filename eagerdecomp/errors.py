@@ -448,12 +448,7 @@ class UnsupportedOpError(EagerDecompError):
             lines.extend(f"    - {attempt}" for attempt in self.tried)
         else:
             lines.append("  routes tried: none, because no rule decomposes this op")
-        if self.refused:
-            lines.append("  calls of supported ops that were refused:")
-            lines.extend(f"    - {refused}" for refused in self.refused)
-        if self.kernels_to_add:
-            lines.append("  kernels that would give it a route (any one line is enough):")
-            lines.extend(f"    - {', '.join(names)}" for names in self.kernels_to_add)
+        lines += self._refused_and_missing()
         add = self._what_to_add()
         lines.append(
             f'  what to do: {add}, pass a rule of your own (rules=), or run it natively with on_unsupported="fallback".'
@@ -461,6 +456,17 @@ class UnsupportedOpError(EagerDecompError):
             else f"  what to do: {add}, or pass a rule of your own (rules=)."
         )
         return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op)}"])
+
+    def _refused_and_missing(self) -> list[str]:
+        """Return the lines that list the refused calls, and the kernels to add."""
+        lines: list[str] = []
+        if self.refused:
+            lines.append("  calls of supported ops that were refused:")
+            lines.extend(f"    - {refused}" for refused in self.refused)
+        if self.kernels_to_add:
+            lines.append("  kernels that would give it a route (any one line is enough):")
+            lines.extend(f"    - {', '.join(names)}" for names in self.kernels_to_add)
+        return lines
 
     def _what_to_add(self) -> str:
         accept = "accept a refused call in its predicate or in Backend(dtypes=)"
@@ -577,12 +583,7 @@ class UnsupportedGradientError(UnsupportedOpError):
             lines.extend(f"        {attempt}" for attempt in error.tried)
             if not error.tried:
                 lines.append("        no rule decomposes this op")
-        if self.refused:
-            lines.append("  calls of supported ops that were refused:")
-            lines.extend(f"    - {refused}" for refused in self.refused)
-        if self.kernels_to_add:
-            lines.append("  kernels that would give it a route (any one line is enough):")
-            lines.extend(f"    - {', '.join(names)}" for names in self.kernels_to_add)
+        lines += self._refused_and_missing()
         lines.append(f"  what to do: {self._what_to_add()}, or pass a rule of your own (rules=).")
         lines.append(
             "  If no gradient is needed, make the call under torch.no_grad(). With preflight=False, backward() would raise instead."

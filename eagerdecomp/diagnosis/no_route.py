@@ -83,15 +83,20 @@ def attempts(failure: NoRoute) -> list[Attempt]:
     def add(failure: NoRoute, above: tuple[OpOverload, ...]) -> None:
         seen.add(id(failure))
         for rule, reason, inner in failure.attempts:
-            further = False
-            if inner is not None:
-                again = next((why for one, why, _ in inner.attempts if one is rule), "") if inner.op is failure.op else ""
-                further = not again and inner.op not in above
-                needed = inner.refused or f"{inner.op}, which has no route"
-                back = not further and not inner.refused
-                reason = again or (_leads_back(inner, depths) if back else f"needs {needed}")
+            if inner is None:
+                found[Attempt(str(failure.op), str(rule), reason)] = None
+                continue
+            again = next((why for one, why, _ in inner.attempts if one is rule), "") if inner.op is failure.op else ""
+            if again:
+                reason = again
+            elif inner.refused:
+                reason = f"needs {inner.refused}"
+            elif inner.op in above:
+                reason = _leads_back(inner, depths)
+            else:
+                reason = f"needs {inner.op}, which has no route"
             found[Attempt(str(failure.op), str(rule), reason)] = None
-            if inner is not None and further and id(inner) not in seen:
+            if not again and inner.op not in above and id(inner) not in seen:
                 add(inner, (*above, inner.op))
 
     add(failure, (failure.op,))

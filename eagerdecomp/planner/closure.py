@@ -232,8 +232,7 @@ class Costs:
     def may_open(self, op: str, kernels: Iterable[str]) -> list[str]:
         """Return the kernels that may give an op without a route one, by its recorded calls; all kernels if these do not tell."""
         kernels = list(kernels)
-        clauses, known = self._part(op)
-        closure = Closure(clauses, (one for one, cost in known.items() if cost < math.inf), known)
+        clauses, _, closure = self._part(op)
         if not clauses.get(op, ((),))[0] or op in closure:
             return kernels
         return [kernel for kernel in kernels if kernel not in clauses or op in closure.enabled_by([kernel])]
@@ -244,12 +243,11 @@ class Costs:
 
     def _solve(self, target: str) -> dict[str, float]:
         """Return the costs of an op and of all ops that it depends on."""
-        clauses, known = self._part(target)
-        closure = Closure(clauses, (op for op, cost in known.items() if cost < math.inf), known)
+        clauses, known, closure = self._part(target)
         return known | {op: closure.cost(op) for op in clauses}
 
-    def _part(self, target: str) -> tuple[dict[str, Sequence[Sequence[Footprint]]], dict[str, float]]:
-        """Return the part of the graph on which an op depends: its clauses, and the ops whose cost is known."""
+    def _part(self, target: str) -> tuple[Clauses, dict[str, float], Closure]:
+        """Return the part of the graph on which an op depends: its clauses, the ops whose cost is known, and its closure."""
         clauses: dict[str, Sequence[Sequence[Footprint]]] = {}
         known: dict[str, float] = {}
         queue = [target]
@@ -264,7 +262,7 @@ class Costs:
             ways: list[Footprint] = [footprint for key, seen in rules if key not in self._without for footprint in seen]
             clauses[op] = [ways]
             queue.extend(called for way in ways for called in way)
-        return clauses, known
+        return clauses, known, Closure(clauses, (op for op, cost in known.items() if cost < math.inf), known)
 
 
 def _sum(footprint: Footprint, cost: Callable[[str], float]) -> float:
