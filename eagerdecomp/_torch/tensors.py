@@ -149,8 +149,24 @@ def any_fake(types: Sequence[type]) -> bool:
     return any(issubclass(kind, FakeTensor) for kind in types)
 
 
+def strides_like_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether ATen's `suggest_memory_format` is channels last for a tensor of this shape and these strides."""
+    from torch._prims_common import are_strides_like_channels_last_or_false
+
+    return are_strides_like_channels_last_or_false(shape, strides)
+
+
+def convolution_format(input: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> torch.memory_format:
+    """Return the memory format of a convolution's results on the CPU; it depends on the library that torch selects.
+
+    `geometry` is stride, padding, dilation, transposed, output_padding and groups.
+    """
+    backend = torch._C._select_conv_backend(input, weight, None, *geometry)
+    return torch._C._conv_determine_backend_memory_format(input, weight, backend)
+
+
 def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:
-    """Return ATen's `suggest_memory_format`: channels last if the strides are (sizes of 1 are ignored), else contiguous."""
+    """Return ATen's `suggest_memory_format`: channels last if all strides are, also of dimensions of size 1, else contiguous."""
     from torch._prims_common import suggest_memory_format
 
     return suggest_memory_format(tensor)

@@ -1,51 +1,46 @@
-"""The strides of eager's results, for ops whose entries in torch's tables return other strides.
+"""The strides of eager's results, for ops whose rules return other strides.
 
-These entries return correct values, with the strides of the ops that they call. For inputs that are dense but not contiguous, these
-differ from the strides of eager's kernels. The table has eager's strides for each such op.
+These rules return correct values, with the strides of the ops that they call. For some inputs these differ from the strides of
+eager's kernels. The table has eager's strides for each such op; `rules.restride` gives them to the results of all its rules.
+
+Strides of dimensions of size 1 count too, although no element depends on them: a later op may read a memory format from them
+(`suggest_memory_format`). A contiguous tensor may have any strides there, so it does not imply the strides of a result.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.eager.promotion import promoted
-from eagerdecomp.eager.strides import in_order, is_dense, memory_order
+from eagerdecomp.eager.promotion import computed_in
+from eagerdecomp.eager.strides import in_order, is_expanded, lies_in_order, like_strides
+from eagerdecomp.ops.schema import Argument, facts_of
 
-__all__ = ["LAYOUTS", "all_contiguous", "as_contiguous", "as_operands", "in_format_of", "iterator_strides", "with_eager_strides"]
+__all__ = [
+    "LAYOUTS",
+    "Wanted",
+    "as_contiguous",
+    "as_operands",
+    "has_default_strides",
+    "in_format",
+    "in_format_of",
+    "iterator_strides",
+    "keep_strides",
+    "layout_of",
+]
 
 aten = torch.ops.aten
 
 #: ``wanted(result, *args)`` returns the strides of a result; None if its strides are right. Each fact that it reads becomes a guard
 #: of the program, so it first reads facts that most calls share.
 Wanted: TypeAlias = Callable[..., "Sequence[int] | None"]
-
-
-def with_eager_strides(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callable[..., Any]:
-    """Wrap a table entry to copy the results at these positions if their strides are not eager's."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        result = entry(*args, **kwargs)
-        if result is NotImplemented:
-            return result
-        if isinstance(result, Tensor):
-            return _lay(result, wanted[0](result, *args))
-        return tuple(_lay(r, wanted[i](r, *args)) if i in wanted and r is not None else r for i, r in enumerate(result))
-
-    return run
-
-
-def all_contiguous(values: Sequence[Any]) -> bool:
-    """Return whether the tensors among the values are contiguous and have one shape, so that elementwise results are too."""
-    operands = [value for value in values if isinstance(value, Tensor)]
-    return all(operand.is_contiguous() for operand in operands) and all(
-        operand.shape == operands[0].shape for operand in operands[1:] if operand.dim()
-    )
 
 
 def as_contiguous(x: Tensor) -> Tensor:
@@ -55,34 +50,32 @@ def as_contiguous(x: Tensor) -> Tensor:
 
 def in_format_of(result: Tensor, given: Tensor | None) -> Tensor:
     """Return `result` in the memory format that ATen's `suggest_memory_format` returns for `given`; contiguous if that is None."""
-    form = torch.contiguous_format if given is None else suggested_memory_format(given)
-    if result.is_contiguous(memory_format=form):
+    return in_format(result, torch.contiguous_format if given is None else suggested_memory_format(given))
+
+
+def in_format(result: Tensor, form: torch.memory_format) -> Tensor:
+    """Return `result` with the strides of ``torch.empty(result.shape, memory_format=form)``; a view if no element must move."""
+    if not result.is_contiguous(memory_format=form):
+        return aten.clone.default(result, memory_format=form)  # type: ignore[no-any-return]
+    if not _has_size_one(result) or not result.numel():
         return result
-    return aten.clone.default(result, memory_format=form)  # type: ignore[no-any-return]
-
-
-def _lay(result: Tensor, strides: Sequence[int] | None) -> Tensor:
-    if strides is None:
+    dims = result.dim()
+    strides = in_order(result.shape, range(dims) if form is torch.contiguous_format else _channels_last_order(dims))
+    if list(result.stride()) == strides:
         return result
-    lies = zip(result.shape, result.stride(), strides, strict=True)
-    if not result.numel() or all(size == 1 or here == there for size, here, there in lies):
-        return result
-    copy = aten.empty_strided.default(result.shape, strides, dtype=result.dtype, device=result.device)
-    return aten.copy_.default(copy, result)  # type: ignore[no-any-return]
+    return aten._reshape_alias.default(result, result.shape, strides)  # type: ignore[no-any-return]
 
 
-def _in_order(shape: Sequence[int], innermost_first: Sequence[int]) -> list[int]:
-    strides, step = [0] * len(shape), 1
-    for dim in innermost_first:
-        strides[dim] = step
-        step *= max(shape[dim], 1)
-    return strides
+def _channels_last_order(dims: int) -> list[int]:
+    return [0, *range(2, dims), 1]
 
 
 def _contiguous(result: Tensor, *args: Any) -> Sequence[int] | None:
-    if all_contiguous(args) or result.is_contiguous():
-        return None
-    return _in_order(result.shape, range(result.dim() - 1, -1, -1))
+    return None if keep_strides(args) or has_default_strides(result) else in_order(result.shape, range(result.dim()))
+
+
+def _as_empty(result: Tensor, *args: Any) -> Sequence[int] | None:
+    return None if has_default_strides(result) else in_order(result.shape, range(result.dim()))
 
 
 def _channels_last_as_input(position: int) -> Wanted:
@@ -91,43 +84,158 @@ def _channels_last_as_input(position: int) -> Wanted:
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         given, dims = args[position], result.dim()
         if given.dim() == dims and suggested_memory_format(given) in (torch.channels_last, torch.channels_last_3d):
-            return _in_order(result.shape, [1, *range(dims - 1, 1, -1), 0])
+            return in_order(result.shape, _channels_last_order(dims))
         return _contiguous(result, *args)
 
     return wanted
 
 
-def as_operands(count: int | None = None, *, promotes: bool = True) -> Wanted:
+def _as_batch_norm(result: Tensor, input: Tensor, *args: Any) -> Sequence[int] | None:
+    """Return the strides of eager's batch norm: of two formats that fit the input's strides, contiguous wins."""
+    if keep_strides([input]):
+        return None
+    last = suggested_memory_format(input) is not torch.contiguous_format or _is_channels_last(input)
+    return _formatted(input, last and not input.is_contiguous())
+
+
+def _as_batch_norm_backward(result: Tensor, grad: Tensor, input: Tensor, *args: Any) -> Sequence[int] | None:
+    if keep_strides([grad, input]):
+        return None
+    forms = {suggested_memory_format(one) for one in (grad, input)}
+    if len(forms) == 1 and all(one.is_contiguous() or _is_channels_last(one) for one in (grad, input)):
+        return _formatted(input, not input.is_contiguous())
+    return _formatted(input, suggested_memory_format(input) is not torch.contiguous_format)
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    return form is not None and x.is_contiguous(memory_format=form)
+
+
+def _formatted(x: Tensor, channels_last: bool) -> list[int]:
+    return in_order(x.shape, _channels_last_order(x.dim()) if channels_last else range(x.dim()))
+
+
+def as_operands(count: int, *, promotes: bool = True) -> Wanted:
     """Return the strides of an elementwise kernel's result.
 
     Args:
-        count: the number of operands, which are the first tensors of the call; None for all tensors.
+        count: the number of operands, which are the first tensors (or scalars in their place) of the call.
         promotes: whether the operands are first converted to the result's dtype.
     """
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
-        operands = [arg for arg in args if isinstance(arg, Tensor)][:count]
-        if all_contiguous(operands):
+        operands = _operands(args, count)
+        if keep_strides(operands):
             return None
         return iterator_strides(result.shape, operands, result.dtype if promotes else None)
 
     return wanted
 
 
+def as_operands_at(*positions: int) -> Wanted:
+    """Return the strides of an elementwise kernel's result whose operands are the arguments at these positions, in this order."""
+
+    def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
+        operands = _operands([args[position] for position in positions])
+        return None if keep_strides(operands) else iterator_strides(result.shape, operands, result.dtype)
+
+    return wanted
+
+
+def _as_empty_like(position: int) -> Wanted:
+    """Return the strides of ``empty_like`` of this argument: its own if it is dense, even for dimensions of size 1."""
+
+    def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
+        given = args[position]
+        return None if keep_strides(args) or result.dim() != given.dim() else like_strides(given)  # a loss may be reduced
+
+    return wanted
+
+
+def _heads_last(result: Tensor, *args: Any) -> Sequence[int] | None:
+    """Return the strides of a result of attention in which the heads of a token are neighbours."""
+    batches = [arg for arg in args if isinstance(arg, Tensor) and arg.dim() == 4]
+    if all(size != 1 for one in batches for size in one.shape[1:3]):  # then the rules return these strides
+        return None
+    return in_order(result.shape, [0, 2, 1, 3][: result.dim()])
+
+
+def _as_copied(result: Tensor, self: Tensor, *args: Any) -> Sequence[int]:
+    return like_strides(self) if is_expanded(self) else self.stride()
+
+
+def _as_expanded(result: Tensor, self: Tensor, *args: Any) -> Sequence[int]:
+    """Return the strides of `expand` (ATen's `inferExpandGeometry`)."""
+    shape, strides = result.shape, [0] * result.dim()
+    if not self.dim():
+        return strides
+    missing = len(shape) - self.dim()
+    for dim in reversed(range(len(shape))):
+        if dim < missing:
+            size, stride = 1, shape[dim + 1] * strides[dim + 1]
+        else:
+            size, stride = self.shape[dim - missing], self.stride()[dim - missing]
+        strides[dim] = stride if shape[dim] == size else 0
+    return strides
+
+
+def _as_squeezed(result: Tensor, self: Tensor, dims: int | Sequence[int] | None = None) -> Sequence[int]:
+    rank = self.dim()
+    asked = range(rank) if dims is None else [dim % rank for dim in ([dims] if isinstance(dims, int) else dims) if rank]
+    facts = enumerate(zip(self.shape, self.stride(), strict=True))
+    return [stride for dim, (size, stride) in facts if size != 1 or dim not in asked]
+
+
+def _operands(args: Sequence[Any], count: int | None = None) -> list[Any]:
+    """Return the first `count` operands: tensors, and scalars in their place."""
+    return [arg for arg in args if isinstance(arg, (Tensor, int, float, complex))][:count]
+
+
 def _as_compared(result: Tensor, *args: Any) -> Sequence[int] | None:
     """Return the strides of a bool result, whose operands are first converted to their promoted dtype."""
-    operands = [arg for arg in args if isinstance(arg, Tensor)][:2]
-    return None if all_contiguous(operands) else iterator_strides(result.shape, operands, promoted(operands))
+    operands = _operands(args, 2)
+    return None if keep_strides(operands) else iterator_strides(result.shape, operands, computed_in(operands))
 
 
-def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor], computed_in: torch.dtype | None = None) -> Sequence[int]:
-    """Return the strides that ATen's `TensorIterator` gives a result of `shape`.
+def keep_strides(operands: Sequence[Any]) -> bool:
+    """Return whether any composition of elementwise kernels on these operands returns the strides that one kernel returns.
 
-    The first operand that distinguishes two dimensions determines their order. Operands of another dtype than `computed_in` are
+    These are contiguous strides. A contiguous operand with other strides in a dimension of size 1 may change the result's: kernels
+    with a scalar or a 0-dim operand follow the order of these strides, and kernels of tensors of one shape do not.
+    """
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
+    return all(map(has_default_strides, tensors)) and all(one.shape == tensors[0].shape for one in tensors[1:] if one.dim())
+
+
+def has_default_strides(x: Tensor) -> bool:
+    """Return whether the strides are those of ``torch.empty(x.shape)``, also in dimensions of size 1.
+
+    A recording observes this call, and adds one guard for it (`tracing.guards`).
+    """
+    if has_torch_function_unary(x):
+        return bool(handle_torch_function(has_default_strides, (x,), x))
+    return x.is_contiguous() and (not _has_size_one(x) or list(x.stride()) == in_order(x.shape, range(x.dim())))
+
+
+def _has_size_one(x: Tensor) -> bool:
+    if x.__class__ is Tensor:
+        return 1 in x.shape
+    return any(size.__class__ is int and size == 1 for size in x.shape)  # symbolic sizes are never 1, and may not be compared
+
+
+def iterator_strides(shape: Sequence[int], operands: Sequence[Any], computed_in: torch.dtype | None = None) -> Sequence[int]:
+    """Return the strides that ATen's `TensorIterator` gives a result of `shape`; scalars count as 0-dim operands.
+
+    Operands of one shape that are all contiguous, all channels last, or dense with the same strides need no order. Otherwise
+    the first operand that distinguishes two dimensions determines their order. Operands of another dtype than `computed_in` are
     copied first, so their expanded dimensions do not count as expanded.
     """
+    known = _strides_of_alike(shape, operands, computed_in)
+    if known is not None:
+        return known
     dims = len(shape)
-    spread = [_spread(operand, shape, computed_in or operand.dtype) for operand in operands]
+    spread = [_spread(operand, shape, computed_in) for operand in operands if isinstance(operand, Tensor)]
     order = list(range(dims - 1, -1, -1))  # innermost first; an insertion sort, as in TensorIteratorBase::reorder_dimensions
     for start in range(1, dims):
         here = start
@@ -138,15 +246,32 @@ def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor], computed_
             if compared > 0:
                 order[other], order[here] = order[here], order[other]
                 here = other
-    return _in_order(shape, order)
+    return in_order(shape, order[::-1])
 
 
-def _spread(operand: Tensor, shape: Sequence[int], computed_in: torch.dtype) -> list[int]:
+def _strides_of_alike(shape: Sequence[int], operands: Sequence[Any], computed_in: torch.dtype | None) -> Sequence[int] | None:
+    """Return the strides for operands that TensorIterator does not order (`TensorIteratorBase::compute_fast_setup_type`)."""
+    if not all(isinstance(one, Tensor) and one.shape == shape for one in operands):
+        return None
+    lies = [_converted(operand, computed_in) for operand in operands]
+    dims = len(shape)
+    for order in (range(dims), _channels_last_order(dims))[: 2 if dims == 4 else 1]:
+        if all(lies_in_order(shape, strides, order) for strides in lies):
+            return in_order(shape, order)
+    first = lies[0]
+    same = all(tuple(strides) == tuple(first) for strides in lies)
+    return first if same and lies_in_order(shape, first, sorted(range(dims), key=lambda dim: (-first[dim], -shape[dim]))) else None
+
+
+def _converted(operand: Tensor, computed_in: torch.dtype | None) -> Sequence[int]:
+    """Return the operand's strides after conversion to the dtype of the computation."""
+    return operand.stride() if computed_in is None or operand.dtype is computed_in else like_strides(operand)
+
+
+def _spread(operand: Tensor, shape: Sequence[int], computed_in: torch.dtype | None) -> list[int]:
     """Return the operand's strides for the whole shape: 0 for broadcast dimensions."""
     missing = len(shape) - operand.dim()
-    kept = operand.dtype is computed_in or is_dense(operand)
-    strides = operand.stride() if kept else in_order(operand.shape, memory_order(operand))
-    own = zip(operand.shape, strides, shape[missing:], strict=True)
+    own = zip(operand.shape, _converted(operand, computed_in), shape[missing:], strict=True)
     return [0] * missing + [0 if size == 1 != whole else stride for size, stride, whole in own]
 
 
@@ -161,57 +286,104 @@ def _compare(left: int, right: int, spread: Sequence[Sequence[int]], shape: Sequ
     return 0
 
 
-def _all(wanted: Wanted, count: int = 1) -> dict[int, Wanted]:
-    return dict(zip(range(count), itertools.repeat(wanted), strict=False))
+_POLYNOMIALS = (
+    *(f"special_{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
+    *("special_hermite_polynomial_h", "special_hermite_polynomial_he"),
+    *("special_laguerre_polynomial_l", "special_legendre_polynomial_p"),
+)
+
+#: The strides of eager's results, and the ops whose first result has them; without an overload, ``default``.
+_FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
+    # Elementwise kernels.
+    (as_operands(1), "exp2 sinc hardshrink special_ndtri threshold"),
+    (as_operands(1, promotes=False), "signbit isposinf isneginf"),
+    (
+        as_operands(2),
+        "hardsigmoid_backward hardswish_backward softplus_backward hardtanh_backward logit_backward native_dropout_backward "
+        "xlogy.Tensor copysign.Tensor special_xlog1py div.Tensor_mode floor_divide hypot logaddexp logaddexp2 heaviside lcm gcd "
+        "nextafter fmax fmin bitwise_left_shift.Tensor bitwise_right_shift.Tensor special_zeta igamma igammac",
+    ),
+    (as_operands(2), " ".join(f"{name}.{kind}" for name in _POLYNOMIALS for kind in ("default", "n_scalar", "x_scalar"))),
+    (as_operands(2, promotes=False), "complex polar"),
+    (_as_compared, "logical_and logical_or logical_xor"),
+    (as_operands(3), "lerp.Tensor"),
+    (as_operands(3, promotes=False), "where.self"),
+    (as_operands_at(1), "polygamma"),
+    (as_operands_at(1, 0), "threshold_backward"),
+    # Kernels that write to `empty_like` of an operand, or to a copy of its memory.
+    (
+        _as_empty_like(0),
+        "nan_to_num deg2rad rad2deg hardtanh flip put _prelu_kernel binary_cross_entropy huber_loss log_sigmoid_backward",
+    ),
+    (_as_empty_like(1), "binary_cross_entropy_backward"),
+    (_as_copied, "select_scatter slice_scatter"),
+    # Kernels that always allocate a contiguous result.
+    (
+        _contiguous,
+        "pow.Scalar mse_loss_backward smooth_l1_loss_backward huber_loss_backward _softmax _log_softmax _softmax_backward_data "
+        "_log_softmax_backward_data _masked_softmax_backward upsample_nearest1d _upsample_nearest_exact1d mm bmm baddbmm tril "
+        "triu diag_embed renorm cumsum cumprod _logcumsumexp masked_fill.Scalar masked_fill.Tensor masked_scatter index_select "
+        "take normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor",
+    ),
+    (_as_empty, "multinomial"),
+    # Kernels that return either channels last or contiguous results.
+    (_channels_last_as_input(0), "_adaptive_avg_pool2d channel_shuffle max_unpool2d native_group_norm"),
+    (
+        _as_batch_norm,
+        "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training "
+        "_native_batch_norm_legit_functional _batch_norm_with_update _batch_norm_with_update_functional",
+    ),
+    (_as_batch_norm_backward, "batch_norm_backward native_batch_norm_backward"),
+    # Views.
+    (_as_expanded, "expand"),
+    (_as_squeezed, "squeeze squeeze.dim squeeze.dims"),
+)
+
+#: The same for ops whose first two results have these strides.
+_BOTH_RESULTS: tuple[tuple[Wanted, str], ...] = (
+    (_as_empty_like(0), "frexp.Tensor sort sort.stable"),
+    (_contiguous, "log_sigmoid_forward cummax cummin adaptive_max_pool3d"),
+    (as_operands_at(1, 2, 0), "_prelu_kernel_backward"),
+)
+
+
+def _rows(table: Sequence[tuple[Wanted, str]], positions: Sequence[int]) -> Iterator[tuple[str, dict[int, Wanted]]]:
+    for wanted, names in table:
+        for name in names.split():
+            yield f"aten.{name}" if "." in name else f"aten.{name}.default", dict.fromkeys(positions, wanted)
 
 
 #: op -> result position -> its strides in eager.
 LAYOUTS: dict[str, dict[int, Wanted]] = {
-    # Elementwise kernels whose entries use the strides of another operand.
-    "aten.hardsigmoid_backward.default": _all(as_operands(2)),
-    "aten.hardswish_backward.default": _all(as_operands(2)),
-    "aten.softplus_backward.default": _all(as_operands(2)),
-    "aten.xlogy.Tensor": _all(as_operands(2)),
-    "aten.copysign.Tensor": _all(as_operands(2)),
-    "aten.special_xlog1py.default": _all(as_operands(2)),
-    "aten.hardtanh_backward.default": _all(as_operands(2)),
-    "aten.logit_backward.default": _all(as_operands(2)),
-    "aten.native_dropout_backward.default": _all(as_operands(2)),
-    "aten.div.Tensor_mode": _all(as_operands(2)),
-    "aten.floor_divide.default": _all(as_operands(2)),
-    "aten.logical_and.default": _all(_as_compared),
-    "aten.logical_or.default": _all(_as_compared),
-    "aten.logical_xor.default": _all(_as_compared),
-    "aten.complex.default": _all(as_operands(2, promotes=False)),
-    "aten.polar.default": _all(as_operands(2, promotes=False)),
-    "aten.hypot.default": _all(as_operands(2)),
-    "aten.logaddexp.default": _all(as_operands(2)),
-    "aten.logaddexp2.default": _all(as_operands(2)),
-    "aten.heaviside.default": _all(as_operands(2)),
-    "aten.lcm.default": _all(as_operands(2)),
-    "aten.lerp.Tensor": _all(as_operands(3)),
-    "aten.select_scatter.default": _all(as_operands(1)),
-    "aten.slice_scatter.default": _all(as_operands(1)),
-    # Kernels that always allocate a contiguous result.
-    "aten.pow.Scalar": _all(_contiguous),
-    "aten.mse_loss_backward.default": _all(_contiguous),
-    "aten.smooth_l1_loss_backward.default": _all(_contiguous),
-    "aten.huber_loss_backward.default": _all(_contiguous),
-    "aten.log_sigmoid_forward.default": _all(_contiguous, 2),
-    "aten._log_softmax_backward_data.default": _all(_contiguous),
-    "aten._softmax_backward_data.default": _all(_contiguous),
-    "aten.upsample_nearest1d.default": _all(_contiguous),
-    "aten._upsample_nearest_exact1d.default": _all(_contiguous),
-    "aten.baddbmm.default": _all(_contiguous),
-    # Kernels that return either channels last or contiguous results.
-    "aten._adaptive_avg_pool2d.default": _all(_channels_last_as_input(0)),
-    "aten.channel_shuffle.default": _all(_channels_last_as_input(0)),
-    "aten.max_unpool2d.default": _all(_channels_last_as_input(0)),
-    "aten.native_batch_norm.default": _all(_channels_last_as_input(0)),
-    "aten._native_batch_norm_legit.default": _all(_channels_last_as_input(0)),
-    "aten._native_batch_norm_legit.no_stats": _all(_channels_last_as_input(0)),
-    "aten._batch_norm_with_update_functional.default": _all(_channels_last_as_input(0)),
-    "aten._batch_norm_with_update.default": _all(_channels_last_as_input(0)),
-    "aten.batch_norm_backward.default": _all(_channels_last_as_input(1)),
-    "aten.native_batch_norm_backward.default": _all(_channels_last_as_input(1)),
+    **dict(_rows(_FIRST_RESULT, [0])),
+    **dict(_rows(_BOTH_RESULTS, [0, 1])),
+    "aten.native_dropout.default": {0: as_operands(1), 1: _as_empty_like(0)},
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": {0: _as_empty_like(0), 1: _heads_last},
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": dict.fromkeys(range(3), _heads_last),
 }
+
+
+@functools.cache
+def layout_of(op: OpOverload) -> Mapping[int, Wanted] | None:
+    """Return the strides of an op's results in eager, by position; None if its rules return them without help.
+
+    For an elementwise op of Core ATen, which only small sets decompose, they follow from its schema.
+    """
+    facts = facts_of(op)
+    is_kernel = torch.Tag.pointwise in op.tags and torch.Tag.core in op.tags and facts.is_functional
+    if facts.name in LAYOUTS or not is_kernel or any(argument.name == "memory_format" for argument in facts.arguments):
+        return LAYOUTS.get(facts.name)
+    operands = [number for number, argument in enumerate(facts.arguments) if _is_operand(argument)]
+
+    def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
+        given = _operands([args[number] for number in operands if number < len(args)])
+        if keep_strides(given):
+            return None
+        return iterator_strides(result.shape, given, computed_in(given) if result.dtype is torch.bool else result.dtype)
+
+    return {0: wanted}
+
+
+def _is_operand(argument: Argument) -> bool:
+    """Return whether an elementwise kernel gets an argument as an operand: tensors, and the scalar `other` as a 0-dim tensor."""
+    return not argument.kwarg_only and (argument.holds_tensors or argument.name == "other")

@@ -14,6 +14,7 @@ __all__ = [
     "inverse",
     "is_dense",
     "is_expanded",
+    "lies_in_order",
     "lies_in_lines",
     "like_strides",
     "memory_order",
@@ -35,6 +36,11 @@ def is_dense(tensor: Tensor) -> bool:
             return False
         expected *= size
     return True
+
+
+def lies_in_order(shape: Sequence[int], strides: Sequence[int], order: Sequence[int]) -> bool:
+    """Return whether dimensions, from the outermost to the innermost, are dense in this order. Those of size 1 do not count."""
+    return all(size == 1 or one == want for size, one, want in zip(shape, strides, in_order(shape, order), strict=True))
 
 
 def is_expanded(tensor: Tensor) -> bool:

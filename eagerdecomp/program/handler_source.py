@@ -73,7 +73,7 @@ def make_handler(op: OpOverload, guards: tuple[Guard, ...], large: int = 0) -> M
 
 @functools.cache
 def make_linked_handler(
-    op: OpOverload, *, bits: bool, usual: tuple[int, ...], declines: bool, errors: bool, large: int = 0
+    op: OpOverload, *, bits: bool, usual: tuple[int, ...], declines: bool, errors: bool, ones: bool = False, large: int = 0
 ) -> Callable[..., Callable[..., Any]]:
     """Compile the frame around a linked rule: ``make(run, rest, with_bits, next_rules, on_error, in_blocks) -> handler``.
 
@@ -85,6 +85,7 @@ def make_linked_handler(
         usual: positions of tensors. If they are contiguous, have one shape, and are all float32 or all float64, ``run`` runs the
             call, else ``rest``.
         declines: whether ``run`` may return NotImplemented; then ``next_rules`` run the call.
+        ones: whether ``rest`` runs calls whose first tensor has a dimension of size 1, because ``run`` may return other strides.
         errors: whether to catch errors and return ``on_error(error, args, kwargs)`` instead.
         large: see `make_handler`; used only together with `usual`.
     """
@@ -113,6 +114,8 @@ def make_linked_handler(
         if more:
             tests += [f"{name}.is_contiguous()" for name in (first, *more)]
             tests += [f"{name}.shape == {first}.shape" for name in more]  # else the strides of dimensions of size 1 would matter
+        if ones:
+            tests += [f"1 not in {first}.shape"]
         if large:
             body += _blocks_source(op, f"*_split_call({passed})", large)
         body += [f"_dtype = {first}.dtype"]

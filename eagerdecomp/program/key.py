@@ -28,6 +28,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.layouts import has_default_strides
 from eagerdecomp.ops.schema import Argument, facts_of
 
 __all__ = [
@@ -98,6 +99,7 @@ NAMES: dict[str, Any] = {
     "_scalar_fact": _scalar_fact,
     "_same_tensors": _same_tensors,
     "_offsets": _offsets,
+    "_has_default_strides": has_default_strides,
     "_any_bits": lambda values: has_lazy_bits(values or ()),
 }
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import PLAIN_TENSORS
+from eagerdecomp.eager.layouts import has_default_strides
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules.link import Call, Linkable
 from eagerdecomp.rules.rule import has_kernels, link_when_called
@@ -53,7 +54,7 @@ def large_from(op: OpOverload, used: Set[OpOverload] | None = None) -> int:
 def run_in_blocks(
     run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], lead: int | None = None
 ) -> Tensor | None:
-    """Run an op block by block, on contiguous CPU tensors and on 0-dim tensors.
+    """Run an op block by block, on CPU tensors with contiguous strides and on 0-dim tensors.
 
     Args:
         run: runs the op.
@@ -72,7 +73,7 @@ def run_in_blocks(
     for tensor in tensors:
         if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.shape[:lead] != shape:
             return None
-        if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+        if not has_default_strides(tensor) or tensor.is_neg() or tensor.is_conj():
             return None
     rows = math.prod(shape)
     block = max(1, _BLOCK * torch.get_num_threads() * rows // (tensors[0].numel() or 1))

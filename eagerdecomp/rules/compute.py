@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,10 +11,11 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp._torch.tensors import FakeTensor
-from eagerdecomp.eager.layouts import all_contiguous, iterator_strides
+from eagerdecomp.eager.layouts import Wanted
 from eagerdecomp.eager.promotion import floating, promoted, wide_type
 from eagerdecomp.ops.passthrough import READ
-from eagerdecomp.rules.link import Linkable, link_on_call
+from eagerdecomp.rules.link import Linkable
+from eagerdecomp.rules.restride import elementwise_strides, with_layout
 
 __all__ = [
     "CAST",
@@ -22,10 +23,8 @@ __all__ = [
     "Constant",
     "computed",
     "constant",
-    "elementwise_strides",
     "kept_number",
     "kept_numbers",
-    "restrided",
     "reporting",
 ]
 
@@ -102,23 +101,6 @@ class Constant(Linkable):
 constant = Linkable(lambda call: kept_numbers(call(_FULL)))
 
 
-def elementwise_strides(result: Tensor, *operands: Tensor) -> Tensor:
-    """Return the result with the strides that an elementwise kernel of these operands gives it."""
-    if all_contiguous(operands):
-        return result
-    shape, strides = result.shape, iterator_strides(result.shape, operands, result.dtype)
-    if not result.numel() or all(n == 1 or s == w for n, s, w in zip(shape, result.stride(), strides, strict=True)):
-        return result
-    return restrided(result, strides)
-
-
-@link_on_call  # most calls need no copy, and a set without these ops still serves those
-def restrided(result: Tensor, strides: Sequence[int]) -> Tensor:
-    """Return a copy of the result with these strides."""
-    copy = aten.empty_strided.default(result.shape, strides, dtype=result.dtype, device=result.device)
-    return aten.copy_.default(copy, result)  # type: ignore[no-any-return]
-
-
 @dataclass(frozen=True)
 class Compute:
     """How to compute a float formula. It covers calls whose operands have one floating dtype; others go to the next rule.
@@ -131,17 +113,20 @@ class Compute:
             operands and rounds at every step, as some of eager's kernels do.
         operands: the positions of the op's tensors, in the order of the operands of eager's kernel.
         promotes: first convert operands of different real dtypes to their common dtype, and integers to the default dtype.
+        layout: the strides of the result; None for those of an elementwise kernel of several operands, and for one operand those
+            that the formula returns.
     """
 
     dtype: Literal["float32", "operands"]
     operands: tuple[int, ...] = (0,)
     promotes: bool = False
+    layout: Wanted | None = None
 
 
 def computed(how: Compute, formula: Callable[..., Any], next_rules: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of the op's arguments that runs `formula` as `how` says, and `next_rules` for calls it does not cover."""
-    operands, stepwise, promotes = how.operands, how.dtype == "operands", how.promotes
-    to, strided = CAST, elementwise_strides  # held here, so that linking copies no globals: all rules share them
+    operands, stepwise, promotes, layout = how.operands, how.dtype == "operands", how.promotes, how.layout
+    to, strided, laid = CAST, elementwise_strides, with_layout  # held here, so that linking copies no globals: all rules share them
 
     def rest(*args: Any, **kwargs: Any) -> Any:
         tensors = [args[at] for at in operands]
@@ -160,6 +145,8 @@ def computed(how: Compute, formula: Callable[..., Any], next_rules: Callable[...
             return next_rules(*args, **kwargs)
         if wide is not dtype:
             result = to(result, dtype=dtype)
+        if layout is not None:
+            return laid(result, layout(result, *args))
         return result if len(tensors) == 1 else strided(result, *tensors)
 
     return rest

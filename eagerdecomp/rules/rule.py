@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from eagerdecomp._torch.ops import OpOverload, is_absent, lacking_op, op_called
+from eagerdecomp.eager.layouts import layout_of
 from eagerdecomp.errors import ArgumentTypeError, RuleError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules.compute import CAST, Compute, computed
 from eagerdecomp.rules.link import Call, Linkable, link, link_with_rest
+from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.wide_dtype import float64_allowed, without_float64
 
 __all__ = [
@@ -378,7 +380,10 @@ def make_rule(
     source: str = "own",
 ) -> Rule:
     """Return a rule of this library without adding it to a table; see `rule` for the arguments."""
-    how = Compute(compute, operands, promotes) if compute is not None else None
+    layout = layout_of(op) if source != "sparse" else None
+    how = Compute(compute, operands, promotes, layout[0] if layout is not None else None) if compute is not None else None
+    if layout is not None and how is None:
+        fn = with_eager_strides(fn, layout)
     return Rule(op, fn, source, place_of(fn), not recorded, effects, keeps_lazy_bits, whole, takes_sparse, how)
 
 

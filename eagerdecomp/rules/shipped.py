@@ -13,12 +13,13 @@ from eagerdecomp._torch.decomp_tables import core_entry, full_table, without_dis
 from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel
 from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.determinism import warns
-from eagerdecomp.eager.layouts import LAYOUTS, with_eager_strides
+from eagerdecomp.eager.layouts import layout_of
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.unsupported_layouts import of_plain_tensors
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite
 from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
+from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
 
@@ -134,6 +135,6 @@ def _table_rule(op: OpOverload, entry: Callable[..., Any], source: str) -> Rule:
     entry = without_disabling(entry)
     if op in (aten.add.Scalar, aten.sub.Scalar):
         entry = _with_alpha(entry)
-    wanted = LAYOUTS.get(name)
-    fn = refusing(name, entry if wanted is None else with_eager_strides(entry, wanted))
+    layout = layout_of(op)
+    fn = refusing(name, entry if layout is None else with_eager_strides(entry, layout))
     return Rule(op, fn, source, where, effects=warns(name))

@@ -97,7 +97,8 @@ def linked_rule(
             return bound.run
         return _falling_through(bound.run, next_rules, on_error)  # generated source would be no faster
     large, declines = large_from(op, used), may_decline(rule.fn)
-    make = make_linked_handler(op, bits=bits, usual=usual, declines=declines, errors=on_error is not None, large=large)
+    ones = rule.compute is not None and rule.compute.layout is not None
+    make = make_linked_handler(op, bits=bits, usual=usual, ones=ones, declines=declines, errors=on_error is not None, large=large)
     return make(bound.formula, bound.run, with_bits, next_rules, on_error, in_blocks)
 
 

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from eagerdecomp._torch.modes import with_torch_function, without_torch_function
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.layouts import has_default_strides
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.ir import KernelCall, Slot
 from eagerdecomp.program.key import Guard, guard, has_all_facts_fixed, parameter_name, reading
@@ -45,6 +46,7 @@ _FACTS: dict[Any, str] = {
     **dict.fromkeys(_attributes("device", "is_cpu", "is_cuda", "is_meta"), "device"),
     Tensor.__len__: "length",
     Tensor.is_contiguous: "contiguous",
+    has_default_strides: "default strides",
     Tensor.stride: "stride",
     Tensor.storage_offset: "offset",
     **dict.fromkeys((*_attributes("layout", "is_sparse", "is_quantized"), Tensor.is_conj, Tensor.is_neg), "fixed"),
@@ -71,6 +73,7 @@ _GUARDS = {
     "dtype": "{}.dtype",
     "device": "{}.device",
     "contiguous": "{}.is_contiguous()",
+    "default strides": "{0}.is_contiguous() and (1 not in {0}.shape or _has_default_strides({0}))",
     "stride": "{}.stride()",
     "offset": "{}.storage_offset()",
 }

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
+from compare import outcome
 from on_core import check
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import overload
-from eagerdecomp.eager.layouts import LAYOUTS, iterator_strides, with_eager_strides
+from eagerdecomp.eager.layouts import LAYOUTS, iterator_strides
+from eagerdecomp.rules.restride import with_eager_strides
 
 aten = torch.ops.aten
 
@@ -37,11 +41,9 @@ def test_iterator_strides_equal_those_of_native_pointwise_ops(shape: tuple[int, 
         return torch.randn(sizes).permute(torch.tensor(order).argsort().tolist())
 
     left, right = operand(), operand()
-    result = torch.add(left, right)
-    wanted = iterator_strides(result.shape, [left, right])
-    assert [s for s, n in zip(wanted, result.shape, strict=True) if n != 1] == [
-        s for s, n in zip(result.stride(), result.shape, strict=True) if n != 1
-    ]
+    for operands in ([left, right], [right, left], [left], [left, left], [left, 1.0], [1.0, left]):
+        result = torch.exp(left) if len(operands) == 1 else torch.add(*operands)
+        assert tuple(iterator_strides(result.shape, operands)) == result.stride()
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,152 @@ def test_lerp_of_16_bit_operands_has_eagers_strides() -> None:
 
 def test_strides_of_size_1_dimensions_count_as_in_eager() -> None:
     check(torch.xlogy, torch.rand(3, 4), torch.rand(4).as_strided((1, 1, 4), (1, 1, 1)))
+
+
+# -- dimensions of size 1 ---------------------------------------------------------------------------------------------------
+
+
+def _in_order(shape: Sequence[int], order: Sequence[int]) -> Tensor:
+    """Return positive numbers, whose dimensions have this order in memory; those of size 1 too, though they hold no elements."""
+    made = torch.rand([shape[dim] for dim in order]) + 0.1
+    return made.permute([order.index(dim) for dim in range(len(shape))])
+
+
+_LAST = (0, 2, 3, 1)
+
+#: Tensors with dimensions of size 1, and a few without, in several memory layouts.
+_STRIDED: dict[str, Callable[[], Tensor]] = {
+    "one channel, channels last": lambda: _in_order((2, 1, 8, 5), _LAST),
+    "one channel": lambda: _in_order((2, 1, 8, 5), (0, 1, 2, 3)),
+    "one image, channels last": lambda: _in_order((1, 3, 4, 5), _LAST),
+    "one column, channels last": lambda: _in_order((1, 1, 4, 1), _LAST),
+    "one row, reversed": lambda: _in_order((2, 3, 1, 5), (3, 2, 1, 0)),
+    "one row, permuted": lambda: _in_order((2, 3, 1, 4), (1, 0, 3, 2)),
+    "volumes of one channel, channels last": lambda: _in_order((2, 1, 3, 4, 5), (0, 2, 3, 4, 1)),
+    "flat volumes, channels last": lambda: _in_order((2, 3, 1, 4, 5), (0, 2, 3, 4, 1)),
+    "one sequence": lambda: _in_order((1, 3, 4), (1, 2, 0)),
+    "one token": lambda: _in_order((3, 1, 4), (1, 2, 0)),
+    "another stride": lambda: torch.rand(2, 1, 8, 5).as_strided((2, 1, 8, 5), (40, 7, 5, 1)),
+    "expanded to one channel": lambda: torch.rand(2, 8, 5).as_strided((2, 1, 8, 5), (40, 0, 5, 1)),
+    "first channel": lambda: torch.rand(2, 3, 8, 5)[:, :1],
+    "first channel, channels last": lambda: _in_order((2, 3, 8, 5), _LAST)[:, :1],
+    "channels last": lambda: _in_order((2, 3, 4, 5), _LAST),
+    "permuted": lambda: _in_order((2, 3, 4, 5), (3, 1, 2, 0)),
+}
+
+
+def _channels(x: Tensor) -> Tensor:
+    return torch.arange(1.0, 1 + x.size(1))
+
+
+def _normed(op: Any, *more: Any) -> Callable[..., Any]:
+    return lambda x: op(x, _channels(x), _channels(x), _channels(x), _channels(x), *more)
+
+
+def _normed_backward(op: Any, *more: Any) -> Callable[..., Any]:
+    return lambda g, x: op(g, x, *[_channels(x)] * 5, True, 1e-5, [True] * 3, *more)
+
+
+_OF_ONE = (
+    "exp2 sinc hardshrink special_ndtri signbit isposinf isneginf nan_to_num deg2rad tril triu diag_embed log_sigmoid_forward "
+    "relu sigmoid silu gelu mish softplus hardswish celu selu frac squeeze isinf"
+)
+
+#: Calls whose results have strides of their own. They take as many of the tensors above as the function has parameters.
+_CALLS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(aten, name).default for name in _OF_ONE.split()},
+    "frexp": aten.frexp.Tensor,
+    "threshold": lambda x: aten.threshold.default(x, 0.5, 0.0),
+    "polygamma": lambda x: aten.polygamma.default(1, x),
+    "flip": lambda x: aten.flip.default(x, [0]),
+    "sort": lambda x: aten.sort.default(x, 1),
+    "put": lambda x: aten.put.default(x, torch.tensor([0]), torch.ones(1)),
+    "prelu": lambda x: torch.prelu(x, _channels(x)),
+    "cumsum": lambda x: aten.cumsum.default(x, 1),
+    "cummax": lambda x: aten.cummax.default(x, 1),
+    "renorm": lambda x: aten.renorm.default(x, 2, 0, 1.0),
+    "softmax": lambda x: aten._softmax.default(x, 1, False),
+    "log softmax": lambda x: aten._log_softmax.default(x, 1, False),
+    "take": lambda x: aten.take.default(x, torch.zeros(2, 1, 2, dtype=torch.int64).transpose(0, 1)),
+    "index": lambda x: aten.index.Tensor(x, [None, None, torch.tensor([0, 0])]),
+    "index select": lambda x: aten.index_select.default(x, 0, torch.tensor([0])),
+    "select scatter": lambda x: aten.select_scatter.default(x, x.select(0, 0), 0, 0),
+    "expand": lambda x: x.expand(1, 3, *x.shape),
+    "squeeze.dim": lambda x: aten.squeeze.dim(x, 0),
+    "add a scalar": lambda x: aten.add.Tensor(x, 1.0),
+    "clamp": lambda x: aten.clamp.default(x, 0.2, 0.5),
+    "masked fill": lambda x: aten.masked_fill.Scalar(x, x > 0.5, 1.0),
+    "masked scatter": lambda x: aten.masked_scatter.default(x, x > 0.5, torch.rand(x.shape)),
+    "native batch norm": _normed(aten.native_batch_norm.default, True, 0.1, 1e-5),
+    "batch norm in evaluation": _normed(aten.native_batch_norm.default, False, 0.1, 1e-5),
+    "batch norm": _normed(aten._native_batch_norm_legit.default, True, 0.1, 1e-5),
+    "group norm": lambda x: torch.group_norm(x, 1),
+    "layer norm": lambda x: torch.layer_norm(x, x.shape[1:]),
+    "max pooling": lambda x: aten.max_pool2d_with_indices.default(x, [1, 1]),
+    "average pooling": lambda x: aten.avg_pool2d.default(x, [1, 1]),
+    "adaptive max pooling": lambda x: aten.adaptive_max_pool2d.default(x, [1, 2]),
+    "adaptive max pooling of volumes": lambda x: aten.adaptive_max_pool3d.default(x, [1, 1, 2]),
+    "adaptive average pooling": lambda x: aten._adaptive_avg_pool2d.default(x, [2, 2]),
+    "bilinear": lambda x: aten.upsample_bilinear2d.default(x, [4, 6], False),
+    "bicubic": lambda x: aten.upsample_bicubic2d.default(x, [4, 6], False),
+    "antialias": lambda x: aten._upsample_bicubic2d_aa.default(x, [4, 6], False),
+    "nearest": lambda x: aten.upsample_nearest2d.default(x, [4, 6]),
+    "padding": lambda x: aten.replication_pad2d.default(x, [1, 1, 1, 1]),
+    "channel shuffle": lambda x: aten.channel_shuffle.default(x, 1),
+    "pixel shuffle": lambda x: aten.pixel_shuffle.default(x, 1),
+    "pixel unshuffle": lambda x: aten.pixel_unshuffle.default(x, 1),
+    "max unpooling": lambda x: aten.max_unpool2d.default(
+        x, torch.arange(x[0, 0].numel()).view(x.shape[2:]).expand(x.shape), x.shape[2:]
+    ),
+    "convolution": lambda x: torch.nn.functional.conv2d(x, torch.ones(2, x.size(1), 1, 1)),
+    "convolution to one channel": lambda x: torch.nn.functional.conv1d(x, torch.ones(1, x.size(1), 1)),
+    "attention": lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x),
+    "fmax": lambda x, y: aten.fmax.default(x, y),
+    "copysign": lambda x, y: aten.copysign.Tensor(x, y),
+    "xlogy": lambda x, y: aten.xlogy.Tensor(x, y),
+    "lerp": lambda x, y: aten.lerp.Tensor(x, y, y),
+    "eq": lambda x, y: aten.eq.Tensor(x, y),
+    "where": lambda x, y: aten.where.self(x > 0.5, x, y),
+    "threshold backward": lambda g, x: aten.threshold_backward.default(g, x, 0.5),
+    "log sigmoid backward": lambda g, x: aten.log_sigmoid_backward.default(g, x, x),
+    "binary cross entropy": lambda x, y: aten.binary_cross_entropy.default(x.fmod(1), y.fmod(1), None, 0),
+    "binary cross entropy backward": lambda x, y: aten.binary_cross_entropy_backward.default(x, x.fmod(1), y.fmod(1), None, 0),
+    "huber loss": lambda x, y: aten.huber_loss.default(x, y, 0),
+    "mse loss backward": lambda x, y: aten.mse_loss_backward.default(x, x, y, 0),
+    "softmax backward": lambda g, y: aten._softmax_backward_data.default(g, y, 1, torch.float32),
+    "batch norm backward": _normed_backward(aten.native_batch_norm_backward.default),
+}
+
+
+#: Calls of two operands that broadcast; the other calls of two tensors need tensors of one shape.
+_BROADCASTING = ("fmax", "copysign", "xlogy", "lerp", "eq", "where")
+
+
+def _operands_of(name: str, layout: str) -> list[list[Tensor]]:
+    """Return the operands of some calls: this tensor, and as a second operand, tensors of other strides, and of another shape."""
+    x = _STRIDED[layout]()
+    if getattr(_CALLS[name], "__code__", None) is None or _CALLS[name].__code__.co_argcount < 2:
+        return [[x]]
+    y = x.clone(memory_format=torch.contiguous_format)
+    return [[x, x], [x, y], [y, x], *([[x, x[..., :1]], [x[..., :1], x]] if name in _BROADCASTING else [])]
+
+
+@pytest.mark.parametrize("name", _CALLS)
+@pytest.mark.parametrize("ops", [ed.core_aten, ed.prims], ids=lambda ops: ops.__name__)
+def test_strides_of_size_1_dimensions_are_eagers(ops: Callable[[], ed.OpSet], name: str) -> None:
+    mode = ed.EagerDecompMode(ops(), cache=ed.ProgramCache())  # one cache, because a program of one input must not serve another
+    tried = 0
+    for layout in _STRIDED:
+        for operands in _operands_of(name, layout):
+            kind, want = outcome(lambda: _CALLS[name](*operands))  # noqa: B023 - called at once
+            if kind == "error":
+                continue
+            with mode:
+                got = _CALLS[name](*operands)
+            for one, other in zip(tree_leaves(want), tree_leaves(got), strict=True):
+                assert one is None or one.stride() == other.stride(), (layout, [x.stride() for x in operands])
+            tried += 1
+    assert tried > 1
 
 
 def _hardtanh_backward(gradient: Tensor, x: Tensor) -> Tensor:

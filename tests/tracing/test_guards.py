@@ -17,7 +17,7 @@ from eagerdecomp._torch.modes import without_torch_function
 from eagerdecomp.ops.schema import arguments_of
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import Expression
-from eagerdecomp.rules.rule import Rule, make_rule
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.tracing.recorder import Recorder, Recording
 
 aten = torch.ops.aten
@@ -34,7 +34,7 @@ def _rules_are_toys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def observed(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "own") -> tuple[Recording, Any]:
     """Record one run of a rule; return the recording and the result."""
-    rule = make_rule(op, fn, recorded=True) if source == "own" else Rule(op, fn, source, "here")
+    rule = Rule(op, fn, source, "here")
     values = arguments_of(op, args, {})
     recorder = Recorder(planner_for(ed.core_aten()).decide, op, program_arguments(op, values), call=values)
     with without_torch_function():

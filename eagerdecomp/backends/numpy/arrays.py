@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.eager.layouts import all_contiguous, iterator_strides
+from eagerdecomp.eager.layouts import iterator_strides, keep_strides
 from eagerdecomp.eager.messages import not_held
 from eagerdecomp.eager.promotion import promoted
 from eagerdecomp.eager.strides import in_order, is_dense, memory_order
@@ -220,10 +220,9 @@ def alike(x: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | No
 def to_tensor(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any] = ()) -> Tensor:
     """Return a new tensor of these values: contiguous, or with the strides of an elementwise op of the operands."""
     values = np.asarray(values)
-    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
-    if all_contiguous(tensors):
+    if keep_strides(operands):
         return store(allocate(values.shape, dtype), values)
-    return store(_empty(values.shape, dtype, iterator_strides(values.shape, tensors)), values)
+    return store(_empty(values.shape, dtype, iterator_strides(values.shape, operands)), values)
 
 
 def formatted(values: Array, dtype: torch.dtype, *givers: Tensor) -> Tensor:

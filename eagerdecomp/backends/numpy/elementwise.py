@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.backends.numpy.arrays import Array, Number, common, compute, floating, read, scalar, store, to_tensor
-from eagerdecomp.eager.layouts import all_contiguous, iterator_strides
+from eagerdecomp.eager.layouts import iterator_strides, keep_strides
 from eagerdecomp.eager.messages import not_implemented
 
 __all__ = ["KERNELS", "clamped"]
@@ -224,7 +224,7 @@ def _atan2_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor:
         raise RuntimeError(f"result type {floating(common(x, y))} can't be cast to the desired output type {out.dtype}")
     if tuple(out.shape) != shape:
         out.resize_(shape)
-        if not all_contiguous([x, y]):
+        if not keep_strides([x, y]):
             aten.as_strided_.default(out, shape, iterator_strides(shape, [x, y]))
     return store(out, read(_binary_real(_angle)(x, y)))
 

@@ -17,8 +17,8 @@ from eagerdecomp.eager.promotion import can_cast, computed_in
 from eagerdecomp.eager.strides import lies_in_lines
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, settled_by_out
-from eagerdecomp.rules.compute import restrided
 from eagerdecomp.rules.link import Call, Linkable, link_on_call, ops_on_call
+from eagerdecomp.rules.restride import restrided
 from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.writeback import (
     by_a_kernel,

@@ -29,7 +29,7 @@ from eagerdecomp.decomps.math.pool_windows import (
     strided_places,
     window_count,
 )
-from eagerdecomp.eager.layouts import as_contiguous, in_format_of
+from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.rules.rule import rule
@@ -114,7 +114,7 @@ def _adaptive_max_pool(dims: int, kernel: str) -> Callable[..., Any]:
             window = [size // count for size, count in zip(sizes, output_size, strict=True)]
             if dims == 2:
                 return aten.max_pool2d_with_indices.default(self, window)
-            self = as_contiguous(self)
+            self = in_format_of(self, None)  # a kernel refuses contiguous strides that are channels last too
             return aten.max_pool3d_with_indices.default(self, window)
         else:
             places = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import gt
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_contiguous, iterator_strides
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import FLOAT8, HALF, RARE, WIDE_UNSIGNED, number_like
-from eagerdecomp.eager.strides import in_order, memory_order
+from eagerdecomp.eager.strides import in_order, like_strides
+from eagerdecomp.rules.restride import restrided
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -61,14 +63,7 @@ def _long(index: Tensor) -> Tensor:
 
 def _with_strides_of(x: Tensor, like: Tensor) -> Tensor:
     """Give the result the strides of a copy of `like`: eager writes its result into such a copy."""
-    return _with_strides(x, in_order(x.shape, memory_order(like)))
-
-
-def _with_strides(x: Tensor, strides: Sequence[int]) -> Tensor:
-    if not x.numel() or all(size == 1 or here == there for size, here, there in zip(x.shape, x.stride(), strides, strict=True)):
-        return x
-    fresh = aten.empty_strided.default(list(x.shape), list(strides), dtype=x.dtype, device=x.device)
-    return aten.copy_.default(fresh, x)  # type: ignore[no-any-return]
+    return restrided(x, like_strides(like))
 
 
 # -- gather -------------------------------------------------------------------------------------------------------
@@ -282,6 +277,7 @@ class _Indexed:
         adjacent = self.dims == list(range(self.dims[0], self.dims[0] + len(self.dims)))
         self.before = self.dims[0] if adjacent else 0
         self.sizes = list(self_.shape)
+        self.given = given
         self.places = [self._wrapped(one, self_.size(dim), dim, check) for dim, one in zip(self.dims, given, strict=True)]
 
     def _wrapped(self, index: Tensor, size: int, dim: int, check: bool) -> Tensor:
@@ -325,10 +321,15 @@ class _Indexed:
     def restrided(self, found: Tensor, x: Tensor) -> Tensor:
         """Return the result with the strides of ATen's iterator, which ignores the strides of indexed dimensions."""
         rest = [x.stride(dim) for dim in self.others]
-        if not self.before and rest == sorted(rest, reverse=True):
-            return _with_strides(found, in_order(self.result, list(range(found.dim()))))
+        if not self.before and all(map(gt, rest, rest[1:])) and all(one.dim() == 1 for one in self.given):
+            return restrided(found, in_order(self.result, list(range(found.dim()))))
         spread = [*rest[: self.before], *[0] * len(self.shape), *rest[self.before :]]
-        return _with_strides(found, iterator_strides(self.result, [aten.as_strided.default(x, self.result, spread)]))
+        return restrided(found, iterator_strides(self.result, [aten.as_strided.default(x, self.result, spread), *self._indices()]))
+
+    def _indices(self) -> list[Tensor]:
+        """Return the indices as operands of ATen's iterator, which broadcasts them to one shape."""
+        shape = [*[1] * self.before, *self.shape, *[1] * (len(self.others) - self.before)]
+        return [aten.reshape.default(aten.expand.default(one, self.shape), shape) for one in self.given]
 
     def back(self, rows: Tensor) -> Tensor:
         """Invert `rows`."""

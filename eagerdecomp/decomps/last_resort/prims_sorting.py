@@ -11,7 +11,6 @@ from torch import Tensor
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.one_hot_indexing import along, in_blocks, positions, taken, writers
 from eagerdecomp.eager.checks.arguments import check_topk
-from eagerdecomp.eager.layouts import as_operands, with_eager_strides
 from eagerdecomp.eager.promotion import WIDE_UNSIGNED, number_like
 from eagerdecomp.rules.rule import rule
 
@@ -142,6 +141,4 @@ rule("aten.max.dim", recorded=True, source="prims")(_extreme_with_place(op_calle
 rule("aten.min.dim", recorded=True, source="prims")(_extreme_with_place(op_called("aten.amin.default"), "min"))
 rule("aten.argmax.default", recorded=True, source="prims")(_argument(op_called("aten.amax.default"), "argmax"))
 rule("aten.argmin.default", recorded=True, source="prims")(_argument(op_called("aten.amin.default"), "argmin"))
-rule("aten.sort.default", recorded=True, source="prims")(
-    with_eager_strides(_sort, dict.fromkeys((0, 1), as_operands(1, promotes=False)))
-)
+rule("aten.sort.default", recorded=True, source="prims")(_sort)

@@ -55,9 +55,10 @@ from eagerdecomp.decomps.math.float64 import (
     tanh_double,
 )
 from eagerdecomp.eager.checks.arguments import check_topk
-from eagerdecomp.eager.layouts import all_contiguous, as_operands, iterator_strides, with_eager_strides
+from eagerdecomp.eager.layouts import iterator_strides, keep_strides
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import HALF, computed_in, floating, in_type
+from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_float, wide_of
 
@@ -70,8 +71,7 @@ def _of_two(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_both(result: Tensor, self: Any, other: Any, **named: Any) -> Sequence[int] | None:
-    operands = [one for one in (self, other) if isinstance(one, Tensor)]
-    return None if all_contiguous(operands) else iterator_strides(result.shape, operands, computed_in([self, other]))
+    return None if keep_strides([self, other]) else iterator_strides(result.shape, [self, other], computed_in([self, other]))
 
 
 def _with_numbers(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -529,7 +529,7 @@ rule("aten.rsqrt.default", recorded=True, source="small")(_in_wide(_rsqrt))
 rule("aten.sigmoid.default", recorded=True, source="small")(_in_wide(_sigmoid))
 rule("aten.argmax.default", recorded=True, source="small")(_arg(_max_dim))
 rule("aten.argmin.default", recorded=True, source="small")(_arg(_min_dim))
-rule("aten.flip.default", recorded=True, source="small")(with_eager_strides(_flip, {0: as_operands(1)}))
+rule("aten.flip.default", recorded=True, source="small")(_flip)
 for op, *formulas in (
     ("aten.expm1.default", expm1),
     ("aten.log1p.default", log1p, log1p_double),

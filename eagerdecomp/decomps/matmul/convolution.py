@@ -14,8 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.tensors import suggested_memory_format
+from eagerdecomp._torch.tensors import convolution_format, strides_like_channels_last, suggested_memory_format
+from eagerdecomp.eager.layouts import in_format
 from eagerdecomp.eager.promotion import in_type, widened
+from eagerdecomp.eager.strides import in_order
+from eagerdecomp.rules.restride import restrided
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import write_out
 
@@ -51,17 +54,17 @@ def convolution_backward(
     _check(grad_output, input, weight, transposed, groups)
     dims = input.dim() - 2
     stride, padding, dilation = (_per_dim(given, dims) for given in (stride, padding, dilation))
-    form = _format(input, weight)
+    last = _is_channels_last(input, weight, stride, padding, dilation, transposed, _per_dim(output_padding, dims), groups)
     grad_input = grad_weight = grad_bias = None
     if output_mask[0]:
         grad_input = _input_gradient(grad_output, input, weight, stride, padding, dilation, transposed, groups)
-        grad_input = _in_format(grad_input, form)
+        grad_input = _formatted(grad_input, last)
     if output_mask[1] and not (grad_output.numel() and input.numel()):
         grad_weight = aten.zeros_like.default(weight)
     elif output_mask[1]:
         # A transposed convolution exchanges input and output.
         sides = (grad_output, input) if transposed else (input, grad_output)
-        grad_weight = _in_format(_weight_gradient(*sides, weight, stride, padding, dilation, groups), form)
+        grad_weight = _formatted(_weight_gradient(*sides, weight, stride, padding, dilation, groups), last)
     if output_mask[2]:
         grad_bias = _bias_gradient(grad_output) if input.size(1) else aten.new_zeros.default(grad_output, list(bias_sizes or [0]))
     return grad_input, grad_weight, grad_bias
@@ -144,23 +147,30 @@ def _per_dim(given: Sequence[int], dims: int) -> list[int]:
     return list(given) * dims if len(given) == 1 else list(given)
 
 
-def _format(input: Tensor, weight: Tensor) -> torch.memory_format:
-    """Return the memory format of a convolution's results: channels last if either argument is.
+def _is_channels_last(input: Tensor, weight: Tensor, *geometry: Any) -> bool:
+    """Return whether a convolution's results are channels last, because either argument is.
 
-    Only oneDNN's kernels return channels last in three dimensions.
+    In three dimensions, only oneDNN's kernels return channels last. One dimension is computed as two, with a contiguous input.
     """
-    known = [torch.channels_last]
-    if _onednn_takes(input.dtype):
-        known.append(torch.channels_last_3d)
-    for x in (input, weight):
-        form = suggested_memory_format(x)
-        if form in known:
-            return form
-    return torch.contiguous_format
+    dims = input.dim() - 2
+    if dims != 1:
+        last = [suggested_memory_format(x) is not torch.contiguous_format for x in (input, weight)]
+        if not any(last) or dims == 2 or not input.is_cpu:
+            return any(last) and (dims == 2 or _onednn_takes(input.dtype))
+        return convolution_format(input, weight, *geometry) is torch.channels_last_3d
+    lies = [input.stride() if input.is_contiguous() else in_order(input.shape, range(3)), weight.stride()]
+    return any(
+        strides_like_channels_last([*x.shape[:2], 1, x.shape[2]], [*strides[:2], x.shape[2] * strides[2], strides[2]])
+        for x, strides in zip((input, weight), lies, strict=True)
+    )
 
 
-def _in_format(x: Tensor, form: torch.memory_format) -> Tensor:
-    return x if x.is_contiguous(memory_format=form) else aten.clone.default(x, memory_format=form)
+def _formatted(x: Tensor, channels_last: bool) -> Tensor:
+    if not channels_last:
+        return in_format(x, torch.contiguous_format)
+    if x.dim() == 3:
+        return restrided(x, in_order(x.shape, [0, 2, 1]))
+    return in_format(x, torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
 
 
 @rule("aten.convolution.default", recorded=True)
@@ -188,7 +198,7 @@ def convolution(
     _check_weight(input, weight, bias, padding, dilation, transposed, groups)
     if input.dtype.is_complex:
         return NotImplemented
-    form = _format(input, weight)
+    last = _is_channels_last(input, weight, stride, padding, dilation, transposed, more, groups)
     kernel = list(weight.shape[2:])
     spans = [dilation[d] * (kernel[d] - 1) for d in range(dims)]
     if transposed:
@@ -199,7 +209,7 @@ def convolution(
         margins = [(pad, pad) for pad in padding]
     flat = [side for pair in reversed(margins) for side in pair]
     padded = aten.constant_pad_nd.default(input, flat) if any(flat) else aten.clone.default(input)
-    padded = _in_format(padded, torch.contiguous_format)
+    padded = in_format(padded, torch.contiguous_format)
     sizes = [(padded.size(2 + d) - spans[d] - 1) // stride[d] + 1 for d in range(dims)]
     batch, channels = input.shape[:2]
     if min(sizes) <= 0 or channels != weight.size(1) * groups:
@@ -217,7 +227,7 @@ def convolution(
     result = aten.view.default(aten.bmm.default(rows, columns), [outputs, batch, *sizes])
     if bias is not None:
         result = in_type(aten.add.Tensor(result, aten.view.default(bias, [outputs, *[1] * (dims + 1)])), input.dtype)
-    return _in_format(aten.permute.default(result, [1, 0, *range(2, 2 + dims)]), form)
+    return _formatted(aten.permute.default(result, [1, 0, *range(2, 2 + dims)]), last)
 
 
 def _check_geometry(
@@ -486,4 +496,4 @@ def _nnpack(input: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequenc
     if any(one is not None and one.dtype is not torch.float32 for one in (input, weight, bias)):
         raise RuntimeError("Mismatched Tensor types in NNPack convolutionOutput")
     result = aten.convolution.default(input, weight, bias, _per_dim(stride, 2), _per_dim(padding, 2), [1, 1], False, [0, 0], 1)
-    return _in_format(result, torch.contiguous_format)
+    return in_format(result, torch.contiguous_format)

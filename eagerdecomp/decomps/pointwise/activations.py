@@ -20,7 +20,8 @@ from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_na
 from eagerdecomp.eager.promotion import HALF, computed_in, promoted
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.rules.blocks import rows_in_blocks
-from eagerdecomp.rules.compute import Constant, constant, elementwise_strides
+from eagerdecomp.rules.compute import Constant, constant
+from eagerdecomp.rules.restride import elementwise_strides
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import write_out
 

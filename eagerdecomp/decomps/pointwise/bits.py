@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp.eager.layouts import as_operands, with_eager_strides
+from eagerdecomp.eager.layouts import as_operands
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted
 from eagerdecomp.eager.strides import is_dense, is_expanded, reach
+from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64
 
@@ -136,7 +137,7 @@ def _power_single(exponent: Tensor) -> Tensor:
 
 def _as_scaled(result: Tensor, self: Tensor, other: Tensor) -> Any:
     """Return the result in the memory format of the scaled operand, unless that is broadcast."""
-    count = 1 if self.shape == result.shape else None
+    count = 1 if self.shape == result.shape else 2
     return as_operands(count, promotes=False)(result, self, other)
 
 
@@ -287,7 +288,7 @@ def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False
     )
 
 
-rule("aten.gcd.default", recorded=True)(with_eager_strides(_gcd, {0: as_operands()}))
+rule("aten.gcd.default", recorded=True)(_gcd)
 rule("aten.diagonal_scatter.default")(_scatter(op_called("aten.diagonal.default")))
 rule("aten.select_scatter.default")(_scatter(op_called("aten.select.int")))
 rule("aten.slice_scatter.default")(_scatter(op_called("aten.slice.Tensor")))

@@ -12,13 +12,13 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.checks.table import refusing
-from eagerdecomp.eager.layouts import LAYOUTS, as_operands, with_eager_strides
 from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.out_quirks import out_quirks
 from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted, widened
 from eagerdecomp.eager.scalars import cast_number, held_number
-from eagerdecomp.rules.compute import Constant, constant, elementwise_strides
+from eagerdecomp.rules.compute import Constant, constant
 from eagerdecomp.rules.link import Call, Linkable, link_on_call
+from eagerdecomp.rules.restride import elementwise_strides
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import inplace_by
 
@@ -29,11 +29,6 @@ _ONE = Constant(1.0)
 
 #: Floating-point dtype -> the integer dtype of its size, for views of the bits.
 _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
-
-
-def _with_strides_of_both(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a rule that uses its two operands in another order than eager's kernel, to return eager's strides."""
-    return with_eager_strides(rule, {0: as_operands(2)})
 
 
 # -- bits of floats -------------------------------------------------------------------------------------------------------
@@ -570,15 +565,13 @@ rule("aten.xlogy.Tensor", compute="operands", operands=(0, 1), promotes=True)(_t
 rule("aten.special_xlog1py.default", compute="operands", operands=(0, 1), promotes=True)(
     _times_log(op_called("aten.log1p.default"))
 )
-rule("aten.lerp.Tensor", recorded=True)(
-    refusing("aten.lerp.Tensor", with_eager_strides(_lerp_by_tensor, LAYOUTS["aten.lerp.Tensor"]))
-)
-rule("aten.nextafter.default", recorded=True)(_with_strides_of_both(_nextafter))
+rule("aten.lerp.Tensor", recorded=True)(refusing("aten.lerp.Tensor", _lerp_by_tensor))
+rule("aten.nextafter.default", recorded=True)(_nextafter)
 rule("aten.fmax.default", recorded=True)(_skipping_nan("fmax", op_called("aten.lt.Tensor"), op_called("aten.maximum.default")))
 rule("aten.fmin.default", recorded=True)(_skipping_nan("fmin", op_called("aten.gt.Tensor"), op_called("aten.minimum.default")))
-rule("aten.hypot.default", recorded=True)(_with_strides_of_both(_hypot))
-rule("aten.bitwise_left_shift.Tensor", recorded=True)(_with_strides_of_both(_shift_left))
-rule("aten.bitwise_right_shift.Tensor", recorded=True)(_with_strides_of_both(_shift_right))
+rule("aten.hypot.default", recorded=True)(_hypot)
+rule("aten.bitwise_left_shift.Tensor", recorded=True)(_shift_left)
+rule("aten.bitwise_right_shift.Tensor", recorded=True)(_shift_right)
 
 for name in ("eq", "ne", "lt", "le", "gt", "ge"):
     rule(f"aten.{name}.Scalar", recorded=True)(_compared(op_called(f"aten.{name}.Tensor")))

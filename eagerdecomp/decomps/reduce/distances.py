@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.layouts import LAYOUTS, with_eager_strides
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
@@ -342,4 +341,4 @@ def _log_add_exp(self: Tensor, other: Tensor) -> Any:
     return aten.where.self(whole, result, number_like(result, complex(math.nan, math.nan)))
 
 
-rule("aten.logaddexp.default", recorded=True)(with_eager_strides(_log_add_exp, LAYOUTS["aten.logaddexp.default"]))
+rule("aten.logaddexp.default", recorded=True)(_log_add_exp)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.layouts import LAYOUTS, as_contiguous, with_eager_strides
+from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.blocks import rows_in_blocks
@@ -69,9 +69,7 @@ def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, 
     return aten.where.self(mask, zero, grad)  # the output is NaN where a whole row is masked
 
 
-rule("aten._masked_softmax_backward.default", recorded=True)(
-    with_eager_strides(_masked_softmax_backward, LAYOUTS["aten._softmax_backward_data.default"])
-)
+rule("aten._masked_softmax_backward.default", recorded=True)(_masked_softmax_backward)
 
 rule("aten._softmax_backward_data.default")(_softmax_backward(_of_softmax))
 rule("aten._log_softmax_backward_data.default")(_softmax_backward(_of_log_softmax))

@@ -106,7 +106,7 @@ def _logspace(
     if steps == 1 and not dtype.is_floating_point:
         # ATen fills the result with `std::pow`. Unlike Python's `**`, it does not raise beyond the range of a float.
         power = aten.pow.Scalar(base, aten.full.default([], start, dtype=wide_complex() if is_complex else wide_float()))
-        return aten._to_copy.default(aten.expand.default(power, [1]), dtype=dtype, device=device)
+        return aten._to_copy.default(aten.view.default(power, [1]), dtype=dtype, device=device)
     if not is_complex:
         return NotImplemented if has_float64() else _logspace_single(start, end, steps, base, dtype, device)
     if steps == 0:

@@ -188,6 +188,11 @@ def _reshape(self: Tensor, shape: Sequence[int]) -> Any:
     return aten.view.default(self, shape)
 
 
+def _is_channels_last(x: Tensor) -> bool:
+    """Return whether eager's kernels return channels last for `x`, which may be contiguous too if it has one channel."""
+    return suggested_memory_format(x) is not torch.contiguous_format
+
+
 @rule("aten.pixel_shuffle.default")
 def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
     rank, factor = self.dim(), upscale_factor
@@ -198,7 +203,7 @@ def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
             f"but input.size(-3)={self.size(-3)} is not divisible by {factor**2}"
         )
-    if rank < 3 or not self.is_contiguous() or self.dtype in RARE:
+    if rank < 3 or not self.is_contiguous() or _is_channels_last(self) or self.dtype in RARE:
         return aten.pixel_shuffle.default(self, factor)
     *batch, channels, height, width = self.shape
     lead, kept = len(batch), channels // factor**2
@@ -223,7 +228,7 @@ def _pixel_unshuffle(self: Tensor, downscale_factor: int) -> Any:
             )
     if rank >= 3 and not self.numel():
         return aten.clone.default(self)  # eager's kernel leaves the shape of an empty tensor as it is
-    if rank < 3 or not self.is_contiguous() or self.dtype in RARE:
+    if rank < 3 or not self.is_contiguous() or _is_channels_last(self) or self.dtype in RARE:
         return aten.pixel_unshuffle.default(self, factor)
     *batch, channels, height, width = self.shape
     lead, high, wide = len(batch), height // factor, width // factor

@@ -26,7 +26,6 @@ from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.layouts import as_operands, with_eager_strides
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.rules.rule import rule
@@ -167,7 +166,7 @@ def _incomplete(above: bool, kernel: str) -> Callable[[Tensor, Tensor], Any]:
         value = choose((a < 0) | (x < 0), math.nan, value)
         return value.to(dtype).tensor
 
-    return with_eager_strides(run, {0: as_operands()})
+    return run
 
 
 rule("aten.igamma.default", recorded=True)(_incomplete(False, "igamma_cpu"))

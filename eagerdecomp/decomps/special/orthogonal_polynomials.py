@@ -18,7 +18,6 @@ from torch import Tensor
 from eagerdecomp.decomps.math.double_double import product
 from eagerdecomp.decomps.math.operators import TensorExpr, choose
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.layouts import as_operands, with_eager_strides
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, floating, promoted
 from eagerdecomp.rules.rule import rule
@@ -205,7 +204,7 @@ def _add_rules(name: str, formula: Formula) -> None:
         return of_tensors(_as_tensor(x, n), n)
 
     for overload, fn in (("default", of_tensors), ("n_scalar", of_one_order), ("x_scalar", of_one_argument)):
-        rule(f"aten.special_{name}.{overload}", recorded=True)(with_eager_strides(fn, {0: as_operands()}))
+        rule(f"aten.special_{name}.{overload}", recorded=True)(fn)
 
 
 def _as_tensor(number: Any, beside: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from torch import Tensor
 from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.layouts import as_operands, with_eager_strides
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, floating, promoted, wide_type
 from eagerdecomp.rules.rule import rule
@@ -161,7 +160,7 @@ def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> TensorExpr:
     return (math.pi / sine) ** 2
 
 
-rule("aten.special_zeta.default", recorded=True)(with_eager_strides(_zeta, {0: as_operands()}))
+rule("aten.special_zeta.default", recorded=True)(_zeta)
 rule("aten.special_zeta.default")(by_blocks("aten.special_zeta.default"))
 rule("aten.special_zeta.self_scalar", recorded=True)(_zeta_of_scalar(True))
 rule("aten.special_zeta.other_scalar", recorded=True)(_zeta_of_scalar(False))
