@@ -47,7 +47,7 @@ from conformance.fuzz_roundings import (
 from eagerdecomp import OpSet
 from eagerdecomp._torch.tensors import is_zero_tensor
 from eagerdecomp.eager.compare import difference, error_text, is_arbitrary
-from eagerdecomp.eager.observe import Caught, copied, leaves_of, observe, observed, significant_strides
+from eagerdecomp.eager.observe import Caught, all_strides, copied, leaves_of, observe, observed
 from eagerdecomp.eager.tolerance import tolerance_of
 from eagerdecomp.ops.schema import facts_of
 
@@ -463,7 +463,7 @@ def _facts(tensor: Tensor) -> Iterator[tuple[str, Any]]:
     yield "shape", tuple(tensor.shape)
     yield "layout", tensor.layout
     if tensor.layout is torch.strided and tensor.numel():
-        yield "strides", significant_strides(tensor)
+        yield "strides", all_strides(tensor)
         yield "offset", tensor.storage_offset()
     yield "lazy bits", (tensor.is_conj(), tensor.is_neg())
     yield "kind", (tensor.is_inference(), tensor.requires_grad, is_leaf(tensor))

@@ -21,7 +21,7 @@ from conformance.devices import to_cpu, to_device
 from eagerdecomp import BackendRecorder
 from eagerdecomp.eager import observe as eager
 from eagerdecomp.eager.compare import Difference, alias_difference, leaf_difference
-from eagerdecomp.eager.observe import significant_strides
+from eagerdecomp.eager.observe import all_strides
 from eagerdecomp.eager.tolerance import WIDER, TrueValues, Truth, nudge, tolerance_of_assert_close
 
 __all__ = [
@@ -237,7 +237,7 @@ def differences(
                 have,
                 "looks" if expected.random else "values",
                 facts=_FACTS,
-                strides=False,
+                strides="any",
                 tolerance=functools.partial(tolerance_of_assert_close, slack=slack),
                 truth=functools.partial(known, part, number) if known else lambda: None,
             )
@@ -258,12 +258,12 @@ def only_values(found: Sequence[Difference]) -> bool:
 
 
 def stride_differences(expected: Observed, got: Observed) -> list[str]:
-    """Return the results and gradients whose strides differ. Dimensions of size 1 and empty tensors do not count."""
+    """Return the results and gradients whose strides differ. Empty tensors do not count."""
     found: list[str] = []
     groups = (("result", expected.leaves, got.leaves), ("gradient", expected.gradients, got.gradients))
     for what, wanted, had in groups:
         for number, (want, have) in enumerate(zip(wanted, had, strict=False)):
-            if isinstance(want, Tensor) and isinstance(have, Tensor) and significant_strides(want) != significant_strides(have):
+            if isinstance(want, Tensor) and isinstance(have, Tensor) and all_strides(want) != all_strides(have):
                 found.append(f"{what} {number}: strides {have.stride()} for {want.stride()} of shape {tuple(want.shape)}")
     return found
 

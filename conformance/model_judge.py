@@ -33,7 +33,7 @@ from eagerdecomp import (
     install,
 )
 from eagerdecomp.eager.compare import leaf_difference
-from eagerdecomp.eager.observe import significant_strides
+from eagerdecomp.eager.observe import all_strides
 from eagerdecomp.eager.tolerance import Tolerance, tolerance_of
 
 __all__ = ["COLUMNS", "STATUSES", "Result", "judge_entry", "judge_entry_compiled", "judge_entry_installed", "tensor_difference"]
@@ -336,7 +336,7 @@ def tensor_difference(want: Tensor | None, have: Tensor | None, *, values: bool 
         have,
         "values" if values else "looks",
         facts=("dtype", "shape", "layout", "requires_grad"),
-        strides=False,
+        strides="any",
         tolerance=lambda dtype: tolerance_of(dtype) and Tolerance(0.0, 0.0, 0.0, allowed),
     )
     return str(found).removeprefix(": ") if found is not None else ""
@@ -395,7 +395,7 @@ def _stride_difference(want: NamedTensors, have: NamedTensors) -> str:
     for (name, w), (_, h) in zip(want, have, strict=False):
         if w is None or h is None or w.layout is not torch.strided or h.layout is not torch.strided or w.shape != h.shape:
             continue
-        if significant_strides(w) != significant_strides(h):
+        if all_strides(w) != all_strides(h):
             return f"{name}: {h.stride()} for {w.stride()} of shape {tuple(w.shape)}"
     return ""
 

@@ -18,8 +18,8 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec
 from eagerdecomp.eager.compare import alias_text, error_text, input_names, written_inputs
-from eagerdecomp.eager.observe import Observed, observe, significant_strides
-from eagerdecomp.eager.stride_requirements import must_match_eager_strides
+from eagerdecomp.eager.observe import Observed, Strides, observe, same_strides
+from eagerdecomp.eager.stride_requirements import strides_of_kernel
 from eagerdecomp.eager.tolerance import same_number
 from eagerdecomp.ops.call_text import tensor_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
@@ -147,10 +147,10 @@ def _metadata(
         return fault("aliasing", f"{what} has another negative bit", want.is_neg(), have.is_neg())
     if want.layout is not torch.strided or not want.numel():
         return None
-    strict = shared or must_match_eager_strides(op, call.args, call.kwargs)
-    if strict and significant_strides(want) != significant_strides(have):
+    strides: Strides = "visible" if shared else strides_of_kernel(op, call.args, call.kwargs)
+    if not same_strides(want, have, strides):
         return fault("strides", f"{what} has other strides, for shape {list(want.shape)}", list(want.stride()), list(have.stride()))
-    if not strict and torch._debug_has_internal_overlap(have) == 1:
+    if strides == "any" and torch._debug_has_internal_overlap(have) == 1:
         return fault("strides", f"elements of {what} share memory", list(want.stride()), list(have.stride()))
     return None
 

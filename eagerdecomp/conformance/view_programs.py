@@ -19,7 +19,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.conformance.memory import to_cpu
 from eagerdecomp.conformance.results import Failure
-from eagerdecomp.eager.observe import Caught, significant_strides
+from eagerdecomp.eager.observe import Caught, same_strides
 from eagerdecomp.eager.tolerance import same_bits
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
@@ -256,7 +256,7 @@ def _differing(name: str, plain: Mapping[str, Tensor], ours: Mapping[str, Tensor
         return "aliasing", f"{name} has other lazy bits", str(want.is_conj()), str(have.is_conj())
     if not want.numel():
         return None
-    if significant_strides(want) != significant_strides(have):
+    if not same_strides(want, have, "visible"):
         return "strides", f"{name} has other strides", str(want.stride()), str(have.stride())
     if want.storage_offset() != have.storage_offset():
         return "aliasing", f"{name} has another storage offset", str(want.storage_offset()), str(have.storage_offset())

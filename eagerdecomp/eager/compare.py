@@ -22,7 +22,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import has_values
-from eagerdecomp.eager.observe import Observed, copied, leaves_of, resolved, significant_strides
+from eagerdecomp.eager.observe import Observed, Strides, copied, leaves_of, resolved, same_strides
 from eagerdecomp.eager.tolerance import (
     Tolerance,
     TrueValues,
@@ -124,7 +124,7 @@ def difference(
     native: Callable[..., Any],
     *,
     values: bool = True,
-    strides: bool = True,
+    strides: Strides = "exact",
     loose: float = 1.0,
 ) -> Difference | None:
     """Return the first difference between the results and effects of a call and eager's; None if there is none.
@@ -137,7 +137,7 @@ def difference(
         have: the results and effects to compare.
         native: eager's kernel, which may be called on the arguments in float64.
         values: False for a call that drew random numbers; then only new NaNs count.
-        strides: False if results that are no views may have any strides.
+        strides: which strides of the results must be equal. With ``any``, those of views are ``visible``.
         loose: factor by which the allowed error is multiplied.
     """
     if want.error is not None or have.error is not None:
@@ -157,7 +157,8 @@ def difference(
         what = "the result" if len(want.leaves) == 1 else f"result {number}"
         compare = "looks" if is_arbitrary(op, number) or _is_tie(op, args, kwargs, number, want, have) else held
         exact = functools.partial(truth, "leaves", number)
-        strict = strides or want.same[number] >= 0 or bool(want.shares[number])
+        is_view = want.same[number] >= 0 or bool(want.shares[number])
+        strict: Strides = "visible" if strides == "any" and is_view else strides
         found = leaf_difference(what, expected, got, compare, strides=strict, truth=exact, tolerance=tolerance, loose=loose)
         if found is not None:
             return found
@@ -228,7 +229,7 @@ def leaf_difference(
     compare: Compare = "values",
     *,
     facts: Sequence[str] = ("dtype", "layout", "device"),
-    strides: bool = True,
+    strides: Strides = "exact",
     tolerance: Callable[[torch.dtype], Tolerance | None] = tolerance_of,
     truth: Callable[[], TrueValues | None] = lambda: None,
     loose: float = 1.0,
@@ -241,7 +242,7 @@ def leaf_difference(
         have: the one to compare.
         compare: ``values``; ``new NaN``: only a NaN where eager has none counts; ``looks``: ignore values.
         facts: attributes of a tensor that must be equal.
-        strides: whether strides must be equal.
+        strides: which strides must be equal.
         tolerance: returns the allowed error for a dtype; None if values must be equal.
         truth: returns the true values; called only if values are not close to eager's.
         loose: factor by which the allowed error is multiplied.
@@ -259,13 +260,13 @@ def leaf_difference(
     if want.shape != have.shape:
         return Difference("shape", what, list(want.shape), list(have.shape))
     for number, (part, other) in enumerate(zip(_parts(want), _parts(have), strict=True)):
-        found = leaf_difference(f"{what}, part {number}", part, other, compare, strides=False, tolerance=tolerance, loose=loose)
+        found = leaf_difference(f"{what}, part {number}", part, other, compare, strides="any", tolerance=tolerance, loose=loose)
         if found is not None:
             return found
     # The strides of a meta or fake result are those of torch's meta kernel, which differ from the CPU kernel's for some ops.
     if not (has_values(want) and has_values(have)):
         return None
-    if strides and significant_strides(want) != significant_strides(have):
+    if not same_strides(want, have, strides):
         return Difference("strides", what, f"{list(want.stride())} of shape {list(want.shape)}", list(have.stride()))
     if compare == "looks" or not want.numel():
         return None

@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp._torch.tensors import PLAIN_TENSORS, has_values, is_dense, is_zero_tensor, same_storage
+from eagerdecomp._torch.tensors import PLAIN_TENSORS, has_values, is_dense, is_zero_tensor, same_storage, suggested_memory_format
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = [
     "Caught",
     "Observed",
+    "Strides",
+    "all_strides",
     "bare",
     "copied",
     "copying",
@@ -28,6 +30,7 @@ __all__ = [
     "observe",
     "observed",
     "resolved",
+    "same_strides",
     "significant_strides",
     "whole_memory",
     "with_lazy_bits",
@@ -231,6 +234,25 @@ def with_lazy_bits(made: Tensor, like: Tensor) -> Tensor:
 def resolved(tensor: Tensor) -> Tensor:
     """Return a tensor's values without autograd and lazy bits."""
     return tensor.detach().resolve_conj().resolve_neg()
+
+
+#: Which strides of two tensors must be equal. ``exact``: all. ``visible``: those of dimensions of size above 1, and those of size 1
+#: only as far as the memory format follows from them. ``any``: none.
+Strides: TypeAlias = Literal["exact", "visible", "any"]
+
+
+def same_strides(one: Tensor, other: Tensor, strides: Strides) -> bool:
+    """Return whether two tensors of one shape have the same strides; True for tensors without elements or strides."""
+    if strides == "any" or all_strides(one) == all_strides(other):
+        return True
+    if strides == "exact" or significant_strides(one) != significant_strides(other):
+        return False
+    return suggested_memory_format(one) is suggested_memory_format(other)
+
+
+def all_strides(tensor: Tensor) -> tuple[int, ...]:
+    """Return the strides; () for a tensor without elements or strides."""
+    return tensor.stride() if tensor.layout is torch.strided and tensor.numel() else ()
 
 
 def significant_strides(tensor: Tensor) -> tuple[int, ...]:

@@ -8,6 +8,9 @@ PyTorch specifies the strides of these results:
 
 Matrix products, reductions and other ops specify none: a kernel may return a column-major product. The conformance suite, `blame`
 and ``verify=`` compare strides by these rules.
+
+Also where strides are specified, those of dimensions of size 1 may differ, unless the memory format of an image changes
+(``visible``, see `Strides`): later ops read nothing else from them.
 """
 
 from __future__ import annotations
@@ -19,16 +22,16 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager.observe import leaves_of, significant_strides
+from eagerdecomp.eager.observe import Strides, leaves_of, significant_strides
 from eagerdecomp.eager.strides import is_dense
 from eagerdecomp.ops.schema import facts_of
 
-__all__ = ["is_dense_alike", "must_match_eager_strides"]
+__all__ = ["is_dense_alike", "strides_of_kernel"]
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def must_match_eager_strides(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _must_match(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Return whether the results of a call must have eager's strides."""
     facts = facts_of(op)
     if facts.returns_alias or facts.mutated:
@@ -37,6 +40,11 @@ def must_match_eager_strides(op: OpOverload, args: Sequence[Any], kwargs: Mappin
     if rule is not None:
         return rule(args, kwargs)
     return torch.Tag.pointwise in op.tags and is_dense_alike(_tensors(args, kwargs))
+
+
+def strides_of_kernel(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
+    """Return which strides of its results a kernel must share with eager's for a call."""
+    return "visible" if _must_match(op, args, kwargs) else "any"
 
 
 def is_dense_alike(tensors: Sequence[Tensor]) -> bool:

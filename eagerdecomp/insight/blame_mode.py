@@ -31,9 +31,9 @@ from eagerdecomp.verify.replay import (
     Call,
     Draws,
     Finding,
+    allowed_strides,
     compared,
     culprit_of,
-    free_strides,
     kernel_for,
     replayed,
     why_not_compared,
@@ -212,7 +212,7 @@ class BlameMode(CompositeMode):
             args,
             kwargs,
             lambda: self._mode.__torch_dispatch__(op, types, args, kwargs),
-            lambda: free_strides(self._planner, call),
+            lambda: allowed_strides(self._planner, call),
         )
         self._drew += made.random
         if made.difference is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import sys
 import threading
 from collections import Counter
@@ -248,17 +249,18 @@ class Comparing(CompositeMode):
         wrong = [
             name
             for name, made in zip(self._names, (want, have), strict=True)
-            if difference(call.op, *call.kept(), native, made, eager(call.op), values=not drew) is not None
+            if difference(call.op, *call.kept(), native, made, eager(call.op), values=not drew, strides="visible") is not None
         ]
         self._found[key] = Divergence(str(call.op), call.text, key[1], found, tuple(wrong))
 
 
 def _difference_of(call: Call, want: Observed, have: Observed, values: bool) -> Difference | None:
     """Return how two results differ, or None. Each result serves as the reference once, so either may have eager's rounding."""
-    found = difference(call.op, *call.kept(), want, have, eager(call.op), values=values)
+    compare = functools.partial(difference, call.op, *call.kept(), native=eager(call.op), values=values, strides="visible")
+    found = compare(want, have)
     if found is not None:
         return found
-    found = difference(call.op, *call.kept(), have, want, eager(call.op), values=values)
+    found = compare(have, want)
     return None if found is None else replace(found, expected=found.got, got=found.expected)
 
 

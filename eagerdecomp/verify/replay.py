@@ -12,8 +12,8 @@ from eagerdecomp._torch.modes import fake_mode_entered, no_current_modes, withou
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.eager.compare import Difference, difference
-from eagerdecomp.eager.observe import Caught, Observed, copied, is_plain, leaves_of, observe, observed
-from eagerdecomp.eager.stride_requirements import must_match_eager_strides
+from eagerdecomp.eager.observe import Caught, Observed, Strides, copied, is_plain, leaves_of, observe, observed
+from eagerdecomp.eager.stride_requirements import strides_of_kernel
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
@@ -25,6 +25,7 @@ from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.verify.findings import Culprit
 
 __all__ = [
+    "allowed_strides",
     "Call",
     "Compared",
     "Draws",
@@ -33,7 +34,6 @@ __all__ = [
     "compared",
     "culprit_of",
     "eager",
-    "free_strides",
     "replayed",
     "why_not_compared",
 ]
@@ -119,7 +119,7 @@ def compared(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     run: Callable[[], Any],
-    free_strides: Callable[[], bool] = lambda: False,
+    allowed: Callable[[], Strides] = lambda: "exact",
 ) -> Compared:
     """Run a call, and run it natively on copies of its arguments; both start from the same generator states.
 
@@ -128,7 +128,7 @@ def compared(
         args: its positional arguments.
         kwargs: its keyword arguments.
         run: runs the call on these arguments.
-        free_strides: returns whether the results may have other strides than eager's. Called only if they do.
+        allowed: returns which strides of the results must be eager's. Called only if some are not.
     """
     op = call.op
     with no_current_modes():
@@ -145,26 +145,26 @@ def compared(
         drew = drew or draws.moved()
         have = observed(result, args, kwargs, caught.error)
         found = difference(op, *call.kept(), want, have, eager(op), values=not drew)
-        other_strides = found is not None and found.kind == "strides" and free_strides()
-        if other_strides:
-            found = difference(op, *call.kept(), want, have, eager(op), values=not drew, strides=False)
-    return Compared(result, caught.error, found, drew, other_strides)
+        others = allowed() if found is not None and found.kind == "strides" else "exact"
+        if others != "exact":
+            found = difference(op, *call.kept(), want, have, eager(op), values=not drew, strides=others)
+    return Compared(result, caught.error, found, drew, others != "exact" and (found is None or found.kind != "strides"))
 
 
-def free_strides(planner: Planner, call: Call) -> bool:
-    """Return whether a call's results may have other strides than eager's.
+def allowed_strides(planner: Planner, call: Call) -> Strides:
+    """Return which strides of a call's results must be eager's.
 
-    This is so if a kernel of the backend that need not match eager's strides runs the call, or one of the ops that it decomposes
-    into.
+    Others are allowed if a kernel of the backend that need not match eager's strides runs the call, or one of the ops that it
+    decomposes into.
     """
     args, kwargs = call.kept()
     kernel = kernel_for(planner, call.op, args, kwargs)
     if kernel is not None:
-        return kernel is not builtin(call.op) and not must_match_eager_strides(call.op, args, kwargs)
+        return "exact" if kernel is builtin(call.op) else strides_of_kernel(call.op, args, kwargs)
     draws = Draws(call.op, args, kwargs)
     checking = _replay(planner, call)
     draws.restore()
-    return checking.other_strides and not checking.found
+    return "any" if checking.other_strides and not checking.found else "exact"
 
 
 def eager(op: OpOverload) -> Callable[..., Any]:
@@ -219,7 +219,7 @@ def replayed(planner: Planner, call: Call) -> Finding | None:
     args, kwargs = call.arguments()
     kernel = kernel_for(planner, call.op, args, kwargs)
     if kernel is not None:
-        found = compared(call, args, kwargs, lambda: kernel(*args, **kwargs), lambda: free_strides(planner, call)).difference
+        found = compared(call, args, kwargs, lambda: kernel(*args, **kwargs), lambda: allowed_strides(planner, call)).difference
         return Finding(call, None, place_of(kernel), found, ()) if found is not None else None
     checking = _replay(planner, call)
     return checking.found[0] if checking.found else None
@@ -325,7 +325,11 @@ class _CheckingRecorder(Recorder):
             call = Call(op, args, kwargs)
         kernel = kernel_for(self._planner, op, args, kwargs) is not None
         made = compared(
-            call, args, kwargs, run, lambda: not must_match_eager_strides(op, *call.kept()) if kernel else self.other_strides
+            call,
+            args,
+            kwargs,
+            run,
+            lambda: strides_of_kernel(op, *call.kept()) if kernel else "any" if self.other_strides else "exact",
         )
         self.other_strides = self.other_strides or made.other_strides
         if made.difference is not None:

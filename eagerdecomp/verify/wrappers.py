@@ -23,8 +23,8 @@ from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import has_values, lazy_bits_visible
 from eagerdecomp.eager.compare import Difference, difference
-from eagerdecomp.eager.observe import Caught, Observed, copied, leaves_of, observed
-from eagerdecomp.eager.stride_requirements import must_match_eager_strides
+from eagerdecomp.eager.observe import Caught, Observed, Strides, copied, leaves_of, observed
+from eagerdecomp.eager.stride_requirements import strides_of_kernel
 from eagerdecomp.errors import DifferenceError, UnsupportedOpError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines, places_in_words
@@ -201,8 +201,9 @@ class Verifying:
                 have = observed(result, plain_args, plain_kwargs, caught.error)
                 drew = drew or draws.moved()
                 # If a kernel may return other strides than eager, so may the ops that use its result.
-                free = not must_match_eager_strides(op, *call.kept()) if kernel else state.other_strides > other_strides
-                found = self._difference(call, want, have, drew, free_strides=free)
+                others: Strides = "any" if state.other_strides > other_strides else "exact"
+                allowed = strides_of_kernel(op, *call.kept()) if kernel else others
+                found = self._difference(call, want, have, drew, allowed)
             why = self._not_verified(want, have)
             with self._lock:
                 if why:
@@ -240,7 +241,7 @@ class Verifying:
         here = any(_device_type(one) == device for one in every)
         return "" if here or not any(_device_type(one) for one in every) else _NOT_ON_DEVICE
 
-    def _difference(self, call: Call, want: Observed, have: Observed, drew: bool, *, free_strides: bool) -> Difference | None:
+    def _difference(self, call: Call, want: Observed, have: Observed, drew: bool, allowed: Strides) -> Difference | None:
         why = self._not_verified(want, have)
         if why == _NO_KERNEL or (why and self._on_other_device):
             return None
@@ -251,10 +252,11 @@ class Verifying:
             have = _on_cpu(have)
         compare = functools.partial(difference, call.op, *call.kept(), want, have, eager(call.op), values=not drew)
         found = compare(loose=self._spec.tolerance)
-        if found is None or found.kind != "strides" or not free_strides:
+        if found is None or found.kind != "strides" or allowed == "exact":
             return found
-        self._state.other_strides += 1
-        return compare(loose=self._spec.tolerance, strides=False)
+        found = compare(loose=self._spec.tolerance, strides=allowed)
+        self._state.other_strides += found is None or found.kind != "strides"
+        return found
 
     def _not_verified(self, want: Observed, have: Observed) -> str:
         """Return why the values of a call cannot be compared with eager's; "" if they can."""

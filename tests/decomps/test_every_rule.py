@@ -108,7 +108,7 @@ def gradient_differs(op: OpOverload, example: str, found: Sequence[Any]) -> list
             f"gradient {number}",
             one,
             other,
-            strides=False,
+            strides="any",
             tolerance=tolerance_of_assert_close,
             truth=functools.partial(truth, "leaves", number),
         )

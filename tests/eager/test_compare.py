@@ -187,8 +187,23 @@ def test_an_in_place_op_that_does_not_write_is_reported_with_its_argument() -> N
     assert reported.kind == "values"
 
 
-def test_strides_of_size_1_dimensions_are_ignored() -> None:
-    assert judged(aten.exp.default, lambda x: torch.empty_strided((1, 3), (7, 1)).copy_(x.exp()), randn(1, 3)) is None
+def test_strides_of_size_1_dimensions_are_compared() -> None:
+    reported = found(aten.exp.default, lambda x: torch.empty_strided((1, 3), (7, 1)).copy_(x.exp()), randn(1, 3))
+    assert reported.kind == "strides"
+    assert (reported.expected, reported.got) == ("[3, 1] of shape [1, 3]", [7, 1])
+
+
+@pytest.mark.parametrize(
+    ("strides", "same"), [((40, 40, 5, 1), True), ((40, 7, 5, 1), True), ((40, 1, 5, 1), False), ((40, 40, 1, 8), False)]
+)
+def test_kernels_may_have_other_strides_in_size_1_dimensions_unless_the_memory_format_changes(
+    strides: tuple[int, ...], same: bool
+) -> None:
+    one = torch.zeros(2, 1, 8, 5)
+    other = torch.empty_strided(one.shape, strides).zero_()
+    assert (leaf_difference("it", one, other, strides="visible") is None) is same
+    assert (leaf_difference("it", one, other) is None) is (strides == one.stride())
+    assert leaf_difference("it", one, other, strides="any") is None
 
 
 def test_values_of_uninitialized_memory_are_not_compared() -> None:

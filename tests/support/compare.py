@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.compare import leaf_difference
-from eagerdecomp.eager.observe import significant_strides
+from eagerdecomp.eager.observe import all_strides
 from eagerdecomp.eager.tolerance import Tolerance, tolerance_of_assert_close
 
 
@@ -24,7 +24,8 @@ def outcome(run: Callable[[], Any]) -> tuple[str, Any]:
 def assert_same(got: Any, want: Any, *, strides: bool = True, exact: bool = False) -> None:
     """Assert that two results are equal: values within the dtype's tolerance (NaN equals NaN), dtype, shape and strides exactly.
 
-    Strides of dimensions of size 1 do not matter. With `exact`, values must be equal bit for bit, including the signs of zeros.
+    Strides of dimensions of size 1 count too, because a later op may read a memory format from them. With `exact`, values must be
+    equal bit for bit, including the signs of zeros.
     """
     if isinstance(want, (list, tuple)):
         assert len(got) == len(want)
@@ -32,10 +33,10 @@ def assert_same(got: Any, want: Any, *, strides: bool = True, exact: bool = Fals
             assert_same(one, other, strides=strides, exact=exact)
         return
     tolerance = _none if exact else tolerance_of_assert_close
-    difference = leaf_difference("got", want, got, strides=False, tolerance=tolerance)
+    difference = leaf_difference("got", want, got, strides="any", tolerance=tolerance)
     assert difference is None, str(difference)
     if isinstance(want, Tensor):
-        assert not strides or significant_strides(got) == significant_strides(want)  # those of meta tensors too
+        assert not strides or all_strides(got) == all_strides(want)  # those of meta tensors too
         if exact and want.dtype.is_floating_point and want.device.type != "meta":
             assert torch.equal(torch.signbit(got), torch.signbit(want)), "signs of zeros differ"
 
