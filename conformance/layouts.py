@@ -20,12 +20,16 @@ def _contiguous(value: Any) -> Any:
 
 
 def _permuted(value: Any) -> Any:
-    """Make a tensor dense but not contiguous: channels last for images, transposed otherwise."""
+    """Make a tensor dense but not contiguous: channels last for images, transposed otherwise.
+
+    Dimensions of size 1 get other strides too.
+    """
     if not _plain(value) or value.dim() < 2:
         return value
     order = [0, *range(2, value.dim()), 1] if value.dim() >= 4 else list(range(value.dim()))[::-1]
     back = [order.index(dim) for dim in range(value.dim())]
-    return value.detach().permute(order).contiguous().permute(back).requires_grad_(value.requires_grad)
+    moved = value.detach().permute(order).clone(memory_format=torch.contiguous_format)  # a copy, though it may be contiguous
+    return moved.permute(back).requires_grad_(value.requires_grad)
 
 
 def _gapped(value: Any) -> Any:
@@ -56,23 +60,35 @@ def _plain(value: Any) -> bool:
 
 
 def _emptied(arguments: Arguments, number: int) -> Arguments:
-    """Set one dimension of the first input to size 0, and all dimensions of the same size in any tensor.
+    """Set one dimension to size 0: the first, or the last for every second sample."""
+    return _cut(arguments, -(number % 2), 0, _contiguous)
 
-    It is the first dimension, or the last for every second sample. Size arguments stay unchanged, so eager rejects some of the
-    calls.
+
+def _thinned(arguments: Arguments, number: int) -> Arguments:
+    """Set one dimension to size 1 (the second, or the last for every second sample), and permute the strides.
+
+    So an image has one channel and is both contiguous and channels last.
     """
-    first = next((leaf for leaf in tree_leaves(arguments) if _plain(leaf) and leaf.dim()), None)
+    return _cut(arguments, (1, -1)[number % 2], 1, _permuted)
+
+
+def _cut(arguments: Arguments, dim: int, size: int, layout: Callable[[Any], Any]) -> Arguments:
+    """Cut a dimension of the first input, and all dimensions of the same size in any tensor, to this size.
+
+    Size arguments stay unchanged, so eager rejects some of the calls.
+    """
+    first = next((leaf for leaf in tree_leaves(arguments) if _plain(leaf) and leaf.dim() > max(dim, 0)), None)
     if first is None:
         return arguments
-    gone = first.shape[-(number % 2)]
+    cut = first.shape[dim]
 
-    def emptied(value: Any) -> Any:
-        if not _plain(value) or gone not in value.shape:
-            return value
-        kept = value.detach()[tuple(slice(0, 0) if size == gone else slice(None) for size in value.shape)]
-        return kept.clone().requires_grad_(value.requires_grad)
+    def one(value: Any) -> Any:
+        if not _plain(value) or cut not in value.shape:
+            return layout(value)
+        kept = value.detach()[tuple(slice(0, size) if length == cut else slice(None) for length in value.shape)]
+        return layout(kept.clone().requires_grad_(value.requires_grad))
 
-    made: Arguments = tree_map(emptied, arguments)
+    made: Arguments = tree_map(one, arguments)
     return made
 
 
@@ -80,13 +96,21 @@ def _emptied(arguments: Arguments, number: int) -> Arguments:
 LAYOUTS: dict[str, Callable[[Any], Any]] = {"contiguous": _contiguous, "permuted": _permuted, "gapped": _gapped}
 
 #: Further layouts, with fewer elements; used only by the matrix.
-DEGENERATE_LAYOUTS: dict[str, Callable[[Any], Any] | None] = {"expanded": _expanded, "0-dim": _zero_dim, "size-0": None}
+DEGENERATE_LAYOUTS: dict[str, Callable[[Any], Any] | None] = {
+    "expanded": _expanded,
+    "0-dim": _zero_dim,
+    "size-0": None,
+    "size-1": None,
+}
+
+#: Those of them that need all arguments of a sample and its index.
+_OF_SAMPLES: dict[str, Callable[[Arguments, int], Arguments]] = {"size-0": _emptied, "size-1": _thinned}
 
 
 def in_layout(arguments: Arguments, layout: str, number: int = 0) -> Arguments:
     """Convert the arguments of a sample to a layout of `LAYOUTS` or `SHAPED`; `number` is the index of the sample."""
     one = LAYOUTS.get(layout) or DEGENERATE_LAYOUTS[layout]
     if one is None:
-        return _emptied(arguments, number)
+        return _OF_SAMPLES[layout](arguments, number)
     made: Arguments = tree_map(one, arguments)
     return made
