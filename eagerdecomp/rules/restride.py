@@ -36,19 +36,36 @@ def elementwise_strides(result: Tensor, *operands: Any) -> Tensor:
     return restrided(result, iterator_strides(result.shape, operands, result.dtype))
 
 
-def with_eager_strides(fn: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callable[..., Any]:
-    """Wrap the function of a rule to give the results at these positions the strides of eager's (`eager.layouts.LAYOUTS`)."""
+def with_eager_strides(fn: Callable[..., Any], wanted: Mapping[int, Wanted], *, linked: bool = False) -> Callable[..., Any]:
+    """Wrap the function of a rule to give the results at these positions the strides of eager's (`eager.layouts.LAYOUTS`).
 
-    @functools.wraps(fn)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        result = fn(*args, **kwargs)
+    A linked rule runs at every call. For contiguous tensors without a dimension of size 1 it returns eager's strides itself.
+    """
+
+    def strided(result: Any, args: Sequence[Any]) -> Any:
         if result is NotImplemented:
             return result
         if isinstance(result, Tensor):
             return with_layout(result, wanted[0](result, *args))
         return tuple(with_layout(r, wanted[i](r, *args)) if i in wanted and r is not None else r for i, r in enumerate(result))
 
-    return run
+    if linked:
+
+        @functools.wraps(fn)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            result = fn(*args, **kwargs)
+            first = args[0]
+            if result.__class__ is Tensor is first.__class__ and result.is_contiguous() and first.is_contiguous():
+                return result if 1 not in result.shape else strided(result, args)
+            return strided(result, args)
+
+        return run
+
+    @functools.wraps(fn)
+    def run_recorded(*args: Any, **kwargs: Any) -> Any:
+        return strided(fn(*args, **kwargs), args)
+
+    return run_recorded
 
 
 def with_layout(result: Tensor, strides: Sequence[int] | None) -> Tensor:

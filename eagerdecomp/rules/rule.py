@@ -383,7 +383,7 @@ def make_rule(
     layout = layout_of(op) if source != "sparse" else None
     how = Compute(compute, operands, promotes, layout[0] if layout is not None else None) if compute is not None else None
     if layout is not None and how is None:
-        fn = with_eager_strides(fn, layout)
+        fn = with_eager_strides(fn, layout, linked=not recorded)
     return Rule(op, fn, source, place_of(fn), not recorded, effects, keeps_lazy_bits, whole, takes_sparse, how)
 
 

@@ -24,6 +24,7 @@ from eagerdecomp._torch.tensors import (
     FakeTensorMode,
     WeakStorage,
     WeakTensor,
+    convolution_format,
     has_values,
     is_dense,
     is_zero_tensor,
@@ -31,6 +32,7 @@ from eagerdecomp._torch.tensors import (
     lazy_bits_seen_by_kernels,
     lazy_bits_visible,
     same_storage,
+    strides_like_channels_last,
     suggested_memory_format,
 )
 
@@ -345,6 +347,25 @@ def test_suggested_memory_format_is_channels_last_where_the_strides_are() -> Non
     assert suggested_memory_format(image.contiguous(memory_format=torch.channels_last)) is torch.channels_last
     volume = torch.ones(2, 3, 4, 5, 6).contiguous(memory_format=torch.channels_last_3d)
     assert suggested_memory_format(volume) is torch.channels_last_3d
+
+
+@pytest.mark.parametrize(("strides", "last"), [((20, 1, 5, 1), True), ((20, 20, 5, 1), False), ((20, 7, 5, 1), False)])
+def test_strides_of_dimensions_of_size_1_decide_the_suggested_memory_format(strides: tuple[int, ...], last: bool) -> None:
+    image = torch.empty_strided((2, 1, 4, 5), strides)
+    assert strides_like_channels_last(image.shape, strides) is last
+    assert (suggested_memory_format(image) is torch.channels_last) is last
+    pooled = torch.nn.functional.max_pool2d(image, 2)
+    assert (pooled.stride(1) == 1) is last  # as ATen decides
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_memory_format_of_a_convolution_of_volumes_is_torchs(batch: int, transposed: bool) -> None:
+    volumes = torch.ones(batch, 3, 4, 4, 4).to(memory_format=torch.channels_last_3d)
+    weight = torch.ones(3, 3, 3, 3, 3)
+    geometry = [1] * 3, [0] * 3, [1] * 3, transposed, [0] * 3, 1
+    made = torch.ops.aten.convolution.default(volumes, weight, None, *geometry)
+    assert made.is_contiguous(memory_format=convolution_format(volumes, weight, *geometry))
 
 
 def test_mode_of_fakes_is_the_one_that_made_them_or_a_new_one() -> None:

@@ -73,6 +73,21 @@ def test_layouts_have_the_strides_of_their_names() -> None:
     assert [one.dim() for one in in_layout(((x, y), {}), "0-dim")[0]] == [0, 0]
 
 
+@pytest.mark.parametrize("layout", ["permuted", "size-1"])
+def test_images_of_one_channel_are_channels_last_in_permuted_layouts(layout: str) -> None:
+    """Both formats are contiguous for them, so a conversion may leave them as they are."""
+    ((image, row), _) = in_layout(((torch.randn(2, 1 if layout == "permuted" else 3, 4, 5), torch.randn(5)), {}), layout)
+    assert (image.shape, image.stride()) == ((2, 1, 4, 5), (20, 1, 5, 1))
+    assert row.shape == (5,)
+
+
+def test_a_rule_with_other_strides_in_a_dimension_of_size_1_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("plain", "float32", "size-1", "value")
+    assert not judge_cell(info_of("tril"), cell, CORE, 4).metadata
+    monkeypatch.setattr("eagerdecomp.rules.restride.with_layout", lambda result, strides: result)
+    assert "strides" in judge_cell(info_of("tril"), cell, CORE, 4).metadata
+
+
 @pytest.mark.parametrize(
     "cell",
     [

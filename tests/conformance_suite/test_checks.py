@@ -138,6 +138,18 @@ def test_in_place_results_are_compared_and_must_be_the_argument() -> None:
     assert kind(aten.add_.Tensor, lambda one, other: one.add_(other).view(2, 3), x(), x()) == "aliasing"
 
 
+@pytest.mark.parametrize(("strides", "expected"), [((40, 1, 5, 1), None), ((40, 7, 5, 1), "strides"), ((40, 40, 5, 1), "strides")])
+def test_copies_of_one_channel_must_keep_the_memory_format(strides: tuple[int, ...], expected: str | None) -> None:
+    image = torch.rand(2, 1, 8, 5).as_strided((2, 1, 8, 5), (40, 1, 5, 1))
+    assert kind(aten.clone.default, lambda one: torch.empty_strided(one.shape, strides).copy_(one), image) == expected
+
+
+def test_other_strides_in_a_dimension_of_size_1_are_accepted_if_the_memory_format_is_the_same() -> None:
+    assert kind(aten.abs.default, lambda one: torch.empty_strided((1, 3), (7, 1)).copy_(one.abs()), torch.rand(1, 3)) is None
+    rows = torch.rand(2, 1, 8, 5)
+    assert kind(aten.abs.default, lambda one: torch.empty_strided(one.shape, (40, 7, 5, 1)).copy_(one.abs()), rows) is None
+
+
 def test_results_that_overlap_are_found_where_strides_are_free() -> None:
     spec = Spec(lambda draw: Call([]), EXACT)
     ones = torch.ones(3)

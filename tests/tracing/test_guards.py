@@ -14,6 +14,7 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import without_torch_function
+from eagerdecomp.eager.layouts import has_default_strides
 from eagerdecomp.ops.schema import arguments_of
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import Expression
@@ -59,6 +60,9 @@ def literals(fn: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
 # -- facts of arguments -----------------------------------------------------------------------------------------------------
 
 
+_DEFAULT_STRIDES = "self.is_contiguous() and (1 not in self.shape or _has_default_strides(self))"
+
+
 def asks(question: Callable[[Tensor], Any]) -> Callable[..., Any]:
     def rule(self: Tensor, other: Tensor) -> Tensor:
         question(self)
@@ -81,6 +85,7 @@ def asks(question: Callable[[Tensor], Any]) -> Callable[..., Any]:
         (lambda x: x.ndim, {"self.dim()": 2}),
         (lambda x: x.stride(), {"self.stride()": (3, 1)}),
         (lambda x: x.is_contiguous(), {"self.is_contiguous()": True}),
+        (has_default_strides, {_DEFAULT_STRIDES: True}),
         (lambda x: x.storage_offset(), {"self.storage_offset()": 0}),
         (lambda x: len(x), {"self.shape[0]": 2}),
         (lambda x: x.shape, {"self.dim()": 2}),
