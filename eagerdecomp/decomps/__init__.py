@@ -15,7 +15,7 @@ from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.scalars import HELD, holding
 from eagerdecomp.rules.rule import Rule, index_rules, library_rules, rules_of
 
-__all__ = ["LIBRARIES", "families", "our_rules", "sparse_rule"]
+__all__ = ["LIBRARIES", "families", "our_rules", "small_ops", "sparse_rule"]
 
 _LIBRARIES = f"{__name__}.libraries"
 
@@ -90,6 +90,12 @@ def our_rules(op: OpOverload) -> Iterator[Rule]:
     yield from fsdp_copies.rules_for(op)
     yield from _rules_of(op, "prims")
     yield from _rules_of(op, "small")
+
+
+@functools.cache
+def small_ops() -> frozenset[str]:
+    """Return the names of the ops with a rule for sets that lack some Core ATen ops. These rules are not recorded."""
+    return frozenset(map(str, _by_op("small")))
 
 
 def sparse_rule(op: OpOverload) -> Rule | None:

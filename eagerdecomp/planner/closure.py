@@ -7,6 +7,7 @@ order of their costs (Knuth's generalization of Dijkstra's algorithm), so each c
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush
@@ -177,6 +178,7 @@ class Costs:
         without: the keys of rules that the set does not use.
         changed: returns whether a rule, by its op and key, has changed since it was recorded.
         closed: the keys of rules that are known to close for some calls, so that their footprints need not be read.
+        unrecorded: the ops with a rule that the footprints lack, so that they may close though none of their recorded calls does.
         price: returns the cost of one call of a kernel.
     """
 
@@ -189,19 +191,21 @@ class Costs:
         changed: Callable[[str, str], bool] = lambda op, key: False,
         price: Callable[[str], float] = lambda op: 1.0,
         closed: Set[str] = frozenset(),
+        unrecorded: Set[str] = frozenset(),
     ) -> None:
         self._footprints = footprints
         self._without = without
         self._changed = changed
         self._passes = passes
         self._closed_rules = closed
+        self._unrecorded = unrecorded
         self._supported = supported
         #: Final costs. Two threads may compute the cost of one op at the same time; their results are equal.
         self._known: dict[str, float] = {op: 0.0 if passes(op) else price(op) for op in supported}
 
     def priced(self, price: Callable[[str], float]) -> Costs:
         """Return the costs of the same rules on the same set with other prices of kernels."""
-        return Costs(self._footprints, self._supported, self._passes, self._without, self._changed, price, self._closed_rules)
+        return self._with(self._supported, price, self._unrecorded)
 
     def of(self, op: str) -> float:
         """Return the cost of the cheapest closed route, in kernel calls; infinite if no known rule closes."""
@@ -222,7 +226,7 @@ class Costs:
             return (1, math.inf)
         closed = [cost for cost in costs if cost < math.inf]
         if not closed:
-            return (1 if self._changed(op, key) else 3, math.inf)
+            return (1 if self._changed(op, key) or self._may_close(op, key) else 3, math.inf)
         return (0 if len(closed) == len(costs) else 2, closed[0])
 
     def has_no_route(self, op: str, key: str) -> bool:
@@ -236,6 +240,21 @@ class Costs:
         if not clauses.get(op, ((),))[0] or op in closure:
             return kernels
         return [kernel for kernel in kernels if kernel not in clauses or op in closure.enabled_by([kernel])]
+
+    def _with(self, supported: frozenset[str], price: Callable[[str], float], unrecorded: Set[str]) -> Costs:
+        return Costs(
+            self._footprints, supported, self._passes, self._without, self._changed, price, self._closed_rules, unrecorded
+        )
+
+    @functools.cached_property
+    def _hopeful(self) -> Costs:
+        """The costs if each op closes that has a rule without footprints."""
+        return self._with(self._supported | self._unrecorded, lambda op: 0.0, frozenset())
+
+    def _may_close(self, op: str, key: str) -> bool:
+        if self._unrecorded <= self._supported:
+            return False
+        return min(self._hopeful._of_footprints(op, key), default=math.inf) < math.inf
 
     def _of_footprints(self, op: str, key: str) -> list[float]:
         seen = self._footprints.get(op, {}).get(key, ())

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, overload
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, builtin, is_absent, silence_storage_warning
-from eagerdecomp.decomps import families, our_rules, sparse_rule
+from eagerdecomp.decomps import families, our_rules, small_ops, sparse_rule
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.fast_calls import load_direct
@@ -358,7 +358,8 @@ def shipped_costs(ops: OpSet) -> Costs:
     has_prims = any(op.namespace == "prims" for op in ops)
     without = frozenset() if has_prims else frozenset({"prims", "prims-linked"})
     closed = _CLOSED_ON_CORE if _holds_core(ops) else frozenset()
-    return Costs(load_footprints(), frozenset(map(str, ops)), is_passthrough_name, without, is_changed, closed=closed)
+    names = frozenset(map(str, ops))
+    return Costs(load_footprints(), names, is_passthrough_name, without, is_changed, closed=closed, unrecorded=small_ops())
 
 
 def _holds_core(ops: OpSet) -> bool:
