@@ -28,6 +28,7 @@ __all__ = [
     "bools",
     "floats",
     "call",
+    "column_major",
     "ints",
     "cast_like",
     "broken",
@@ -124,6 +125,11 @@ class BoundCall:
     def __repr__(self) -> str:
         return repr(self._named)
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensor arguments that are not in a list."""
+        return [value for value in self._named.values() if isinstance(value, Tensor)]
+
     def eager(self, /, **changes: Any) -> Any:
         """Run eager's kernel, with some arguments changed."""
         named = {**self._named, **changes}
@@ -211,6 +217,16 @@ def equivalent(op: str, name: str, run: Callable[[BoundCall], Any], trigger: Tri
     """Return a kernel that is right, but differs from eager."""
     full = _overload(op)
     return Mutant(f"{op}: {name}", full, EQUIVALENT, lambda: _kernel(full, run), why, trigger or list)
+
+
+def column_major(c: BoundCall) -> Any:
+    """Return eager's results, with the last two dims swapped in memory."""
+
+    def turned(value: Any) -> Any:
+        return value.mT.contiguous().mT if isinstance(value, Tensor) and value.dim() > 1 else value
+
+    right = c.eager()
+    return turned(right) if isinstance(right, Tensor) else tuple(turned(one) for one in right)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.mutants.builder import BoundCall, Mutant, cast_like, equivalent
+from conformance.mutants.builder import BoundCall, Mutant, cast_like, column_major, equivalent
 
 __all__ = ["EQUIVALENTS"]
 
@@ -320,14 +320,9 @@ def _layer_norm(c: BoundCall) -> Any:
 # -- layout, ties, memory --------------------------------------------------------------------------------------------------------
 
 
-def _column_major(c: BoundCall) -> Any:
-    """Return results whose last two dims are swapped in memory."""
-
-    def turned(value: Any) -> Any:
-        return value.mT.contiguous().mT if isinstance(value, Tensor) and value.dim() > 1 else value
-
-    right = c.eager()
-    return turned(right) if isinstance(right, Tensor) else tuple(turned(one) for one in right)
+def _column_major_if_strided(c: BoundCall) -> Any:
+    """Return column-major results for tensors that are not all contiguous; for others, the strides are specified."""
+    return c.eager() if all(one.is_contiguous() for one in c.tensors) else column_major(c)
 
 
 def _reversed_ties(c: BoundCall) -> Any:
@@ -477,7 +472,7 @@ def _numpy_matmul(c: BoundCall) -> Any:
 _ONCE = "float64 is more accurate than eager"
 _OF_ONE = "many accelerators compute it like this: right to some ulps of 1"
 _ORDER = "the order of summation is not specified"
-_DENSE = "the strides are not specified"
+_DENSE = "the strides are not specified for such inputs"
 _TIES = "the order of equal elements is not specified"
 _DISTRIBUTION = "only the distribution and the effect of the seed are specified"
 
@@ -492,7 +487,7 @@ _IN_FLOAT64 = (
     "_cdist_forward", "_pdist_forward", "col2im", "embedding_dense_backward", "add.Tensor", "sub.Tensor",
 )
 _COLUMN_MAJOR = (
-    "mm", "addmm", "bmm", "sum.dim_IntList", "_softmax", "_log_softmax", "sort", "gather", "cumsum", "index_select", "topk",
+    "sum.dim_IntList", "_softmax", "_log_softmax", "sort", "gather", "cumsum", "index_select", "topk",
 )
 # fmt: on
 
@@ -550,7 +545,7 @@ EQUIVALENTS: tuple[Mutant, ...] = (
     equivalent("native_layer_norm", "in two passes", _layer_norm),
     equivalent("scatter_add", "in float64, rounded once", _scattered, why=_ONCE),
     # Differences that are not rounding: strides, order, memory, messages, random numbers.
-    *(equivalent(op, "column-major results", _column_major, why=_DENSE) for op in _COLUMN_MAJOR),
+    *(equivalent(op, "column-major results of strided inputs", _column_major_if_strided, why=_DENSE) for op in _COLUMN_MAJOR),
     equivalent("sort", "ties in reversed order", _reversed_ties, why=_TIES),
     equivalent("topk", "other ties", _other_ties, why=_TIES),
     equivalent("topk", "another order if sorted=False", _any_order, why=_TIES),

@@ -14,6 +14,7 @@ from conformance.mutants.builder import (
     bools,
     broken,
     call,
+    column_major,
     floats,
     ints,
     normal,
@@ -73,6 +74,21 @@ def _sorted_input(c: BoundCall) -> Any:
         c.self.copy_(found[0])
     return found
 
+
+# Op -> a call whose result has strides that are determined, and one whose result has a single row.
+_COLUMN_MAJOR: dict[str, tuple[Any, Any]] = {
+    "mm": (lambda: call(normal(3, 4), normal(4, 2)), lambda: call(normal(1, 4), normal(4, 2))),
+    "bmm": (lambda: call(normal(2, 3, 4), normal(2, 4, 5)), lambda: call(normal(2, 1, 4), normal(2, 4, 5))),
+    "addmm": (lambda: call(normal(2), normal(3, 4), normal(4, 2)), lambda: call(normal(2), normal(1, 4), normal(4, 2))),
+    "sum.dim_IntList": (lambda: call(normal(2, 3, 4), [0]), lambda: call(normal(3, 4), [0])),
+    "_softmax": (lambda: call(normal(3, 4), 1, False), lambda: call(normal(4), 0, False)),
+    "_log_softmax": (lambda: call(normal(3, 4), 1, False), lambda: call(normal(4), 0, False)),
+    "sort": (lambda: call(normal(3, 4)), lambda: call(normal(4))),
+    "gather": (lambda: call(normal(3, 2), 0, tensor([[0, 1], [2, 0]])), lambda: call(normal(4), 0, tensor([0, 1]))),
+    "cumsum": (lambda: call(normal(3, 4), 0), lambda: call(normal(4), 0)),
+    "index_select": (lambda: call(normal(3, 4), 0, tensor([1, 0])), lambda: call(normal(4), 0, tensor([1, 0]))),
+    "topk": (lambda: call(normal(3, 4), 2), lambda: call(normal(4), 2)),
+}
 
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
@@ -321,5 +337,10 @@ MUTANTS: tuple[Mutant, ...] = (
     broken("sym_stride.int", "strides of a contiguous tensor", "layout",
       lambda c: _contiguous_strides(c.self.shape)[c.dim] if c.self.dim() else c.eager(), lambda: call(normal(3, 4).t(), 0)),
     broken("sym_storage_offset", "in bytes", "argument", lambda c: c.eager() * c.self.element_size(), lambda: call(normal(4)[1:])),
+    *(broken(op, "column-major results", "layout", column_major, trigger, passing=one_row)
+      for op, (trigger, one_row) in _COLUMN_MAJOR.items()),
+    broken("mm", "column-major results of transposed operands", "layout",
+      lambda c: c.eager() if c.self.is_contiguous() and c.mat2.is_contiguous() else column_major(c),
+      lambda: call(normal(4, 3).t(), normal(2, 4).t())),
 )
 # fmt: on

@@ -1,15 +1,17 @@
-"""The ops whose results must have eager's strides. The kernels of all other ops may choose the strides.
+"""The calls whose results must have eager's strides. In all other calls, a kernel may choose the strides.
 
-PyTorch specifies the strides of these results:
+The strides of these results are determined:
 
 - views, and tensors that the op writes in place
+- results of calls whose tensors are all contiguous
 - results whose call passes ``memory_format`` or ``stride``
+- matrix products, which are contiguous whatever the strides of their operands
 - pointwise ops whose inputs have the same strides; pooling ops, convolutions and norms whose inputs have the same memory format
 
-Matrix products, reductions and other ops specify none: a kernel may return a column-major product. The conformance suite, `blame`
-and ``verify=`` compare strides by these rules.
+Of other tensors, reductions and other ops may return any strides: torch's own kernels differ between devices. The mode does not
+change the strides of a kernel's result. The conformance suite, `blame` and ``verify=`` compare strides by these rules.
 
-Also where strides are specified, those of dimensions of size 1 may differ, unless the memory format of an image changes
+Also where strides are determined, those of dimensions of size 1 may differ, unless the memory format of an image changes
 (``visible``, see `Strides`): later ops read nothing else from them.
 """
 
@@ -39,7 +41,10 @@ def _must_match(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     rule = _RULES.get(str(op))
     if rule is not None:
         return rule(args, kwargs)
-    return torch.Tag.pointwise in op.tags and is_dense_alike(_tensors(args, kwargs))
+    tensors = _tensors(args, kwargs)
+    if torch.Tag.pointwise in op.tags:
+        return is_dense_alike(tensors)
+    return all(tensor.is_contiguous() for tensor in tensors)
 
 
 def strides_of_kernel(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
@@ -93,6 +98,10 @@ def _always(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return True
 
 
+def _never(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return False
+
+
 def _dense_self(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Return whether `self` is dense. Then strides must match, because view decompositions rely on them."""
     return is_dense(args[0])
@@ -106,8 +115,9 @@ _RULES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], bool]] = {
             (
                 _always,
                 "arange.start_step full.default full_like.default scalar_tensor.default empty.memory_format empty_strided.default "
-                "rand.default randn.default randperm.default",
+                "rand.default randn.default randperm.default mm.default bmm.default addmm.default baddbmm.default",
             ),
+            (_never, "nonzero.default"),  # torch's kernel for CUDA returns it transposed
             (_dense_self, "select_scatter.default slice_scatter.default"),
             (
                 _memory_format_of(0),

@@ -242,9 +242,7 @@ class Costs:
         return [kernel for kernel in kernels if kernel not in clauses or op in closure.enabled_by([kernel])]
 
     def _with(self, supported: frozenset[str], price: Callable[[str], float], unrecorded: Set[str]) -> Costs:
-        return Costs(
-            self._footprints, supported, self._passes, self._without, self._changed, price, self._closed_rules, unrecorded
-        )
+        return Costs(self._footprints, supported, self._passes, self._without, self._changed, price, self._closed_rules, unrecorded)
 
     @functools.cached_property
     def _hopeful(self) -> Costs:

@@ -33,11 +33,18 @@ def turned(op: Any) -> Callable[..., Any]:
 
 #: Ops, calls of them, and whether their results must have eager's strides.
 CALLS: dict[str, tuple[tuple[Any, ...], bool]] = {
-    "aten.mm.default": ((X, X), False),
-    "aten.sum.dim_IntList": ((IMAGE, [0]), False),
-    "aten._softmax.default": ((X, 1, False), False),
-    "aten.cumsum.default": ((X, 0), False),
-    "aten.gather.default": ((X, 0, torch.zeros(3, 3, dtype=torch.int64)), False),
+    "aten.mm.default": ((X, X), True),
+    "aten.mm.default of transposed matrices": ((X.t(), X.t()), True),
+    "aten.addmm.default": ((X.t(), X, X.t()), True),
+    "aten.bmm.default": ((IMAGE[0].mT, IMAGE[0]), True),
+    "aten.sum.dim_IntList": ((IMAGE, [0]), True),
+    "aten.sum.dim_IntList of channels": ((IMAGE.transpose(1, 2), [0]), False),
+    "aten._softmax.default": ((X, 1, False), True),
+    "aten._softmax.default of a transposed matrix": ((X.t(), 1, False), False),
+    "aten.cumsum.default": ((X, 0), True),
+    "aten.gather.default": ((X, 0, torch.zeros(3, 3, dtype=torch.int64)), True),
+    "aten.index_select.default": ((IMAGE, 0, torch.tensor([1, 0])), True),
+    "aten.nonzero.default": ((X,), False),
     "aten.exp.default": ((X,), True),
     "aten.mul.Tensor": ((X, X), True),
     "aten.clone.default": ((X,), True),
@@ -54,7 +61,7 @@ def backend(*names: str) -> ed.Backend:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_all_three_agree(name: str) -> None:
-    args, owed = CALLS[name]
+    (args, owed), name = CALLS[name], name.partition(" ")[0]
     mine = backend(name)
     packet, overload = name.removeprefix("aten.").split(".")
     op = getattr(getattr(aten, packet), overload)
@@ -75,11 +82,25 @@ def test_ops_on_a_column_major_product_are_not_blamed() -> None:
     def step() -> None:
         torch.nn.functional.silu(layer(X)).sum().backward()
 
-    assert not ed.blame(step, mine, reproducers=False)
+    found = ed.blame(step, mine, reproducers=False).found
+    assert found
+    assert {one.op for one in found} <= {"aten.addmm.default", "aten.mm.default"}
     with ed.EagerDecompMode(mine, verify=ed.Verify(on_difference="record")) as mode:
         step()
         torch.nn.functional.bilinear(X, X, torch.ones(2, 3, 3))
         torch.chain_matmul(X, X, X)
+    assert {one.culprit.op for one in mode.verified.found} <= {"aten.addmm.default", "aten.mm.default"}
+
+
+def test_ops_on_a_result_with_strides_of_the_kernels_choice_are_not_blamed() -> None:
+    mine = backend("aten._softmax.default")
+
+    def step() -> None:
+        torch.nn.functional.silu(torch.softmax(X.t(), 1)).mul(2).sum()
+
+    assert not ed.blame(step, mine, reproducers=False)
+    with ed.EagerDecompMode(mine, verify=ed.Verify(on_difference="record")) as mode:
+        step()
     assert not mode.verified.found
 
 
