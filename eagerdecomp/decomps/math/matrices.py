@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.layouts import as_contiguous
+from eagerdecomp.eager.layouts import in_format
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 
@@ -102,7 +102,7 @@ def contiguous_batch(x: Tensor, batch: Sequence[int]) -> Tensor:
     """Return ``[Q, m, n]`` as contiguous ``[*batch, m, n]``."""
     if not x.numel():  # contiguous whatever its strides are
         return unfolded(aten.empty.memory_format(x.shape, dtype=x.dtype, device=x.device), batch)
-    return unfolded(as_contiguous(x), batch)
+    return unfolded(in_format(x, torch.contiguous_format), batch)
 
 
 def column_major(x: Tensor, batch: Sequence[int]) -> Tensor:
