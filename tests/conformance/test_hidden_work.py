@@ -10,7 +10,7 @@ import torch
 from conformance.cases import opinfos
 from conformance.hidden_work import SETS, sweep
 
-PARTS = 8
+PARTS = 64
 IN_FULL_TIER = ("infra and as_strided", "NaN kernels")
 
 
@@ -35,8 +35,8 @@ def test_nan_kernels_show_what_else_computes(monkeypatch: pytest.MonkeyPatch) ->
 def test_only_kernels_compute(part: int) -> None:
     counts: Counter[str] = Counter()
     assert not list(sweep(opinfos()[part::PARTS], IN_FULL_TIER, None, 1, counts))
-    assert counts["no route"] > 300
-    assert counts["result of NaN kernels"] > 300
+    assert counts["no route"] > 40
+    assert counts["result of NaN kernels"] > 40
 
 
 @pytest.mark.nightly
