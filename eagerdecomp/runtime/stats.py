@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from eagerdecomp.errors import ops_line, plan_command
+from eagerdecomp.host.terminal import columns
 
 __all__ = ["HOST_RANDOM", "OTHER_NUMBERS", "OpStats", "Stats", "count_by_packet", "gap_lines"]
 
@@ -137,18 +138,21 @@ class Stats(Mapping[str, OpStats]):
         return len(self.ops)
 
     def __str__(self) -> str:
-        return table(self)
+        return table(self, columns())
 
 
-def table(stats: Stats) -> str:
-    """Return the counts as a text table, the most frequent op first, with a line of totals and a line about the cache."""
+def table(stats: Stats, width: int | None = None) -> str:
+    """Return the counts as a text table, the most frequent op first, with a line of totals and a line about the cache.
+
+    Args:
+        stats: the counts.
+        width: if the table is wider than this, columns without a count are left out and long names stand on lines of their own.
+    """
     rows = sorted(stats.ops.items(), key=lambda item: (-item[1].calls, item[0]))
-    cells: list[tuple[str, ...]] = [("op", *_COLUMNS)]
-    cells += [(name, *(str(getattr(one, column)) for column in _COLUMNS)) for name, one in (*rows, ("total", stats.total))]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
-    lines.insert(1, "-" * len(lines[0]))
-    lines.insert(-1, "-" * len(lines[0]))
+    lines = _counts([*rows, ("total", stats.total)], _COLUMNS, None)
+    if width is not None and len(lines[0]) > width:
+        counted = [column for column in _COLUMNS if column == "calls" or getattr(stats.total, column)]
+        lines = _counts([*rows, ("total", stats.total)], counted, width)
     lines.append(f"cache: {stats.programs} programs held, {stats.evictions} evicted")
     random = ((HOST_RANDOM, stats.host_random), (OTHER_NUMBERS, stats.other_numbers))
     for label, counts in (*random, (_SHAPES_ONLY, stats.shapes_only)):
@@ -160,6 +164,21 @@ def table(stats: Stats) -> str:
         lines.append("bypassed the cache:")
         lines.extend(f"  {reason}" for reason in reasons)
     return "\n".join(lines)
+
+
+def _counts(rows: Sequence[tuple[str, OpStats]], shown: Sequence[str], width: int | None) -> list[str]:
+    cells = [("op", *shown), *((name, *(str(getattr(one, column)) for column in shown)) for name, one in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    if width is not None:
+        widths[0] = min(widths[0], max(width - sum(widths[1:]) - 2 * len(shown), len("total")))
+    lines = []
+    for name, *counts in cells:
+        if len(name) > widths[0]:
+            lines.append(name)
+            name = ""
+        lines.append("  ".join([name.ljust(widths[0]), *map(str.rjust, counts, widths[1:])]))
+    rule = "-" * len(lines[0])
+    return [lines[0], rule, *lines[1:-1], rule, lines[-1]]
 
 
 def gap_lines(gaps: Mapping[str, int], ops: str = "OPS") -> list[str]:

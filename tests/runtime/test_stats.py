@@ -31,7 +31,7 @@ STATS = Stats(
 
 
 def test_the_table_lists_the_most_called_first_then_totals_the_cache_and_the_reasons() -> None:
-    assert str(STATS) == (
+    assert table(STATS) == (
         "op                          calls  direct  decomposed  hits  misses  bypassed  fell_back\n"
         "----------------------------------------------------------------------------------------\n"
         "aten.add.Tensor               120     120           0     0       0         0          0\n"
@@ -49,11 +49,25 @@ def test_the_table_lists_the_most_called_first_then_totals_the_cache_and_the_rea
         "bypassed the cache:\n"
         "  aten.allclose.default: reads the data of a tensor"
     )
-    assert table(STATS) == str(STATS)
+
+
+@pytest.mark.parametrize("width", [88, 87, 80, 60, 40])
+def test_the_table_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Stats({"aten.gelu.default": GELU, "aten.add.Tensor": ADD})
+    whole = table(calls).splitlines()
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = str(calls).splitlines()
+    assert max(map(len, lines)) <= max(width, len("total  calls  direct  decomposed  hits  misses"))
+    if width >= len(whole[0]):
+        assert lines == whole
+    else:  # the counts of a wide table that are not 0, and all names
+        words = " ".join(" ".join(lines).split())
+        assert words.startswith("op calls direct decomposed hits misses --")
+        assert "aten.gelu.default 7 0 7 5 2" in words
 
 
 def test_an_empty_table_has_headings_and_zeros() -> None:
-    assert str(Stats({})) == (
+    assert table(Stats({})) == (
         "op     calls  direct  decomposed  hits  misses  bypassed  fell_back\n"
         "-------------------------------------------------------------------\n"
         "-------------------------------------------------------------------\n"
