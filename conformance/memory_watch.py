@@ -84,8 +84,10 @@ class MemoryWatch(DispatchMode):
             self._known[storage._cdata] = storage, copy
 
     def _compare(self, when: str) -> None:
-        for storage, copy in list(self._known.values()):
-            if storage.nbytes() != len(copy) or _compare_memory(storage.data_ptr(), copy, len(copy)):
+        for key, (storage, copy) in list(self._known.items()):
+            if torch._C._storage_Use_Count(key) == 1:  # only this table holds it
+                del self._known[key]
+            elif storage.nbytes() != len(copy) or _compare_memory(storage.data_ptr(), copy, len(copy)):
                 self._remember([storage])
                 self._report(f"memory changed after {self._last} and {when}")
 
