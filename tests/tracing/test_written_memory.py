@@ -61,14 +61,47 @@ def test_nothing_computes_a_gradient_on_a_set_that_computes_nothing() -> None:
         call()
 
 
-def test_installed_kernels_do_not_compute_either() -> None:
-    x, w = randn(1, 8, 8, 8), randn(8, 1, 3, 3)
+@pytest.mark.parametrize("name", list(CALLS))
+def test_installed_kernels_do_not_compute_either(name: str) -> None:
+    function, shapes = CALLS[name]
+    arguments = [randn(shape) for shape in shapes]
     handle = ed.install(IDLE, "cpu")
     try:
         with pytest.raises(ed.UnsupportedOpError):
-            F.conv2d(x, w, groups=8)
+            function(*arguments)
     finally:
         handle.remove()
+
+
+class Call(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.function = CALLS[name][0]
+
+    def forward(self, *arguments: Tensor) -> Any:
+        return self.function(*arguments)
+
+
+IN_GRAPHS = ["depthwise", "transposed", "bfloat16", "1d", "3d"]  # what torch can trace
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", IN_GRAPHS)
+def test_compiled_graphs_do_not_compute_either(name: str) -> None:
+    arguments = [randn(shape) for shape in CALLS[name][1]]
+    compiled = torch.compile(Call(name), backend=ed.dynamo_backend(IDLE, cache=ed.ProgramCache()))
+    with pytest.raises(ed.UnsupportedOpError):  # without a watch: Dynamo compiles nothing in a mode
+        compiled(*arguments)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", IN_GRAPHS)
+def test_a_decomposed_program_keeps_what_has_no_route(name: str) -> None:
+    arguments = tuple(randn(shape) for shape in CALLS[name][1])
+    exported = torch.export.export(Call(name), arguments)
+    graph = exported.run_decompositions(ed.decompositions(IDLE)).graph
+    left = {str(node.target) for node in graph.nodes if node.op == "call_function"} - set(map(str, IDLE))
+    assert left & {"aten.convolution.default", "aten.conv3d.default"}
 
 
 def test_such_a_call_falls_back_only_if_it_is_counted() -> None:
