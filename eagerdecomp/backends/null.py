@@ -63,7 +63,7 @@ def _counted(op: OpOverload, calls: Counter[str], value: float | None) -> Callab
 def _kernel(op: OpOverload, value: float | None) -> Callable[..., Any]:
     facts = facts_of(op)
     if op._schema.name == "aten::_local_scalar_dense":
-        return lambda tensor: torch.ones((), dtype=tensor.dtype).item()
+        return lambda tensor: torch.full((), _number(tensor, value), dtype=tensor.dtype).item()
     returns_no_tensor = not any("Tensor" in str(one.type) for one in op._schema.returns)
     own = facts.returns_alias or facts.allocates or facts.changes_metadata or op._schema.name == "aten::scalar_tensor"
     if own or returns_no_tensor:
@@ -74,8 +74,7 @@ def _kernel(op: OpOverload, value: float | None) -> Callable[..., Any]:
     def filled(result: Any) -> Any:
         if not isinstance(result, Tensor):
             return result
-        number = 1.0 if value is None or not (result.is_floating_point() or result.is_complex()) else value
-        return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).fill_(number)
+        return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).fill_(_number(result, value))
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if facts.sized_by_values:
@@ -85,6 +84,10 @@ def _kernel(op: OpOverload, value: float | None) -> Callable[..., Any]:
         return mapped(op(*given, **(named | ({"device": "meta"} if "device" in named else {}))), filled)
 
     return kernel
+
+
+def _number(tensor: Tensor, value: float | None) -> float:
+    return 1.0 if value is None or not (tensor.is_floating_point() or tensor.is_complex()) else value
 
 
 def _written(op: OpOverload, value: float | None) -> Callable[..., Any]:

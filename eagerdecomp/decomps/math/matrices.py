@@ -105,6 +105,14 @@ def contiguous_batch(x: Tensor, batch: Sequence[int]) -> Tensor:
     return unfolded(in_format(x, torch.contiguous_format), batch)
 
 
+def no_end(steps: int) -> RuntimeError:
+    """Return the error of an iteration that did not end although its last step is far beyond what right kernels need."""
+    return RuntimeError(
+        f"the iteration of this decomposition did not end after {steps} steps. A kernel of the backend returns wrong numbers. "
+        "Find it with: eagerdecomp conformance --backend MODULE:NAME"
+    )
+
+
 def column_major(x: Tensor, batch: Sequence[int]) -> Tensor:
     """Return ``[Q, m, n]`` as ``[*batch, m, n]`` with column-major matrices, as in LAPACK's results."""
     return transposed(contiguous_batch(transposed(x), batch))

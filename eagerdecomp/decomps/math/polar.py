@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.matrices import adjoint, arange, eye, lifted, plus_product, product, single, whole_batch
+from eagerdecomp.decomps.math.matrices import adjoint, arange, eye, lifted, no_end, plus_product, product, single, whole_batch
 
 __all__ = ["unitary_factor"]
 
@@ -27,6 +27,9 @@ _SETTLES = (15 / 8, -10 / 8, 3 / 8)
 
 #: The number of steps between two reads of the smallest value.
 _EACH = 4
+
+#: The most times that zero singular values are filled. Once is enough, unless the noise happens to be orthogonal to their spaces.
+_FILLS = 8
 
 #: The contribution of a singular value of 0.68 to `_apart`.
 _EACH_APART = 5e-5
@@ -42,7 +45,7 @@ def unitary_factor(x: Tensor) -> Tensor | None:
     rounds = math.ceil(-math.log(eps / 8) / math.log(_GROWS[0]) / _EACH)
     most = 0.05 + _EACH_APART * x.size(2)
     unit, x = eye(x.size(2), x), single(_shrunk(x))
-    while True:
+    for _ in range(_FILLS):
         for _ in range(rounds):
             for _ in range(_EACH):
                 x = _step(x, _GROWS)
@@ -56,6 +59,7 @@ def unitary_factor(x: Tensor) -> Tensor | None:
         if apart < most:
             return whole_batch(x)
         x = _filled(x)
+    raise no_end(_FILLS * rounds * _EACH)
 
 
 def _shrunk(x: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.matrices import adjoint, arange, conjugate, eye, lifted, real_part
+from eagerdecomp.decomps.math.matrices import adjoint, arange, conjugate, eye, lifted, no_end, real_part
 from eagerdecomp.eager.promotion import number_like
 
 __all__ = ["diagonalized", "diagonalized_blindly", "logarithm_of", "rotated"]
@@ -58,6 +58,9 @@ _START = 1.875
 
 #: After this number of steps, the bound for noise doubles with each step, so that the loop ends.
 _STEPS = 200
+
+#: By then the bound is above the norm of the matrix, which is not near the limits of the dtype.
+_LAST_STEP = _STEPS + 300
 
 
 def logarithm_of(matrix: Tensor, looks: tuple[int, int] = (4, 10), spread: float = 0.15) -> Tensor | None:
@@ -99,7 +102,7 @@ def diagonalized(matrix: Tensor, basis: Tensor | None = None) -> tuple[Tensor, T
     zero = number_like(unit, 0.0)
     work = matrix if basis is None else aten.bmm.default(adjoint(basis), aten.bmm.default(matrix, basis))
     length, last, stalls, step, late, clean = math.inf, math.inf, 0, 0, False, True
-    while True:
+    while step < _LAST_STEP:
         diagonal = real_part(aten.diagonal.default(work, 0, 1, 2))
         row, column = aten.unsqueeze.default(diagonal, 1), aten.unsqueeze.default(diagonal, 2)
         both = aten.add.Tensor(work, adjoint(work))
@@ -132,6 +135,7 @@ def diagonalized(matrix: Tensor, basis: Tensor | None = None) -> tuple[Tensor, T
         last, step = length, step + 1
         if step > _STEPS:
             noise = _Noise(False, aten.mul.Scalar(noise.floor, 2), aten.mul.Scalar(noise.mean, 2), noise.lost)
+    raise no_end(_LAST_STEP)
 
 
 def diagonalized_blindly(matrix: Tensor, gram: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.libraries.torchvision.checks import check, check_dtype
+from eagerdecomp.decomps.math.matrices import no_end
 from eagerdecomp.eager.promotion import number_like, widened
 from eagerdecomp.rules.rule import library_rule
 
@@ -59,13 +60,14 @@ def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 def _not_suppressed(free: Tensor, over: Tensor) -> Tensor:
     """Return which boxes of a block are kept. `free` marks those that no earlier block suppresses."""
-    keep = free
-    while True:
+    keep, steps = free, free.size(0) + 1  # each step settles one more box at least
+    for _ in range(steps):
         hit = aten.any.dim(aten.logical_and.default(over, aten.unsqueeze.default(keep, 0)), 1)
         now = aten.logical_and.default(free, aten.logical_not.default(hit))
         if not aten._local_scalar_dense.default(aten.any.default(aten.logical_xor.default(now, keep))):
             return now  # type: ignore[no-any-return]
         keep = now
+    raise no_end(steps)
 
 
 def _with_areas(boxes: Tensor) -> Tensor:

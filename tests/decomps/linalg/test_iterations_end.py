@@ -1,0 +1,26 @@
+"""With a kernel that returns wrong numbers, an iteration ends with an error instead of running on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import eagerdecomp as ed
+
+
+def _always_one(tensor: Tensor) -> Any:
+    return torch.ones((), dtype=tensor.dtype).item()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("function", [torch.linalg.svdvals, torch.linalg.eigvalsh, torch.linalg.svd])
+@pytest.mark.parametrize("size", [3, 20])
+def test_wrong_reads_do_not_hang(function: Callable[[Tensor], Any], size: int) -> None:
+    backend = ed.Backend("wrong", ed.core_aten(), kernels={"aten._local_scalar_dense": _always_one})
+    with pytest.raises(RuntimeError, match="did not end after .* steps. A kernel of the backend returns wrong numbers"):
+        with ed.EagerDecompMode(backend):
+            function(torch.randn(size, size))
