@@ -126,7 +126,7 @@ class BoundCall:
         return repr(self._named)
 
     @property
-    def tensors(self) -> list[Tensor]:
+    def dense_arguments(self) -> list[Tensor]:
         """The tensor arguments that are not in a list."""
         return [value for value in self._named.values() if isinstance(value, Tensor)]
 

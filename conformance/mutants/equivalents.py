@@ -322,7 +322,7 @@ def _layer_norm(c: BoundCall) -> Any:
 
 def _column_major_if_strided(c: BoundCall) -> Any:
     """Return column-major results for tensors that are not all contiguous; for others, the strides are specified."""
-    return c.eager() if all(one.is_contiguous() for one in c.tensors) else column_major(c)
+    return c.eager() if all(one.is_contiguous() for one in c.dense_arguments) else column_major(c)
 
 
 def _reversed_ties(c: BoundCall) -> Any:

@@ -174,6 +174,8 @@ def _tensor_of(value: Any, args: Sequence[Any], make: Callable[..., Any]) -> Any
     """Convert a scalar to a tensor of a dtype that promotes the other operands as the scalar would."""
     if isinstance(value, Tensor) or value is None:
         return value
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        value = float(value)  # as C++ does
     tensors = [one for one in args if isinstance(one, Tensor)]
     cache_key = value.__class__, torch.get_default_dtype(), *[(one.dtype, bool(one.dim())) for one in tensors]
     dtype = _dtypes.get(cache_key)

@@ -315,17 +315,17 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
         _as_empty_like(0),
         "nan_to_num deg2rad rad2deg hardtanh flip put _prelu_kernel binary_cross_entropy huber_loss log_sigmoid_backward",
     ),
-    (_as_empty_like(1), "binary_cross_entropy_backward"),
+    (_as_empty_like(1), "binary_cross_entropy_backward binary_cross_entropy_with_logits"),
     (_as_copied, "select_scatter slice_scatter"),
     # Kernels that always allocate a contiguous result.
     (
         _contiguous,
         "pow.Scalar mse_loss_backward smooth_l1_loss_backward huber_loss_backward _softmax _log_softmax _softmax_backward_data "
         "_log_softmax_backward_data _masked_softmax_backward upsample_nearest1d _upsample_nearest_exact1d mm bmm baddbmm tril "
-        "triu diag_embed renorm cumsum cumprod _logcumsumexp masked_fill.Scalar masked_fill.Tensor masked_scatter index_select "
+        "triu renorm cumsum cumprod _logcumsumexp masked_fill.Scalar masked_fill.Tensor masked_scatter index_select "
         "take normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor",
     ),
-    (_as_empty, "multinomial"),
+    (_as_empty, "diag_embed multinomial"),
     # Kernels that return either channels last or contiguous results.
     (_channels_last_as_input(0), "_adaptive_avg_pool2d channel_shuffle max_unpool2d native_group_norm"),
     (

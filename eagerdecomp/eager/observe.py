@@ -237,8 +237,8 @@ def resolved(tensor: Tensor) -> Tensor:
 
 
 #: Which strides of two tensors must be equal. ``exact``: all. ``visible``: those of dimensions of size above 1, and those of size 1
-#: only as far as the memory format follows from them. ``any``: none.
-Strides: TypeAlias = Literal["exact", "visible", "any"]
+#: only as far as the memory format follows from them. ``significant``: those of dimensions of size above 1. ``any``: none.
+Strides: TypeAlias = Literal["exact", "visible", "significant", "any"]
 
 
 def same_strides(one: Tensor, other: Tensor, strides: Strides) -> bool:
@@ -247,7 +247,7 @@ def same_strides(one: Tensor, other: Tensor, strides: Strides) -> bool:
         return True
     if strides == "exact" or significant_strides(one) != significant_strides(other):
         return False
-    return suggested_memory_format(one) is suggested_memory_format(other)
+    return strides == "significant" or suggested_memory_format(one) is suggested_memory_format(other)
 
 
 def all_strides(tensor: Tensor) -> tuple[int, ...]:

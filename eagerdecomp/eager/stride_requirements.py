@@ -11,8 +11,9 @@ The strides of these results are determined:
 Of other tensors, reductions and other ops may return any strides: torch's own kernels differ between devices. The mode does not
 change the strides of a kernel's result. The conformance suite, `blame` and ``verify=`` compare strides by these rules.
 
-Also where strides are determined, those of dimensions of size 1 may differ, unless the memory format of an image changes
-(``visible``, see `Strides`): later ops read nothing else from them.
+Also where strides are determined, those of dimensions of size 1 may differ. In copies, joins, pooling ops, convolutions and norms
+they count as far as a memory format follows from them (``visible``, see `Strides`). In other ops they do not count, because NumPy,
+for example, chooses them in its own way.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.observe import Strides, leaves_of, significant_strides
 from eagerdecomp.eager.strides import is_dense
 from eagerdecomp.ops.schema import facts_of
@@ -44,12 +46,14 @@ def _must_match(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     tensors = _tensors(args, kwargs)
     if torch.Tag.pointwise in op.tags:
         return is_dense_alike(tensors)
-    return all(tensor.is_contiguous() for tensor in tensors)
+    return all(one.is_contiguous() and suggested_memory_format(one) is torch.contiguous_format for one in tensors)
 
 
 def strides_of_kernel(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
     """Return which strides of its results a kernel must share with eager's for a call."""
-    return "visible" if _must_match(op, args, kwargs) else "any"
+    if not _must_match(op, args, kwargs):
+        return "any"
+    return "visible" if str(op) in _RULES else "significant"
 
 
 def is_dense_alike(tensors: Sequence[Tensor]) -> bool:
@@ -117,7 +121,8 @@ _RULES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], bool]] = {
                 "arange.start_step full.default full_like.default scalar_tensor.default empty.memory_format empty_strided.default "
                 "rand.default randn.default randperm.default mm.default bmm.default addmm.default baddbmm.default",
             ),
-            (_never, "nonzero.default"),  # torch's kernel for CUDA returns it transposed
+            # torch's kernel for CUDA returns places transposed, and each library of transforms has strides of its own.
+            (_never, "nonzero.default _fft_c2c.default _fft_c2r.default _fft_r2c.default"),
             (_dense_self, "select_scatter.default slice_scatter.default"),
             (
                 _memory_format_of(0),

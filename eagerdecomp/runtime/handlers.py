@@ -51,7 +51,7 @@ def guarded_kernel(entry: Entry, op: OpOverload, kernel: Kernel, decision: Decis
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         try:
-            supported = when(*args, **kwargs)
+            supported = bool(when(*args, **kwargs))
         except Exception as error:
             note_call(error, op, when, "predicate", args, kwargs)
             raise

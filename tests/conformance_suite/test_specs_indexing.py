@@ -113,8 +113,9 @@ def amax_with_other_zeros(x, dims=(), keepdim=False):
     return torch.where(result == 0, torch.zeros_like(result), result)
 
 
-def turned_about(x):
-    return x.mT.contiguous().mT if x.dim() > 1 else x
+def turned_about(x, *operands):
+    """Lay the result out by columns, if the operands leave that open."""
+    return x if x.dim() < 2 or all(one.is_contiguous() for one in operands) else x.mT.contiguous().mT
 
 
 def scatter_add_turned(x, dim, index, src):
@@ -127,7 +128,8 @@ def scatter_add_turned(x, dim, index, src):
 
 def index_put_turned(x, indices, values, accumulate=False):
     if not accumulate:
-        return aten.index_put(x, indices, values).t().contiguous().t() if x.dim() == 2 else aten.index_put(x, indices, values)
+        found = aten.index_put(x, indices, values)
+        return found if x.is_contiguous() or x.dim() != 2 else found.t().contiguous().t()
     wide = torch.float64 if x.dtype in (*HALVES, torch.float32) else x.dtype
     return aten.index_put(x.to(wide), indices, values.to(wide), True).to(x.dtype)
 
@@ -162,8 +164,8 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
     ("aten._embedding_bag.default", bag_by_rows),
     ("aten.nonzero.default", lambda x: aten.nonzero(x).contiguous()),
     ("aten.index.Tensor", lambda x, indices: aten.index.Tensor(x, indices).contiguous()),
-    ("aten.gather.default", lambda x, dim, index, sparse_grad=False: turned_about(aten.gather(x, dim, index))),
-    ("aten.index_select.default", lambda x, dim, index: turned_about(aten.index_select(x, dim, index.long()))),
+    ("aten.gather.default", lambda x, dim, index, sparse_grad=False: turned_about(aten.gather(x, dim, index), x, index)),
+    ("aten.index_select.default", lambda x, dim, index: turned_about(aten.index_select(x, dim, index.long()), x, index)),
 ]
 
 

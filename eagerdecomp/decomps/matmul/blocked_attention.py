@@ -8,12 +8,13 @@ are finished.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.decomps.math.attention_heads import (
     as_rows,
     check_attention,
@@ -23,7 +24,9 @@ from eagerdecomp.decomps.math.attention_heads import (
     widened,
     with_strides_of,
 )
+from eagerdecomp.eager.layouts import layout_of
 from eagerdecomp.errors import ArgumentError
+from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.rule import Rule, register_decomposition
 
 __all__ = ["blocked_attention"]
@@ -61,7 +64,7 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
     if not isinstance(block_size, int) or isinstance(block_size, bool) or block_size < 1:
         raise ArgumentError(f"block_size must be a number of keys from 1 up, such as 128, not {block_size!r}")
 
-    @register_decomposition(aten._scaled_dot_product_flash_attention_for_cpu.default)
+    @_rule_of(aten._scaled_dot_product_flash_attention_for_cpu.default)
     def forward(
         query: Tensor,
         key: Tensor,
@@ -77,7 +80,7 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
             return NotImplemented
         return _forward(_Blocks(query, key, value, is_causal, attn_mask, scale, block_size))
 
-    @register_decomposition(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+    @_rule_of(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
     def backward(
         grad_out: Tensor | None,
         query: Tensor,
@@ -96,6 +99,12 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
         return _backward(_Blocks(query, key, value, is_causal, attn_mask, scale, block_size), grad_out, out, logsumexp)
 
     return forward, backward
+
+
+def _rule_of(op: OpOverload) -> Callable[[Callable[..., Any]], Rule]:
+    layout = layout_of(op)
+    assert layout is not None
+    return lambda fn: register_decomposition(op)(with_eager_strides(fn, layout))
 
 
 class _Blocks:

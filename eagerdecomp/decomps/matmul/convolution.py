@@ -64,7 +64,9 @@ def convolution_backward(
     elif output_mask[1]:
         # A transposed convolution exchanges input and output.
         sides = (grad_output, input) if transposed else (input, grad_output)
-        grad_weight = _formatted(_weight_gradient(*sides, weight, stride, padding, dilation, groups), last)
+        # Without oneDNN, eager concatenates the groups' gradients, each in the memory format that its part of the weight suggests.
+        alone = groups > 1 and weight.size(1) == 1 and not _onednn_takes(input.dtype)
+        grad_weight = _formatted(_weight_gradient(*sides, weight, stride, padding, dilation, groups), last and not alone)
     if output_mask[2]:
         grad_bias = _bias_gradient(grad_output) if input.size(1) else aten.new_zeros.default(grad_output, list(bias_sizes or [0]))
     return grad_input, grad_weight, grad_bias
@@ -212,7 +214,8 @@ def convolution(
     padded = in_format(padded, torch.contiguous_format)
     sizes = [(padded.size(2 + d) - spans[d] - 1) // stride[d] + 1 for d in range(dims)]
     batch, channels = input.shape[:2]
-    if min(sizes) <= 0 or channels != weight.size(1) * groups:
+    may_be_empty = not input.numel() or (transposed and _onednn_takes(input.dtype))
+    if channels != weight.size(1) * groups or min(sizes) < (0 if may_be_empty else 1):
         return NotImplemented
     inner = padded.stride()[2:]
     steps = [*(dilation[d] * inner[d] for d in range(dims)), *(stride[d] * inner[d] for d in range(dims))]

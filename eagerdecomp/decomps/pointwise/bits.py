@@ -137,7 +137,7 @@ def _power_single(exponent: Tensor) -> Tensor:
 
 def _as_scaled(result: Tensor, self: Tensor, other: Tensor) -> Any:
     """Return the result in the memory format of the scaled operand, unless that is broadcast."""
-    count = 1 if self.shape == result.shape else 2
+    count = 1 if self.shape == result.shape and other.dim() else 2
     return as_operands(count, promotes=False)(result, self, other)
 
 

@@ -364,8 +364,9 @@ def _max_pool3d(self: Tensor, *more: Any, **options: Any) -> None:
 
 def _extreme(name: str) -> Callable[..., None]:
     def check(self: Tensor, *more: Any, **options: Any) -> None:
-        if self.dtype is torch.bool:
-            raise RuntimeError(f"{name}(): does not support bool input")
+        for kind, unsupported in (("bool", self.dtype is torch.bool), ("complex", self.dtype.is_complex)):
+            if unsupported:
+                raise RuntimeError(f"{name}(): does not support {kind} input")
 
     return check
 

@@ -111,8 +111,6 @@ def _pow_by_a_number(self: Tensor, exponent: Any) -> None:
 
 #: op -> a function of its arguments that raises eager's error.
 TYPE_CHECKS: dict[str, Callable[..., None]] = {
-    "aten.argmax.default": _in_order("argmax"),
-    "aten.argmin.default": _in_order("argmin"),
     "aten.clamp.default": _clamp,
     "aten.clamp_max.default": _clamp_max,
     "aten.clamp_min.default": _clamp_min,

@@ -42,6 +42,7 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten._log_softmax.default": ("log_softmax_lastdim_kernel_impl", _INTEGRAL),
     "aten._log_softmax_backward_data.default": ("log_softmax_backward_lastdim_kernel_impl", _INTEGRAL | _COMPLEX),
     "aten._native_batch_norm_legit.default": ("batch_norm", _INTEGRAL | _COMPLEX),
+    "aten._native_batch_norm_legit.no_stats": ("batch_norm", _INTEGRAL | _COMPLEX),
     "aten._prelu_kernel.default": ("prelu_cpu", _INTEGRAL),
     "aten._prelu_kernel_backward.default": ("prelu_backward_cpu", _INTEGRAL),
     "aten._softmax.default": ("softmax_lastdim_kernel_impl", _INTEGRAL),
