@@ -21,6 +21,14 @@ from eagerdecomp.rules.rule import NoRoute, Rule
 __all__ = ["WrittenMemory", "computes_without_ops", "is_composed", "memory_of"]
 
 
+#: Views whose schema says that they write: ``prims::as_strided(Tensor(a!) a, ...)``.
+_VIEWS = frozenset({"prims.as_strided.default"})
+
+
+#: Arguments that an op writes without reading them; for in-place ops and ``out=`` see `facts_of`.
+_OVERWRITTEN = {f"aten.rrelu_with_noise{kind}.default": (1,) for kind in ("", "_", "_functional")}
+
+
 class WrittenMemory:
     """The storages whose elements kernels wrote, or that were given.
 
@@ -49,9 +57,9 @@ class WrittenMemory:
         values = arguments_of(op, args, kwargs)
         self._give(tensor for tensor in tensors_in(values) if self._in_python or not tensor.dim())
         covered = True
-        if not (facts.allocates or facts.exchanges_memory):
+        if not (facts.allocates or facts.exchanges_memory or facts.name in _VIEWS):
             written = [*tensors_in([values[place] for place in facts.mutated])]
-            overwritten = facts.mutated if facts.is_out else (0,) if facts.overwrites else ()
+            overwritten = facts.mutated if facts.is_out else (0,) if facts.overwrites else _OVERWRITTEN.get(facts.name, ())
             covered = self.covers([value for place, value in enumerate(values) if place not in overwritten])
             if covered:
                 _add(self._written, (*written, *tensors_in(result)))

@@ -18,6 +18,7 @@ from eagerdecomp.rules.shipped import compositions, shipped_rules
 from eagerdecomp.tracing.written_memory import WrittenMemory
 
 aten = torch.ops.aten
+prims_as_strided = torch.ops.prims.as_strided.default
 IDLE = ed.infra() | ["aten.as_strided.default"]  # computes nothing
 
 
@@ -178,6 +179,9 @@ def test_memory_that_is_set_or_resized_is_not_written() -> None:
     assert not memory.covers(grown)
     _noted(memory, aten.set_.source_Storage_storage_offset, shell, x.untyped_storage(), 0, [3], [1])
     assert memory.covers(shell), "the memory of an argument"
+    new = _noted(memory, aten.empty.memory_format, [4])
+    assert memory.note(prims_as_strided, [new, [2], [2], 0], {}, prims_as_strided(new, [2], [2], 0)), "a view reads nothing"
+    assert not memory.covers(new)
 
 
 def test_cpp_code_has_no_constants_but_scalars() -> None:
