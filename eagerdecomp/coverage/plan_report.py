@@ -320,7 +320,10 @@ _WRITE_ONE = "Write a plan with: eagerdecomp plan --json FILE"
 
 def _other_content(text: str) -> str:
     """Return what a JSON file that is no plan has instead, for the error."""
-    data = json.loads(text)
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        return ": it is nested too deeply"
     names = _some(sorted(map(repr, data))) if isinstance(data, dict) else ""
     return f": it has {names or 'no entries'}"
 

@@ -189,7 +189,13 @@ def test_a_part_of_the_operator_database_has_eagers_shapes(dynamic: bool) -> Non
 
 @pytest.mark.full
 @pytest.mark.parametrize("form", ["plain", "inplace", "out", "symbolic"])
-@pytest.mark.parametrize("ops", SETS)
+@pytest.mark.parametrize(
+    "ops",
+    [
+        *(name for name in SETS if name != "prims"),
+        pytest.param("prims", marks=pytest.mark.xfail(reason="docs/reference/limits.md, fake tensors on prims", strict=False)),
+    ],
+)
 @pytest.mark.parametrize("part", range(4))
 def test_the_operator_database_has_eagers_shapes(part: int, ops: str, form: str) -> None:
     dynamic = form == "symbolic"

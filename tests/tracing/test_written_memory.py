@@ -1,4 +1,4 @@
-"""What a C++ composition computes without an op is no route: only elements that kernels wrote count."""
+"""Work of a C++ composition without an op is no route: only elements that kernels wrote count."""
 
 from __future__ import annotations
 
