@@ -234,7 +234,7 @@ class Costs:
         return key not in self._closed_rules and self.rank_of_rule(op, key)[0] == 3
 
     def may_open(self, op: str, kernels: Iterable[str]) -> list[str]:
-        """Return the kernels that may give an op without a route one, by its recorded calls; all kernels if these do not show it."""
+        """Return the kernels that may give an op without a route one, by its recorded calls; else all."""
         kernels = list(kernels)
         clauses, _, closure = self._part(op)
         if not clauses.get(op, ((),))[0] or op in closure:
