@@ -15,9 +15,10 @@ from eagerdecomp._torch.ops import HigherOrderOperator
 from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.ops.schema import facts_of
 
-__all__ = ["HiddenWork", "MemoryWatch"]
+__all__ = ["UNWRITTEN", "HiddenWork", "MemoryWatch"]
 
-_UNWRITTEN = 0xA5
+#: Each byte of memory that an op allocated and nothing has written.
+UNWRITTEN = 0xA5
 
 
 class HiddenWork(Exception):
@@ -35,12 +36,14 @@ class MemoryWatch(DispatchMode):
 
     Attributes:
         calls: the number of calls.
+        ops: the names of the ops called.
         found: what was found, if `raises` is False.
     """
 
     def __init__(self, given: Any = (), *, raises: bool = True) -> None:
         super().__init__()
         self.calls = 0
+        self.ops: set[str] = set()
         self.found: list[str] = []
         self._raises = raises
         self._last = "the start"
@@ -64,9 +67,10 @@ class MemoryWatch(DispatchMode):
         made = [*_storages(result)]
         if facts_of(func).allocates:
             for storage in made:
-                ctypes.memset(storage.data_ptr(), _UNWRITTEN, storage.nbytes())
+                ctypes.memset(storage.data_ptr(), UNWRITTEN, storage.nbytes())
         self._remember((*given, *made))
         self.calls += 1
+        self.ops.add(str(func))
         self._last = str(func)
         return result
 

@@ -29,15 +29,14 @@ def refused_for_dtype(op: OpOverload, dtype: torch.dtype, backend: Backend, args
 def refused_dtype(backend: Backend, values: Sequence[Any]) -> torch.dtype | None:
     """Return a dtype among the arguments of a call that the backend's kernels do not take; None if they take all of them.
 
-    Tensors on other devices than the backend's do not count: a kernel may take a 0-dim CPU tensor as a number. Tensors without
-    elements do not count either.
+    Tensors on other devices than the backend's do not count: a kernel may take a 0-dim CPU tensor as a number.
     """
     taken, device = backend.dtypes, backend.device_type
     if taken is None:
         return None
     for value in values:
         if isinstance(value, Tensor):
-            if value.dtype not in taken and value.numel() and (device is None or value.device.type == device):
+            if value.dtype not in taken and (device is None or value.device.type == device):
                 return value.dtype
         elif isinstance(value, torch.dtype):
             if value not in taken:
@@ -59,7 +58,7 @@ def typed_kernel(op: OpOverload, kernel: Callable[..., Any], backend: Backend) -
         if found is None and kwargs:
             found = refused_dtype(backend, tuple(kwargs.values()))
         if found is not None and args and isinstance(args[0], (list, tuple)) and 0 in args[0]:
-            found = None  # torch's batch norm returns a reserve of uint8 without elements
+            return kernel(*args, **kwargs)  # a tensor without elements: torch's batch norm returns a reserve of uint8
         if found is None:
             result = kernel(*args, **kwargs)
             found = refused_dtype(backend, (result,))  # the default dtype, or that of indices, is in no argument

@@ -299,17 +299,3 @@ def test_no_operator_needs_float64_for_narrower_operands(
             compared += 1
     assert compared > 50
     assert not failures, "\n".join(failures)
-
-
-@pytest.mark.parametrize("function", [torch.tril_indices, torch.triu_indices])
-@pytest.mark.parametrize("of_set", ["core", "tiny"])
-def test_indices_of_a_triangle_need_no_roots(of_set: str, function: Callable[..., Tensor]) -> None:
-    backend = by_dtypes(SETS[of_set]())
-    for row, col, offset in [(5, 4, 0), (3, 5, 2), (4, 4, -2), (3, 2, -4), (2, 3, 4), (0, 3, 0), (3, 0, 1), (1, 1, 0)]:
-        for dtype in (torch.int64, torch.int32):
-            want = function(row, col, offset, dtype=dtype)
-            with WideCalls() as seen, ed.EagerDecompMode(backend):
-                have = function(row, col, offset, dtype=dtype)
-            assert not seen.ops
-            assert torch.equal(have, want)
-            assert (have.dtype, have.stride()) == (want.dtype, want.stride())

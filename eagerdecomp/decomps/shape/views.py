@@ -22,7 +22,6 @@ from eagerdecomp.eager.promotion import RARE
 from eagerdecomp.eager.strides import can_be_viewed
 from eagerdecomp.rules.compute import Constant
 from eagerdecomp.rules.rule import rule
-from eagerdecomp.rules.wide_dtype import has_float64
 
 aten = torch.ops.aten
 
@@ -482,34 +481,6 @@ def _diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return aten.where.self(aten.eq.Tensor(aten.unsqueeze.default(places, 1), places), aten.unsqueeze.default(self, -1), _ZERO(self))
 
 
-def _indices_of(upper: bool) -> Callable[..., Any]:
-    def run(row: int, col: int, offset: int = 0, *, dtype: torch.dtype | None = None, device: Any = None, **more: Any) -> Any:
-        """Number the elements of the triangle, and scatter the row and the column of each to its number.
-
-        Only for a backend without float64, in which torch's decomposition computes roots.
-        """
-        if has_float64() or min(row, col) < 0 or dtype not in (None, torch.int64, torch.int32):
-            return NotImplemented
-        if not row * col:
-            return aten.full.default([2, 0], 0, dtype=dtype or torch.int64, device=device)
-        lengths = (min(max(at + offset + (not upper), 0), col) for at in range(row))
-        count = sum(col - length if upper else length for length in lengths)
-        place = aten.arange.start_step(0, row * col, 1, device=device)
-        at = aten.div.Scalar_mode(place, col, rounding_mode="floor")
-        column = aten.sub.Tensor(place, aten.mul.Scalar(at, col))
-        inside = (aten.ge if upper else aten.le).Scalar(aten.sub.Tensor(column, at), offset)
-        number = aten.sub.Scalar(aten.cumsum.default(aten._to_copy.default(inside, dtype=torch.int64), 0), 1)
-        number = aten.where.self(inside, number, aten.full.default([], count, dtype=torch.int64, device=device))
-        both = aten.cat.default([aten.unsqueeze.default(at, 0), aten.unsqueeze.default(column, 0)])
-        found = aten.full.default([2, count + 1], 0, dtype=torch.int64, device=device)
-        found = aten.scatter.src(found, 1, aten.expand.default(aten.unsqueeze.default(number, 0), [2, row * col]), both)
-        return aten._to_copy.default(aten.clone.default(aten.slice.Tensor(found, 1, 0, count)), dtype=dtype or torch.int64)
-
-    return run
-
-
-rule("aten.tril_indices.default", recorded=True)(_indices_of(False))
-rule("aten.triu_indices.default", recorded=True)(_indices_of(True))
 rule("aten.tril_.default")(_triangle_in_place(op_called("aten.tril.default"), True))
 rule("aten.triu_.default")(_triangle_in_place(op_called("aten.triu.default"), False))
 rule("aten.tril.default")(_triangle("tril", op_called("aten.tril.default"), op_called("aten.le.Tensor")))
