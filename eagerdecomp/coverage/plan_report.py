@@ -218,15 +218,18 @@ class Plan:
         """
         try:
             data = json.loads(text)
+        except RecursionError:
+            raise PlanError(f"this is JSON, but no plan: it is nested too deeply. {_WRITE_ONE}") from None
+        except ValueError as error:
+            raise PlanError(f"this is not a plan, because it is not JSON ({error}). {_WRITE_ONE}") from None
+        try:
             ops = tuple(_op_of(row) for row in data["ops"])
             kernels = tuple(Kernel(row["op"], tuple(row["enables"])) for row in data["next_kernels"])
             to_close, for_gradients, notes = (tuple(data.get(name, ())) for name in ("to_close", "for_gradients", "notes"))
             names, stopped = (data["op_set"], data["subject"], data["torch"]), data.get("stopped", "")
             return cls(*names, ops, kernels, data["bound"], to_close, for_gradients, stopped, notes, data["seconds"])
-        except json.JSONDecodeError as error:
-            raise PlanError(f"this is not a plan, because it is not JSON ({error}). {_WRITE_ONE}") from None
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise PlanError(f"this is JSON, but no plan{_other_content(text)}. {_WRITE_ONE}") from None
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise PlanError(f"this is JSON, but no plan{_other_content(data)}. {_WRITE_ONE}") from None
 
     def to_html(self, beside: Sequence[Plan] = ()) -> str:
         """Return an HTML page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address.
@@ -318,12 +321,8 @@ def _fault(one: OpPlan) -> str:
 _WRITE_ONE = "Write a plan with: eagerdecomp plan --json FILE"
 
 
-def _other_content(text: str) -> str:
-    """Return what a JSON file that is no plan has instead, for the error."""
-    try:
-        data = json.loads(text)
-    except RecursionError:
-        return ": it is nested too deeply"
+def _other_content(data: Any) -> str:
+    """Return what the content of a JSON file that is no plan is instead, for the error."""
     names = _some(sorted(map(repr, data))) if isinstance(data, dict) else ""
     return f": it has {names or 'no entries'}"
 
