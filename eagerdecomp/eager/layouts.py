@@ -59,8 +59,7 @@ def in_format(result: Tensor, form: torch.memory_format) -> Tensor:
         return aten.clone.default(result, memory_format=form)  # type: ignore[no-any-return]
     if not _has_size_one(result) or not result.numel():
         return result
-    dims = result.dim()
-    strides = in_order(result.shape, range(dims) if form is torch.contiguous_format else _channels_last_order(dims))
+    strides = _formatted(result, form is not torch.contiguous_format)
     if list(result.stride()) == strides:
         return result
     return aten._reshape_alias.default(result, result.shape, strides)  # type: ignore[no-any-return]
@@ -71,11 +70,11 @@ def _channels_last_order(dims: int) -> list[int]:
 
 
 def _contiguous(result: Tensor, *args: Any) -> Sequence[int] | None:
-    return None if keep_strides(args) or has_default_strides(result) else in_order(result.shape, range(result.dim()))
+    return None if keep_strides(args) else _as_empty(result)
 
 
 def _as_empty(result: Tensor, *args: Any) -> Sequence[int] | None:
-    return None if has_default_strides(result) else in_order(result.shape, range(result.dim()))
+    return None if has_default_strides(result) else _formatted(result, False)
 
 
 def _channels_last_as_input(position: int) -> Wanted:
@@ -84,7 +83,7 @@ def _channels_last_as_input(position: int) -> Wanted:
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         given, dims = args[position], result.dim()
         if given.dim() == dims and suggested_memory_format(given) in (torch.channels_last, torch.channels_last_3d):
-            return in_order(result.shape, _channels_last_order(dims))
+            return _formatted(result, True)
         return _contiguous(result, *args)
 
     return wanted
