@@ -53,7 +53,7 @@ class _Sampling:
 
     def vector(self, values: Sequence[float], like: Tensor) -> Tensor:
         """Return a tensor [D] with a value per dimension, or a 0-dim tensor if all values are equal."""
-        if len(set(values)) == 1:
+        if all(value == values[0] for value in values):
             return aten.full.default([], values[0], dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
         if len(values) == 2:  # two numbers are a range
             first, last = values

@@ -126,11 +126,12 @@ def _logspace_single(start: Any, end: Any, steps: int, base: float, dtype: torch
     return in_type(powers, dtype)
 
 
-def _of_complex_tensors(scalars: OpOverload) -> Callable[..., Any]:
-    """Read the ends as complex scalars, as eager does; torch's reference drops their imaginary parts."""
+def _of_tensors(scalars: OpOverload) -> Callable[..., Any]:
+    """Read the ends as scalars, as eager does. torch's reference drops their imaginary parts, and computes `logspace` in float64."""
 
     def steps(start: Any, end: Any, *more: Any, **options: Any) -> Any:
-        if not any(x.dtype.is_complex if isinstance(x, Tensor) else isinstance(x, complex) for x in (start, end)):
+        is_complex = any(x.dtype.is_complex if isinstance(x, Tensor) else isinstance(x, complex) for x in (start, end))
+        if has_float64() and not is_complex:
             return NotImplemented
         ends = (aten._local_scalar_dense.default(x) if isinstance(x, Tensor) else x for x in (start, end))
         return scalars(*ends, *more, **options)
@@ -140,4 +141,4 @@ def _of_complex_tensors(scalars: OpOverload) -> Callable[..., Any]:
 
 for name in ("linspace", "logspace"):
     for sides in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor"):
-        rule(f"aten.{name}.{sides}", recorded=True)(_of_complex_tensors(op_called(f"aten.{name}.default")))
+        rule(f"aten.{name}.{sides}", recorded=True)(_of_tensors(op_called(f"aten.{name}.default")))

@@ -172,7 +172,9 @@ class RecordingMode(EagerDecompMode):
         """Classify a call that raised nothing by its op's counts before and after; record misses and bypasses."""
         if call.fell_back:
             return _FELL_BACK
-        entry = self._entries[builtin(call.op)]
+        entry = self._entries.get(builtin(call.op))
+        if entry is None:  # `torch.export` traced the op, and the mode did not run it
+            return _DIRECT
         seen, misses, declined, host_random = _marks(entry, tally.ident)
         if host_random != before[3]:
             return _DIRECT
