@@ -6,7 +6,8 @@ The first calls are those that eager dispatches for the samples of torch's opera
 `uncommon_calls`, for ops that the database does not have. All rules of an op run on its calls. The ops that a rule calls are new
 calls, and so on, up to a limit of calls per op. The first calls of an op are repeated in other dtypes. Autograd differentiates each
 op, and the ops of its backward are recorded. Finally each rule of the library runs again on the text of each example, so that the
-record can be repeated from the file. No mode of the library is active.
+record can be repeated from the file. No mode of the library is active. The names that functions read are written too, in
+``name_chains.txt``.
 
 ``--match`` runs only operators whose name matches, and keeps the entries of other ops. ``--changed`` records the rules whose code
 has changed, on the examples in the file: run it after a change of a rule. ``--check`` writes nothing, and exits with 1 if the file
@@ -46,6 +47,7 @@ from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.ops.shipped_data import shipped_data
 from eagerdecomp.planner.rule_calls import FILE, changed_rules
 from eagerdecomp.program.key import key_of
+from eagerdecomp.rules import name_chains
 from eagerdecomp.rules.code_hash import code_hash
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.rules.shipped import shipped_rules
@@ -461,14 +463,17 @@ def main() -> int:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    stale = [] if name_chains.FILE.read_text(encoding="utf-8") == name_chains.text() else [name_chains.FILE.name]
+    if stale and not options.check:
+        name_chains.FILE.write_text(name_chains.text(), encoding="utf-8")
     before = entries_in_file()
     entries, raised = _record_changed(before) if options.changed else _record_matching(before, options.match or "")
     for rule, call in raised.items():
         print(f"{rule} raises for a call that eager accepts: {call}")
     new = sorted(op for op in entries if entries[op] != before.get(op)) + sorted(before.keys() - entries.keys())
-    print("\n".join(new) or "fresh")
+    print("\n".join(stale + new) or "fresh")
     if options.check or raised:
-        return int(bool(new or raised))
+        return int(bool(stale or new or raised))
     if not PATH.parent.exists():
         PATH.parent.mkdir(parents=True)
     PATH.write_bytes(gzip.compress(text_of(entries).encode(), mtime=0))

@@ -66,7 +66,6 @@ class NotOnFakes(RuntimeError):
 
 
 _PACKAGE = str(Path(__file__).parents[1])
-_RAISE = dis.opmap["RAISE_VARARGS"]
 
 # Attribute of an error: the op for which it was checked last, or `_FINAL`.
 _MARK = "_eagerdecomp_asked"
@@ -161,7 +160,7 @@ def _is_deliberate(error: Exception) -> bool:
     while trace.tb_next is not None:
         trace = trace.tb_next
     code = trace.tb_frame.f_code
-    if code.co_code[trace.tb_lasti] != _RAISE:
+    if not any(one.offset == trace.tb_lasti and one.opname == "RAISE_VARARGS" for one in dis.get_instructions(code)):
         return isinstance(error, NotImplementedError)
     return code.co_filename.startswith(_PACKAGE)
 

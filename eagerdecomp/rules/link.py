@@ -8,9 +8,7 @@ about 10 ns more than a local variable.
 
 from __future__ import annotations
 
-import dis
 import functools
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType, SimpleNamespace
@@ -19,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from eagerdecomp._torch.ops import AbsentOp, OpNamespace, OpOverload, OpOverloadPacket, is_absent, op_called, path_of
 from eagerdecomp.errors import RuleError
+from eagerdecomp.rules.name_chains import Chain, can_disassemble, name_chains
 
 __all__ = [
     "Call",
@@ -35,9 +34,6 @@ __all__ = [
 
 #: Returns the function that runs an op: a kernel or handler while a rule is linked, the op itself while calls are recorded.
 Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
-
-#: A global name followed by attributes: ``aten.mul.Tensor`` is ``("aten", "mul", "Tensor")``.
-_Chain: TypeAlias = tuple[str, ...]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -84,13 +80,13 @@ def link(fn: _T, call: Call) -> _T:
 
     `fn` is a function or a tuple of functions. Linking finds overloads that the function, or a function that it calls, reads from a
     global name (``aten.mul.Tensor``), a closure, a default, or a tuple, list or dict in one of these. An object with a method
-    ``__link__(call)`` is replaced by the return value of that method.
+    ``__link__(call)`` is replaced by the return value of that method. `fn` is returned as it is if not `can_disassemble`.
 
     Raises:
         RuleError: if an overload cannot be replaced: the rule calls a packet, or a helper that is not a plain function.
         Exception: any exception of `call`, such as `NoRoute` for an overload without a route.
     """
-    return fn if call is _itself else _Linker(call).value(fn)
+    return fn if call is _itself or not can_disassemble() else _Linker(call).value(fn)
 
 
 def link_with_rest(fn: Callable[..., Any], rest: Callable[..., Any], call: Call) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -108,7 +104,7 @@ def link_with_rest(fn: Callable[..., Any], rest: Callable[..., Any], call: Call)
 
 def mentions_ops(fn: Callable[..., Any]) -> bool:
     """Return whether a function reads overloads that `link` would replace."""
-    return _refers_to_overload(fn, {})
+    return not can_disassemble() or _refers_to_overload(fn, {})
 
 
 def may_decline(fn: Callable[..., Any]) -> bool:
@@ -174,7 +170,7 @@ def _functions_held(fn: FunctionType, names: Sequence[str]) -> list[Any]:
 
 
 def _all_names(code: CodeType) -> Sequence[str]:
-    """Return the names of globals and attributes that code reads, including inner functions: more than `_chains`, in less time."""
+    """Return the names of globals and attributes that code reads, including inner functions: more than `name_chains`, sooner."""
     inner = [name for constant in code.co_consts if isinstance(constant, CodeType) for name in _all_names(constant)]
     return (*code.co_names, *inner) if inner else code.co_names
 
@@ -305,72 +301,13 @@ def _names(fn: FunctionType) -> _Tree:
     if known is not None:
         return known
     tree: _Tree = {}
-    for chain in _chains(fn.__code__):
+    for chain in name_chains(fn.__code__):
         if chain[0] in fn.__globals__ and _chain_refers_to_overload(fn.__globals__[chain[0]], chain[1:], {}):
             node = tree
             for name in chain:
                 node = node.setdefault(name, {})
     _trees[fn.__code__] = tree
     return tree
-
-
-def _opcode_letters() -> bytes:
-    """Return a table opcode -> letter for `_CHAIN`; ``.`` is an instruction that may stand between a name and its attribute."""
-    letters = {
-        "G": ("LOAD_GLOBAL",),
-        "N": ("LOAD_NAME",),
-        "A": ("LOAD_ATTR",),
-        "M": ("LOAD_METHOD",),
-        "E": ("EXTENDED_ARG",),
-        ".": ("CACHE", "PRECALL", "PUSH_NULL"),
-    }
-    found = bytearray(b"-" * 256)
-    for letter, names in letters.items():
-        for name in names:
-            if name in dis.opmap:
-                found[dis.opmap[name]] = ord(letter)
-    return bytes(found)
-
-
-_OPCODE_LETTERS = _opcode_letters()
-#: Matches the load of a global name and of attributes of it.
-_CHAIN = re.compile(rb"[GN](?:[.E]*[AM])*")
-#: Number of flag bits below the name index in the argument of an instruction.
-_SHIFTS = {ord("G"): int(sys.version_info >= (3, 11)), ord("A"): int(sys.version_info >= (3, 12)), ord("N"): 0, ord("M"): 0}
-_EXTENDED = ord("E")
-
-
-@functools.cache
-def _name_loads(classes: bytes) -> tuple[tuple[int, int, bool], ...]:
-    """Return the instructions of a chain that load a name: index, number of flag bits, whether the argument is extended.
-
-    The first byte of `classes` is the instruction before the chain.
-    """
-    return tuple((at, _SHIFTS[one], classes[at - 1] == _EXTENDED) for at, one in enumerate(classes) if at and one in _SHIFTS)
-
-
-@functools.cache
-def _chains(code: CodeType) -> tuple[_Chain, ...]:
-    """Return the global names that code reads, including inner functions, each with the attributes that it reads of the name.
-
-    A regular expression searches the bytecode, because this runs at the first call of each op, and a loop over instructions takes
-    several times as long.
-    """
-    found: dict[_Chain, None] = {}
-    names, text = code.co_names, code.co_code
-    classes, arguments = b"-" + text[::2].translate(_OPCODE_LETTERS), b"-" + text[1::2]
-    for match in _CHAIN.finditer(classes):
-        start, end = match.span()
-        start -= 1
-        chain = []
-        for at, shift, extended in _name_loads(classes[start:end]):
-            argument = arguments[start + at] | (arguments[start + at - 1] << 8 if extended else 0)
-            chain.append(names[argument >> shift])
-        found[tuple(chain)] = None
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found.update(dict.fromkeys(_chains(constant)))
-    return tuple(found)
 
 
 def _refers_to_overload(value: Any, under_way: dict[int, Any]) -> bool:
@@ -434,11 +371,11 @@ def _reads_overloads(fn: FunctionType, under_way: dict[int, Any]) -> bool:
         return True
     named = fn.__globals__
     return any(
-        _chain_refers_to_overload(named[chain[0]], chain[1:], under_way) for chain in _chains(fn.__code__) if chain[0] in named
+        _chain_refers_to_overload(named[chain[0]], chain[1:], under_way) for chain in name_chains(fn.__code__) if chain[0] in named
     )
 
 
-def _chain_refers_to_overload(value: Any, names: _Chain, under_way: dict[int, Any]) -> bool:
+def _chain_refers_to_overload(value: Any, names: Chain, under_way: dict[int, Any]) -> bool:
     if isinstance(value, (OpNamespace, OpOverloadPacket)):
         return True
     if isinstance(value, ModuleType):
@@ -452,7 +389,7 @@ def _module_refers_to_overload(value: ModuleType, tree: Mapping[str, Any], under
     return any(_chain_refers_to_overload(value, chain, under_way) for chain in _paths(tree))
 
 
-def _paths(tree: Mapping[str, Any]) -> Iterator[_Chain]:
+def _paths(tree: Mapping[str, Any]) -> Iterator[Chain]:
     for name, below in tree.items():
         yield from ((name, *rest) for rest in _paths(below)) if below else ((name,),)
 

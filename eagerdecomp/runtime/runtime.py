@@ -25,6 +25,7 @@ from eagerdecomp.rules.blocks import BLOCK_OPS, run_in_blocks
 from eagerdecomp.rules.compute import reporting
 from eagerdecomp.rules.error_notes import is_own_kernel
 from eagerdecomp.rules.link import link
+from eagerdecomp.rules.name_chains import can_disassemble
 from eagerdecomp.rules.refusals import typed_kernel
 from eagerdecomp.rules.result_checks import checked_kernel
 from eagerdecomp.rules.rule import Call, NoRoute, Rule
@@ -269,7 +270,7 @@ class Runtime:
     def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
         attempts: list[tuple[Rule, str, NoRoute | None]] = []
         for number, rule in enumerate(rules):
-            if not rule.linked:
+            if not rule.linked or not can_disassemble():
                 return self._recorded(op, rules[number:], entry)
             next_rules = self._next_rules(op, rules[number + 1 :], entry, kernel_of)
             call = functools.partial(self._linked, entry, next_rules, op, kernel_of)

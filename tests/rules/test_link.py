@@ -22,7 +22,8 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_called, op_names, overload, torch_release
 from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
-from eagerdecomp.rules.link import Call, Linkable, _chains, _known, link, link_on_call, may_decline, mentions_ops
+from eagerdecomp.rules.link import Call, Linkable, _known, link, link_on_call, may_decline, mentions_ops
+from eagerdecomp.rules.name_chains import name_chains
 from eagerdecomp.rules.rule import NoRoute, dropped_rules, make_rule, rule, rules_of
 
 aten = torch.ops.aten
@@ -289,7 +290,7 @@ def test_names_are_read_off_bytecode_with_more_names_than_an_argument_holds() ->
     many = "\n".join(f"    first{number}.attribute{number}()" for number in range(300))
     namespace: dict[str, Any] = {}
     exec(f"def fn(x):\n    lone\n{many}\n    return [aten.mul.Tensor(x, x) for _ in x]", namespace)
-    assert _chains(namespace["fn"].__code__) == (
+    assert name_chains(namespace["fn"].__code__) == (
         ("lone",),
         *((f"first{number}", f"attribute{number}") for number in range(300)),
         ("aten", "mul", "Tensor"),
@@ -392,7 +393,7 @@ def kept(value: Any, seen: set[int] | None = None, path: str = "") -> Iterator[s
     elif isinstance(value, FunctionType):
         for cell in value.__closure__ or ():
             yield from kept(cell.cell_contents, seen, f"{path}/{value.__name__}")
-        for name, *attributes in _chains(value.__code__):
+        for name, *attributes in name_chains(value.__code__):
             found = value.__globals__.get(name)
             for attribute in attributes:
                 if isinstance(found, (ModuleType, OpOverloadPacket)):
