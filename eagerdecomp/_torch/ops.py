@@ -30,6 +30,7 @@ __all__ = [
     "OpOverloadPacket",
     "silence_storage_warning",
     "builtin",
+    "canonical",
     "call_at_key",
     "dispatcher_name",
     "dotted",
@@ -79,7 +80,7 @@ def overload(qualified: str) -> OpOverload | None:
     packet_name, _, overload_name = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
     found = getattr(packet, overload_name or "default", None)
-    return found if isinstance(found, OpOverload) else None
+    return canonical(found) if isinstance(found, OpOverload) else None
 
 
 def visible(qualified: str) -> OpOverload:
@@ -90,13 +91,41 @@ def visible(qualified: str) -> OpOverload:
     """
     namespace, _, rest = qualified.partition("::")
     packet_name, _, overload_name = rest.partition(".")
-    found: OpOverload = getattr(getattr(getattr(torch.ops, namespace), packet_name), overload_name or "default")
-    return found
+    return canonical(getattr(getattr(getattr(torch.ops, namespace), packet_name), overload_name or "default"))
 
 
 def dispatcher_name(op: OpOverload) -> str:
     """Return the dispatcher's name of an overload: ``"aten::add.Tensor"``, ``"aten::silu"``."""
     return op.name()  # type: ignore[no-any-return, no-untyped-call]
+
+
+@functools.cache
+def canonical(op: OpOverload) -> OpOverload:
+    """Return the object that stands for an overload in every table.
+
+    A program may make a second object: ``packet.__getattr__("default")`` returns a new one and puts it on the packet, while torch's
+    tables hold the first one. The first one is put back, so that ``aten.add.Tensor`` is the same object everywhere.
+    """
+    if op.namespace not in _LASTING:
+        return op  # another library may be unloaded and register its ops anew
+    first = _canonical.setdefault(dispatcher_name(op), op)
+    if first is not op:
+        setattr(op._overloadpacket, op._overloadname, first)
+    return first
+
+
+_LASTING = frozenset({"aten", "prims"})
+
+
+def _keys_of_torchs_tables() -> dict[str, OpOverload]:
+    from torch._decomp import global_decomposition_table
+
+    keys = (op for table in global_decomposition_table.values() for op in table)
+    return {dispatcher_name(op): op for op in keys if isinstance(op, OpOverload)}
+
+
+#: Dispatcher's name -> the canonical object.
+_canonical = _keys_of_torchs_tables()
 
 
 def dotted(qualified: str) -> str:
@@ -157,7 +186,7 @@ def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
     if not isinstance(packet, OpOverloadPacket):
         return ()
-    found = (getattr(packet, name) for name in packet.overloads())  # type: ignore[no-untyped-call]
+    found = (canonical(getattr(packet, name)) for name in packet.overloads())  # type: ignore[no-untyped-call]
     return tuple(op for op in found if is_dispatched(op))
 
 

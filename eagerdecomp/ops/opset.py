@@ -9,7 +9,16 @@ from typing import Any, TypeAlias
 
 import torch
 
-from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket, has_tag, inductor_prims, op_names, overload, packet_overloads
+from eagerdecomp._torch.ops import (
+    OpOverload,
+    OpOverloadPacket,
+    canonical,
+    has_tag,
+    inductor_prims,
+    op_names,
+    overload,
+    packet_overloads,
+)
 from eagerdecomp.errors import ArgumentTypeError, OpSetError
 
 __all__ = ["NAMED_SETS", "OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops", "tiny"]
@@ -127,7 +136,7 @@ class OpSet:
 
     def __contains__(self, op: object) -> bool:
         if isinstance(op, OpOverload):
-            return op in self._ops
+            return op in self._ops or canonical(op) in self._ops
         if isinstance(op, (str, OpOverloadPacket)):
             return all(found in self._ops for found in resolve_ops([op]))
         return False
@@ -244,7 +253,7 @@ def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
     unknown: list[str] = []
     for op in ops:
         if isinstance(op, OpOverload):
-            found.append(op)
+            found.append(canonical(op))
         elif isinstance(op, OpOverloadPacket):
             found.extend(packet_overloads(op._qualified_op_name))
         elif isinstance(op, str):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, overload
 
 import torch
 
-from eagerdecomp._torch.ops import OpOverload, builtin, is_absent, silence_storage_warning
+from eagerdecomp._torch.ops import OpOverload, builtin, canonical, is_absent, silence_storage_warning
 from eagerdecomp.decomps import families, our_rules, small_ops, sparse_rule
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
@@ -163,8 +163,9 @@ class Planner:
         """Return the decision for an op. It depends only on the rules, the op set and the version of torch."""
         decision = self._decisions.get(op)
         if decision is None:
-            silence_storage_warning(op)
-            decision = self._decisions[op] = self._decide(op)
+            first = canonical(op) if isinstance(op, OpOverload) else op
+            silence_storage_warning(first)
+            decision = self._decisions[op] = self._decide(first)
         return decision
 
     def sparse_rule(self, op: OpOverload) -> Rule | None:

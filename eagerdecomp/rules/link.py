@@ -15,7 +15,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleT
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from eagerdecomp._torch.ops import AbsentOp, OpNamespace, OpOverload, OpOverloadPacket, is_absent, op_called, path_of
+from eagerdecomp._torch.ops import AbsentOp, OpNamespace, OpOverload, OpOverloadPacket, canonical, is_absent, op_called, path_of
 from eagerdecomp.errors import RuleError
 from eagerdecomp.rules.name_chains import Chain, can_disassemble, name_chains
 
@@ -190,6 +190,7 @@ class _Linker:
 
     def value(self, value: Any) -> Any:
         if isinstance(value, (OpOverload, AbsentOp)):
+            value = canonical(value) if isinstance(value, OpOverload) else value
             kernel = self._kernels.get(id(value))
             if kernel is None:
                 kernel = self._kernels[id(value)] = self._call(value)  # type: ignore[arg-type]  # an absent op is used like an overload

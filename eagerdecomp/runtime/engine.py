@@ -204,8 +204,8 @@ class Engine:
 
     def stats(self) -> Stats:
         """Return counts per op since the engine was created."""
-        called = (entry for entry in self.runtime.entries.values() if entry.calls)
-        entries = sorted(called, key=lambda entry: str(entry.op))
+        called = {id(entry): entry for entry in self.runtime.entries.values() if entry.calls}
+        entries = sorted(called.values(), key=lambda entry: str(entry.op))
         info = self.cache.info()
         found = Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
         return found if self._engine_for_fakes is None else found + self._engine_for_fakes.stats()

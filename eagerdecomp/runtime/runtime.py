@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from eagerdecomp._torch.dispatcher import accepts_scalars
-from eagerdecomp._torch.ops import OpOverload, builtin, op_called
+from eagerdecomp._torch.ops import OpOverload, builtin, canonical, op_called
 from eagerdecomp.dispatcher.device_kernels import accepting_scalars, scalar_positions, tensor_positions
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.random_numbers import same_numbers
@@ -104,6 +104,7 @@ class Runtime:
         return found if found is not None else self._entry(self._nested, op)
 
     def _entry(self, entries: dict[Callable[..., Any], Entry], op: OpOverload) -> Entry:
+        called, op = op, canonical(op)
         with self._lock:
             entry = entries.get(builtin(op))
             if entry is None:
@@ -118,6 +119,7 @@ class Runtime:
                 if entries is self.entries and self._watch is not None:
                     entry.run = self._watch(op, entry.run)
                 entries[builtin(op)] = entry
+            entries[builtin(called)] = entry
             return entry
 
     def _wrapped_handler(self, entry: Entry, kernel_of: KernelOf, *, of_user: bool) -> Handler:

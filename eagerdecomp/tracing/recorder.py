@@ -12,7 +12,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.modes import DispatchMode, without_torch_function
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, canonical
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.ops.passthrough import SPARSE_FACTORIES
@@ -144,6 +144,7 @@ class Recorder(DispatchMode):
         if types and desugars_first(types):
             return NotImplemented
         kwargs = kwargs or {}
+        func = canonical(func) if isinstance(func, OpOverload) else func
         composition = self._composition
         result = self._dispatched(func, args, kwargs)
         if composition is not None and result is not NotImplemented:
