@@ -124,8 +124,8 @@ class _Panel(NamedTuple):
     order: Tensor  #: ``[m]`` or ``[Q, 1, m]``: where each row came from
 
 
-def _panel(rest: Tensor, steps: int) -> _Panel:
-    """Eliminate the first `steps` rows of ``[.., w, m]``, the columns of a matrix, with partial pivoting.
+def _panel(rest: Tensor, steps: int, pivoting: bool) -> _Panel:
+    """Eliminate the first `steps` rows of ``[.., w, m]``, the columns of a matrix, with partial pivoting or without.
 
     This is the textbook loop (Golub and Van Loan, Matrix Computations, algorithm 3.4.1): 14 calls per column for a single matrix,
     16 for a batch. Rows are not moved. `there` lists the remaining rows in the order of LAPACK's exchanges: the first remaining row
@@ -135,15 +135,18 @@ def _panel(rest: Tensor, steps: int) -> _Panel:
     length = rest.size(-1)
     there = arange(0, length, rest)
     there = aten.expand.default(there, [rest.size(0), 1, length]) if batched else there
+    topmost = (
+        None if pivoting else aten.full.default([rest.size(0), 1, 1] if batched else [1], 0, dtype=there.dtype, device=rest.device)
+    )
     rows, multipliers, pivots, order = [], [], [], []
     for step in range(steps):
         column = aten.slice.Tensor(rest, -2, step, step + 1)
-        pivot = aten.argmax.default(_size1(_columns(column, there)), -1, batched)
+        pivot = aten.argmax.default(_size1(_columns(column, there)), -1, batched) if topmost is None else topmost
         chosen = aten.gather.default(there, -1, pivot)
         row = _columns(rest, chosen)
         top = aten.slice.Tensor(row, -2, step, step + 1)
-        # Below a zero pivot all entries are zero, and stay so.
-        multiplier = aten.div.Tensor(column, aten.add.Tensor(top, aten.logical_not.default(top)))
+        # With pivoting, all entries below a zero pivot are zero, and stay so.
+        multiplier = aten.div.Tensor(column, aten.add.Tensor(top, aten.logical_not.default(top)) if pivoting else top)
         rows.append(row)
         multipliers.append(multiplier)
         pivots.append(pivot)
@@ -188,7 +191,7 @@ class _Factors(NamedTuple):
     right: Tensor | None  #: ``[Q, k, m]``: what the elimination made of the right side
 
 
-def _factored(matrix: Tensor, right: Tensor | None = None) -> _Factors:
+def _factored(matrix: Tensor, right: Tensor | None = None, *, pivoting: bool = True) -> _Factors:
     """Return the factors of ``[Q, m, n]`` and, with `right` ``[Q, m, k]`` for a square matrix, ``L^-1 P right``.
 
     The algorithm is right-looking, by panels of `PANEL` columns (Golub and Van Loan, Matrix Computations, section 3.4.7). It
@@ -212,7 +215,7 @@ def _factored(matrix: Tensor, right: Tensor | None = None) -> _Factors:
         others = None
         if start + step < steps:  # the last panel takes along what is to its right
             rest, others = aten.split_with_sizes.default(rest, [step, width - start - step], -2)
-        upper, lower, places, moved = _panel(rest, step)
+        upper, lower, places, moved = _panel(rest, step, pivoting)
         pivots.append(places)
         order = moved if order is None else aten.gather.default(order, -1, moved)
         before = [_columns(x, moved) for x in before]
@@ -264,10 +267,10 @@ def _solved_beside(lower: Tensor, right: Tensor) -> Tensor:
     return aten.add.Tensor(guess, product(minus_product(right, guess, factor), inverse))  # type: ignore[no-any-return]
 
 
-def _factor_call(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _factor_call(A: Tensor, *, pivoting: bool = True) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return LU, pivots and info with eager's strides, and the order of the rows, folded."""
     batch = batch_shape(A)
-    found = _factored(folded(A))
+    found = _factored(folded(A), pivoting=pivoting)
     return *_packed_results(found, batch), found.order
 
 
@@ -277,7 +280,8 @@ def _packed_results(found: _Factors, batch: Sequence[int]) -> tuple[Tensor, Tens
 
 
 def _check_pivot(pivot: bool, A: Tensor) -> None:
-    if not pivot and A.numel():
+    """Raise eager's error for the CPU, whose LAPACK always exchanges rows. Other devices need not."""
+    if not pivot and A.numel() and A.is_cpu:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
 
 
@@ -287,7 +291,7 @@ def _linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = 
         raise RuntimeError(f"torch.lu_factor: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
     check_kernel("lu_cpu", A, empty=False)
     _check_pivot(pivot, A)
-    factors, pivots, info, _ = _factor_call(A)
+    factors, pivots, info, _ = _factor_call(A, pivoting=pivot)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.lu_factor_ex", is_matrix=A.dim() == 2)
     return factors, pivots, info
@@ -332,7 +336,7 @@ def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor
     check_kernel("lu_cpu", A, empty=False)
     _check_pivot(pivot, A)
     batch = batch_shape(A)
-    found = _factored(folded(A))
+    found = _factored(folded(A), pivoting=pivot)
     none = None if pivot else aten.empty.memory_format([0], dtype=A.dtype, device=A.device)
     permutation = _permutation(found.order, A, batch) if none is None else none
     return (permutation, *_triangles(transposed(found.packed), batch))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from compare import assert_same
 from on_core import check, check_error_text, kernel_calls, on_core
 from torch import Tensor
+
+from eagerdecomp.decomps.linalg.lu import _factored
 
 aten = torch.ops.aten
 solve_triangular = aten.linalg_solve_triangular.default
@@ -336,3 +340,23 @@ def test_a_zero_pivot_leaves_infinities_and_nan_where_lapack_does(size: int, dty
         check(reported(torch.linalg.solve_ex), system, other.mT, left=False)
         check(reported(torch.linalg.solve_ex), torch.zeros_like(system), other)
         check(reported(torch.linalg.inv_ex), torch.zeros_like(system))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (3, 4, 4), (6, 3), (3, 6), (2, 40, 40), (33, 70)])
+def test_without_exchanges_on_other_devices(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Eager has this on CUDA only, so the factors are checked by their product."""
+    matrix = rand(*shape, dtype=dtype) + 8 * torch.eye(*shape[-2:], dtype=dtype)
+    found = on_core(lambda: _factored(matrix if matrix.dim() == 3 else matrix[None], pivoting=False))
+    packed, steps = found.packed.mT.reshape(shape), min(shape[-2:])
+    lower, upper = packed.tril(-1)[..., :steps] + torch.eye(shape[-2], steps, dtype=dtype), packed.triu()[..., :steps, :]
+    torch.testing.assert_close(lower @ upper, matrix)
+    assert found.pivots.tolist() == [[*range(1, steps + 1)]] * (shape[0] if len(shape) == 3 else 1)
+    for function in (torch.linalg.lu_factor_ex, torch.linalg.lu):
+        want = function(matrix.to("meta"), pivot=False)
+        assert_same(on_core(lambda: function(matrix.to("meta"), pivot=False)), want)  # noqa: B023 - called at once
+
+
+def test_a_zero_on_the_diagonal_without_exchanges_is_divided_by() -> None:
+    found = _factored(torch.tensor([[[0.0, 1.0], [1.0, 1.0]]]), pivoting=False)
+    assert found.packed.mT.tolist() == [[[0.0, 1.0], [math.inf, -math.inf]]]
