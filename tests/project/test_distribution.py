@@ -145,7 +145,7 @@ def add_packages_here(packages: Path) -> None:
 def editable_python(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of the environment that README's first command makes in a copy of the checkout, with the packages here."""
     (line,) = re.findall(r"^python3 -m venv .*?(?= && eagerdecomp demo$)", (tree / "README.md").read_text("utf-8"), re.MULTILINE)
-    checkout = shutil.copytree(tree, tmp_path_factory.mktemp("readme") / "checkout")
+    checkout = shutil.copytree(tree, tmp_path_factory.mktemp("readme") / "eagerdecomp")
     (checkout / "bin").mkdir()
     (checkout / "bin" / "python3").symlink_to(sys.executable)
     offline = {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # "0": no isolation
@@ -156,6 +156,17 @@ def editable_python(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     (packages,) = (checkout / ".venv").glob("lib/python*/site-packages")
     add_packages_here(packages)
     return checkout / ".venv" / "bin" / "python"
+
+
+def test_a_script_beside_the_checkout_imports_the_package(editable_python: Path) -> None:
+    """To Python, the checkout's folder is a namespace package of the same name; a path in a .pth file comes before it."""
+    beside = editable_python.parents[3]
+    assert (beside / "eagerdecomp" / "README.md").exists()
+    (beside / "script.py").write_text("import eagerdecomp as ed\nprint(len(ed.core_aten()) > 100, ed.__file__)\n", "utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(editable_python), "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=beside, env=environment, check=False)
+    assert done.stdout == f"True {beside / 'eagerdecomp' / 'eagerdecomp' / '__init__.py'}\n", done.stderr
 
 
 def test_the_wheel_contains_the_complete_package_and_nothing_else(wheel: Path, tree: Path) -> None:
