@@ -55,8 +55,8 @@ class Row:
         return self.status in ("wrong", "leak")
 
 
-def judge_opinfo(info: Any, op_set: OpSet, selection: Selection) -> Row:
-    """Compare the samples of one OpInfo on one op set."""
+def judge_opinfo(info: Any, op_set: OpSet, selection: Selection, device: str = "cpu") -> Row:
+    """Compare the samples of one OpInfo on one op set, on a device."""
     name = full_name(info)
     # A new cache for each OpInfo, so that a cached program of one does not hide the first call of another.
     mode = EagerDecompMode(op_set, cache=ProgramCache())
@@ -64,7 +64,7 @@ def judge_opinfo(info: Any, op_set: OpSet, selection: Selection) -> Row:
     found: list[Row] = []
     why = why_no_reference(info, "cpu", selection.dtype)
     for number, (case, other) in enumerate(zip(cases(info, selection, 0), cases(info, selection, 1), strict=False)):
-        row = _judge_sample(name, number, (case, case, other), mode, op_set, backward, why)
+        row = _judge_sample(name, number, (case, case, other), mode, op_set, backward, why, device)
         if row is not None:
             found.append(row)
     if not found:
@@ -76,7 +76,14 @@ def judge_opinfo(info: Any, op_set: OpSet, selection: Selection) -> Row:
 
 
 def _judge_sample(
-    name: str, number: int, calls: Sequence[Case], mode: EagerDecompMode, op_set: OpSet, backward: bool, why: str
+    name: str,
+    number: int,
+    calls: Sequence[Case],
+    mode: EagerDecompMode,
+    op_set: OpSet,
+    backward: bool,
+    why: str,
+    device: str,
 ) -> Row | None:
     """Return the worst result of the calls; None if the sample raises in eager, as with some layouts.
 
@@ -85,13 +92,13 @@ def _judge_sample(
     strides = ""
     for turn, case in enumerate(calls):
         try:
-            expected = observe(case.function, case.arguments, backward=backward)
+            expected = observe(case.function, case.arguments, backward=backward, device=device)
         except Exception:  # the border: a sample that raises in eager is not counted
             return None
         where = f"call {turn + 1}: "
         recorder = BackendRecorder()
         try:
-            got = observe(case.function, case.arguments, (recorder, mode), backward=backward)
+            got = observe(case.function, case.arguments, (recorder, mode), backward=backward, device=device)
         except UnsupportedOpError as error:
             return Row(name, "unsupported", number, where + error.call, error.missing)
         except Exception as error:  # the border: every other failure is a counted result
@@ -105,7 +112,7 @@ def _judge_sample(
             return Row(name, status, number, why if status == "none" else where + "; ".join(map(str, differing)))
         if not strides and stride_differences(expected, got):
             # Under any mode, even a no-op one, some of autograd's formulas return other strides.
-            passed_on = observe(case.function, case.arguments, (BackendRecorder(),), backward=backward)
+            passed_on = observe(case.function, case.arguments, (BackendRecorder(),), backward=backward, device=device)
             strides = "; ".join(f"sample {number} {one}" for one in stride_differences(passed_on, got))
     return Row(name, "pass", number, strides=strides)
 
@@ -218,6 +225,7 @@ def chosen(options: argparse.Namespace) -> tuple[Selection, list[Any]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of(__doc__, samples=6)
+    parser.add_argument("--device", default="cpu", help="the device of the calls, such as cuda; results are compared on the CPU")
     parser.add_argument("--resume", metavar="FILE", help="write each result to FILE at once, and continue from the results in it")
     return parser
 
@@ -229,7 +237,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.simplefilter("ignore")
     op_set = SETS[options.ops]()
     selection, infos = chosen(options)
-    rows = run(infos, Journal(options.resume), lambda info: judge_opinfo(info, op_set, selection), sys.stderr)
+    rows = run(infos, Journal(options.resume), lambda info: judge_opinfo(info, op_set, selection, options.device), sys.stderr)
     print(table(rows, op_set))
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))

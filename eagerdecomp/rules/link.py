@@ -193,7 +193,7 @@ class _Linker:
             value = canonical(value) if isinstance(value, OpOverload) else value
             kernel = self._kernels.get(id(value))
             if kernel is None:
-                kernel = self._kernels[id(value)] = self._call(value)  # type: ignore[arg-type]  # an absent op is used like an overload
+                kernel = self._kernels[id(value)] = self._call(value)
                 self._alive.append(value)
             return kernel
         if not _refers_to_overload(value, {}):

@@ -79,7 +79,7 @@ def can_disassemble() -> bool:
 
 
 def _known(x: Path) -> object:
-    inner = [sys.modules.get(one).__name__ for one in dis.opname]
+    inner = [sys.modules.get(one) for one in dis.opname]
     return zlib.crc32(x.read_bytes()), warnings.catch_warnings(record=True), inner, functools.partial
 
 
