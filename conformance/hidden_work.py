@@ -161,7 +161,7 @@ def _judged(
     watch.check(result)
     if not nan:
         return "result", watch.found
-    # The null backend runs `scalar_tensor` itself. Kernels write ones to integers, and the bits of an integer may be a finite float.
+    # The null backend runs `scalar_tensor` itself. Its kernels write ones to integers, whose bits may be those of a finite float.
     numbers_only = watch.ops == {"aten.scalar_tensor.default"} or "aten.view.dtype" in watch.ops
     return "result of NaN kernels", [*watch.found, *(() if numbers_only else _finite(result, given))]
 

@@ -99,7 +99,6 @@ def dispatcher_name(op: OpOverload) -> str:
     return op.name()  # type: ignore[no-any-return, no-untyped-call]
 
 
-@functools.cache
 def canonical(op: OpOverload) -> OpOverload:
     """Return the object that stands for an overload in every table.
 
@@ -108,24 +107,29 @@ def canonical(op: OpOverload) -> OpOverload:
     """
     if op.namespace not in _LASTING:
         return op  # another library may be unloaded and register its ops anew
-    first = _canonical.setdefault(dispatcher_name(op), op)
-    if first is not op:
-        setattr(op._overloadpacket, op._overloadname, first)
+    first = _objects.of.get(op)
+    if first is None:
+        first = _objects.of[op] = _objects.by_name.setdefault(dispatcher_name(op), op)
+        if first is not op:
+            setattr(op._overloadpacket, op._overloadname, first)
     return first
 
 
 _LASTING = frozenset({"aten", "prims"})
 
 
-def _keys_of_torchs_tables() -> dict[str, OpOverload]:
-    from torch._decomp import global_decomposition_table
+class _Canonical:
+    """The canonical objects. They are attributes, because linking a rule replaces the overloads in global dicts that it reaches."""
 
-    keys = (op for table in global_decomposition_table.values() for op in table)
-    return {dispatcher_name(op): op for op in keys if isinstance(op, OpOverload)}
+    def __init__(self) -> None:
+        from torch._decomp import global_decomposition_table
+
+        keys = (op for table in global_decomposition_table.values() for op in table)
+        self.by_name = {dispatcher_name(op): op for op in keys if isinstance(op, OpOverload)}
+        self.of: dict[OpOverload, OpOverload] = {}
 
 
-#: Dispatcher's name -> the canonical object.
-_canonical = _keys_of_torchs_tables()
+_objects = _Canonical()
 
 
 def dotted(qualified: str) -> str:

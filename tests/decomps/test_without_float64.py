@@ -233,8 +233,8 @@ RANDOM = frozenset(_UNCOMPARED.split())
 ASKED_BY_TORCH = frozenset({"linalg.matrix_rank", "linalg.pinv", "pinverse", "renorm"})
 #: Sparse layouts, and an op that has no route to `tiny` either.
 WITHOUT_ROUTE = frozenset({"sparse.mm", "sparse.sampled_addmm", "linalg.eigvals"})
-#: Gradients in which eager's own float32 loses most digits: differences of large logarithms, zeros of a single element, and sines near
-#: multiples of pi.
+#: Gradients in which eager's own float32 loses most digits: differences of large logarithms, zeros of a single element, and sines
+#: near multiples of pi.
 CANCELLING = frozenset({"digamma", "logcumsumexp", *(f"nn.functional.{name}" for name in ("ctc_loss", "layer_norm", "normalize"))})
 SAMPLES = {"core": 6, "tiny": 4, "prims": 2}
 

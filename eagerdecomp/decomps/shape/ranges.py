@@ -127,7 +127,7 @@ def _logspace_single(start: Any, end: Any, steps: int, base: float, dtype: torch
 
 
 def _of_tensors(scalars: OpOverload) -> Callable[..., Any]:
-    """Read the ends as scalars, as eager does. torch's reference drops their imaginary parts, and computes `logspace` in float64."""
+    """Read the ends as scalars, as eager does. torch's reference drops imaginary parts, and computes `logspace` in float64."""
 
     def steps(start: Any, end: Any, *more: Any, **options: Any) -> Any:
         is_complex = any(x.dtype.is_complex if isinstance(x, Tensor) else isinstance(x, complex) for x in (start, end))
