@@ -5,7 +5,7 @@ All but the tested release come from the package index as CUDA builds of several
 
 import nox
 
-TORCH = ("2.12", "2.13", "2.14", "2.15")
+TORCH = ("2.11", "2.12", "2.13", "2.14", "2.15")
 
 
 @nox.session(reuse_venv=True)
