@@ -208,6 +208,16 @@ def test_losses_and_activations_of_float64_have_a_route(name: str) -> None:
     check(getattr(torch.nn.functional, name), _PLAIN.double(), ops=ed.tiny())
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("ops", [ed.tiny(), ed.prims()], ids=["tiny", "prims"])
+@pytest.mark.parametrize("name", ["sigmoid", "silu"])
+def test_a_complex_sigmoid_of_far_numbers_is_eagers(name: str, ops: ed.OpSet, dtype: torch.dtype) -> None:
+    """The exponential overflows in complex64."""
+    real, imaginary = torch.arange(-200.0, 201), torch.tensor([[0.0], [-0.0], [0.5], [-1.0], [50.0]])
+    x = torch.complex(*torch.broadcast_tensors(real, imaginary)).to(dtype)
+    check(getattr(torch.nn.functional, name), x, ops=ops)
+
+
 def test_means_and_variances_are_those_of_float64() -> None:
     x = 1000 + _PLAIN.view(10, 20)
     for name in ("var.correction", "var_mean.correction", "mean.dim"):
