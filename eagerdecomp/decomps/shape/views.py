@@ -93,6 +93,19 @@ def _unfold(self: Tensor, dimension: int, size: int, step: int) -> Any:
     return aten.as_strided.default(self, shape, strides)
 
 
+@rule("aten.repeat.default")
+def _repeat(self: Tensor, repeats: Sequence[int]) -> Any:
+    """Copy a view of stride 0 in front of each dimension. torch's C++ composition reads memory that it made by ops."""
+    added = len(repeats) - self.dim()
+    if added < 0 or any(count < 0 for count in repeats):
+        return NotImplemented
+    sizes, strides = [1] * added + list(self.shape), [0] * added + list(self.stride())
+    pairs = [part for count, size in zip(repeats, sizes, strict=True) for part in (count, size)]
+    view = aten.as_strided.default(self, pairs, [part for stride in strides for part in (0, stride)])
+    copy = aten.clone.default(view, memory_format=torch.contiguous_format)
+    return aten.view.default(copy, [count * size for count, size in zip(repeats, sizes, strict=True)])
+
+
 def _channel_shuffle(self: Tensor, groups: int) -> Any:
     """Copy if there is one channel per group, or one group.
 

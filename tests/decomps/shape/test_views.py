@@ -10,6 +10,7 @@ import torch
 from on_core import CORE, check, kernel_calls, on, on_core
 from torch import Tensor
 
+import eagerdecomp as ed
 from eagerdecomp import EagerDecompMode, ProgramCache
 
 BASE = torch.arange(24.0)
@@ -44,6 +45,27 @@ COPIES: dict[str, Callable[[Tensor], Any]] = {
     "_conj_copy of a conjugate": lambda x: torch.ops.aten._conj_copy(torch.view_as_complex(x.view(4, 3, 2)).t().conj()),
     "select_copy out of range": lambda x: torch.select_copy(x, 2, 1),
 }
+
+
+REPEATED = {
+    "contiguous": BASE.view(2, 12),
+    "transposed": BASE.view(2, 12).t(),
+    "channels last": BASE.view(1, 2, 3, 4).to(memory_format=torch.channels_last),
+    "expanded": BASE[:6].expand(4, 6),
+    "conjugate": torch.randn(2, 3, dtype=torch.complex64).conj(),
+    "a part": BASE.view(4, 6)[1:3, ::2],
+    "empty": torch.zeros(0, 3),
+    "a number": torch.tensor(2.0),
+}
+
+
+@pytest.mark.parametrize("ops", [ed.prims(), ed.tiny()], ids=["prims", "tiny"])
+@pytest.mark.parametrize("name", REPEATED)
+def test_repeats(name: str, ops: ed.OpSet) -> None:
+    x = REPEATED[name]
+    for counts in ([1], [2], [3, 1], [0], [2, 3, 1], [1, -1, 2]):
+        check(lambda x, repeats: x.repeat(repeats), x, (counts * 4)[-max(x.dim(), len(counts)) :], ops=ops)
+    check(lambda x: x.repeat([]), x, ops=ops)
 
 
 @pytest.mark.parametrize("name", COPIES)
