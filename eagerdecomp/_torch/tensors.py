@@ -33,6 +33,7 @@ __all__ = [
     "fake_tensor_log_off",
     "has_values",
     "is_dense",
+    "is_slow_convolution",
     "is_zero_tensor",
     "lazy_bit_guards",
     "lazy_bits_seen_by_kernels",
@@ -163,6 +164,11 @@ def convolution_format(input: torch.Tensor, weight: torch.Tensor, *geometry: Any
     """
     backend = torch._C._select_conv_backend(input, weight, None, *geometry)
     return torch._C._conv_determine_backend_memory_format(input, weight, backend)
+
+
+def is_slow_convolution(input: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> bool:
+    """Return whether eager's own kernel computes a convolution of images: for float64, and with one thread for small images."""
+    return "Slow" in str(torch._C._select_conv_backend(input, weight, None, *geometry))
 
 
 def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:

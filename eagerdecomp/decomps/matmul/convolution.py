@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.tensors import convolution_format, strides_like_channels_last, suggested_memory_format
+from eagerdecomp._torch.tensors import convolution_format, is_slow_convolution, strides_like_channels_last, suggested_memory_format
 from eagerdecomp.eager.layouts import in_format
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.eager.strides import in_order
@@ -54,7 +54,8 @@ def convolution_backward(
     _check(grad_output, input, weight, transposed, groups)
     dims = input.dim() - 2
     stride, padding, dilation = (_per_dim(given, dims) for given in (stride, padding, dilation))
-    last = _is_channels_last(input, weight, stride, padding, dilation, transposed, _per_dim(output_padding, dims), groups)
+    geometry = (stride, padding, dilation, transposed, _per_dim(output_padding, dims), groups)
+    last = _is_channels_last(input, weight, *geometry)
     grad_input = grad_weight = grad_bias = None
     if output_mask[0]:
         grad_input = _input_gradient(grad_output, input, weight, stride, padding, dilation, transposed, groups)
@@ -67,6 +68,9 @@ def convolution_backward(
         # Without oneDNN, eager concatenates the groups' gradients, each in the memory format that its part of the weight suggests.
         alone = groups > 1 and weight.size(1) == 1 and not _onednn_takes(input.dtype)
         grad_weight = _formatted(_weight_gradient(*sides, weight, stride, padding, dilation, groups), last and not alone)
+        as_weight = last and dims == 2 and input.is_cpu and weight.is_contiguous(memory_format=torch.channels_last)
+        if as_weight and is_slow_convolution(input, weight, *geometry):
+            grad_weight = restrided(grad_weight, weight.stride())
     if output_mask[2]:
         grad_bias = _bias_gradient(grad_output) if input.size(1) else aten.new_zeros.default(grad_output, list(bias_sizes or [0]))
     return grad_input, grad_weight, grad_bias
