@@ -15,6 +15,7 @@ from eagerdecomp._torch.private import private
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_log_off, lazy_bits_visible
 
 __all__ = [
+    "fake_cache_off",
     "fake_mode_or_new",
     "fake_tensors_take_foreach",
     "handling_fakes",
@@ -27,6 +28,7 @@ _DATA_ERRORS = (
     private("torch._subclasses.fake_tensor.DataDependentOutputException", "fake tensors"),
     private("torch._subclasses.fake_tensor.DynamicOutputShapeException", "fake tensors"),
 )
+_NOT_CONCRETE = "SymIntArrayRef expected to contain only concrete integers"
 _SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 
 
@@ -50,9 +52,23 @@ def in_mode_of_fakes(tensors: Iterable[Tensor]) -> AbstractContextManager[Any]:
     return nullcontext() if fake_mode_entered() else mode_of_fakes(tensors)
 
 
+@contextmanager
+def fake_cache_off() -> Iterator[None]:
+    """Return a context manager in which the active fake mode caches no results: a cached call does not resize its ``out=``."""
+    mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    before, mode.cache_enabled = mode.cache_enabled, False
+    try:
+        yield
+    finally:
+        mode.cache_enabled = before
+
+
 def needs_data(error: Exception) -> bool:
-    """Return whether fake tensors raised an error because a value, or a size that depends on one, is unknown."""
-    if isinstance(error, _DATA_ERRORS):
+    """Return whether fake tensors raised an error because a value, or a size that depends on one, is unknown.
+
+    C++ kernels that take no symbolic sizes ask for their values too.
+    """
+    if isinstance(error, _DATA_ERRORS) or _NOT_CONCRETE in str(error):
         return True
     # The module imports SymPy. If nothing has imported it, no size is symbolic.
     return _SYMBOLIC_SHAPES in sys.modules and isinstance(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, overload
 
 import torch
 
-from eagerdecomp._torch.ops import OpOverload, builtin, canonical, is_absent, silence_storage_warning
+from eagerdecomp._torch.ops import OpOverload, builtin, canonical, is_absent, op_called, silence_storage_warning
 from eagerdecomp.decomps import families, our_rules, small_ops, sparse_rule
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
@@ -41,6 +41,9 @@ _FEWER_THAN_CORE = 150
 
 #: Ops for which the mode of fake tensors returns a tensor that is not fake.
 _RETURN_NO_FAKES = frozenset({"aten._sparse_compressed_tensor_unsafe.default", "aten._sparse_compressed_tensor_with_dims.default"})
+
+#: The Fourier transforms of prims, and the ops of ATen whose fake results have the strides of these prims.
+_TRANSFORMS = {f"prims.fft_{kind}.default": f"aten._fft_{kind}.default" for kind in ("r2c", "c2c", "c2r")}
 
 # Sources of rules that are tried last, in this order.
 _LAST_SOURCES = ("prims", "small")
@@ -327,8 +330,15 @@ class _FakePlanner(Planner):
 
     def _decide(self, op: OpOverload) -> Decision:
         found = super()._decide(op)
+        if found.kernel is not None and str(op) in _TRANSFORMS:
+            return found._replace(kernel=functools.partial(_transform, op_called(_TRANSFORMS[str(op)])))
         refused = facts_of(op).reads_data if found.kernel is not None else str(op) in _RETURN_NO_FAKES
         return found._replace(kernel=_refusing(op), passthrough=False) if refused else found
+
+
+def _transform(op: Callable[..., Any], self: Any, *, dim: Any, **last: Any) -> Any:
+    """Run a Fourier transform of prims as the op of ATen, without normalisation: fake results of the prim are contiguous."""
+    return op(self, dim, 0, *last.values())
 
 
 def _refusing(op: OpOverload) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from eagerdecomp._torch.fake import in_mode_of_fakes, needs_data
+from eagerdecomp._torch.fake import fake_cache_off, in_mode_of_fakes, needs_data
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
@@ -151,7 +151,8 @@ class Engine:
             if not entry.direct:
                 entry.shapes_only += 1
                 entry.bypassed -= entry.bypassed > bypassed  # the rule was counted before it failed
-            return op(*args, **kwargs)
+            with fake_cache_off():
+                return op(*args, **kwargs)
 
     def unsupported(
         self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, native: Callable[..., Any]
