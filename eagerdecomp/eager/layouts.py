@@ -20,7 +20,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.promotion import computed_in
-from eagerdecomp.eager.strides import in_order, is_expanded, lies_in_order, like_strides
+from eagerdecomp.eager.strides import in_order, is_expanded, lies_in_order, like_strides, view_strides
 from eagerdecomp.ops.schema import Argument, facts_of
 
 __all__ = [
@@ -186,6 +186,10 @@ def _as_squeezed(result: Tensor, self: Tensor, dims: int | Sequence[int] | None 
     return [stride for dim, (size, stride) in facts if size != 1 or dim not in asked]
 
 
+def _as_viewed(result: Tensor, self: Tensor, *args: Any) -> Sequence[int] | None:
+    return view_strides(self, result.shape) if _has_size_one(result) else None
+
+
 def _operands(args: Sequence[Any], count: int | None = None) -> list[Any]:
     """Return the first `count` operands: tensors, and scalars in their place."""
     return [arg for arg in args if isinstance(arg, (Tensor, int, float, complex))][:count]
@@ -335,6 +339,7 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     (_as_batch_norm_backward, "batch_norm_backward native_batch_norm_backward"),
     # Views.
     (_as_expanded, "expand"),
+    (_as_viewed, "view"),
     (_as_squeezed, "squeeze squeeze.dim squeeze.dims"),
 )
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "can_be_viewed",
     "in_order",
     "inverse",
     "is_dense",
@@ -19,6 +18,7 @@ __all__ = [
     "like_strides",
     "memory_order",
     "reach",
+    "view_strides",
 ]
 
 _CHANNELS_LAST = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
@@ -108,24 +108,31 @@ def inverse(order: Sequence[int]) -> list[int]:
     return undone
 
 
-def can_be_viewed(tensor: Tensor, shape: Sequence[int]) -> bool:
-    """Return whether a view of this shape exists (ATen's `computeStride`). `shape` must have as many elements, and no -1."""
-    if not tensor.numel():
-        return True
-    sizes, strides = tensor.shape, tensor.stride()
-    if not sizes:
-        return True
-    place = len(shape) - 1
-    step, held, taken = strides[-1], 1, 1
+def view_strides(x: Tensor, shape: Sequence[int]) -> list[int] | None:
+    """Return the strides of a view (ATen's `computeStride`), or None if none exists. `shape` has as many elements, and no -1.
+
+    Each run of dimensions that is contiguous in memory is split.
+    """
+    if not x.numel():
+        if list(x.shape) == list(shape):
+            return list(x.stride())
+        strides, step = [1] * len(shape), 1
+        for dim in range(len(shape) - 2, -1, -1):
+            step *= max(shape[dim + 1], 1)
+            strides[dim] = step
+        return strides
+    sizes, steps = list(x.shape) or [1], list(x.stride()) or [1]
+    strides = [1] * len(shape)
+    place, step, held, taken = len(shape) - 1, steps[-1], 1, 1
     for dim in range(len(sizes) - 1, -1, -1):
         held *= sizes[dim]
-        # Here ends a group of dimensions that is contiguous in memory.
-        if dim == 0 or (sizes[dim - 1] != 1 and strides[dim - 1] != held * step):
+        if dim == 0 or (sizes[dim - 1] != 1 and steps[dim - 1] != held * step):
             while place >= 0 and (taken < held or shape[place] == 1):
+                strides[place] = taken * step
                 taken *= shape[place]
                 place -= 1
             if taken != held:
-                return False
+                return None
             if dim:
-                step, held, taken = strides[dim - 1], 1, 1
-    return place == -1
+                step, held, taken = steps[dim - 1], 1, 1
+    return strides if place == -1 else None

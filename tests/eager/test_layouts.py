@@ -223,6 +223,30 @@ def test_strides_of_size_1_dimensions_are_eagers(ops: Callable[[], ed.OpSet], na
     assert tried > 1
 
 
+_PRODUCTS = {
+    "one batch": ("bij,bjk->bik", (1, 3, 2), (1, 2, 4)),
+    "one batch last": ("bij,bjk->ikb", (1, 3, 2), (1, 2, 4)),
+    "heads": ("bhid,bhjd->bihj", (1, 2, 3, 4), (1, 2, 5, 4)),
+    "one column": ("...ij,...jk->...ik", (1, 2, 3), (2, 3, 1)),
+    "chain": ("ij,jk,kl->il", (1, 3), (3, 1), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", _PRODUCTS)
+def test_products_on_prims_have_eagers_strides(name: str) -> None:
+    equation, *shapes = _PRODUCTS[name]
+    check(lambda *factors: torch.einsum(equation, *factors), *(torch.randn(shape) for shape in shapes), ops=ed.prims())
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1,), (2, 1, 2)])
+def test_gradients_of_diagflat_on_prims_have_eagers_strides(shape: tuple[int, ...]) -> None:
+    def run(x: Tensor) -> list[Tensor]:
+        result = torch.diagflat(x.requires_grad_(), 1)
+        return [torch.autograd.grad(result, x, given, True)[0] for given in (torch.ones_like(result), result.detach().t())]
+
+    check(run, torch.randn(shape), ops=ed.prims())
+
+
 def _hardtanh_backward(gradient: Tensor, x: Tensor) -> Tensor:
     return aten.hardtanh_backward.default(gradient, x, -1.0, 1.0)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.backends.numpy.reductions import axes, axis
+from eagerdecomp.eager.strides import view_strides
 
 __all__ = ["KERNELS", "selected", "sliced"]
 
@@ -127,7 +128,7 @@ def _split(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
 
 def _viewed(x: Tensor, size: Sequence[int]) -> Tensor:
     shape = _filled_in(list(size), x.numel())
-    strides = _strides_of_view(x, shape)
+    strides = view_strides(x, shape)
     if strides is None:
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
@@ -147,33 +148,6 @@ def _filled_in(shape: list[int], count: int) -> list[int]:
     if unknown or known != count:
         raise RuntimeError(f"shape '{shape}' is invalid for input of size {count}")
     return shape
-
-
-def _strides_of_view(x: Tensor, shape: Sequence[int]) -> list[int] | None:
-    """Compute strides like ATen's `computeStride`: split each run of dimensions that is contiguous in memory, or return None."""
-    if not x.numel():
-        if list(x.shape) == list(shape):
-            return list(x.stride())
-        strides, step = [1] * len(shape), 1
-        for dim in range(len(shape) - 2, -1, -1):
-            step *= max(shape[dim + 1], 1)
-            strides[dim] = step
-        return strides
-    sizes, steps = list(x.shape) or [1], list(x.stride()) or [1]
-    strides = [1] * len(shape)
-    place, step, held, taken = len(shape) - 1, steps[-1], 1, 1
-    for dim in range(len(sizes) - 1, -1, -1):
-        held *= sizes[dim]
-        if dim == 0 or (sizes[dim - 1] != 1 and steps[dim - 1] != held * step):
-            while place >= 0 and (taken < held or shape[place] == 1):
-                strides[place] = taken * step
-                taken *= shape[place]
-                place -= 1
-            if taken != held:
-                return None
-            if dim:
-                step, held, taken = steps[dim - 1], 1, 1
-    return strides if place == -1 else None
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

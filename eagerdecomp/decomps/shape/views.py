@@ -19,7 +19,7 @@ from eagerdecomp._torch.tensors import same_storage, suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import RARE
-from eagerdecomp.eager.strides import can_be_viewed
+from eagerdecomp.eager.strides import view_strides
 from eagerdecomp.rules.compute import Constant
 from eagerdecomp.rules.rule import rule
 
@@ -196,7 +196,7 @@ def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
 @rule("aten.reshape.default", whole=True)
 def _reshape(self: Tensor, shape: Sequence[int]) -> Any:
     """Return a view if one exists, else a view of a copy."""
-    if not self.is_contiguous() and not can_be_viewed(self, _inferred(self, shape)):
+    if not self.is_contiguous() and view_strides(self, _inferred(self, shape)) is None:
         return aten.view.default(aten.clone.default(self, memory_format=torch.contiguous_format), shape)
     return aten.view.default(self, shape)
 

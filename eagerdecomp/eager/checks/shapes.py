@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from eagerdecomp.eager.messages import dimension_error, shape_text
-from eagerdecomp.eager.strides import can_be_viewed, reach
+from eagerdecomp.eager.strides import reach, view_strides
 
 __all__ = ["SHAPE_CHECKS", "broadcast_shapes", "check_few"]
 
@@ -54,7 +54,7 @@ def _view(self: Tensor, size: Sequence[int]) -> None:
 
 
 def _check_viewed(self: Tensor, size: Sequence[int]) -> None:
-    if not can_be_viewed(self, size):
+    if view_strides(self, size) is None:
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
             "subspaces). Use .reshape(...) instead."
