@@ -158,13 +158,13 @@ def _gives_route(planner: Planner, added: OpOverload, op: OpOverload, args: Sequ
 
     fake = mode_of_fakes(tensors_in([*args, *kwargs.values()]))
     with handling_fakes(fake):
-        values = [_fake(fake, value) for value in args]
-        named = {name: _fake(fake, value) for name, value in kwargs.items()}
-        recorder = Recorder(decide, op, program_arguments(op, arguments_of(op, values, named)))
         try:
+            values = [_fake(fake, value) for value in args]
+            named = {name: _fake(fake, value) for name, value in kwargs.items()}
+            recorder = Recorder(decide, op, program_arguments(op, arguments_of(op, values, named)))
             recorder.run(planner.decide(op).rules, values, named)
         except (NoRoute, RuntimeError, NotImplementedError, MakesSparse, _SearchTooLong):
-            return False  # no route, or the rules need data, cannot be recorded, or take too long
+            return False  # no route, or the rules need data, cannot be recorded, or take too long; or no fake of a tensor exists
     return True
 
 

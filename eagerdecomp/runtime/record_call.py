@@ -76,7 +76,7 @@ class MissPath:
             found = programs.get(key_or_none(op, values, guards))
             if found is not None:
                 return found(*program_arguments(op, values))
-        key = None if sees_bits else key_or_none(op, values)
+        key = None if sees_bits or _any_quantised(values) else key_or_none(op, values)
         why = self._why_not_recorded(entry, table, key, values, sees_bits=bool(sees_bits))
         args, kwargs = call_of(op, values)
         if why:
@@ -106,6 +106,8 @@ class MissPath:
         """Return why a call cannot be recorded, or "" if it can."""
         if sees_bits:
             return _LAZY_BITS
+        if _any_quantised(values):
+            return "a tensor is quantised"
         if key is None:
             return "symbolic sizes and sparse tensors have no key"
         if fake_mode_entered() or any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
@@ -173,6 +175,8 @@ class MissPath:
         if any_sparse((*args, *kwargs.values())):
             raise_if_no_sparse_kernel(op, args, kwargs)
             rules = [rule for rule in rules if rule.source in ("composite", "explicit", "user") or rule.takes_sparse]
+        if _any_quantised((*args, *kwargs.values())):  # eager runs only its compositions; rules would compute with the integers
+            rules = [rule for rule in rules if rule.source in ("composite", "user")]
         entry.count_bypass(why)
         chain = self._running.chain
 
@@ -235,6 +239,8 @@ class MissPath:
             NoRoute: if the other rules have no route either.
             Exception: `error` itself, if eager raises it too, or if the user's code raised it.
         """
+        if _any_quantised((*args, *kwargs.values())):
+            raise error if isinstance(error, NoRoute) or self._is_of_user(error) else NoRoute(entry.op)
         if isinstance(error, NoRoute):
             return self._run_fallback_rules(entry, error, args, kwargs)
         if not self._is_failed_route(entry.op, error, args, kwargs):
@@ -297,6 +303,10 @@ class MissPath:
         predicates = [backend.ops.predicate(op) for op in backend.ops] if backend.ops.has_predicates else []
         kernels = [kernel for op, kernel in backend.kernels.items() if inspect.unwrap(kernel) not in (op, builtin(op))]
         return frozenset(map(code_of, [*kernels, *filter(None, predicates), *self._planner.user_functions]))
+
+
+def _any_quantised(values: Iterable[Any]) -> bool:
+    return any_tensor(values, lambda tensor: tensor.is_quantized)
 
 
 class _Running(threading.local):
