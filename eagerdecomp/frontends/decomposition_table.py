@@ -243,7 +243,7 @@ class _Routes:
                     continue
                 finally:
                     del search.chain[depth:]
-                if result is not NotImplemented:
+                if result is not NotImplemented and not _is_made_without_ops(result):
                     if search.found.get(facts) is known:  # the rule itself did not call this op with the same facts
                         search.found[facts] = rule
                     return functional.current(result)
@@ -365,6 +365,11 @@ def _as_fake(value: Any, fakes: FakeTensorMode) -> Any:
     if not isinstance(value, Tensor) or isinstance(value, FakeTensor):
         return value
     return fakes.from_tensor(value.detach(), static_shapes=True)
+
+
+def _is_made_without_ops(result: Any) -> bool:
+    """Return whether a C++ composition of fake tensors made a tensor itself: that is a meta tensor, which tools cannot trace."""
+    return any(isinstance(leaf, Tensor) and not isinstance(leaf, FakeTensor) for leaf in leaves_of(result))
 
 
 def _facts(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -327,3 +327,23 @@ def test_an_exported_batch_norm_keeps_eagers_strides_and_updates_the_statistics(
     assert got.stride() == want.stride() == (12, 3, 1)
     same(got, want)
     same(dict(exported.named_buffers()), dict(module.named_buffers()))
+
+
+#: Models in which C++ code makes views without calling an op, and their arguments.
+WITH_VIEWS: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
+    "reshape": (Calls(lambda v: v.transpose(1, 2).reshape(2, -1)), (x(2, 3, 4),)),
+    "matmul": (Calls(lambda v: v @ v.mT), (x(2, 3, 4, 5),)),
+    "unfold": (nn.Unfold(2), (x(2, 3, 4, 4),)),
+    "attention": (nn.MultiheadAttention(4, 2).eval(), (x(3, 2, 4),) * 3),
+    "view of a dtype": (Calls(lambda v: v.view(torch.int32) + 1), (x(2, 3),)),
+}
+
+
+@pytest.mark.parametrize("ops", [CORE, ed.tiny()], ids=["core", "tiny"])
+@pytest.mark.parametrize("name", WITH_VIEWS)
+def test_a_set_without_views_leaves_them_in_the_graph(name: str, ops: ed.OpSet) -> None:
+    module, args = WITH_VIEWS[name]
+    exported = torch.export.export(module, args).run_decompositions(ed.decompositions(ops - ["aten.view"]))
+    torch.testing.assert_close(exported.module()(*args), module(*args))
+    outside = {str(node.target) for node in exported.graph.nodes if node.op == "call_function" and node.target not in ops}
+    assert outside <= {"aten._unsafe_view.default", "aten.im2col.default"}
