@@ -11,6 +11,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.rules.result_checks import Expected, expected_of
 from eagerdecomp.rules.rule import NoRoute, place_of
 
 __all__ = ["refused_by_predicate", "refused_dtype", "refused_for_dtype", "typed_kernel"]
@@ -48,10 +49,28 @@ def refused_dtype(backend: Backend, values: Sequence[Any]) -> torch.dtype | None
     return None
 
 
+def _refused_result(backend: Backend, expected: Expected | None) -> torch.dtype | None:
+    """Return a dtype among the expected results that the backend does not take; None if it takes all, or they are unknown."""
+    for (_, dtype, device), _ in filter(None, expected or ()):
+        if backend.dtypes is not None and dtype not in backend.dtypes and backend.device_type in (None, device.type):
+            return dtype
+    return None
+
+
+def _kinds(value: Any) -> Any:
+    """Return the facts of an argument on which the dtype of a result depends."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.dim() == 0
+    if isinstance(value, (list, tuple)):
+        return tuple([_kinds(one) for one in value])
+    return value if isinstance(value, torch.dtype) else type(value)
+
+
 def typed_kernel(op: OpOverload, kernel: Callable[..., Any], backend: Backend) -> Callable[..., Any]:
     """Wrap a kernel to refuse calls with dtypes that the backend does not take. A backend that takes all gets the kernel itself."""
     if backend.dtypes is None:
         return kernel
+    refused: dict[Any, torch.dtype | None] = {}  # kinds of arguments -> the dtype of a result, which no argument may have
 
     def run(*args: Any, **kwargs: Any) -> Any:
         found = refused_dtype(backend, args)
@@ -60,8 +79,13 @@ def typed_kernel(op: OpOverload, kernel: Callable[..., Any], backend: Backend) -
         if found is not None and args and isinstance(args[0], (list, tuple)) and 0 in args[0]:
             return kernel(*args, **kwargs)  # a tensor without elements: torch's batch norm returns a reserve of uint8
         if found is None:
+            kinds = torch.get_default_dtype(), _kinds(args), tuple((name, _kinds(value)) for name, value in kwargs.items())
+            if kinds not in refused:
+                refused[kinds] = _refused_result(backend, expected_of(op, args, kwargs))
+            found = refused[kinds]
+        if found is None:
             result = kernel(*args, **kwargs)
-            found = refused_dtype(backend, (result,))  # the default dtype, or that of indices, is in no argument
+            found = refused_dtype(backend, (result,))  # of an op that has no fake results
             if found is None:
                 return result
         raise NoRoute(op, (), refused_for_dtype(op, found, backend, args, kwargs))

@@ -1,0 +1,45 @@
+"""A backend's kernel is not called for a dtype that it does not take, of an argument or of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import eagerdecomp as ed
+
+CALLS: dict[str, tuple[str, Callable[[Tensor], Any]]] = {
+    "comparison": ("aten.gt.Scalar", lambda x: x > 1),
+    "indices": ("aten.argmax.default", torch.argmax),
+    "values and indices": ("aten.sort.default", torch.sort),
+    "conversion": ("aten._to_copy.default", lambda x: x.to(torch.int32)),
+    "range of integers": ("aten.arange.start_step", lambda _: torch.arange(0, 4, 2)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_kernel_is_not_called_for_a_result_that_its_backend_does_not_take(name: str) -> None:
+    op, run = CALLS[name]
+    called: list[Any] = []
+    x = torch.arange(4.0)
+    want = run(x)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        called.append(args)
+        namespace, packet, overload = op.split(".")
+        return getattr(getattr(getattr(torch.ops, namespace), packet), overload)(*args, **kwargs)
+
+    backend = ed.Backend("floats", [op], kernels={op: kernel}, dtypes=[torch.float32])
+    for _ in range(2):
+        with ed.EagerDecompMode(backend), pytest.raises(ed.UnsupportedOpError, match="not among the dtypes"):
+            run(x)
+    assert called == []
+    taking = ed.Backend("all", [op], kernels={op: kernel}, dtypes=[torch.float32, torch.bool, torch.int32, torch.int64])
+    for _ in range(2):
+        with ed.EagerDecompMode(taking):
+            got = run(x)
+        torch.testing.assert_close(got, want)
+    assert called
