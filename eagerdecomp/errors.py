@@ -237,16 +237,20 @@ class InstallError(EagerDecompError, ValueError):
 
 
 class KernelError(EagerDecompError):
-    """A kernel of the backend returned None, a wrong number of results, or a wrong shape, dtype or device.
+    """A kernel of the backend returned None, a wrong number of results, or a wrong shape, dtype or device, or raised a TypeError.
 
     Cause: a bug of the kernel. Cure: fix it; `eagerdecomp conformance` tests it with many calls. The mode checks the first four
     calls of each op, and each recorded one. Later calls are not checked, so they cost nothing more.
 
+    A `TypeError` that a kernel or a predicate raises is the `__cause__` of this error: Python's operators, such as ``x * y``, would
+    replace a `TypeError` by one of their own. Errors of other types propagate as they are.
+
     Attributes:
         op: the op, as a string such as ``"aten.mm.default"``.
-        kernel: the kernel's module, name and line.
-        fault: what it returned, and what the op returns.
+        kernel: the module, name and line of the kernel, or of the predicate that raised.
+        fault: what it returned, and what the op returns; or what it raised.
         call: how it was called: dtypes, shapes and scalars.
+        kind: ``"kernel"`` or ``"predicate"``.
 
     Examples:
         >>> import torch
@@ -261,20 +265,21 @@ class KernelError(EagerDecompError):
         ...
     """
 
-    def __init__(self, op: str, kernel: str, fault: str, call: str) -> None:
+    def __init__(self, op: str, kernel: str, fault: str, call: str, kind: str = "kernel") -> None:
         self.op = op
         self.kernel = kernel
         self.fault = fault
         self.call = call
+        self.kind = kind
         super().__init__(
-            f"{op}: its kernel {kernel} returned {fault}\n"
+            f"{op}: its {kind} {kernel} {fault}\n"
             f"  called as: {call}\n"
-            "  what to do: fix the kernel\n"
+            f"  what to do: fix the {kind}\n"
             f"  test it with many calls: eagerdecomp conformance MODULE:BACKEND --ops {op}"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (KernelError, (self.op, self.kernel, self.fault, self.call))
+        return (KernelError, (self.op, self.kernel, self.fault, self.call, self.kind))
 
 
 class HookError(EagerDecompError):

@@ -2,6 +2,9 @@
 
 Kernels run with nothing around them once their first calls were checked. So the notes are made where an error arrives: where a
 handler catches it anyway, and otherwise in the mode, from the frames of the traceback.
+
+A `TypeError` of a kernel or predicate leaves the mode as the cause of a `KernelError`: methods such as `Tensor.__mul__` turn a
+`TypeError` into ``NotImplemented``, and Python then raises one that names neither the kernel nor its fault.
 """
 
 from __future__ import annotations
@@ -10,9 +13,14 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp.eager.observe import Caught, mapped
 from eagerdecomp.errors import EagerDecompError, KernelError
 from eagerdecomp.host.notes import add_note
 from eagerdecomp.ops.backend import Backend
@@ -24,8 +32,20 @@ __all__ = ["code_of", "is_own_kernel", "note_call", "note_error"]
 # Attribute of an error: the op whose kernel or predicate raised it, until the op that was being decomposed is noted too.
 _RAISED_BY = "_eagerdecomp_raised_by"
 
+# Attribute of an error: the `_Place` where it was raised.
+_RAISED_IN = "_eagerdecomp_raised_in"
+
 #: Number of ops that a note names if they share one function.
 _SHOWN = 4
+
+
+class _Place(NamedTuple):
+    """The kernel or predicate that raised an error, and its call, as texts."""
+
+    ops: str
+    kind: str
+    place: str
+    call: str
 
 
 def is_own_kernel(op: OpOverload, kernel: Callable[..., Any]) -> bool:
@@ -47,7 +67,8 @@ def note_call(
         kwargs: keyword arguments of the call.
     """
     if not _is_noted(error):
-        _note(error, str(op), f"in the {kind} {place_of(run)} of {op}\n  called as: {describe_call(op, args, kwargs)}")
+        place = _Place(str(op), kind, place_of(run), describe_call(op, args, kwargs))
+        _note(error, str(op), place, f"in the {kind} {place.place} of {op}\n  called as: {place.call}")
 
 
 def note_error(backend: Backend, error: Exception, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -59,6 +80,9 @@ def note_error(backend: Backend, error: Exception, op: OpOverload, args: Sequenc
         op: the op that the program called.
         args: positional arguments of the call.
         kwargs: keyword arguments of the call.
+
+    Raises:
+        KernelError: for a `TypeError` of a kernel or predicate, unless eager raises one too.
     """
     kernel = backend.kernels.get(op)
     if not _is_noted(error) and kernel is not None and is_own_kernel(op, kernel) and backend.ops.predicate(op) is None:
@@ -68,19 +92,39 @@ def note_error(backend: Backend, error: Exception, op: OpOverload, args: Sequenc
     if not _is_noted(error):
         return
     raised_by = error.op if isinstance(error, KernelError) else getattr(error, _RAISED_BY)
+    where: _Place | None = getattr(error, _RAISED_IN, None)
+    shown = error
+    if where is not None and isinstance(error, TypeError) and not _is_type_error_of_eager(op, args, kwargs):
+        shown = KernelError(where.ops, where.place, f"raised {type(error).__name__}: {error}", where.call, where.kind)
     if raised_by != str(op):
-        add_note(error, f"while decomposing {describe_call(op, args, kwargs)}")
-    setattr(error, _RAISED_BY, str(op))
+        add_note(shown, f"while decomposing {describe_call(op, args, kwargs)}")
+    setattr(shown, _RAISED_BY, str(op))
+    if shown is not error:
+        raise shown from error
+
+
+def _is_type_error_of_eager(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether eager's CPU kernel raises a TypeError for a call too."""
+
+    def home(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.detach().cpu().clone()
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    with Caught() as caught, no_current_modes(), without_torch_function(), torch.random.fork_rng(devices=[]):
+        builtin(op)(*mapped(list(args), home), **{name: mapped(value, home) for name, value in kwargs.items()})
+    return isinstance(caught.error, TypeError)
 
 
 def _is_noted(error: Exception) -> bool:
     return isinstance(error, KernelError) or hasattr(error, _RAISED_BY)
 
 
-def _note(error: Exception, raised_by: str, note: str) -> None:
+def _note(error: Exception, raised_by: str, place: _Place, note: str) -> None:
     if not isinstance(error, EagerDecompError):  # their messages name the op
         add_note(error, note)
         setattr(error, _RAISED_BY, raised_by)
+        setattr(error, _RAISED_IN, place)
 
 
 def _note_frame(error: Exception, functions: Mapping[CodeType, Sequence[tuple[OpOverload, Callable[..., Any], str]]]) -> None:
@@ -92,11 +136,9 @@ def _note_frame(error: Exception, functions: Mapping[CodeType, Sequence[tuple[Op
             ops = [str(op) for op, _, _ in found]
             _, run, kind = found[0]
             named = ", ".join(ops[:_SHOWN]) + (", ..." if len(ops) > _SHOWN else "")
-            _note(
-                error,
-                ops[0] if len(ops) == 1 else "",
-                f"in the {kind} {place_of(run)} of {named}\n  its arguments: {_arguments(trace.tb_frame)}",
-            )
+            place = _Place(named, kind, place_of(run), _arguments(trace.tb_frame))
+            note = f"in the {kind} {place.place} of {named}\n  its arguments: {place.call}"
+            _note(error, ops[0] if len(ops) == 1 else "", place, note)
             return
         trace = trace.tb_next
 

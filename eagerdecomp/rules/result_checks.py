@@ -140,7 +140,7 @@ def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., 
             fault = _looks_fault(_on_cpu(op, args, kwargs), result, device=False)
         fault = fault or _state_fault(expected, [*args, *kwargs.values()], result)
         if fault:
-            raise KernelError(str(op), place_of(kernel), fault, describe_call(op, args, kwargs))
+            raise KernelError(str(op), place_of(kernel), f"returned {fault}", describe_call(op, args, kwargs))
         return result
 
     return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -82,21 +82,71 @@ def test_a_kernel_that_raises_later(call: Callable[[Tensor], Tensor]) -> None:
 
 def test_a_kernel_that_does_not_take_alpha() -> None:
     backend = ed.Backend("mine", ed.core_aten(), kernels={"aten.add.Tensor": without_alpha})
-    message, notes = notes_of(backend, TypeError, lambda: torch.add(x, x, alpha=2))
-    assert "alpha" in message
-    assert notes[0].endswith("called as: aten.add.Tensor(f32[3], f32[3], alpha=2)")
+    message, notes = notes_of(backend, ed.KernelError, lambda: torch.add(x, x, alpha=2))
+    assert "raised TypeError: without_alpha() got an unexpected keyword argument 'alpha'" in message
+    assert "called as: aten.add.Tensor(f32[3], f32[3], alpha=2)" in message
+    assert not notes
 
 
-def test_a_predicate_that_raises_or_does_not_take_the_arguments() -> None:
+def wrong_type(left: Tensor, right: Tensor) -> Tensor:
+    return len(3)  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("call", [lambda: x * x, lambda: x * 2, lambda: torch.mul(x, x), lambda: 1 - x * x, lambda: F.silu(x)])
+def test_operators_do_not_hide_a_type_error(call: Callable[[], object]) -> None:
+    """Python replaces a TypeError of `Tensor.__mul__` by "unsupported operand type(s) for *"."""
+    predicate = ed.core_aten().with_predicate("aten.mul.Tensor", wrong_type)  # type: ignore[arg-type]
+    for backend, kind in ((mul_by(wrong_type), "kernel"), (predicate, "predicate")):
+        with pytest.raises(ed.KernelError) as caught, ed.EagerDecompMode(backend, cache=ed.ProgramCache()):
+            call()
+        error = caught.value
+        assert f"its {kind} {__name__}.wrong_type:" in str(error)
+        assert error.fault == "raised TypeError: object of type 'int' has no len()"
+        assert (error.op, error.kind) == ("aten.mul.Tensor", kind)
+        assert isinstance(error.__cause__, TypeError)
+
+
+def test_operators_do_not_hide_a_type_error_after_the_first_calls() -> None:
+    fails = False
+
+    def mul(left: Tensor, right: Tensor) -> Tensor:
+        return wrong_type(left, right) if fails else aten.mul.Tensor(left, right)
+
+    with ed.EagerDecompMode(mul_by(mul), cache=ed.ProgramCache()):
+        for _ in range(6):
+            x * x
+        fails = True
+        with pytest.raises(ed.KernelError, match="raised TypeError: object of type"):
+            x * x
+
+
+def test_a_type_error_of_eager_stays_one() -> None:
+    """Eager raises it for the same call: the user's arguments are wrong."""
+
+    def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor) -> Tensor:
+        return aten.cat.out(tensors, dim, out=out)
+
+    backend = ed.Backend("mine", ed.core_aten() | ["aten.cat.out"], kernels={"aten.cat.out": cat})
+    message, _ = notes_of(backend, TypeError, lambda: torch.cat([x, x], out=torch.empty(6, dtype=torch.int64)))
+    assert "can't be cast to the desired output type" in message
+
+
+def test_a_predicate_that_raises() -> None:
     def failing(left: Tensor, right: Tensor) -> bool:
         return left.nothing  # type: ignore[attr-defined,no-any-return]
 
-    for when, kind in ((failing, AttributeError), (lambda left: True, TypeError)):
-        ops = ed.core_aten().with_predicate("aten.mul.Tensor", when)
-        _, notes = notes_of(ops, kind, lambda: F.silu(x))
-        assert "in the predicate" in notes[0]
-        assert "aten.mul.Tensor(f32[3], f32[3])" in notes[0]
-        assert notes[1] == "while decomposing aten.silu.default(f32[3])"
+    _, notes = notes_of(ed.core_aten().with_predicate("aten.mul.Tensor", failing), AttributeError, lambda: F.silu(x))
+    assert "in the predicate" in notes[0]
+    assert "aten.mul.Tensor(f32[3], f32[3])" in notes[0]
+    assert notes[1] == "while decomposing aten.silu.default(f32[3])"
+
+
+def test_a_predicate_that_does_not_take_the_arguments() -> None:
+    ops = ed.core_aten().with_predicate("aten.mul.Tensor", lambda left: True)
+    message, notes = notes_of(ops, ed.KernelError, lambda: F.silu(x))
+    assert "its predicate" in message
+    assert "called as: aten.mul.Tensor(f32[3], f32[3])" in message
+    assert notes == ["while decomposing aten.silu.default(f32[3])"]
 
 
 @pytest.mark.parametrize(

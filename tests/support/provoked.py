@@ -277,6 +277,18 @@ _text(
         torch.sigmoid(x)
     """
 )
+_text(
+    """
+    with ed.EagerDecompMode(ed.Backend("mine", core(), kernels={"aten.mul.Tensor": lambda x, y: len(3)})):
+        x * x
+    """
+)
+_text(
+    """
+    with ed.EagerDecompMode(core().with_predicate("aten.mul.Tensor", lambda x, y: len(3))):
+        x * x
+    """
+)
 _text("check(program())")
 _text("check(program(KernelCall(aten.neg.default, (Slot(7),), (), (Slot(1),), False)))")
 _text("check(program(*2 * [KernelCall(aten.neg.default, (Slot(0),), (), (Slot(1),), False)]))")
