@@ -109,7 +109,8 @@ def plan(
     planned = tuple(found)
     required = [one.op for one in planned if one.required]
     open_ops = {one.op for one in planned if one.status in ("partly", "missing", "outside")}
-    wanted = open_ops.intersection(required)
+    refused = {one.op for one in planned if one.refused}  # no further kernel helps: the backend takes other dtypes
+    wanted = open_ops.intersection(required) - refused
     dense = {op for op in wanted if not outside(op)}  # no kernel is proposed for ops that are not decomposed
     # Ops that fail for the model's own calls are not closed, even if recorded calls of them are.
     closed = routes.closed - open_ops
@@ -142,6 +143,7 @@ def plan(
             *_of_making(planned),
             *unknown.values(),
             *_of_samples(planned),
+            *_of_dtypes(backend, planned, sampled=model is None),
             *(_of_dropped() if model is None and ops is None else ()),
         ),
         time.perf_counter() - started,
@@ -187,6 +189,21 @@ def _of_samples(planned: Iterable[OpPlan]) -> tuple[str, ...]:
     samples = [one for one in planned if not one.exact]
     summed = any(not route.counted and not route.missing for one in samples for route in one.routes)
     return (*(_SAMPLES,) * bool(samples), *(_KERNELS,) * summed)
+
+
+def _of_dtypes(backend: Backend, planned: Iterable[OpPlan], *, sampled: bool) -> tuple[str, ...]:
+    if backend.dtypes is None:
+        return ()
+    taken = ", ".join(sorted(map(str, backend.dtypes)))
+    if sampled:
+        note = f"backend {backend.name!r} takes only {taken}, and recorded calls do not show which dtypes their kernels need"
+        return (f"{note}: a plan of a model does",)
+    refused = [one.op for one in planned if one.refused]
+    if not refused:
+        return ()
+    some = ", ".join(refused[:6]) + (f", ... {len(refused) - 6} more" if len(refused) > 6 else "")
+    note = f"the kernels of backend {backend.name!r} take only {taken}, and refuse calls of {some}"
+    return (f"{note}: use these dtypes in the model, or accept more in Backend(dtypes=)",)
 
 
 def _of_dropped() -> tuple[str, ...]:
@@ -261,10 +278,11 @@ def _planned(routes: Routes, op: str, called: ModelCalls, untried: Collection[st
     calls, making = called.counts[op], called.making[op]
     if is_passthrough_name(op):
         return OpPlan(op, "passes", (), (), "none", (), calls, True, making)
-    if routes.has_kernel(op):
-        return OpPlan(op, "supported", (), rules, gradient, lacking, calls, True, making)
     own = called.routes.get(op, [])
-    if own and None not in own:
+    refused = any(route is not None and route.refused for route in own)
+    if routes.has_kernel(op) and not refused:
+        return OpPlan(op, "supported", (), rules, gradient, lacking, calls, True, making)
+    if own and (None not in own or refused):
         found = tuple(route for route in own if route is not None)
         closing = [not route.missing for route in found]
         status = "closed" if all(closing) else "partly" if any(closing) else "missing"

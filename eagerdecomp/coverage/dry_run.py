@@ -12,13 +12,16 @@ from torch import Tensor
 
 from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
 from eagerdecomp._torch.modes import no_current_modes
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.coverage.routes import Route
+from eagerdecomp.eager.observe import Caught
+from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import call_text
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.passes import optimise
+from eagerdecomp.rules.refusals import refused_dtype, refused_for_dtype, typed_kernel
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.tracing.recursion import Chain
@@ -43,9 +46,12 @@ class Rehearsal:
         call = call_text(args, kwargs, width=100)
         if decision.passthrough:
             return Route(call, "", {}, {}, counted=True)
-        if decision.supports(args, kwargs):
-            return Route(call, "", {}, {str(op): 1}, counted=True)
         values, named = _copied(args), {name: _copied([value])[0] for name, value in kwargs.items()}
+        if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):
+            refused = _refused(op, decision.typed, values, named) if decision.typed is not None else ""
+            return (
+                Route(call, "", {}, {}, (str(op),), refused=refused) if refused else Route(call, "", {}, {str(op): 1}, counted=True)
+            )
         failures: list[NoRoute] = []
         for rule in decision.rules:
             arguments = program_arguments(op, arguments_of(op, values, named))
@@ -65,7 +71,18 @@ class Rehearsal:
             kernels = Counter(str(kernel.op) for kernel in optimise(program).calls)
             return Route(call, str(rule), {}, dict(sorted(kernels.items())), counted=True)
         missing = {str(end) for end in _ends(failures)}
-        return Route(call, "", {}, {}, tuple(sorted(missing - {str(op)} or {str(op)})))
+        dtype = refused_dtype(self._planner.backend, (*args, *kwargs.values()))  # a kernel for this op would refuse it too
+        refused = "" if dtype is None else refused_for_dtype(op, dtype, self._planner.backend, args, kwargs)
+        return Route(call, "", {}, {}, tuple(sorted(missing - {str(op)} or {str(op)})), refused=refused)
+
+
+def _refused(op: OpOverload, backend: Backend, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    """Return why the kernel of an op refuses the dtypes of a call or of its results; "" if it takes them."""
+    fakes = mode_of_fakes(tensors_in([*args, *kwargs.values()]))
+    with Caught() as caught, handling_fakes(fakes), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        typed_kernel(op, builtin(op), backend)(*args, **kwargs)
+    return caught.error.refused if isinstance(caught.error, NoRoute) else ""
 
 
 def _ends(failures: Iterable[NoRoute]) -> Iterator[OpOverload]:

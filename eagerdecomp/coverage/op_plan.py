@@ -71,6 +71,11 @@ class OpPlan:
         return tuple(dict.fromkeys(op for route in self.routes for op in route.missing))
 
     @property
+    def refused(self) -> str:
+        """A call that a kernel of the set refuses because of its dtype, with the reason; "" if none does."""
+        return next((route.refused for route in self.routes if route.refused), "")
+
+    @property
     def depends(self) -> str:
         """Examples of calls that are closed and of calls that are not, for a partly closed op; else ""."""
         bad = [route.call for route in self.routes if route.missing and route.call]

@@ -314,6 +314,7 @@ def _fault(one: OpPlan) -> str:
     if one.status not in ("partly", "missing"):
         return f"gradient {one.gradient}: {'ends at' if one.gradient == 'missing' else 'not all of'} {_some(one.gradient_missing)}"
     parts = [one.depends] if one.depends else []
+    parts += [f"refused: {one.refused}"] if one.refused else []
     parts += [f"needs {_some(one.needs)}"] if one.needs else []
     return ": ".join([one.status, *(["; ".join(parts)] if parts else [])])
 
@@ -367,7 +368,8 @@ def _by(one: OpPlan) -> str:
         return one.reason
     if one.status in ("partly", "missing"):
         needs = f"needs {_some(one.needs)}" if one.needs else ""
-        return "; ".join(filter(None, (one.depends if one.status == "partly" else "", needs)))
+        refused = f"refused: {one.refused}" if one.refused else ""
+        return "; ".join(filter(None, (one.depends if one.status == "partly" else "", refused, needs)))
     first: dict[str, str] = {}
     for route in one.routes:
         if route.rule:

@@ -62,6 +62,7 @@ class Route:
         partly_closed: the ops of the route that are only partly closed.
         counted: whether `kernels` were counted in a run of this call. If not, they are a sum over the recorded calls of each rule,
             before passes shorten the program.
+        refused: the call that a kernel of the set refuses because of its dtype, with the reason; "" if none does.
     """
 
     call: str
@@ -71,6 +72,7 @@ class Route:
     missing: tuple[str, ...] = ()
     partly_closed: tuple[str, ...] = ()
     counted: bool = False
+    refused: str = ""
 
 
 class Routes:

@@ -27,7 +27,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "def broken():\n"
         "    raise ValueError('no such net\\nof any size')\n"
         "def mismatched():\n"
-        "    return torch.randn(2) + torch.randn(3)\n",
+        "    return torch.randn(2) + torch.randn(3)\n"
+        "import eagerdecomp as ed\n"
+        "half = ed.Backend('half', ed.core_aten(), dtypes={torch.float16})\n",
         encoding="utf-8",
     )
     (tmp_path / "unreadable_nets.py").write_text("import torch\nnet = torch.nn.(\n", encoding="utf-8")
@@ -48,6 +50,11 @@ def test_the_command_plans_a_model_and_is_a_gate(files: Path, capsys: pytest.Cap
     assert "aten.addmm.default" in printed.err
     assert '  ops | {"' in printed.err
     assert "kernels to write" in printed.out
+
+
+def test_the_command_knows_the_dtypes_of_a_backend(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--ops", "planned_nets:half", "--model", "planned_nets:mlp", "--require", "closed"]) == 1
+    assert "torch.float32 is not among the dtypes of backend 'half'" in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Collection
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from on_core import CORE, kernel_calls
 from sampled import SEED
 
@@ -337,6 +339,39 @@ def test_a_factory_that_returns_no_model_raises(made: Any) -> None:
 
 
 # -- the small set ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("taken", [{torch.float32}, {torch.float32, torch.float64}, {torch.float64}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_plan_of_a_model_agrees_with_the_mode_on_dtypes(dtype: torch.dtype, taken: set[torch.dtype]) -> None:
+    """A supported op, a linked rule, a recorded one, and a view."""
+    backend = ed.Backend("narrow", ed.core_aten(), dtypes={*taken, torch.bool})
+    x = torch.ones(2, 3, dtype=dtype)
+
+    def step() -> None:
+        for run in (lambda: x * 2, lambda: F.silu(x), lambda: torch.special.i0e(x), lambda: x.t()):
+            run()
+
+    made = ed.plan(backend, model=lambda: step)
+    with ed.EagerDecompMode(backend, on_unsupported="fallback") as mode, pytest.warns() if dtype not in taken else nullcontext():
+        step()
+    fell_back = {op for op, one in mode.stats().items() if one.fell_back}
+    assert {one.op for one in made.failing("closed")} == fell_back
+    assert bool(fell_back) == (dtype not in taken)
+    if fell_back:
+        assert made["aten.mul.Tensor"].refused.endswith(f"{dtype} is not among the dtypes of backend 'narrow'")
+        assert not made.next_kernels
+        assert not made.to_close
+        assert f"take only torch.bool, {min(taken, key=str)}, and refuse calls of aten.mul.Tensor" in " ".join(made.notes)
+
+
+def test_a_plan_names_an_op_whose_result_has_a_refused_dtype() -> None:
+    """`argmax` returns int64, which is in no argument."""
+    backend = ed.Backend("narrow", ed.core_aten(), dtypes={torch.float32})
+    made = ed.plan(backend, model=lambda: lambda: torch.ones(2, 3).argmax(1))
+    assert "torch.int64" in made["aten.argmax.default"].refused
+    assert "refused: aten.argmax.default(f32[2, 3], 1)" in made.unmet("closed")
+    assert Plan.from_json(made.to_json()) == made
 
 
 @pytest.mark.full

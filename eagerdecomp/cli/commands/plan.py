@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eagerdecomp.cli.arguments.shared import FAILED
-from eagerdecomp.cli.commands.command import Command, called, output_file, rules_of, set_from, shown
+from eagerdecomp.cli.commands.command import Command, backend_from, called, output_file, rules_of, shown
 from eagerdecomp.coverage.analysis import aten_ops, plan
 from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
 from eagerdecomp.coverage.plan_report import Plan, plan_text
@@ -19,13 +19,15 @@ from eagerdecomp.errors import PlanError
 from eagerdecomp.host.import_path import object_of
 from eagerdecomp.host.progress import PartDone, Progress
 from eagerdecomp.host.terminal import columns
+from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, core_aten, prims
 
 __all__ = ["COMMAND"]
 
 
 def _run(args: argparse.Namespace) -> int:
-    ops = set_from(args.ops, args.ops_option)
+    backend = backend_from(args.ops, args.ops_option)
+    ops = backend.ops if isinstance(backend, Backend) else backend
     if args.require == "no-worse" and not args.compare:
         raise PlanError("--require no-worse compares with an earlier plan: pass it with --compare OLD.json")
     if args.model and args.match:
@@ -43,7 +45,7 @@ def _run(args: argparse.Namespace) -> int:
     progress = PartDone(sys.stderr)
     plans = len(others) + 1
 
-    def planned(number: int, on: OpSet, **more: Any) -> Plan:
+    def planned(number: int, on: Backend | OpSet, **more: Any) -> Plan:
         words = f"set {number + 1} of {plans}: " if others else ""
         return plan(
             on,
@@ -56,7 +58,7 @@ def _run(args: argparse.Namespace) -> int:
 
     with output_file("--json", args.json) as write_json, output_file("--html", args.html) as write_html:
         try:
-            made = planned(0, ops, kernels=max(0, args.next), name=f"what {args.model} calls")
+            made = planned(0, backend, kernels=max(0, args.next), name=f"what {args.model} calls")
             beside = [planned(number, other, kernels=0) for number, other in enumerate(others, 1)]
         finally:
             progress.clear()
