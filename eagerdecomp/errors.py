@@ -237,13 +237,13 @@ class InstallError(EagerDecompError, ValueError):
 
 
 class KernelError(EagerDecompError):
-    """A kernel of the backend returned None, a wrong number of results, or a wrong shape, dtype or device, or raised a TypeError.
+    """A kernel of the backend returned None, a wrong number of results, or a wrong shape, dtype or device, or a predicate raised.
 
     Cause: a bug of the kernel. Cure: fix it; `eagerdecomp conformance` tests it with many calls. The mode checks the first four
     calls of each op, and each recorded one. Later calls are not checked, so they cost nothing more.
 
-    A `TypeError` that a kernel or a predicate raises is the `__cause__` of this error: Python's operators, such as ``x * y``, would
-    replace a `TypeError` by one of their own. Errors of other types propagate as they are.
+    A `TypeError` that a kernel raises is the `__cause__` of this error: Python's operators, such as ``x * y``, would replace it by
+    one of their own. So is any error that a predicate raises for a call that eager accepts. Other errors propagate as they are.
 
     Attributes:
         op: the op, as a string such as ``"aten.mm.default"``.

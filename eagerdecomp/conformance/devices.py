@@ -19,6 +19,7 @@ from eagerdecomp.errors import ConformanceError
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.rules.error_notes import predicate_holds
 from eagerdecomp.rules.refusals import refused_dtype
 
 __all__ = ["brought_home", "can_fork", "device_of", "kernel_of", "reached"]
@@ -37,7 +38,8 @@ def kernel_of(backend: Backend, op: OpOverload) -> Kernel:
     run, device = backend.kernels.get(op, op), device_of(backend)
     if device != "cpu" and _makes_tensors(op):
         run = functools.partial(_made_there, run, torch.device(device))
-    claims = _of_dtypes(backend, backend.ops.predicate(op))
+    when = backend.ops.predicate(op)
+    claims = _of_dtypes(backend, None if when is None else lambda *args, **kwargs: predicate_holds(op, when, args, kwargs))
     return Kernel(op, run, op, device, claims if device == "cpu" else _of_tensors_there(backend, claims))
 
 

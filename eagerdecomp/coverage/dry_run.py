@@ -15,12 +15,14 @@ from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.coverage.routes import Route
 from eagerdecomp.eager.observe import Caught
+from eagerdecomp.errors import KernelError
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import call_text
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.passes import optimise
+from eagerdecomp.rules.error_notes import predicate_holds
 from eagerdecomp.rules.refusals import refused_dtype, refused_for_dtype, typed_kernel
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
@@ -47,7 +49,7 @@ class Rehearsal:
         if decision.passthrough:
             return Route(call, "", {}, {}, counted=True)
         values, named = _copied(args), {name: _copied([value])[0] for name, value in kwargs.items()}
-        if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):
+        if decision.kernel is not None and (decision.when is None or predicate_holds(op, decision.when, args, kwargs)):
             refused = _refused(op, decision.typed, values, named) if decision.typed is not None else ""
             return (
                 Route(call, "", {}, {}, (str(op),), refused=refused) if refused else Route(call, "", {}, {str(op): 1}, counted=True)
@@ -63,6 +65,8 @@ class Rehearsal:
                 except NoRoute as failure:
                     failures.append(failure)
                     continue
+                except KernelError:  # of a predicate
+                    raise
                 except (RuntimeError, NotImplementedError, TypeError):
                     return None  # depends on data
                 program = recorder.recording(result).program

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from eagerdecomp._torch.ops import OpOverload, op_named
 from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off
+from eagerdecomp.eager.observe import Caught
+from eagerdecomp.errors import KernelError
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import Predicate
 from eagerdecomp.ops.passthrough import is_passthrough_name
@@ -21,6 +23,7 @@ from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.planner.closure import Clauses, Closure, without_self_calls
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.planner.rule_calls import Footprint, SeenOp
+from eagerdecomp.rules.error_notes import predicate_holds
 from eagerdecomp.rules.rule import Rule
 
 __all__ = ["Kind", "Route", "Routes", "Way"]
@@ -81,9 +84,12 @@ class Routes:
     Args:
         planner: returns the rules of an op, in order.
         seen: the recorded calls of each op.
+        raises: whether the error of a predicate is raised. If not, its kernel counts as not supporting the call: the conformance
+            suite reports such errors itself.
     """
 
-    def __init__(self, planner: Planner, seen: Mapping[str, SeenOp]) -> None:
+    def __init__(self, planner: Planner, seen: Mapping[str, SeenOp], *, raises: bool = True) -> None:
+        self._raises = raises
         self._planner = planner
         self._seen = seen
         self._kinds: dict[str, tuple[Kind, ...]] = {}
@@ -112,7 +118,9 @@ class Routes:
             found = self._kinds[op] = tuple(self._find_kinds(op))
             when = self._predicate(op)
             if when is not None:
-                found = self._kinds[op] = tuple(kind._replace(taken=_takes(when, kind.example)) for kind in found)
+                found = self._kinds[op] = tuple(
+                    kind._replace(taken=_takes(op, when, kind.example, raises=self._raises)) for kind in found
+                )
         return found
 
     def _predicate(self, op: str) -> Predicate | None:
@@ -303,16 +311,24 @@ class Routes:
         return seen
 
 
-def _takes(when: Predicate, example: str) -> bool:
-    """Return whether a predicate supports a call, tried on fake tensors."""
-    if not example:
+def _takes(op: str, when: Predicate, example: str, *, raises: bool) -> bool:
+    """Return whether a predicate supports a call, tried on fake tensors, and if that raises, on real ones.
+
+    Raises:
+        KernelError: with `raises`, if the predicate raises, for a call that eager accepts.
+    """
+    found = op_named(op)
+    if not example or found is None:
         return False
-    with fake_tensor_log_off(), FakeTensorMode():
-        try:
-            args, kwargs = parse_call(example)
-            return bool(when(*args, **kwargs))
-        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, NotImplementedError):
-            return False
+    with fake_tensor_log_off(), FakeTensorMode(), Caught():
+        args, kwargs = parse_call(example)
+        return bool(when(*args, **kwargs))
+    with Caught() as caught:
+        args, kwargs = parse_call(example)
+        return predicate_holds(found, when, args, kwargs)
+    if raises and isinstance(caught.error, KernelError):
+        raise caught.error
+    return False  # the text makes no call that eager accepts
 
 
 def _of_variant(rule: Rule) -> Footprint:

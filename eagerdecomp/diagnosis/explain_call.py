@@ -158,7 +158,7 @@ def _explain(
     decision = planner.decide(op)
     if decision.passthrough:
         return Explanation(verdict="passes: it computes nothing that a backend's kernels could run", **fields)
-    if decision.kernel is not None and decision.supports(values, named):
+    if decision.kernel is not None and decision.supports(op, values, named):
         with torch.random.fork_rng(devices=[]):
             _run_in_handler(functools.partial(decision.kernel, *values, **named))  # like eager, the kernel may refuse the call
         return Explanation(verdict="in the set: goes to the backend's kernel", kernels={str(op): 1}, **fields)

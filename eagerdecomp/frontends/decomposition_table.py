@@ -167,7 +167,7 @@ class _Routes:
             return True
         decision = self._planner.decide(op)
         if decision.kernel is not None:
-            return decision.supports(args, kwargs)
+            return decision.supports(op, args, kwargs)
         # A check that returns nothing may stay, because no other op uses its result.
         return op not in self.rules and (decision.passthrough or bool(facts_of(op).mutated) or not op._schema.returns)
 

@@ -22,6 +22,7 @@ from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of, is_composite, reads_data, tensors_in
 from eagerdecomp.planner.closure import Costs
 from eagerdecomp.planner.rule_calls import is_changed, load_footprints
+from eagerdecomp.rules.error_notes import predicate_holds
 from eagerdecomp.rules.failed_routes import NotOnFakes
 from eagerdecomp.rules.refusals import refused_by_predicate, refused_dtype, refused_for_dtype
 from eagerdecomp.rules.rule import Rule, index_rules
@@ -66,9 +67,9 @@ class Decision(NamedTuple):
     rules: Sequence[Rule]
     typed: Backend | None = None
 
-    def supports(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    def supports(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Return whether the kernel runs a call."""
-        if self.kernel is None or (self.when is not None and not self.when(*args, **kwargs)):
+        if self.kernel is None or (self.when is not None and not predicate_holds(op, self.when, args, kwargs)):
             return False
         return self.typed is None or refused_dtype(self.typed, (*args, *kwargs.values())) is None
 
@@ -76,7 +77,7 @@ class Decision(NamedTuple):
         """Return the call and the reason why the kernel does not run it; "" if it does, or if there is none."""
         if self.kernel is None:
             return ""
-        if self.when is not None and not self.when(*args, **kwargs):
+        if self.when is not None and not predicate_holds(op, self.when, args, kwargs):
             return refused_by_predicate(op, self.when, args, kwargs)
         dtype = None if self.typed is None else refused_dtype(self.typed, (*args, *kwargs.values()))
         return "" if dtype is None or self.typed is None else refused_for_dtype(op, dtype, self.typed, args, kwargs)

@@ -3,8 +3,9 @@
 Kernels run with nothing around them once their first calls were checked. So the notes are made where an error arrives: where a
 handler catches it anyway, and otherwise in the mode, from the frames of the traceback.
 
-A `TypeError` of a kernel or predicate leaves the mode as the cause of a `KernelError`: methods such as `Tensor.__mul__` turn a
-`TypeError` into ``NotImplemented``, and Python then raises one that names neither the kernel nor its fault.
+A `TypeError` of a kernel leaves the mode as the cause of a `KernelError`: methods such as `Tensor.__mul__` turn a `TypeError` into
+``NotImplemented``, and Python then raises one that names neither the kernel nor its fault. Any error of a predicate is the cause of
+a `KernelError`: it says nothing about the call, so no other rule is tried, and no tool may count the call as not supported.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.fake import needs_data
 from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.eager.observe import Caught, mapped
@@ -25,9 +27,11 @@ from eagerdecomp.errors import EagerDecompError, KernelError
 from eagerdecomp.host.notes import add_note
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import call_text, describe_call
+from eagerdecomp.ops.opset import Predicate
+from eagerdecomp.rules.failed_routes import eager_accepts
 from eagerdecomp.rules.rule import place_of
 
-__all__ = ["code_of", "is_own_kernel", "note_call", "note_error"]
+__all__ = ["code_of", "is_own_kernel", "note_call", "note_error", "predicate_holds", "raise_for_predicate"]
 
 # Attribute of an error: the op whose kernel or predicate raised it, until the op that was being decomposed is noted too.
 _RAISED_BY = "_eagerdecomp_raised_by"
@@ -71,6 +75,30 @@ def note_call(
         _note(error, str(op), place, f"in the {kind} {place.place} of {op}\n  called as: {place.call}")
 
 
+def predicate_holds(op: OpOverload, when: Predicate, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a predicate supports a call.
+
+    Raises:
+        KernelError: if the predicate raises, for a call that eager accepts.
+    """
+    try:
+        return bool(when(*args, **kwargs))
+    except Exception as error:
+        raise_for_predicate(error, op, when, args, kwargs)
+        raise
+
+
+def raise_for_predicate(error: Exception, op: OpOverload, when: Predicate, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise a `KernelError` for an error of a predicate; only note the call if eager rejects it, or if fake tensors lack data."""
+    note_call(error, op, when, "predicate", args, kwargs)
+    if not isinstance(error, EagerDecompError) and not needs_data(error) and eager_accepts(op, args, kwargs):
+        raise _kernel_error(error, getattr(error, _RAISED_IN)) from error
+
+
+def _kernel_error(error: Exception, where: _Place) -> KernelError:
+    return KernelError(where.ops, where.place, f"raised {type(error).__name__}: {error}", where.call, where.kind)
+
+
 def note_error(backend: Backend, error: Exception, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Complete the notes of an error that a call of the user's program raised, if a kernel or a predicate of the backend raised it.
 
@@ -95,7 +123,7 @@ def note_error(backend: Backend, error: Exception, op: OpOverload, args: Sequenc
     where: _Place | None = getattr(error, _RAISED_IN, None)
     shown = error
     if where is not None and isinstance(error, TypeError) and not _is_type_error_of_eager(op, args, kwargs):
-        shown = KernelError(where.ops, where.place, f"raised {type(error).__name__}: {error}", where.call, where.kind)
+        shown = _kernel_error(error, where)
     if raised_by != str(op):
         add_note(shown, f"while decomposing {describe_call(op, args, kwargs)}")
     setattr(shown, _RAISED_BY, str(op))

@@ -26,7 +26,7 @@ from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.handler_source import make_handler, make_linked_handler
 from eagerdecomp.program.key import Guard
 from eagerdecomp.rules.blocks import large_from
-from eagerdecomp.rules.error_notes import note_call
+from eagerdecomp.rules.error_notes import raise_for_predicate
 from eagerdecomp.rules.link import may_decline
 from eagerdecomp.rules.refusals import refused_by_predicate
 from eagerdecomp.rules.rule import Bound, NoRoute, Rule
@@ -53,7 +53,7 @@ def guarded_kernel(entry: Entry, op: OpOverload, kernel: Kernel, decision: Decis
         try:
             supported = bool(when(*args, **kwargs))
         except Exception as error:
-            note_call(error, op, when, "predicate", args, kwargs)
+            raise_for_predicate(error, op, when, args, kwargs)
             raise
         if supported:
             return kernel(*args, **kwargs)

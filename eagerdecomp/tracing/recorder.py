@@ -21,7 +21,7 @@ from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Guard
 from eagerdecomp.program.symbolic_sizes import TrackedInt, plain
-from eagerdecomp.rules.error_notes import is_own_kernel, note_call
+from eagerdecomp.rules.error_notes import is_own_kernel, note_call, predicate_holds
 from eagerdecomp.rules.failed_routes import judge_kernel_error, make_final, reason_of_failure
 from eagerdecomp.rules.refusals import refused_by_predicate, typed_kernel
 from eagerdecomp.rules.result_checks import checked_result, expected_of
@@ -201,11 +201,7 @@ class Recorder(DispatchMode):
     def _evaluate_predicate(self, op: OpOverload, when: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         if self._reads is not None:  # a predicate may read any fact
             self._reads.read_everything("evaluates a predicate of the op set")
-        try:
-            return bool(when(*args, **kwargs))
-        except Exception as error:
-            note_call(error, op, when, "predicate", args, kwargs)
-            raise
+        return predicate_holds(op, when, args, kwargs)
 
     def _with_sizes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return an op's arguments with the tracked sizes (`TrackedInt`) that the rule passed to the calling torch function.

@@ -14,7 +14,7 @@ from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.eager.compare import Difference, difference
 from eagerdecomp.eager.observe import Caught, Observed, Strides, copied, is_plain, leaves_of, observe, observed
 from eagerdecomp.eager.stride_requirements import strides_of_kernel
-from eagerdecomp.errors import UnsupportedOpError
+from eagerdecomp.errors import KernelError, UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
 from eagerdecomp.planner.planner import Planner
@@ -30,6 +30,7 @@ __all__ = [
     "Compared",
     "Draws",
     "Finding",
+    "is_of_predicate",
     "kernel_for",
     "compared",
     "culprit_of",
@@ -139,7 +140,7 @@ def compared(
     result = None
     with Caught() as caught:
         result = run()
-    if isinstance(caught.error, (NoRoute, UnsupportedOpError)):
+    if isinstance(caught.error, (NoRoute, UnsupportedOpError)) or is_of_predicate(caught.error):
         return Compared(None, caught.error, None, drew)
     with no_current_modes(), lazy_bits_visible():
         drew = drew or draws.moved()
@@ -149,6 +150,11 @@ def compared(
         if others != "exact":
             found = difference(op, *call.kept(), want, have, eager(op), values=not drew, strides=others)
     return Compared(result, caught.error, found, drew, others != "exact" and (found is None or found.kind != "strides"))
+
+
+def is_of_predicate(error: Exception | None) -> bool:
+    """Return whether a predicate raised an error. It is no result of the call that could differ from eager's."""
+    return isinstance(error, KernelError) and error.kind == "predicate"
 
 
 def allowed_strides(planner: Planner, call: Call) -> Strides:
@@ -192,7 +198,7 @@ def why_not_compared(planner: Planner, op: OpOverload, args: Sequence[Any], kwar
 def kernel_for(planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
     """Return the kernel that runs a call; None if rules decompose it."""
     decision = planner.decide(op)
-    return decision.kernel if decision.supports(args, kwargs) else None
+    return decision.kernel if decision.supports(op, args, kwargs) else None
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from eagerdecomp.rules.rule import NoRoute, Rule, place_of
 from eagerdecomp.runtime.runtime import Watch
 from eagerdecomp.verify.findings import Blame, Culprit
 from eagerdecomp.verify.policy import Verified, Verify
-from eagerdecomp.verify.replay import Call, Draws, culprit_of, eager, kernel_for, replayed, why_not_compared
+from eagerdecomp.verify.replay import Call, Draws, culprit_of, eager, is_of_predicate, kernel_for, replayed, why_not_compared
 
 __all__ = ["Verifying", "watch_of"]
 
@@ -196,7 +196,8 @@ class Verifying:
         finally:
             state.checking = was_checking
         found = None
-        if not isinstance(caught.error, (NoRoute, UnsupportedOpError, DifferenceError, MemoryError, torch.OutOfMemoryError)):
+        raised = (NoRoute, UnsupportedOpError, DifferenceError, MemoryError, torch.OutOfMemoryError)
+        if not isinstance(caught.error, raised) and not is_of_predicate(caught.error):
             with self._suspended(), lazy_bits_visible():
                 have = observed(result, plain_args, plain_kwargs, caught.error)
                 drew = drew or draws.moved()

@@ -19,6 +19,7 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp.cli.main import main
 from eagerdecomp.conformance import Report, check_again, check_call, run_conformance
+from eagerdecomp.conformance.decomposed_ops import DecomposedCall, decomposed_calls, run_calls
 
 aten = torch.ops.aten
 
@@ -138,6 +139,15 @@ def test_what_the_suite_cannot_judge_is_reported_with_its_cause() -> None:
     (failure,) = report.failures
     assert failure.property == "error"
     assert "ZeroDivisionError: in the predicate" in failure.message
+    assert "aten.exp.default: its predicate " in failure.message
+    assert "called as: aten.exp.default(f" in failure.message
+
+
+def test_a_predicate_that_raises_is_named_for_the_calls_that_decompose() -> None:
+    bad = ed.Backend("mine", ed.core_aten().with_predicate("aten.mul.Tensor", raising))
+    (found,) = run_calls(bad, [DecomposedCall(aten.silu.default, "f32[3]")], lambda number: None)
+    assert "aten.mul.Tensor: its predicate " in found[2]
+    assert decomposed_calls(bad, seed=0, most=1)  # the report of the kernels, which names the predicate, still comes
 
 
 def test_dtypes_that_the_backend_does_not_take_are_not_tested() -> None:

@@ -131,14 +131,57 @@ def test_a_type_error_of_eager_stays_one() -> None:
     assert "can't be cast to the desired output type" in message
 
 
-def test_a_predicate_that_raises() -> None:
-    def failing(left: Tensor, right: Tensor) -> bool:
-        return left.nothing  # type: ignore[attr-defined,no-any-return]
+def bad_predicate(left: Tensor, right: Tensor) -> bool:
+    return left.nothing  # type: ignore[attr-defined,no-any-return]
 
-    _, notes = notes_of(ed.core_aten().with_predicate("aten.mul.Tensor", failing), AttributeError, lambda: F.silu(x))
+
+BAD = ed.core_aten().with_predicate("aten.mul.Tensor", bad_predicate)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: ed.EagerDecompMode(BAD).explain("aten.mul.Tensor", x, x),
+        lambda: ed.EagerDecompMode(BAD).explain("aten.silu", x),  # a rule that calls it
+        lambda: ed.EagerDecompMode(BAD).explain("aten.special_i0e", x),
+        lambda: ed.blame(lambda: x * x, BAD),
+        lambda: ed.blame(lambda: F.silu(x), BAD, every=True),
+        lambda: ed.plan(BAD, ops=["aten.mul.Tensor"]),
+        lambda: ed.plan(BAD, ops=["aten.silu.default"]),
+        lambda: ed.plan(BAD, model=lambda: lambda: F.silu(torch.ones(3))),
+        lambda: ed.plan(BAD, model=lambda: lambda: torch.ones(3) * 2),
+    ],
+)
+def test_a_predicate_that_raises_is_hidden_by_no_tool(run: Callable[[], object]) -> None:
+    with pytest.raises(ed.KernelError, match=r"its predicate .*bad_predicate:\d+ raised AttributeError"):
+        run()
+
+
+@pytest.mark.parametrize("call", [lambda: x * x, lambda: F.silu(x), lambda: torch.special.i0e(x)])
+@pytest.mark.parametrize("verify", [None, "cpu", ed.Verify(on_difference="record")])
+def test_a_predicate_that_raises(verify: Any, call: Callable[[], object]) -> None:
+    """In a linked rule and in one that is recorded."""
+    with pytest.raises(ed.KernelError) as caught, ed.EagerDecompMode(BAD, cache=ed.ProgramCache(), verify=verify):
+        call()
+    assert f"aten.mul.Tensor: its predicate {__name__}.bad_predicate:" in str(caught.value)
+    assert "called as: aten.mul.Tensor(f" in str(caught.value)
+    assert isinstance(caught.value.__cause__, AttributeError)
+
+
+def test_a_predicate_that_raises_for_a_call_that_eager_rejects_keeps_its_error() -> None:
+    def same_rank(left: Tensor, right: Tensor) -> bool:
+        return bool(torch.broadcast_shapes(left.shape, right.shape))
+
+    ops = ed.core_aten().with_predicate("aten.mul.Tensor", same_rank)
+    message, notes = notes_of(ops, RuntimeError, lambda: x * torch.ones(4))
+    assert "its predicate" not in message
     assert "in the predicate" in notes[0]
-    assert "aten.mul.Tensor(f32[3], f32[3])" in notes[0]
-    assert notes[1] == "while decomposing aten.silu.default(f32[3])"
+
+
+def test_a_predicate_may_read_memory_that_fake_tensors_lack() -> None:
+    """The plan then asks it about real tensors."""
+    ops = ed.core_aten().with_predicate("aten.mul.Tensor", lambda left, right: left.data_ptr() % 4 == 0)
+    assert ed.plan(ops, ops=["aten.mul.Tensor"])["aten.mul.Tensor"].routes[0].rule == "the kernel, by its predicate"
 
 
 def test_a_predicate_that_does_not_take_the_arguments() -> None:
