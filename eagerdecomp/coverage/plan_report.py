@@ -271,12 +271,27 @@ def _proposals(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "", "(the one that enables most first; an op that waits for several counts at one of them):"
         for kernel in plan.next_kernels:
             yield f"  {kernel.op}: ", f"enables {len(kernel.enables)}{_listed(kernel.enables)}"
-    elif not plan.failing("closed"):
-        yield "", "not the whole model was planned: it stopped (see the note)" if plan.stopped else "nothing is missing"
+    elif all(one.refused for one in plan.failing("closed")):
+        yield "", _nothing_to_write(plan)
     if plan.to_close:
         after = ", ".join(f"{count} {status}" for status, count in plan.counts_after.items())
-        rest = "; those only build the model" if {"missing", "partly"} & plan.counts_after.keys() else ""
+        left = [one for one in plan.with_status("missing", "partly") if not one.needs and one.op not in plan.to_close]
+        building, refused = any(not one.required for one in left), any(one.required and one.refused for one in left)
+        reasons = [*["only build the model"] * building, *["are refused because of their dtype"] * refused]
+        rest = f"; those {' or '.join(reasons)}" if reasons else ""
         yield "", f"after adding all {len(plan.to_close)} kernels that are missing (to_close in --json): {after}{rest}"
+
+
+def _nothing_to_write(plan: Plan) -> str:
+    """Return why a plan proposes no kernel."""
+    if plan.failing("closed"):
+        return "no further kernel helps: those of the set refuse calls because of their dtype (see the notes)"
+    if plan.stopped:
+        return "not the whole model was planned: it stopped (see the note)"
+    building = sum(one.status in ("missing", "partly") for one in plan.ops)
+    if building:
+        return f"no step of the model lacks a kernel; what has no route only builds the model ({building} ops, see the note)"
+    return "nothing is missing"
 
 
 def _comparable(was: OpPlan, new: OpPlan) -> bool:

@@ -30,6 +30,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 aten = torch.ops.aten
 
 
+REFUSED = Route(
+    "f64[3]", "", {}, {}, ("aten.sin.default",), refused="aten.sin.default(f64[3]): torch.float64 is not among the dtypes"
+)
+
+
 @pytest.fixture(scope="module")
 def core() -> Plan:
     return ed.plan(CORE)
@@ -51,6 +56,30 @@ def test_json_that_is_not_a_plan_raises(text: str) -> None:
 def test_another_json_file_is_named_by_its_entries() -> None:
     with pytest.raises(ed.PlanError, match=r"this is JSON, but no plan: it has 'backend', 'results'\. Write a plan with"):
         Plan.from_json('{"results": [], "backend": 3}')
+
+
+@pytest.mark.parametrize(
+    ("ops", "to_close", "said"),
+    [
+        ([OpPlan("aten.sin.default", "closed", calls=1)], (), "nothing is missing"),
+        ([OpPlan("aten.sin.default", "missing", making=2)], (), "what has no route only builds the model (1 ops"),
+        ([OpPlan("aten.sin.default", "missing", (REFUSED,), calls=1)], (), "no further kernel helps"),
+        (
+            [OpPlan("aten.sin.default", "missing", (REFUSED,), calls=1), OpPlan("aten.cos.default", "missing", calls=1)],
+            ("aten.cos.default",),
+            "1 supported, 1 missing; those are refused because of their dtype",
+        ),
+        (
+            [OpPlan("aten.sin.default", "missing", making=1), OpPlan("aten.cos.default", "missing", calls=1)],
+            ("aten.cos.default",),
+            "1 supported, 1 missing; those only build the model",
+        ),
+    ],
+)
+def test_the_sentences_about_what_is_missing_agree(ops: list[OpPlan], to_close: tuple[str, ...], said: str) -> None:
+    text = str(Plan("set", "a model", "2.13", tuple(ops), to_close=to_close))
+    assert said in text
+    assert ("nothing is missing" in text) == (ops[0].status == "closed")
 
 
 #: Sets and ops that lack kernels: few ops, so that a plan is fast.
