@@ -367,6 +367,21 @@ def test_the_table_is_printed_if_the_script_replaces_stdout(script: Path, capfd:
 
 
 @pytest.mark.full
+def test_the_outputs_of_a_script_without_a_seed_differ_and_the_note_says_what_to_type(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "unseeded.py"
+    script.write_text("import torch\nprint(torch.randn(3))\n", encoding="utf-8")
+    assert main(["run", "--baseline", str(script)]) == 0
+    out = capfd.readouterr().out
+    assert "random calls with other numbers: 1 (aten.randn 1). The script sets no seed" in out
+    assert "\n  torch.manual_seed(0)\n" in out
+    script.write_text("import torch\ntorch.manual_seed(0)\nprint(torch.randn(3))\n", encoding="utf-8")
+    assert main(["run", "--baseline", str(script)]) == 0
+    assert "sets no seed" not in capfd.readouterr().out
+
+
+@pytest.mark.full
 def test_baseline_reports_both_times(script: Path, tmp_path: Path) -> None:
     target = tmp_path / "facts.json"
     command = [sys.executable, "-m", "eagerdecomp", "run", "--baseline", "--no-record", "--json", str(target), str(script)]

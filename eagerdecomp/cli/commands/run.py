@@ -44,9 +44,13 @@ def _run(args: argparse.Namespace) -> int:
         outcome = run_script(script, nullcontext)
         Path(args.plain_seconds_to).write_text(repr(outcome.seconds), encoding="utf-8")
         return outcome.exit_code
+    import torch
+
+    from eagerdecomp._torch.ops import op_named
     from eagerdecomp.backends.recorder import BackendRecorder
     from eagerdecomp.frontends.mode import EagerDecompMode
     from eagerdecomp.insight.profile.mode import RecordingMode
+    from eagerdecomp.ops.schema import facts_of
 
     ops, keep = backend_from(args.ops, args.ops_option), kept_ops(args.keep)
     if args.preflight and args.on_unsupported == "fallback":
@@ -77,6 +81,7 @@ def _run(args: argparse.Namespace) -> int:
                 yield
 
         files = [name for name in (args.json, args.record, args.perfetto) if name not in (None, "-")]
+        seed = torch.initial_seed()
         with (
             copied_stdout() if args.baseline else nullcontext() as printed,
             stopping_on_sigterm() if files else nullcontext(),
@@ -94,7 +99,9 @@ def _run(args: argparse.Namespace) -> int:
         outputs = None if plain.output is None or printed is None else Outputs(decoded(bytes(printed)), plain.output)
         notes += [plain.note] if plain.note else []
         if outputs is not None and not outputs.same:
-            notes += _notes_on_random_calls(mode.stats().other_numbers, args)
+            drawn = {name: one.calls for name, one in mode.stats().items() if (op := op_named(name)) and facts_of(op).is_random}
+            unseeded = drawn and torch.initial_seed() == seed
+            notes += _notes_on_seed(drawn) if unseeded else _notes_on_random_calls(mode.stats().other_numbers, args)
         if plain.seconds is not None and seen is not None:
             notes.append(
                 "the time under the mode includes the recording of the ops that reach the backend; --no-record turns it off"
@@ -140,6 +147,15 @@ def _route_notes(raised: BaseException | None, spec: str) -> list[str]:
 def _is_object(spec: str) -> bool:
     """Return whether an op set is given as ``MODULE:NAME``. Otherwise it is a named set or a file."""
     return ":" in spec and not os.path.exists(spec)
+
+
+def _notes_on_seed(drawn: Mapping[str, int]) -> list[str]:
+    """Return notes on a script that sets no seed, with the line to type."""
+    return [
+        f"lines may differ because of random calls with other numbers: {count_by_packet(drawn)}. The script sets no seed, so each "
+        "run draws others. Put this line at its start, and compare again:",
+        "  torch.manual_seed(0)",
+    ]
 
 
 def _notes_on_random_calls(other_numbers: Mapping[str, int], args: argparse.Namespace) -> list[str]:
