@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from eagerdecomp.errors import OpSetError
-from eagerdecomp.ops.opset import NAMED_SETS, OpSet
+from eagerdecomp.ops.opset import NAMED_SETS, OpSet, resolve_ops
 
 __all__ = ["op_set_from", "parse_ops"]
 
@@ -29,6 +29,12 @@ def op_set_from(spec: str, option: str = "--ops") -> OpSet:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         known = ", ".join(NAMED_SETS)
+        if _is_op(spec):
+            raise OpSetError(
+                f"{f'{option} ' if option else ''}{spec}: this is an op, and a set of ops is expected here: one of {known}, a file "
+                "with one op a line, or MODULE:NAME of a Backend or OpSet. To plan this op alone, type: eagerdecomp plan --match "
+                f"{spec}. To test its kernel: eagerdecomp conformance MODULE:BACKEND --ops {spec}"
+            ) from None
         cure = f"Pass one of {known}, a file with one op a line, or MODULE:NAME of a Backend or OpSet"
         raise OpSetError(f"{option} {spec}: no op set and no file has this name. {cure}".strip()) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -36,6 +42,14 @@ def op_set_from(spec: str, option: str = "--ops") -> OpSet:
         words = f"{option} {spec}".strip()
         raise OpSetError(f"{words}: cannot read this file: {reason}. Pass a file, or one of {', '.join(NAMED_SETS)}") from None
     return parse_ops(text.splitlines(), source=spec, label=path.name)
+
+
+def _is_op(spec: str) -> bool:
+    try:
+        resolve_ops([spec])
+    except OpSetError:
+        return False
+    return True
 
 
 def parse_ops(lines: Iterable[str], *, source: str, label: str = "") -> OpSet:

@@ -535,3 +535,19 @@ def test_a_closed_or_full_stdout_causes_no_traceback() -> None:
     assert (closed.returncode, closed.stderr) == (0, "")
     full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True, check=False)
     assert (full.returncode, full.stderr) == (1, "eagerdecomp opset: cannot write to stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (["plan", "--ops", "aten.tanh"], "eagerdecomp plan --match aten.tanh"),
+        (["conformance", "core", "--ops", "aten.tanh"], "eagerdecomp conformance MODULE:BACKEND --ops aten.add.Tensor"),
+        (["conformance", "aten.tanh"], "eagerdecomp conformance MODULE:BACKEND --ops aten.add.Tensor"),
+        (["conformance", "eagerdecomp:core_aten", "--ops", "core"], "Leave --ops out to test all kernels of eagerdecomp:core_aten"),
+    ],
+)
+def test_an_op_for_a_set_and_a_set_for_an_op_are_errors_that_say_what_to_type(
+    words: list[str], typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert typed in capsys.readouterr().err

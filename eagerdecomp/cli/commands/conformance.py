@@ -17,7 +17,7 @@ from eagerdecomp.errors import ConformanceError
 from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.backend import Backend, as_backend
-from eagerdecomp.ops.opset import OpSet, core_aten
+from eagerdecomp.ops.opset import NAMED_SETS, OpSet, core_aten
 from eagerdecomp.verify.reproducer import named_by_spec
 
 if TYPE_CHECKING:  # a command imports its modules when it runs
@@ -46,6 +46,11 @@ def _run(args: argparse.Namespace) -> int:
             declared = read_manifest(args.absences)
         except ConformanceError as error:
             raise UsageError(f"--absences {error}") from None
+    if args.ops in NAMED_SETS or (args.ops and (":" in args.ops or Path(args.ops).is_file())):
+        raise UsageError(
+            f"--ops {args.ops}: this is a set of ops or a backend, and --ops takes the names of ops to test, separated by commas: "
+            f"--ops aten.add.Tensor,aten.sum. Leave --ops out to test all kernels of {args.backend}"
+        )
     ops = [name.strip() for name in args.ops.split(",") if name.strip()] if args.ops else None
     families = {name: family for family, specs in FAMILIES.items() for name in specs}
     with ExitStack() as files:
@@ -117,6 +122,11 @@ def _is_factory(spec: str) -> bool:
 
 
 def _backend(spec: str) -> Backend:
+    if ":" not in spec and (spec in NAMED_SETS or spec.startswith(("aten.", "prims."))):
+        raise UsageError(
+            f"{spec}: name the backend first, as MODULE:BACKEND, and then the ops to test: "
+            "eagerdecomp conformance MODULE:BACKEND --ops aten.add.Tensor"
+        )
     found = object_of("", spec)
     if _is_factory(spec):
         found = called("", spec, found)
