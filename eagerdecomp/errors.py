@@ -5,7 +5,9 @@ Each class derives from `EagerDecompError`, and from the builtin that a caller w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +31,33 @@ __all__ = [
     "TraceRequestError",
     "UnsupportedGradientError",
     "UnsupportedOpError",
+    "naming_set",
     "ops_line",
     "plan_command",
 ]
+
+
+# The op set as the user's command line names it, for the commands that messages print; "" outside a command.
+_named_set = ""
+
+
+@contextmanager
+def naming_set(spec: str) -> Iterator[None]:
+    """Return a context manager in which messages print commands with this value of ``--ops``."""
+    global _named_set
+    before, _named_set = _named_set, shlex.quote(spec) if spec else ""
+    try:
+        yield
+    finally:
+        _named_set = before
+
+
+def _set_or(placeholder: str) -> str:
+    return _named_set or placeholder
+
+
+def _backend_or(placeholder: str) -> str:
+    return _named_set if ":" in _named_set else placeholder
 
 
 class EagerDecompError(RuntimeError):
@@ -275,7 +301,7 @@ class KernelError(EagerDecompError):
             f"{op}: its {kind} {kernel} {fault}\n"
             f"  called as: {call}\n"
             f"  what to do: fix the {kind}\n"
-            f"  test it with many calls: eagerdecomp conformance MODULE:BACKEND --ops {op}"
+            f"  test it with many calls: eagerdecomp conformance {_backend_or('MODULE:BACKEND')} --ops {op}"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -317,7 +343,7 @@ class HookError(EagerDecompError):
         super().__init__(
             f"the compile hook of backend {backend!r} {fault}\nin the program of {op}:\n{program}\n"
             "what to do: fix the hook, or return None from it for programs that it cannot compile\n"
-            f"see more: eagerdecomp explain {op} --backend MODULE:NAME"
+            f"see more: eagerdecomp explain {op} --backend {_backend_or('MODULE:NAME')}"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -353,7 +379,7 @@ class DifferenceError(EagerDecompError):
         self.blame = blame
         super().__init__(
             f"{blame}\n  what to do: fix the kernel or rule named under 'to blame'; for a script that reproduces the difference, "
-            "run: eagerdecomp blame --backend MODULE:NAME SCRIPT"
+            f"run: eagerdecomp blame --backend {_backend_or('MODULE:NAME')} SCRIPT"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -496,14 +522,14 @@ def ops_line(names: Iterable[str]) -> str:
     return "ops | {" + ", ".join(f'"{name}"' for name in names) + "}"
 
 
-def explain_command(op: str, ops: str = "OPS") -> str:
+def explain_command(op: str) -> str:
     """Return the command that lists the rules of an op on a set."""
-    return f"eagerdecomp explain {op} --ops {ops}"
+    return f"eagerdecomp explain {op} --ops {_set_or('OPS')}"
 
 
 def plan_command(ops: str = "OPS") -> str:
     """Return the command that lists the gaps of a whole model on a set, before it runs."""
-    return f"eagerdecomp plan --model MODULE:FACTORY --ops {ops} --require closed"
+    return f"eagerdecomp plan --model MODULE:FACTORY --ops {ops if ops != 'OPS' else _set_or(ops)} --require closed"
 
 
 def _rebuild_unsupported(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, USAGE_ERROR
 from eagerdecomp.cli.commands import COMMANDS
 from eagerdecomp.cli.commands.colour import painted
 from eagerdecomp.cli.commands.command import Command
-from eagerdecomp.errors import ArgumentError, EagerDecompError, OpSetError, PlanError
+from eagerdecomp.errors import ArgumentError, EagerDecompError, OpSetError, PlanError, naming_set
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.run_script import ScriptNotFound
 
@@ -26,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return args
     command = next(command for command in COMMANDS if command.name == args.command)
     try:
-        return command.run(args)
+        with naming_set(_set_of(args)):
+            return command.run(args)
     except (ArgumentError, OpSetError, PlanError, ScriptNotFound) as error:
         _report(command, error, words)
         exit_code = error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
@@ -39,6 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _set_of(args: argparse.Namespace) -> str:
+    """Return the op set or backend that the command line names, and "" if it names none."""
+    spec = args.backend if args.command == "conformance" else getattr(args, "ops", "")
+    return spec if isinstance(spec, str) else ""
 
 
 def _report(command: Command, error: Exception, words: Sequence[str]) -> None:

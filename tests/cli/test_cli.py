@@ -551,3 +551,23 @@ def test_an_op_for_a_set_and_a_set_for_an_op_are_errors_that_say_what_to_type(
 ) -> None:
     assert main(words) == 2
     assert typed in capsys.readouterr().err
+
+
+def test_commands_in_messages_have_the_set_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my ops.txt").write_text("@infra\n", encoding="utf-8")
+    (tmp_path / "named_on_line.py").write_text(
+        "import eagerdecomp as ed\nbad = ed.Backend('bad', ed.core_aten().with_predicate('aten.mul.Tensor', lambda x, y: 1 / 0))\n",
+        encoding="utf-8",
+    )
+    assert main(["explain", "aten.silu", "--ops", "my ops.txt", "--call", "f32[3]"]) == 1
+    out = capsys.readouterr().out
+    assert "eagerdecomp plan --model MODULE:FACTORY --ops 'my ops.txt' --require closed" in out
+    assert "eagerdecomp explain aten.silu.default --ops 'my ops.txt'" in out
+    assert main(["explain", "aten.mul.Tensor", "--ops", "named_on_line:bad", "--call", "f32[3], f32[3]"]) == 1
+    assert "eagerdecomp conformance named_on_line:bad --ops aten.mul.Tensor" in capsys.readouterr().err
+    with pytest.raises(ed.UnsupportedOpError, match="--ops OPS"), ed.EagerDecompMode(ed.infra()):
+        torch.ones(3).exp()
