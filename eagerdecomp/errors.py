@@ -474,11 +474,6 @@ class UnsupportedOpError(EagerDecompError):
         lines.append(f"  called as: {self.call}")
         if len(self.chain) > 1:
             lines.append(f"  reached by: {' -> '.join(self.chain)}")
-        if self.tried:
-            lines.append("  routes tried:")
-            lines.extend(f"    - {attempt}" for attempt in self.tried)
-        else:
-            lines.append("  routes tried: none, because no rule decomposes this op")
         lines += self._refused_and_missing()
         add = self._what_to_add()
         lines.append(
@@ -486,6 +481,12 @@ class UnsupportedOpError(EagerDecompError):
             if self.may_fall_back
             else f"  what to do: {add}, or pass a rule of your own (rules=)."
         )
+        # The advice stands above this list, which may have tens of lines.
+        if self.tried:
+            lines.append("  routes tried:")
+            lines.extend(f"    - {attempt}" for attempt in self.tried)
+        else:
+            lines.append("  routes tried: none, because no rule decomposes this op")
         return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op)}"])
 
     def _refused_and_missing(self) -> list[str]:

@@ -95,7 +95,7 @@ def summary_table(facts: RunFacts, width: int | None = None) -> str:
     parts = [gap_lines(facts.gaps, facts.ops_option), facts.outputs.listing(width) if facts.outputs is not None else []]
     listing = [line for part in parts if part for line in (*part, rule)]
     notes = [line for note in facts.notes for line in ([note] if note.startswith(" ") else fitted("", note, width))]
-    return "\n".join([f"eagerdecomp on {facts.op_set}", rule, *lines, rule, *listing, *notes])
+    return "\n".join([*fitted("eagerdecomp on ", facts.op_set, width), rule, *lines, rule, *listing, *notes])
 
 
 def summary_json(facts: RunFacts) -> dict[str, Any]:

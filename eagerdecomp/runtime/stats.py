@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from eagerdecomp.errors import ops_line, plan_command
-from eagerdecomp.host.terminal import columns
+from eagerdecomp.host.terminal import columns, fitted
 
 __all__ = ["HOST_RANDOM", "OTHER_NUMBERS", "OpStats", "Stats", "count_by_packet", "gap_lines"]
 
@@ -153,16 +153,16 @@ def table(stats: Stats, width: int | None = None) -> str:
     if width is not None and len(lines[0]) > width:
         counted = [column for column in _COLUMNS if column == "calls" or getattr(stats.total, column)]
         lines = _counts([*rows, ("total", stats.total)], counted, width)
-    lines.append(f"cache: {stats.programs} programs held, {stats.evictions} evicted")
+    lines += fitted("cache: ", f"{stats.programs} programs held, {stats.evictions} evicted", width)
     random = ((HOST_RANDOM, stats.host_random), (OTHER_NUMBERS, stats.other_numbers))
     for label, counts in (*random, (_SHAPES_ONLY, stats.shapes_only)):
         if counts:
-            lines.append(f"{label}: {count_by_packet(counts)}")
+            lines += fitted("", f"{label}: {count_by_packet(counts)}", width)
     lines += gap_lines(stats.gaps)
     reasons = sorted({f"{name}: {one.why_bypassed}" for name, one in rows if one.why_bypassed})
     if reasons:
         lines.append("bypassed the cache:")
-        lines.extend(f"  {reason}" for reason in reasons)
+        lines.extend(line for reason in reasons for line in fitted("  ", reason, width))
     return "\n".join(lines)
 
 

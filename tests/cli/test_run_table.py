@@ -65,7 +65,14 @@ def test_calls_inside_kernels_are_no_ops_outside_the_set() -> None:
 @pytest.mark.parametrize("width", [50, 72, 100, 140])
 def test_the_table_fits_the_width_but_for_lines_to_paste(width: int) -> None:
     names = {f"aten.some_long_name_{n}.default": n + 1 for n in range(9)}
-    facts = replace(FACTS, outside=names, other_numbers=names, outputs=Outputs("a " * 90, "b " * 90), plain_seconds=1.0)
+    facts = replace(
+        FACTS,
+        op_set=f"OpSet({'long ' * 30})",
+        outside=names,
+        other_numbers=names,
+        outputs=Outputs("a " * 90, "b " * 90),
+        plain_seconds=1.0,
+    )
     paste = f"  eagerdecomp run {'x' * 200}"
     lines = summary_table(replace(facts, notes=["some words " * 30, paste]), width).splitlines()
     compared = [text for text in lines if text[:2] in ("+1", "-1")]  # below 80 columns, lines of output are whole

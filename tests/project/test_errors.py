@@ -47,12 +47,12 @@ def test_the_report_says_what_why_and_what_next() -> None:
             "aten.silu.default is not in OpSet(mine: 2 ops), and no route leads from it to supported ops.",
             "  called as: aten.silu.default(f32[2, 3])",
             "  reached by: aten.silu.default -> aten.sigmoid.default",
-            "  routes tried:",
-            "    - aten.silu.default by core rule torch._refs.silu: needs aten.sigmoid.default, which has no route",
             "  kernels that would give it a route (any one line is enough):",
             "    - aten.silu.default",
             "    - aten.sigmoid.default, aten.mul.Tensor",
             WHAT_TO_DO,
+            "  routes tried:",
+            "    - aten.silu.default by core rule torch._refs.silu: needs aten.sigmoid.default, which has no route",
             PLAN,
             "  see its rules: eagerdecomp explain aten.silu.default --ops OPS",
         ]
@@ -64,8 +64,8 @@ def test_a_report_without_facts_leaves_their_lines_out() -> None:
         [
             "aten.opaque.default is not in the op set, and no route leads from it to supported ops.",
             "  called as: aten.opaque.default(3)",
-            "  routes tried: none, because no rule decomposes this op",
             WHAT_TO_DO.replace("one of these lines", "the op"),
+            "  routes tried: none, because no rule decomposes this op",
             PLAN,
             "  see its rules: eagerdecomp explain aten.opaque.default --ops OPS",
         ]

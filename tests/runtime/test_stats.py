@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import eagerdecomp as ed
 from eagerdecomp.runtime.stats import OpStats, Stats, table
 
 aten = torch.ops.aten
@@ -106,3 +107,12 @@ def test_counts_are_values() -> None:
     with pytest.raises(FrozenInstanceError):
         frozen.calls = 2
     assert OpStats(calls=1) == OpStats(calls=1) != OpStats(calls=2)
+
+
+def test_the_table_and_its_notes_fit_the_width() -> None:
+    with ed.EagerDecompMode(ed.core_aten()) as mode:
+        torch.multinomial(torch.ones(9), 3)
+        torch.bincount(torch.arange(3))
+    lines = table(mode.stats(), 60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "bypassed the cache:" in lines
