@@ -251,6 +251,11 @@ def page(found: Sequence[Timed], statuses: Counter[str], lines: Sequence[str], s
             f"| {one.name} | {one.train:.2f} | {one.infer:.2f} | {one.fused_train:.2f} | {one.captured:.2f} | "
             f"{one.memory[1] / one.memory[0]:.2f} | {one.loss:.0e} |"
         )
+    yield ""
+    yield (
+        "By default, cuDNN rounds the factors of convolutions to TF32. So a rule that sums by a convolution is less exact than eager "
+        "unless `torch.backends.cudnn.allow_tf32` is False: that of the gradient of `avg_pool3d`. Losses are compared without TF32."
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

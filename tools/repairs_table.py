@@ -49,7 +49,7 @@ def route_around(fault: Fault) -> str:
     if fault.kind == "writes":
         return "the entry, with a copy of the list"
     op = overload(fault.op.replace(".", "::", 1).removesuffix(".default"))
-    if op is not None and any(rule.source in ("own", "small") for rule in our_rules(op)):
+    if op is not None and any(rule.source == "own" for rule in our_rules(op)):
         return "its own rule"
     if fault.unused:
         return "other rules of torch"

@@ -63,7 +63,6 @@ FAULTS: tuple[Fault, ...] = (
         for dims in (1, 2, 3)
         for variant in ("default", "vec")
     ),
-    Fault("aten.sigmoid.default", "value", "is NaN for large negative real numbers in complex64", unused=True),
     Fault("aten.isin.Tensor_Tensor", "value", "finds no value in a large tensor that contains NaN"),
     Fault(
         "aten.prod.default",

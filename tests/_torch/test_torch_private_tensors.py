@@ -401,6 +401,20 @@ def test_fake_tensors_take_foreach_as_others_do_while_it_is_entered() -> None:
     assert not _has_foreach_support(fake, torch.device("cpu"))
 
 
+def test_fake_cache_off_makes_a_repeated_call_resize_its_out() -> None:
+    def resized() -> torch.Size:
+        out = torch.empty(0)
+        torch.linalg.solve(torch.ones(2, 2), torch.ones(2, 1), out=out)
+        return out.shape
+
+    with FakeTensorMode():
+        assert resized() == (2, 1)
+        assert resized() == (0,), "torch is fixed: remove fake_cache_off"
+        with _fake.fake_cache_off():
+            assert resized() == (2, 1)
+        assert resized() == (0,)
+
+
 def test_in_mode_of_fakes_enters_their_mode_unless_one_is_active() -> None:
     fakes, other = FakeTensorMode(), FakeTensorMode()
     x = fakes.from_tensor(torch.ones(1))

@@ -129,13 +129,10 @@ def _cube(x: Tensor) -> Tensor:
     return result
 
 
-@rule("aten.sigmoid.default", recorded=True, source="small")
-def _sigmoid(self: Tensor) -> Any:
-    """Add one to the exponential, not the exponential to one: complex `add` multiplies its second operand, an infinity, by one."""
-    dtype = floating(self.dtype)
-    x = in_type(self, torch.float32 if dtype in HALF else dtype)
+def _sigmoid(x: Tensor) -> Tensor:
     one = as_number(1, x)
-    return in_type(aten.div.Tensor(one, aten.add.Tensor(aten.exp.default(neg(x)), one)), dtype)
+    result: Tensor = aten.div.Tensor(one, aten.add.Tensor(aten.exp.default(neg(x)), one))
+    return result
 
 
 @rule("aten.pow.Scalar", recorded=True, source="small")
@@ -529,6 +526,7 @@ rule("aten.neg.default", recorded=True, source="small")(neg)
 rule("aten.abs.default", recorded=True, source="small")(absolute)
 rule("aten.sign.default", recorded=True, source="small")(sign_of)
 rule("aten.rsqrt.default", recorded=True, source="small")(_in_wide(_rsqrt))
+rule("aten.sigmoid.default", recorded=True, source="small")(_in_wide(_sigmoid))
 rule("aten.argmax.default", recorded=True, source="small")(_arg(_max_dim))
 rule("aten.argmin.default", recorded=True, source="small")(_arg(_min_dim))
 rule("aten.flip.default", recorded=True, source="small")(_flip)

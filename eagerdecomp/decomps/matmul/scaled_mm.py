@@ -49,7 +49,11 @@ def _scaled_mm(
     found = _product(self, mat2, scale_a, scale_b, bias, alone)
     if scale_result is not None and out_dtype in _SCALED:
         found = aten.mul.Tensor(found, aten.reciprocal.default(aten.view.default(scale_result, [])))
-    return aten._to_copy.default(found, dtype=out_dtype or self.dtype)  # type: ignore[no-any-return]
+    dtype = out_dtype or self.dtype
+    if dtype in _FLOAT8 and not self.is_cpu:  # there eager saturates; on the CPU it overflows to NaN or infinity
+        largest = torch.finfo(dtype).max
+        found = aten.clamp.default(found, -largest, largest)
+    return aten._to_copy.default(found, dtype=dtype)  # type: ignore[no-any-return]
 
 
 @rule("aten._scaled_mm_v2.default", recorded=True)

@@ -79,6 +79,17 @@ def _hardsigmoid(self: Tensor) -> Any:
     return aten.div.Scalar(aten.clamp.default(aten.add.Scalar(self, 3), 0, 6), 6)
 
 
+@rule("aten.sigmoid.default", recorded=True)
+def _complex_sigmoid(self: Tensor) -> Any:
+    """Add one to the exponential. torch's entry adds the exponential to one: complex `add` multiplies its second operand by one, and
+    infinity times ``1+0j`` is NaN.
+    """
+    if not self.dtype.is_complex:
+        return NotImplemented
+    one = aten.full.default([], 1, dtype=self.dtype, device=self.device)
+    return aten.div.Tensor(one, aten.add.Tensor(aten.exp.default(aten.neg.default(self)), one))
+
+
 @rule("aten.silu.default", compute="float32")
 def _silu(self: Tensor) -> Any:
     return aten.mul.Tensor(self, aten.sigmoid.default(self))

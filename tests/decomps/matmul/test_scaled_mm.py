@@ -11,6 +11,7 @@ import torch
 from compare import outcome
 from on_core import check, kernel_calls, on_core
 
+import eagerdecomp as ed
 from conformance.cases import without_onednn
 
 aten = torch.ops.aten
@@ -126,3 +127,13 @@ def test_what_is_refused(what: str) -> None:
 def test_it_takes_few_kernels() -> None:
     a, b = matrix(5, 16), matrix(7, 16).t()
     assert kernel_calls(lambda: torch._scaled_mm(a, b, one(), one(), out_dtype=torch.float32)) <= 10
+
+
+def test_off_the_cpu_a_product_in_float8_saturates() -> None:
+    """CUDA's kernel does; the CPU's overflows to NaN."""
+    left = torch.empty(16, 32, device="meta", dtype=torch.float8_e4m3fn)
+    right, scale = torch.empty(32, 16, device="meta", dtype=torch.float8_e4m3fn), torch.empty((), device="meta")
+    for device, clamps in (("meta", 1), ("cpu", 0)):
+        with ed.BackendRecorder() as seen, ed.EagerDecompMode(ed.core_aten()):
+            torch._scaled_mm(*(torch.zeros_like(one, device=device) for one in (left, right, scale, scale)), out_dtype=left.dtype)
+        assert seen.ops[torch.ops.aten.clamp.default] == clamps
