@@ -81,8 +81,9 @@ def _hardsigmoid(self: Tensor) -> Any:
 
 @rule("aten.sigmoid.default", recorded=True)
 def _complex_sigmoid(self: Tensor) -> Any:
-    """Add one to the exponential. torch's entry adds the exponential to one: complex `add` multiplies its second operand by one, and
-    infinity times ``1+0j`` is NaN.
+    """Add one to the exponential, not the exponential to one as torch's entry does.
+
+    Complex `add` multiplies its second operand by one, and infinity times ``1+0j`` is NaN.
     """
     if not self.dtype.is_complex:
         return NotImplemented
