@@ -254,7 +254,8 @@ def page(found: Sequence[Timed], statuses: Counter[str], lines: Sequence[str], s
     yield ""
     yield (
         "By default, cuDNN rounds the factors of convolutions to TF32. So a rule that sums by a convolution is less exact than "
-        "eager unless `torch.backends.cudnn.allow_tf32` is False: that of the gradient of `avg_pool3d`. Losses are compared without TF32."
+        "eager unless `torch.backends.cudnn.allow_tf32` is False: that of the gradient of `avg_pool3d`. Losses are compared "
+        "without TF32."
     )
 
 
