@@ -18,7 +18,7 @@ from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.coverage.user_rules import with_rules
 from eagerdecomp.decomps import families
 from eagerdecomp.ops.backend import Backend, as_backend
-from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
+from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, infra, resolve_ops
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.ops.shipped_data import nearest_release
@@ -317,11 +317,12 @@ def _no_prim(op: str) -> bool:
 
 
 def _rank(op: str) -> int:
-    """Rank kernels that enable each other: functional before in-place, ATen before other namespaces."""
+    """Rank kernels that enable each other: functional before in-place, public before internal, ATen before other namespaces."""
     found = op_named(op)
     if found is None:
         return 9
-    return (2 if facts_of(found).mutated else 0) + (0 if found.namespace == "aten" else 1)
+    internal = found.namespace == "aten" and op.startswith("aten._") and found not in core_aten()
+    return (2 if facts_of(found).mutated or internal else 0) + (0 if found.namespace == "aten" else 1)
 
 
 def _prims_first(op: str) -> int:

@@ -253,7 +253,7 @@ def _undominated(graph: Closure, ops: Iterable[str], rank: Callable[[str], tuple
         for other in enabled:
             if other != op and other in enabled_by_ops:
                 enabled_by_ops[other].append(op)
-    return [op for op, others in enabled_by_ops.items() if not any(op not in alone[o] or rank(o) < rank(op) for o in others)]
+    return [op for op, others in enabled_by_ops.items() if not any(o not in alone[op] or rank(o) < rank(op) for o in others)]
 
 
 def _parts(calls: Clauses, candidates: Collection[str]) -> list[list[str]]:

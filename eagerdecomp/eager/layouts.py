@@ -132,6 +132,11 @@ def as_operands(count: int, *, promotes: bool = True) -> Wanted:
     return wanted
 
 
+def _as_operands_unless_reduced(count: int) -> Wanted:
+    wanted = as_operands(count)
+    return lambda result, *args: wanted(result, *args) if result.dim() else None
+
+
 def as_operands_at(*positions: int) -> Wanted:
     """Return the strides of an elementwise kernel's result whose operands are the arguments at these positions, in this order."""
 
@@ -150,6 +155,12 @@ def _as_empty_like(position: int) -> Wanted:
         return None if keep_strides(args) or result.dim() != given.dim() else like_strides(given)  # a loss may be reduced
 
     return wanted
+
+
+def _as_ldexp(result: Tensor, self: Tensor, other: Tensor) -> Sequence[int] | None:
+    """Return the strides of ``empty_like``, which eager's iterator resizes if the exponents have another shape."""
+    alike = result.shape == self.shape
+    return _as_empty_like(0)(result, self, other) if alike else as_operands(2, promotes=False)(result, self, other)
 
 
 def _heads_last(result: Tensor, *args: Any) -> Sequence[int] | None:
@@ -309,6 +320,9 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     (as_operands(2), " ".join(f"{name}.{kind}" for name in _POLYNOMIALS for kind in ("default", "n_scalar", "x_scalar"))),
     (as_operands(2, promotes=False), "complex polar"),
     (_as_compared, "logical_and logical_or logical_xor"),
+    (_as_ldexp, "ldexp.Tensor"),
+    (_as_operands_unless_reduced(1), "soft_margin_loss"),
+    (_as_operands_unless_reduced(2), "mse_loss smooth_l1_loss"),
     (as_operands(3), "lerp.Tensor"),
     (as_operands(3, promotes=False), "where.self"),
     (as_operands_at(1), "polygamma"),
@@ -318,7 +332,7 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
         _as_empty_like(0),
         "nan_to_num deg2rad rad2deg hardtanh flip put _prelu_kernel binary_cross_entropy huber_loss log_sigmoid_backward",
     ),
-    (_as_empty_like(1), "binary_cross_entropy_backward binary_cross_entropy_with_logits"),
+    (_as_empty_like(1), "binary_cross_entropy_backward binary_cross_entropy_with_logits nll_loss_backward nll_loss2d_backward"),
     (_as_copied, "select_scatter slice_scatter"),
     # Kernels that always allocate a contiguous result.
     (
@@ -326,11 +340,13 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
         "pow.Scalar mse_loss_backward smooth_l1_loss_backward huber_loss_backward _softmax _log_softmax _softmax_backward_data "
         "_log_softmax_backward_data _masked_softmax_backward upsample_nearest1d _upsample_nearest_exact1d mm bmm baddbmm tril "
         "triu renorm cumsum cumprod _logcumsumexp masked_fill.Scalar masked_fill.Tensor masked_scatter index_select "
-        "take normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor",
+        "take normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor slice_backward select_backward "
+        "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two",
     ),
     (_as_empty, "diag_embed multinomial"),
     # Kernels that return either channels last or contiguous results.
     (_channels_last_as_input(0), "_adaptive_avg_pool2d channel_shuffle max_unpool2d native_group_norm"),
+    (_channels_last_as_input(1), "native_group_norm_backward"),
     (
         _as_batch_norm,
         "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training "
@@ -345,7 +361,11 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
 
 #: The same for ops whose first two results have these strides.
 _BOTH_RESULTS: tuple[tuple[Wanted, str], ...] = (
-    (_as_empty_like(0), "frexp.Tensor sort sort.stable"),
+    (
+        _as_empty_like(0),
+        "frexp.Tensor sort sort.stable fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask "
+        "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+    ),
     (_contiguous, "log_sigmoid_forward cummax cummin adaptive_max_pool3d"),
     (as_operands_at(1, 2, 0), "_prelu_kernel_backward"),
 )

@@ -30,7 +30,7 @@ PASSTHROUGH_NAMESPACES = COLLECTIVE_NAMESPACES | {"prim", "profiler"}
 TORCH_NAMESPACES = PASSTHROUGH_NAMESPACES | {"aten", "prims", "quantized", "sparse", "torch_nn", "mkldnn", "mkl", "onednn"}
 
 
-#: ATen ops that query metadata, or assert a condition on sizes in compiled graphs.
+#: Ops that query metadata or what the CPU has, or assert a condition on sizes in compiled graphs.
 PASSTHROUGH_OPS = frozenset(
     {
         "aten._assert_scalar.default",
@@ -57,6 +57,8 @@ PASSTHROUGH_OPS = frozenset(
         "aten.result_type.Scalar_Scalar",
         "aten.can_cast.default",
         "aten.promote_types.default",
+        "mkldnn._is_mkldnn_bf16_supported.default",
+        "mkldnn._is_mkldnn_fp16_supported.default",
     }
 )
 

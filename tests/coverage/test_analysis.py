@@ -184,6 +184,14 @@ def test_core_aten_needs_kernels_only_for_partly_closed_ops(core: Plan) -> None:
     assert {op for kernel in core.next_kernels for op in kernel.enables} == {one.op for one in core.with_status("partly")}
 
 
+@pytest.mark.parametrize("op", ["aten.convolution", "aten.convolution_backward"])
+def test_what_a_rule_lacks_is_proposed_rather_than_the_op(op: str) -> None:
+    ops = CORE - ["aten.convolution", "aten.convolution_backward"]
+    assert ed.plan(ops, ops=[op])[f"{op}.default"].status == "closed"
+    made = ed.plan(ops - ["aten.flip"], ops=[op])
+    assert made.to_close == tuple(kernel.op for kernel in made.next_kernels) == ("aten.flip.default",)
+
+
 # -- that it is so ---------------------------------------------------------------------------------------------------
 
 

@@ -189,6 +189,50 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "mse loss backward": lambda x, y: aten.mse_loss_backward.default(x, x, y, 0),
     "softmax backward": lambda g, y: aten._softmax_backward_data.default(g, y, 1, torch.float32),
     "batch norm backward": _normed_backward(aten.native_batch_norm_backward.default),
+    "ldexp": lambda x, y: aten.ldexp.Tensor(x, y.int()),
+    "fake quantize": lambda x: aten.fake_quantize_per_tensor_affine_cachemask.default(x, 0.1, 0, 0, 255),
+    "fake quantize by tensors": lambda x: aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default(
+        x, torch.tensor(0.1), torch.tensor(0), torch.tensor(1), 0, 255
+    ),
+    "fake quantize channels": lambda x: aten.fake_quantize_per_channel_affine_cachemask.default(
+        x, _channels(x), torch.zeros(x.size(1), dtype=torch.int32), 1, 0, 255
+    ),
+    "mse loss": lambda x, y: aten.mse_loss.default(x, y, 0),
+    "smooth l1 loss": lambda x, y: aten.smooth_l1_loss.default(x, y, 0),
+    "soft margin loss": lambda x, y: aten.soft_margin_loss.default(x, y, 0),
+    "slice backward": lambda x: aten.slice_backward.default(x, [*x.shape[:-1], 9], x.dim() - 1, 0, x.size(-1), 1),
+    "select backward": lambda x: aten.select_backward.default(x, [*x.shape, 3], x.dim(), 1),
+    "diagonal backward": lambda x: aten.diagonal_backward.default(x.diagonal(0, 0, 2), x.shape, 0, 0, 2),
+    "nll loss backward": lambda x: torch.autograd.grad(
+        torch.nn.functional.nll_loss(x.requires_grad_(), torch.zeros(x[:, 0].shape, dtype=torch.int64)), x
+    ),
+    "group norm backward": lambda x: torch.autograd.grad(torch.group_norm(x.requires_grad_(), 1).sum(), x),
+    "scatter a number": lambda x: aten.scatter.value(x, 0, torch.zeros(x.shape, dtype=torch.int64), 1.0),
+    "scatter": lambda x: aten.scatter.src(x, 0, torch.zeros(x.shape, dtype=torch.int64), x),
+    "scatter add": lambda x: aten.scatter_add.default(x, 0, torch.zeros(x.shape, dtype=torch.int64), x),
+    "scatter reduce": lambda x: aten.scatter_reduce.two(x, 0, torch.zeros(x.shape, dtype=torch.int64), x, "amax"),
+    "index add": lambda x: aten.index_add.default(x, 0, torch.tensor([0]), x[:1]),
+    "index fill": lambda x: aten.index_fill.int_Scalar(x, 0, torch.tensor([0]), 1.0),
+    "index copy": lambda x: aten.index_copy.default(x, 0, torch.tensor([0]), x[:1]),
+    "index put": lambda x: aten.index_put.default(x, [torch.tensor([0])], torch.ones(())),
+    "roll": lambda x: aten.roll.default(x, [1], [0]),
+    "gather": lambda x: aten.gather.default(x, 0, torch.zeros(x.shape, dtype=torch.int64).as_strided(x.shape, x.stride())),
+    "glu": lambda x: aten.glu.default(torch.cat([x, x]), 0),
+    "gelu backward": lambda g, x: aten.gelu_backward.default(g, x),
+    "elu backward": lambda g, x: aten.elu_backward.default(g, 1.0, 1.0, 1.0, False, x),
+    "leaky relu backward": lambda g, x: aten.leaky_relu_backward.default(g, x, 0.1, False),
+    "topk": lambda x: aten.topk.default(x, 1, 0),
+    "addcmul": lambda x, y: aten.addcmul.default(x, y, y),
+    "logaddexp": lambda x, y: aten.logaddexp.default(x, y),
+    "remainder": lambda x, y: aten.remainder.Tensor(x, y),
+    "maximum": lambda x, y: aten.maximum.default(x, y),
+    "cross": lambda x: torch.linalg.cross(x.expand(3, *x.shape), x.expand(3, *x.shape), dim=0),
+    "repeat": lambda x: x.repeat(2, *[1] * (x.dim() - 1)),
+    "cumprod": lambda x: aten.cumprod.default(x, 1),
+    "mean": lambda x: aten.mean.dim(x, [0], True),
+    "argmax": lambda x: aten.argmax.default(x, 0, True),
+    "any": lambda x: aten.any.dim(x, 0, True),
+    "norm": lambda x: aten.linalg_vector_norm.default(x, 2, [0], True),
 }
 
 
