@@ -81,10 +81,11 @@ def _explicit_or_dense(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return explicit or is_dense_alike(_tensors(args, kwargs)[:1])
 
 
-def _memory_format_of(*indices: int) -> Callable[[Sequence[Any], Mapping[str, Any]], bool]:
+def _memory_format_of(*indices: int, mixed: bool = False) -> Callable[[Sequence[Any], Mapping[str, Any]], bool]:
     """Return a rule: strides must match if the inputs at `indices` are all contiguous or all channels_last, and none is both.
 
-    Pooling ops, convolutions and norms return results with the memory format of their inputs.
+    Pooling ops, convolutions and norms return results with the memory format of their inputs. With `mixed`, some inputs may be
+    contiguous and others channels_last: a convolution's result is then channels_last.
     """
 
     def rule(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -93,7 +94,7 @@ def _memory_format_of(*indices: int) -> Callable[[Sequence[Any], Mapping[str, An
             tensor = tensor.unsqueeze(2) if tensor.dim() == 3 else tensor  # eager computes 1-d pooling and convolutions as 2-d
             last = tensor.dim() in _FORMATS and tensor.is_contiguous(memory_format=_FORMATS[tensor.dim()])
             formats.add((tensor.is_contiguous(), last))
-        return formats in ({(True, False)}, {(False, True)})
+        return formats <= {(True, False), (False, True)} and (mixed or len(formats) == 1)
 
     return rule
 
@@ -133,8 +134,9 @@ _RULES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], bool]] = {
             (
                 _memory_format_of(0, 1),
                 "native_group_norm_backward.default avg_pool2d_backward.default max_pool2d_with_indices_backward.default "
-                "_adaptive_avg_pool2d_backward.default convolution.default",
+                "_adaptive_avg_pool2d_backward.default",
             ),
+            (_memory_format_of(0, 1, mixed=True), "convolution.default"),
             (_memory_format_of(0, 1, 2), "convolution_backward.default"),
         )
         for name in names.split()

@@ -49,6 +49,20 @@ CALLS: dict[str, tuple[tuple[Any, ...], bool]] = {
     "aten.mul.Tensor": ((X, X), True),
     "aten.clone.default": ((X,), True),
     "aten.convolution.default": ((IMAGE, IMAGE, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), True),
+    "aten.convolution.default of an image in channels_last": (
+        (
+            IMAGE.contiguous(memory_format=torch.channels_last),
+            torch.ones(2, 3, 2, 2),
+            None,
+            [1, 1],
+            [0, 0],
+            [1, 1],
+            False,
+            [0, 0],
+            1,
+        ),
+        True,
+    ),
     "aten.avg_pool2d.default": ((IMAGE, [2, 2]), True),
     "aten.full_like.default": ((X, 1.0), True),
 }
