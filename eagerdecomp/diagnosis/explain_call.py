@@ -148,7 +148,8 @@ def _explain(
     fields = {"op": str(op), "op_set": repr(planner.backend.ops), "notes": _notes(planner, op), **live}
     if not has_call:
         fields.update(_last_program(*last) if last is not None else {})
-        return Explanation(call="", verdict=_verdict_of_op(planner, op), rules=_rule_verdicts(planner, op, ()), **fields)
+        rules = _rule_verdicts(planner, op, ())
+        return Explanation(call="", verdict=_verdict_of_op(planner, op, rules), rules=rules, **fields)
     mismatch = _argument_error(op, args, kwargs)
     if mismatch:
         raise OpSetError(f"{op} does not take these arguments: {mismatch}. Pass those of {op._schema}")
@@ -225,13 +226,17 @@ def _last_program(table: _Programs, key: Any) -> dict[str, Any]:
     return {**_program(program), "guards": [f"{label}: {shown_fact(fact)}" for label, fact in zip(labels, key, strict=True)]}
 
 
-def _verdict_of_op(planner: Planner, op: OpOverload) -> str:
+def _verdict_of_op(planner: Planner, op: OpOverload, rules: Sequence[Way]) -> str:
     decision = planner.decide(op)
     if decision.passthrough:
         return "passes: it computes nothing that a backend's kernels could run"
     if decision.kernel is not None:
         return "in the set: goes to the backend's kernel" + (", where its predicate holds" if decision.when is not None else "")
-    return "decomposed by the first of its rules that leads to the set" if len(decision.rules) else "no rule is known for it"
+    if not rules:
+        return "no rule is known for it"
+    if all(way.verdict == _LEAVES for way in rules):
+        return "no route: each of its rules calls ops outside the set. Pass a call to see which"
+    return "decomposed by the first of its rules that leads to the set"
 
 
 def _notes(planner: Planner, op: OpOverload) -> list[str]:
@@ -246,6 +251,9 @@ def _notes(planner: Planner, op: OpOverload) -> list[str]:
     return notes
 
 
+_LEAVES = "leaves the set"
+
+
 def _rule_verdicts(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> list[Way]:
     """Return a verdict for each rule of an op: the result if the rule was tried, else the recorded data about it."""
     costs = shipped_costs(planner.backend.ops)
@@ -253,7 +261,7 @@ def _rule_verdicts(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> li
     shown = []
     for rule in planner.decide(op).rules:
         closed, kernels = costs.rank_of_rule(str(op), rule.key)
-        known = ("decomposes to the set", "not measured", "decomposes to the set for some calls", "leaves the set")[closed]
+        known = ("decomposes to the set", "not measured", "decomposes to the set for some calls", _LEAVES)[closed]
         about = f"{known}, {count_text(int(kernels))}" if closed in (0, 2) else known
         shown.append(verdicts.get(str(rule)) or Way(str(rule), _kind(rule), f"not tried ({about})" if tried else about))
     return shown

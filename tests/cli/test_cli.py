@@ -488,7 +488,7 @@ def test_hints_of_a_run_name_the_option_that_was_passed(words: list[str], hint: 
     assert hint in said
     assert words[0] in ("--backend", "--ops")
     assert said.replace("t.py --ops x", "").count(not_hint) == 0
-    assert run._notes_on_random_calls({}, args) == []
+    assert run._notes_on_random_calls({}, args)[-1] == f"  eagerdecomp blame {words[0]} {shlex.quote(args.ops)} t.py --ops x"
     error = ed.UnsupportedOpError("aten.silu.default", "", missing=("aten.silu.default",))
     (route,) = run._route_notes(error, words[1])
     assert ("pass --ops FILE" in route) == (words[1] == "prims")
@@ -571,3 +571,17 @@ def test_commands_in_messages_have_the_set_of_the_command_line(
     assert "eagerdecomp conformance named_on_line:bad --ops aten.mul.Tensor" in capsys.readouterr().err
     with pytest.raises(ed.UnsupportedOpError, match="--ops OPS"), ed.EagerDecompMode(ed.infra()):
         torch.ones(3).exp()
+
+
+def test_explain_knows_the_dtypes_of_a_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "of_float32.py").write_text(
+        "import torch\nimport eagerdecomp as ed\nmine = ed.Backend('mine', ed.core_aten(), dtypes=[torch.float32])\n",
+        encoding="utf-8",
+    )
+    assert main(["explain", "aten.mm", "--ops", "of_float32:mine", "--call", "f32[2, 2], f32[2, 2]"]) == 0
+    assert "goes to the backend's kernel" in capsys.readouterr().out
+    assert main(["explain", "aten.mm", "--ops", "of_float32:mine", "--call", "f64[2, 2], f64[2, 2]"]) == 1
+    assert "torch.float64 is not among the dtypes of backend 'mine'" in capsys.readouterr().out

@@ -145,6 +145,12 @@ def test_without_arguments_the_rules_are_listed() -> None:
     assert not ed.explain("aten.silu_backward.default").notes  # has a composition too, and kernels that come before it
 
 
+def test_without_arguments_an_op_that_no_rule_decomposes_has_no_route() -> None:
+    explanation = ed.explain("aten.silu", supported_ops=ed.infra())
+    assert {way.verdict for way in explanation.rules} == {"leaves the set"}
+    assert explanation.verdict.startswith("no route: ")
+
+
 def test_arguments_and_random_state_do_not_change() -> None:
     base = torch.arange(6.0)
     views = base[:3], base[3:]

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from eagerdecomp.cli.arguments.shared import FAILED
-from eagerdecomp.cli.commands.command import Command, output_file, rules_of, set_from, shown
+from eagerdecomp.cli.commands.command import Command, backend_from, output_file, rules_of, shown
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.host.import_path import UsageError
 
@@ -17,7 +17,7 @@ def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.diagnosis.explain_call import explain, one_overload
     from eagerdecomp.ops.call_text import CallTextError, parse_call
 
-    ops = set_from(args.ops, args.ops_option)
+    backend = backend_from(args.ops, args.ops_option)
     rules = rules_of(args.rules)[0] if args.rules else ()
     try:
         values, named = parse_call(args.call or "")
@@ -26,7 +26,7 @@ def _run(args: argparse.Namespace) -> int:
     op = one_overload(args.op, values, named)
     with output_file("--json", args.json) as write:
         try:
-            explanation = explain(op, *values, supported_ops=ops, rules=rules, **named)
+            explanation = explain(op, *values, supported_ops=backend, rules=rules, **named)
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             if isinstance(error, EagerDecompError):
                 raise

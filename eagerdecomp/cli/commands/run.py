@@ -153,15 +153,17 @@ def _notes_on_seed(drawn: Mapping[str, int]) -> list[str]:
     """Return notes on a script that sets no seed, with the line to type."""
     return [
         f"lines may differ because of random calls with other numbers: {count_by_packet(drawn)}. The script sets no seed, so each "
-        "run draws others. Put this line at its start, and compare again:",
+        "run draws others. Put this line after its `import torch`, and compare again:",
         "  torch.manual_seed(0)",
     ]
 
 
 def _notes_on_random_calls(other_numbers: Mapping[str, int], args: argparse.Namespace) -> list[str]:
-    """Return notes that connect different lines of output with random calls, and the line to type next."""
+    """Return notes that connect different lines of output with random calls or with a wrong op, and the line to type next."""
     if not other_numbers:
-        return []
+        option = "--backend" if _is_object(args.ops) else "--ops"
+        script = shlex.join(args.script_words)
+        return ["to find the first op that differs from eager:", f"  eagerdecomp blame {option} {shlex.quote(args.ops)} {script}"]
     drawn = f"lines may differ because random ops drew other numbers than eager: {count_by_packet(other_numbers)}."
     if _is_object(args.ops):
         return [f"{drawn} To draw eager's, add these ops to the set of {args.ops}:", f"  {ops_line(other_numbers)}"]
