@@ -106,7 +106,7 @@ def canonical(op: OpOverload) -> OpOverload:
     tables hold the first one. The first one is put back, so that ``aten.add.Tensor`` is the same object everywhere.
     """
     if op.namespace not in _LASTING:
-        return op  # another library may be unloaded and register its ops anew
+        return op  # another library may be unloaded and register its ops again
     first = _objects.of.get(op)
     if first is None:
         first = _objects.of[op] = _objects.by_name.setdefault(dispatcher_name(op), op)
