@@ -162,8 +162,8 @@ def _judged(
     if not nan:
         return "result", watch.found
     # The null backend runs `scalar_tensor` itself. Its kernels write ones to integers, whose bits may be those of a finite float.
-    numbers_only = watch.ops == {"aten.scalar_tensor.default"} or "aten.view.dtype" in watch.ops
-    return "result of NaN kernels", [*watch.found, *(() if numbers_only else _finite(result, given))]
+    finite_by_itself = watch.ops == {"aten.scalar_tensor.default"} or "aten.view.dtype" in watch.ops
+    return "result of NaN kernels", [*watch.found, *(() if finite_by_itself else _finite(result, given))]
 
 
 def _finite(result: Any, given: Sequence[Any]) -> Iterator[str]:

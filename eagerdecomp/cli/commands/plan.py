@@ -19,15 +19,14 @@ from eagerdecomp.errors import PlanError
 from eagerdecomp.host.import_path import object_of
 from eagerdecomp.host.progress import PartDone, Progress
 from eagerdecomp.host.terminal import columns
-from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpSet, core_aten, prims
 
 __all__ = ["COMMAND"]
 
 
 def _run(args: argparse.Namespace) -> int:
-    backend = backend_from(args.ops, args.ops_option)
-    ops = backend.ops if isinstance(backend, Backend) else backend
+    backend = as_backend(backend_from(args.ops, args.ops_option))
     if args.require == "no-worse" and not args.compare:
         raise PlanError("--require no-worse compares with an earlier plan: pass it with --compare OLD.json")
     if args.model and args.match:
@@ -41,7 +40,7 @@ def _run(args: argparse.Namespace) -> int:
     factory = functools.partial(called, "--model", args.model, model) if model is not None else None
     wanted = _matching(args.match)
     rules = rules_of(args.rules)[0] if args.rules else ()
-    others = [other for other in (core_aten(), prims()) if other != ops] if args.html else []
+    others = [other for other in (core_aten(), prims()) if other != backend.ops] if args.html else []
     progress = PartDone(sys.stderr)
     plans = len(others) + 1
 
