@@ -31,7 +31,7 @@ from eagerdecomp.ops.opset import Predicate
 from eagerdecomp.rules.failed_routes import eager_accepts
 from eagerdecomp.rules.rule import place_of
 
-__all__ = ["code_of", "is_own_kernel", "note_call", "note_error", "predicate_holds", "raise_for_predicate"]
+__all__ = ["code_of", "is_own_kernel", "note_call", "note_error", "predicate_holds"]
 
 # Attribute of an error: the op whose kernel or predicate raised it, until the op that was being decomposed is noted too.
 _RAISED_BY = "_eagerdecomp_raised_by"
@@ -84,15 +84,11 @@ def predicate_holds(op: OpOverload, when: Predicate, args: Sequence[Any], kwargs
     try:
         return bool(when(*args, **kwargs))
     except Exception as error:
-        raise_for_predicate(error, op, when, args, kwargs)
+        note_call(error, op, when, "predicate", args, kwargs)
+        # If eager rejects the call too, or fake tensors lack the data, the error says more than a `KernelError` would.
+        if not isinstance(error, EagerDecompError) and not needs_data(error) and eager_accepts(op, args, kwargs):
+            raise _kernel_error(error, getattr(error, _RAISED_IN)) from error
         raise
-
-
-def raise_for_predicate(error: Exception, op: OpOverload, when: Predicate, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise a `KernelError` for an error of a predicate; only note the call if eager rejects it, or if fake tensors lack data."""
-    note_call(error, op, when, "predicate", args, kwargs)
-    if not isinstance(error, EagerDecompError) and not needs_data(error) and eager_accepts(op, args, kwargs):
-        raise _kernel_error(error, getattr(error, _RAISED_IN)) from error
 
 
 def _kernel_error(error: Exception, where: _Place) -> KernelError:

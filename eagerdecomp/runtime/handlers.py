@@ -26,7 +26,7 @@ from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.handler_source import make_handler, make_linked_handler
 from eagerdecomp.program.key import Guard
 from eagerdecomp.rules.blocks import large_from
-from eagerdecomp.rules.error_notes import raise_for_predicate
+from eagerdecomp.rules.error_notes import predicate_holds
 from eagerdecomp.rules.link import may_decline
 from eagerdecomp.rules.refusals import refused_by_predicate
 from eagerdecomp.rules.rule import Bound, NoRoute, Rule
@@ -50,12 +50,7 @@ def guarded_kernel(entry: Entry, op: OpOverload, kernel: Kernel, decision: Decis
     assert when is not None
 
     def handler(*args: Any, **kwargs: Any) -> Any:
-        try:
-            supported = bool(when(*args, **kwargs))
-        except Exception as error:
-            raise_for_predicate(error, op, when, args, kwargs)
-            raise
-        if supported:
+        if predicate_holds(op, when, args, kwargs):
             return kernel(*args, **kwargs)
         entry.declined += 1
         try:
