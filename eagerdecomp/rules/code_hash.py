@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import linecache
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -78,8 +79,7 @@ def _described(value: Any) -> tuple[str, list[Any]]:
     if isinstance(value, FunctionType):
         return _described_function(value) if _is_ours(value.__module__) else (_name(value), [])
     if isinstance(value, type):
-        methods = [one for one in vars(value).values() if isinstance(one, FunctionType)] if _is_ours(value.__module__) else []
-        return _name(value), methods
+        return _name(value), _methods(value) if _is_ours(value.__module__) else []
     if isinstance(value, (BuiltinFunctionType, OpOverload, OpOverloadPacket, OpNamespace)):
         return str(getattr(value, "__qualname__", value)), []
     if isinstance(value, ModuleType):
@@ -101,6 +101,12 @@ def _described(value: Any) -> tuple[str, list[Any]]:
     # Use `repr` only for numbers, strings, dtypes and the like. Other objects may have addresses in their `repr`: use their types.
     plain = value is None or isinstance(value, (str, bytes, int, float, complex, torch.dtype, torch.layout, torch.memory_format))
     return (repr(value) if plain else _name(type(value))), []
+
+
+def _methods(cls: type) -> list[Any]:
+    """Return the methods that are written in a class; not those that dataclasses generate, which differ between releases of Python."""
+    path = sys.modules[cls.__module__].__file__
+    return [one for one in vars(cls).values() if isinstance(one, FunctionType) and one.__code__.co_filename == path]
 
 
 def _described_function(fn: FunctionType) -> tuple[str, list[Any]]:
