@@ -1,14 +1,15 @@
-"""Environments with each torch that the library is for: ``pip install nox && nox -s versions``, by hand, one at a time.
+"""Environments with each torch and Python that the library is for: ``pip install nox && nox -s "versions-3.12(torch='2.14')"``.
 
-All but the tested release come from the package index as CUDA builds of several GB. ``nox -s "versions(torch='2.14')"`` makes one.
+All but the tested release on Python 3.11 come from the package index as CUDA builds of several GB, so make one environment at a time.
 """
 
 import nox
 
 TORCH = ("2.11", "2.12", "2.13", "2.14", "2.15")
+PYTHON = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
-@nox.session(reuse_venv=True)
+@nox.session(python=PYTHON, reuse_venv=True)
 @nox.parametrize("torch", TORCH)
 def versions(session: nox.Session, torch: str) -> None:
     """Run the default tier and the scoreboard with a torch, and write their results into docs/numbers/versions.md."""

@@ -1,23 +1,25 @@
-"""Record the test results with the torch of this environment, and write docs/numbers/versions.md from all records.
+"""Record the test results with the torch and Python of this environment, and write docs/numbers/versions.md from all records.
 
     python tools/versions.py --record    # run the default tier and the scoreboard with gradients: about ten minutes on two cores
     python tools/versions.py --again     # after a fix: run only the tests that failed
     python tools/versions.py             # only write the page
 
-`nox -s versions` makes an environment for each torch and records it.
+``nox -s "versions-3.12(torch='2.14')"`` makes an environment and records it.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import platform
+import re
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ PAGE = ROOT / "docs" / "numbers" / "versions.md"
 
 HEAD = """# Versions of torch
 
-Results of the default tests (without the slow ones) and of the scoreboard, for each release of torch. The scoreboard runs
+Results of the default tests (without the slow ones) and of the scoreboard, for releases of torch and Python. The scoreboard runs
 every operator of torch's operator database on Core ATen, three calls of each sample, with gradients. An operator counts if
 eager accepts one of its samples. These runs were made before sparse tensors had rules,
 so fewer operators pass than in README and in [numbers](numbers.md#which-ops-have-a-route), whose results for torch 2.13 are
@@ -42,11 +44,11 @@ newer.
 below, and the names of the tests in `tests/releases`. If such a test passes, the run fails. *Recorded calls* is the release
 with which the shipped kernel calls of each rule were recorded; plans and the order of rules use them.
 
-`nox -s versions` makes the environments and records each release with `python tools/versions.py --record`. `python
-tools/versions.py` writes this page from the records.
+`nox -s "versions-3.12(torch='2.14')"` makes the environment of a pair and records it with `python tools/versions.py --record`.
+`python tools/versions.py` writes this page from the records.
 
-| torch | Python | default tier | known differences | operators that pass | recorded calls |
-|---|---|---|---|---|---|
+| torch | Python | day | default tier | known differences | operators that pass | recorded calls |
+|---|---|---|---|---|---|---|
 """
 
 
@@ -102,27 +104,30 @@ def scoreboard() -> dict[str, Any]:
 def record(only_failed: bool) -> Path:
     """Run the tests and the scoreboard, or only the failed tests, and save the results. Return the path of the record."""
     release = ".".join(torch.__version__.split(".")[:2])
-    file = RECORDS / f"torch-{release}.json"
+    file = RECORDS / "torch-{}-python-{}.json".format(release, ".".join(platform.python_version_tuple()[:2]))
     if only_failed:
         file.write_text(json.dumps(again(json.loads(file.read_text(encoding="utf-8"))), indent=1) + "\n", encoding="utf-8")
         return file
-    found = {"torch": torch.__version__, "python": platform.python_version(), "default": default_tier(), "scoreboard": scoreboard()}
+    found = {"torch": torch.__version__, "python": platform.python_version(), "day": f"{datetime.date.today()}"}
+    found |= {"default": default_tier(), "scoreboard": scoreboard()}
     found["data"] = "its own" if nearest_release(FILE) == release else f"those of {nearest_release(FILE)}"
     RECORDS.mkdir(exist_ok=True)
     file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return file
 
 
-def page(records: Sequence[Mapping[str, Any]]) -> str:
+def page(records: Iterable[Mapping[str, Any]]) -> str:
     """Return the page: a table of the releases, and the differences of each."""
     text = HEAD
+    records = sorted(records, key=lambda one: [int(part) for name in ("torch", "python") for part in re.findall(r"\d+", one[name])[:3]])
     for one in records:
         tier, board = one["default"], one["scoreboard"]
         passed = f"{tier['passed']} pass" + (f", {len(tier['failed'])} fail" if tier["failed"] else "")
         known = sum(tier["known"].values())
-        text += f"| {one['torch']} | {one['python']} | {passed} | {known} | {board['passed']} of {board['of']} | {one['data']} |\n"
+        row = (one["torch"], one["python"], one["day"], passed, known, f"{board['passed']} of {board['of']}", one["data"])
+        text += f"| {' | '.join(map(str, row))} |\n"
     for one in records:
-        text += f"\n## torch {one['torch']}\n\n"
+        text += f"\n## torch {one['torch']}, Python {one['python']}\n\n"
         known = {reason.replace("[NOTRUN] ", "not run: "): count for reason, count in one["default"]["known"].items()}
         text += "".join(f"- {count} test{'s' * (count != 1)}: {reason}\n" for reason, count in known.items())
         text += "".join(f"- `{name}` fails\n" for name in one["default"]["failed"])
@@ -139,10 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.record or options.again:
         print(f"wrote {record(options.again).relative_to(ROOT)}")
-    records = sorted(
-        RECORDS.glob("torch-*.json"), key=lambda file: [int(part) for part in file.stem.removeprefix("torch-").split(".")]
-    )
-    PAGE.write_text(page([json.loads(file.read_text(encoding="utf-8")) for file in records]), encoding="utf-8")
+    PAGE.write_text(page(json.loads(file.read_text(encoding="utf-8")) for file in RECORDS.glob("*.json")), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0
 
