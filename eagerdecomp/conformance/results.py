@@ -139,6 +139,7 @@ class Report:
         calls: how many calls of decomposed ops were compared.
         torch: the version of torch.
         limited: whether the run tested only some ops; then `results` lacks the others.
+        dtypes: the names of the dtypes that the backend declares, as in ``torch.float32``; empty if it takes all.
         left_out: ops of a loaded report that are unknown here (another torch, or a library that is not loaded); not saved.
     """
 
@@ -155,6 +156,7 @@ class Report:
     calls: int = 0
     torch: str = str(torch.__version__)
     limited: bool = False
+    dtypes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
     @property
@@ -244,6 +246,7 @@ def _report(data: Mapping[str, Any]) -> Report:
         "next_kernels": tuple(NextKernel(**row) for row in _known(data["next_kernels"], unknown)),
         "stale": tuple(data["stale"]),
         "undeclared": tuple(data["undeclared"]),
+        "dtypes": tuple(data.get("dtypes", ())),  # older reports lack it
     }
     del values["format"]
     return Report(**values, left_out=tuple(unknown))

@@ -163,6 +163,7 @@ def run_conformance(
         interrupted,
         calls=calls,
         limited=ops is not None,
+        dtypes=tuple(sorted(map(str, backend.dtypes or ()))),
     )
 
 

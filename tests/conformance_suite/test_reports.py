@@ -67,6 +67,14 @@ def test_the_first_line_says_to_declare_a_dtype_that_most_wrong_kernels_fail_for
         assert first.count("torch.bfloat16") == 1
 
 
+def test_the_advice_takes_one_dtype_from_those_that_the_backend_declares() -> None:
+    declared = ("torch.bool", "torch.float32", "torch.float64", "torch.uint16")
+    made = replace(fails_for(*["f64[2]"] * 4), dtypes=declared)
+    first = " ".join(report_text(made).split("\n\n")[0].split())
+    assert first.endswith("declare it: Backend(dtypes={torch.bool, torch.float32, torch.uint16})")
+    assert report_text(replace(made, dtypes=("torch.float64",))).startswith("conformance of ")  # nothing would be left
+
+
 @pytest.mark.parametrize(
     "examples",
     [

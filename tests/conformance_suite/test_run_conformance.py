@@ -158,7 +158,9 @@ def test_dtypes_that_the_backend_does_not_take_are_not_tested() -> None:
         return torch.exp(x)
 
     single = ed.Backend("mine", ed.core_aten(), {"aten.exp.default": exp}, dtypes={torch.float32})
-    assert not run_conformance(single, ops=["aten.exp"], profile="quick", isolate=False).failures
+    report = run_conformance(single, ops=["aten.exp"], profile="quick", isolate=False)
+    assert not report.failures
+    assert Report.from_json(report.to_json()).dtypes == ("torch.float32",)
     assert seen == {torch.float32}
 
 

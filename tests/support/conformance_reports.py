@@ -130,4 +130,5 @@ def report_strategy(draw: st.DrawFn) -> Report:
         stale=tuple(draw(st.lists(_WORDS, max_size=2))),
         undeclared=tuple(draw(st.lists(_WORDS, max_size=2))),
         calls=draw(st.integers(0, 999)),
+        dtypes=tuple(draw(st.lists(_WORDS, max_size=2))),
     )

@@ -70,7 +70,7 @@ _SHORT_DTYPE = re.compile(rf"\b({'|'.join(SHORT_DTYPES.values())})\[")
 def advice_on_dtype(report: Report) -> str:
     """Return advice if most wrong kernels fail for one dtype, which the backend may not take at all; else "".
 
-    It is never float32, which every backend takes.
+    It is never float32, which every backend takes. It leaves out one of the dtypes that the backend declares.
     """
     wrong = report.with_state("wrong")
     named = [{name for one in verdict.failures for name in _SHORT_DTYPE.findall(one.example)} for verdict in wrong]
@@ -78,8 +78,11 @@ def advice_on_dtype(report: Report) -> str:
     if len(wrong) < _FEWEST_WRONG or not most or 2 * most[0][1] <= len(wrong):
         return ""
     ((name, count),) = most
-    left_out = next(dtype for dtype, short in SHORT_DTYPES.items() if short == name)
-    taken = ", ".join(str(dtype) for dtype in SHORT_DTYPES if dtype is not left_out)
+    left_out = next(str(dtype) for dtype, short in SHORT_DTYPES.items() if short == name)
+    declared = report.dtypes or tuple(map(str, SHORT_DTYPES))
+    taken = ", ".join(dtype for dtype in declared if dtype != left_out)
+    if not taken:
+        return ""
     what = f"{count} of {len(wrong)} wrong kernels fail for {left_out}"
     return f"{what}. If yours do not take it, declare it: Backend(dtypes={{{taken}}})"
 
