@@ -89,6 +89,22 @@ def test_all_three_agree(name: str) -> None:
         assert by_blame.found[0].culprit.kind == "kernel"
 
 
+def test_a_script_calls_with_arguments_whose_strides_are_blamed() -> None:
+    """Not with sizes of 1, in whose dimensions the kernel's strides may differ from eager's."""
+
+    def column_major(x: Tensor, y: Tensor) -> Tensor:
+        return aten.mm(y.t(), x.t()).t()
+
+    mine = ed.Backend("mine", ed.core_aten(), kernels={"aten.mm.default": column_major})
+    (found,) = ed.blame(lambda: aten.mm.default(torch.ones(4, 5), torch.ones(5, 6)), mine).found
+    inputs = found.reproducer.partition("def inputs():\n")[2].partition("\n\n\n")[0]
+    made: dict[str, Any] = {"torch": torch}
+    exec(f"def inputs():\n{inputs}", made)
+    args, kwargs = made["inputs"]()
+    again = ed.blame(lambda: aten.mm.default(*args, **kwargs), mine, reproducers=False)
+    assert [one.difference.kind for one in again.found] == ["strides"]
+
+
 def test_ops_on_a_column_major_product_are_not_blamed() -> None:
     mine = backend("aten.mm.default", "aten.addmm.default")
     layer = torch.nn.Linear(3, 3)
