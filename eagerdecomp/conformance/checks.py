@@ -54,7 +54,7 @@ def compared(kernel: Kernel, spec: Spec, call: Call, *, parameters: bool = False
     with _in_training() if parameters else nullcontext():
         _, want = observe(kernel.native, theirs.args, theirs.kwargs)
     if want.error is not None and _has_no_kernel(want.error):
-        raise Skip(str(want.error))
+        raise Skip.refused(want.error)
     ours = copy_arguments(call.args, call.kwargs, kernel.device, parameters=parameters)
     before = _surroundings(kernel)
     with _in_training() if parameters else nullcontext():

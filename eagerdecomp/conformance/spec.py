@@ -10,7 +10,8 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.eager.observe import leaves_of
+from eagerdecomp.eager.observe import Caught, leaves_of
+from eagerdecomp.errors import EagerDecompError
 
 __all__ = ["EITHER_ZERO", "EXACT", "Call", "Fault", "Kernel", "Near", "Property", "Skip", "Spec", "tensors_of"]
 
@@ -109,8 +110,17 @@ class Kernel:
     claims: Callable[..., Any] | None = None
 
     def require_claim(self, call: Call) -> None:
-        """Raise `Skip` for a call that the backend does not claim to support."""
-        if self.claims is not None and not self.claims(*call.args, **call.kwargs):
+        """Raise `Skip` for a call that the backend does not claim to support, or that its predicate and eager both refuse.
+
+        Raises:
+            KernelError: if the predicate raises, for a call that eager accepts.
+        """
+        claimed = False
+        with Caught() as caught:
+            claimed = self.claims is None or self.claims(*call.args, **call.kwargs)
+        if isinstance(caught.error, EagerDecompError):
+            raise caught.error
+        if not claimed:
             raise Skip("not claimed")
 
 
@@ -168,6 +178,11 @@ class Spec:
 
 class Skip(Exception):
     """Raised for a drawn case that tests nothing."""
+
+    @classmethod
+    def refused(cls, error: Exception) -> Skip:
+        """Return the exception for a call that eager refuses. After the first sentence, torch lists the kernels of every device."""
+        return cls(f"eager refuses it: {str(error).partition('. ')[0].partition(chr(10))[0]}")
 
 
 def tensors_of(call: Call) -> list[Tensor]:

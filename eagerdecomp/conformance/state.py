@@ -44,7 +44,7 @@ def _eager(kernel: Kernel, call: Call) -> tuple[CopiedArguments, Observed]:
     theirs = copy_arguments(call.args, call.kwargs)
     _, want = observe(kernel.native, theirs.args, theirs.kwargs)
     if want.error is not None:
-        raise Skip(str(want.error))
+        raise Skip.refused(want.error)
     return theirs, want
 
 
@@ -96,7 +96,9 @@ def _among_others(kernel: Kernel, spec: Spec, draw: Draw, one: Call, eager: tupl
         place = draw.below(len(choices))
         like = [*choices[:place], draw.below(_OTHER_CHOICES), *choices[place + 1 :]]
         other = spec.call(Draw(like))
-        if kernel.claims is not None and not kernel.claims(*other.args, **other.kwargs):
+        try:
+            kernel.require_claim(other)
+        except Skip:
             continue
         theirs = copy_arguments(other.args, other.kwargs)
         _, want = observe(kernel.native, theirs.args, theirs.kwargs)

@@ -12,7 +12,7 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket
 from eagerdecomp.conformance.checks import compared
-from eagerdecomp.conformance.choices import Draw, simplest
+from eagerdecomp.conformance.choices import simplest
 from eagerdecomp.conformance.devices import brought_home, can_fork, device_of, kernel_of, reached
 from eagerdecomp.conformance.generic_spec import spec_of_any
 from eagerdecomp.conformance.interactions import Together, tried_together
@@ -25,6 +25,7 @@ from eagerdecomp.conformance.trial import (
     Effort,
     Found,
     Trial,
+    first_call,
     hash_of,
     is_random,
     properties_of,
@@ -394,10 +395,12 @@ class _Run:
                 choices = simplest(
                     choices, lambda attempt: not survives(lambda: rerun(kernel, spec, prop, attempt), seconds), tries
                 )
-            example = printable(_example(op, _drawn(spec, prop, choices)))
+            example = printable(_example(op, first_call(spec, prop, choices)))
         words = printable(lost.words.partition("Extension modules:")[0].strip())
-        said = f"; its output: {words[-_WORDS:] if 'Traceback' in words else words[:_WORDS]}" if words else ""
-        message = printable(f"{lost.message} in a call of it")
+        said = f"; its output: {words[:_WORDS]}" if words else ""
+        if lost.how == "error":  # of the suite itself, whose last lines say where
+            said = f"\n{words[-_WORDS:].partition(chr(10))[2]}"
+        message = printable(lost.message if lost.how == "error" else f"{lost.message} in a call of it")
         script = self._run_script(op, message, example)
         failure = Failure(op, lost.how, message, example, "a result", lost.message + said, script, self._seed)
         return Verdict(op, "wrong", failures=(failure,), note="other properties were not tested")
@@ -421,15 +424,6 @@ def _verdict(op: OpOverload, reported: dict[str, Any]) -> Verdict:
 
 def _note(trial: Trial) -> str:
     return "" if trial.cases else f"no call could be compared: {trial.reason}"
-
-
-def _drawn(spec: Spec, prop: Property, choices: Sequence[int]) -> Call | None:
-    """Return the call that a case begins with."""
-    try:
-        draws = spec.refused if prop.name == "errors" and spec.refused is not None else spec.call
-        return draws(Draw(choices))
-    except Skip:
-        return None
 
 
 def _example(op: OpOverload, call: Call | None) -> str:

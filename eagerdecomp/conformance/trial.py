@@ -18,10 +18,22 @@ from eagerdecomp.conformance.shrinking import smaller
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.conformance.state import REPEATS, THREADS
 from eagerdecomp.eager.observe import Caught
+from eagerdecomp.errors import KernelError
 from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
-__all__ = ["Effort", "Found", "Trial", "try_kernel", "rerun_and_shrink", "hash_of", "is_random", "properties_of", "rerun"]
+__all__ = [
+    "Effort",
+    "Found",
+    "Trial",
+    "first_call",
+    "try_kernel",
+    "rerun_and_shrink",
+    "hash_of",
+    "is_random",
+    "properties_of",
+    "rerun",
+]
 
 #: Properties that every kernel must have.
 EVERY_KERNEL = (LIKE_EAGER, REFUSES, PARAMETERS, REPEATS, THREADS)
@@ -164,7 +176,7 @@ def _run_case(
     torch.manual_seed(hash_of(trial.cases, trial.skipped, prop.name) % INPUT_SEEDS)
     torch.set_default_dtype(trial.default_dtype)
     try:
-        fault = prop.find_fault(reported.kernel(kernel), spec, draw)
+        fault = _fault(prop, reported.kernel(kernel), spec, draw)
     except Skip as skip:
         trial.skipped += 1
         trial.reason = str(skip)
@@ -172,6 +184,24 @@ def _run_case(
     trial.cases += 1
     trial.checked[prop.name] += 1
     return fault
+
+
+def _fault(prop: Property, kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    """Return the fault that a case shows, or None. A predicate that raises is one, in any case."""
+    try:
+        return prop.find_fault(kernel, spec, draw)
+    except KernelError as error:  # of the predicate: an error of the kernel is compared with eager's
+        message = f"its predicate {error.kernel} {error.fault}"
+        return Fault("predicate", message, "True or False", error.fault, first_call(spec, prop, draw.choices))
+
+
+def first_call(spec: Spec, prop: Property, choices: Sequence[int]) -> Call | None:
+    """Return the call that a case begins with; None if the case tests nothing."""
+    try:
+        draws = spec.refused if prop is REFUSES and spec.refused is not None else spec.call
+        return draws(Draw(choices))
+    except Skip:
+        return None
 
 
 def _with_callback(kernel: Kernel, on_kernel_call: Callable[[], None]) -> Kernel:
@@ -221,7 +251,7 @@ def rerun(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) ->
     reported = _Reporting(lambda: None, draw, Trial())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
-            return prop.find_fault(reported.kernel(kernel), spec, draw)
+            return _fault(prop, reported.kernel(kernel), spec, draw)
         except Skip:
             return None
 

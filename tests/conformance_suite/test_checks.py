@@ -202,3 +202,10 @@ def test_not_implemented_in_eager_is_checked_only_if_eager_rejects_the_call_by_d
     else:  # nobody wrote such a kernel for the CPU, which says nothing of others
         with pytest.raises(Skip):
             tried(op)
+
+
+def test_a_call_for_which_eager_has_no_kernel_is_skipped_in_one_sentence() -> None:
+    """The dispatcher's message lists the kernels of all devices, in a hundred lines."""
+    with pytest.raises(Skip) as skipped:
+        kind(aten.mm.dtype, aten.mm.dtype, torch.ones(1, 1), torch.ones(1, 1), torch.float32)
+    assert str(skipped.value) == "eager refuses it: Could not run 'aten::mm.dtype' with arguments from the 'CPU' backend"

@@ -133,14 +133,18 @@ def raising(x: Tensor) -> bool:
     raise ZeroDivisionError("in the predicate")
 
 
-def test_what_the_suite_cannot_judge_is_reported_with_its_cause() -> None:
+@pytest.mark.full
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_predicate_that_raises_is_a_failure_with_its_smallest_call(isolate: bool) -> None:
     ops = ed.core_aten().with_predicate("aten.exp", when=raising)
-    report = run_conformance(ed.Backend("mine", ops, {"aten.exp.default": torch.exp}), ops=["aten.exp"], profile="quick")
-    (failure,) = report.failures
-    assert failure.property == "error"
-    assert "ZeroDivisionError: in the predicate" in failure.message
-    assert "aten.exp.default: its predicate " in failure.message
-    assert "called as: aten.exp.default(f" in failure.message
+    mine = ed.Backend("mine", ops, {"aten.exp.default": torch.exp})
+    (failure,) = run_conformance(mine, ops=["aten.exp"], profile="quick", isolate=isolate).failures
+    assert (failure.property, failure.got) == ("predicate", "raised ZeroDivisionError: in the predicate")
+    assert failure.message.startswith("its predicate ")
+    assert failure.message.endswith(failure.got)
+    assert failure.example.startswith("aten.exp.default(f32[")
+    (_, ending) = failure.reproducer.split("fault = ")
+    assert re.match(r"check_\w+\(mine, 'aten.exp.default', ", ending.replace("backend", "mine"))
 
 
 def test_a_predicate_that_raises_is_named_for_the_calls_that_decompose() -> None:

@@ -16,6 +16,7 @@ from eagerdecomp.conformance.samples import shape, tensor
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Spec
 from eagerdecomp.conformance.state import THREADS
 from eagerdecomp.conformance.trial import Effort, Trial, rerun, try_kernel
+from eagerdecomp.errors import KernelError
 
 aten = torch.ops.aten
 EFFORT = Effort(150, 60.0, 30)
@@ -36,6 +37,28 @@ def trial(run: Callable[..., Any], op: Any = aten.exp.default, spec: Spec = SPEC
 
 def kinds(found: Trial) -> set[str]:
     return {one.fault.kind for one in found.found}
+
+
+def test_a_predicate_that_raises_is_one_fault_with_its_smallest_call() -> None:
+    def claims(*args: Any) -> bool:
+        raise KernelError("aten.exp.default", "mine.predicate:1", "raised ValueError: boom\nof two lines", "", "predicate")
+
+    found = try_kernel(Kernel(aten.exp.default, aten.exp, aten.exp, claims=claims), SPEC, Effort(2, 60.0, 1), 0)
+    (fault,) = [one.fault for one in found.found]
+    assert (fault.kind, fault.got) == ("predicate", "raised ValueError: boom\nof two lines")
+    assert fault.message == f"its predicate mine.predicate:1 {fault.got}"
+    assert fault.call is not None
+    assert fault.call.args[0].dtype is torch.float32
+
+
+def test_a_predicate_may_raise_for_a_call_that_eager_refuses() -> None:
+    """`predicate_holds` raises a `KernelError` otherwise."""
+
+    def claims(*args: Any) -> bool:
+        raise ValueError("two sizes")
+
+    found = try_kernel(Kernel(aten.exp.default, aten.exp, aten.exp, claims=claims), SPEC, Effort(2, 60.0, 1), 0)
+    assert (found.found, found.cases) == ([], 0)
 
 
 def cached_by_shape() -> Callable[[Tensor], Tensor]:
