@@ -45,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _set_of(args: argparse.Namespace) -> str:
     """Return the op set or backend that the command line names, and "" if it names none."""
-    spec = args.backend if args.command == "conformance" else getattr(args, "ops", "")
+    if args.command == "compare":  # it names two
+        return ""
+    spec = getattr(args, "backend", None) or getattr(args, "ops", None)
     return spec if isinstance(spec, str) else ""
 
 

@@ -207,7 +207,6 @@ class BlameMode(CompositeMode):
     ) -> Any:
         with no_current_modes():
             call, draws = Call(op, args, kwargs), Draws(op, args, kwargs)
-        self._compared += 1
         made = compared(
             call,
             args,
@@ -215,6 +214,7 @@ class BlameMode(CompositeMode):
             lambda: self._mode.__torch_dispatch__(op, types, args, kwargs),
             lambda: allowed_strides(self._planner, call),
         )
+        self._compared += made.was_compared
         self._drew += made.random
         if made.difference is not None:
             with no_current_modes():

@@ -174,4 +174,4 @@ def _text(one: Blame) -> Iterator[str]:
             yield f"  {'differs':10} {culprit.difference}"
     yield from (f"  {'reached by' if not number else '':10} {link}" for number, link in enumerate(culprit.chain))
     if one.reproducer:
-        yield from ("", "a script that shows it", *(f"    {line}".rstrip() for line in one.reproducer.splitlines()))
+        yield from ("", "a script that shows it:", "", *one.reproducer.splitlines())  # not indented, to be pasted

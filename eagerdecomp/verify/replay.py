@@ -106,6 +106,7 @@ class Compared(NamedTuple):
         difference: how its results or effects differ from eager's; None if they do not.
         random: whether it drew random numbers, so that its values were not compared.
         other_strides: whether its results have other strides than eager's, and may have them.
+        was_compared: false if the call has no route, or a predicate raised.
     """
 
     result: Any
@@ -113,6 +114,7 @@ class Compared(NamedTuple):
     difference: Difference | None
     random: bool
     other_strides: bool = False
+    was_compared: bool = True
 
 
 def compared(
@@ -141,7 +143,7 @@ def compared(
     with Caught() as caught:
         result = run()
     if isinstance(caught.error, (NoRoute, UnsupportedOpError)) or is_of_predicate(caught.error):
-        return Compared(None, caught.error, None, drew)
+        return Compared(None, caught.error, None, random=False, was_compared=False)
     with no_current_modes(), lazy_bits_visible():
         drew = drew or draws.moved()
         have = observed(result, args, kwargs, caught.error)

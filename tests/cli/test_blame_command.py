@@ -26,6 +26,8 @@ def my_mm(x, y):
 backend = ed.Backend("broken", ed.core_aten(), {"aten.mul.Tensor": my_mul})
 large = ed.Backend("large", ed.core_aten(), {"aten.mm.default": my_mm})
 
+raising = ed.Backend("raising", ed.core_aten().with_predicate("aten.mul.Tensor", lambda x, y: 1 / 0))
+
 @ed.register_decomposition("aten.silu.default")
 def my_silu(x):
     return x * torch.sigmoid(x) * 1.001
@@ -109,6 +111,15 @@ def test_a_right_run_exits_with_0_and_a_failing_script_with_3(folder: Path, capf
     assert "ZeroDivisionError" in printed.err
     assert "2 calls compared" in printed.out
     assert "the script ended with exit code 1: what it would have called after that was not compared" in printed.out
+
+
+def test_a_predicate_that_raises_is_named_and_its_call_is_not_counted(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["blame", "--backend", "broken_backend:raising", "script.py"]) == 3
+    printed = capfd.readouterr()
+    assert "eagerdecomp conformance broken_backend:raising --ops aten.mul.Tensor" in printed.err
+    _, first, second, *_ = printed.out.splitlines()
+    assert first == "the script ended with exit code 1: what it would have called after that was not compared"
+    assert second.endswith(": 1 calls compared")  # `linspace`
 
 
 @pytest.mark.parametrize(

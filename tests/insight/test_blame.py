@@ -446,6 +446,7 @@ def test_the_report_has_op_line_values_and_chain() -> None:
     assert "ULPs" in text
     assert "reached by" in text
     assert str(blame.culprit.call) in text
+    assert text.endswith(f"\n\n{blame.reproducer.rstrip()}"), "the script cannot be pasted as it is printed"
     reported = json.loads(json.dumps(report.as_dict(), allow_nan=False))
     assert reported["found"][0]["culprit"]["op"] == "aten.mul.Tensor"
     assert reported["compared"] == report.compared

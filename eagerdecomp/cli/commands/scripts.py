@@ -41,11 +41,11 @@ def watched_exit(outcome: Outcome, *, found: bool, compared: bool) -> int:
 
 
 def with_ending(text: str, outcome: Outcome, *, found: bool) -> str:
-    """Return the report, followed by a line if the script failed: "no difference" alone would look like success."""
+    """Return the report, after a line that says so if the script failed: "no difference" alone would look like success."""
     if found or not outcome.exit_code:
         return text
     ended = f"the script ended with exit code {outcome.exit_code}: what it would have called after that was not compared"
-    return f"{text.rstrip()}\n{ended}"
+    return f"{ended}\n{text}"
 
 
 def print_last(text: str) -> None:
