@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import BuiltinFunctionType, FunctionType, MappingProxyType
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import ArgumentTypeError, OpSetError
 from eagerdecomp.ops.kernel_costs import CostOf, Costs, cost_function
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, resolve_ops
-from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.ops.signatures import misfit
 
 __all__ = ["Backend", "as_backend"]
 
@@ -150,53 +150,11 @@ def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict
     for op, kernel in found.items():
         meant.setdefault(id(inspect.unwrap(kernel)), []).append(op)  # wrappers of one kernel count as that kernel
     for overloads in meant.values():
-        misfits = [_misfit(ops, op, found[op]) for op in overloads]
+        # With a predicate, a kernel may require more arguments.
+        misfits = ["" if ops.predicate(op) is not None else misfit(op, "kernel", found[op]) for op in overloads]
         if all(misfits):
             raise OpSetError(f"backend {name!r}: {misfits[0]}")
     return found
-
-
-def _misfit(ops: OpSet, op: OpOverload, kernel: Kernel) -> str:
-    """Return why a kernel cannot be called with the required arguments of its op; "" if it can.
-
-    An error at the call would be too late, because methods such as `Tensor.__mul__` turn a `TypeError` into ``NotImplemented``.
-    """
-    needed = [one for one in facts_of(op).arguments if not one.has_default]
-    positional = sum(not one.kwarg_only for one in needed)
-    named = [one.name for one in needed if one.kwarg_only]
-    if not named and _takes_positional(kernel, positional):
-        return ""
-    signature = _signature(kernel)
-    if signature is None or ops.predicate(op) is not None:  # the predicate may require more arguments
-        return ""
-    try:
-        signature.bind(*[None] * positional, **dict.fromkeys(named))
-    except TypeError as error:
-        return (
-            f"the kernel for {op} cannot take its arguments: {error}\n"
-            f"  the op is {op._schema}\n"
-            f"  the kernel is {getattr(kernel, '__qualname__', repr(kernel))}{signature}\n"
-            "  what to do: give the kernel the op's arguments and defaults. torch omits arguments that have their default value"
-        )
-    return ""
-
-
-def _takes_positional(kernel: Kernel, positional: int) -> bool:
-    """Return whether a plain function takes this many arguments. This is a hundred times faster than `_signature`."""
-    if not isinstance(kernel, FunctionType) or kernel.__code__.co_kwonlyargcount:
-        return False
-    most = kernel.__code__.co_argcount
-    return most - len(kernel.__defaults__ or ()) <= positional <= most
-
-
-def _signature(kernel: Kernel) -> inspect.Signature | None:
-    """Return the signature of a kernel; None if it has none."""
-    if isinstance(kernel, (BuiltinFunctionType, OpOverload)):
-        return None
-    try:
-        return inspect.signature(kernel, follow_wrapped=False)  # the arguments of the wrapper, not of the wrapped function
-    except (TypeError, ValueError):
-        return None
 
 
 def as_backend(

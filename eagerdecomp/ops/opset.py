@@ -20,6 +20,7 @@ from eagerdecomp._torch.ops import (
     packet_overloads,
 )
 from eagerdecomp.errors import ArgumentTypeError, OpSetError
+from eagerdecomp.ops.signatures import misfit
 
 __all__ = ["NAMED_SETS", "OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops", "tiny"]
 
@@ -109,7 +110,7 @@ class OpSet:
             when: a function of the op's arguments. Calls for which it is false are decomposed.
 
         Raises:
-            OpSetError: for an unknown op name, and for an op that is not in the set.
+            OpSetError: for an unknown op name; for an op that is not in the set; if `when` cannot take the op's arguments.
             ArgumentTypeError: for a `when` that is not a function.
         """
         if not callable(when):
@@ -119,6 +120,9 @@ class OpSet:
             raise OpSetError(
                 f"the predicate for {op} would never run, because {self!r} does not have the op. Add it first: {_added(op)}"
             )
+        misfits = [misfit(one, "predicate", when) for one in meant]
+        if all(misfits):  # a predicate for a packet need not take the arguments of all overloads, such as `out=`
+            raise OpSetError(misfits[0])
         return self._make(self._ops, {**self._predicates, **dict.fromkeys(meant, when)}, self._label)
 
     @property

@@ -119,16 +119,17 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
         ("aten.mul.out", lambda x, y: x, "<lambda>(x, y)"),
     ],
 )
-def test_a_kernel_with_wrong_parameters_raises(op: str, wrong: Any, shown: str) -> None:
+def test_a_kernel_or_predicate_with_wrong_parameters_raises(op: str, wrong: Any, shown: str) -> None:
     schema = next(iter(ed.OpSet([op])))._schema
-    for make in (
-        lambda: ed.Backend("mine", [op], kernels={op: wrong}),
-        lambda: as_backend(ed.Backend("mine", [op]), {op: wrong}),
+    for kind, make in (
+        ("backend 'mine': the kernel", lambda: ed.Backend("mine", [op], kernels={op: wrong})),
+        ("backend 'mine': the kernel", lambda: as_backend(ed.Backend("mine", [op]), {op: wrong})),
+        ("the predicate", lambda: ed.OpSet([op]).with_predicate(op, wrong)),
     ):
         with pytest.raises(ed.OpSetError) as caught:
             make()
         words = str(caught.value)
-        assert words.startswith(f"backend 'mine': the kernel for {op} cannot take its arguments: ")
+        assert words.startswith(f"{kind} for {op} cannot take its arguments: ")
         assert f"  the op is {schema}\n" in words
         assert shown in words
 
@@ -148,7 +149,8 @@ def test_a_kernel_with_wrong_parameters_raises(op: str, wrong: Any, shown: str) 
         ("aten.sin.default", Doubling()),
     ],
 )
-def test_a_kernel_may_omit_optional_parameters(op: str, right: Any) -> None:
+def test_a_kernel_or_predicate_may_omit_optional_parameters(op: str, right: Any) -> None:
+    assert ed.OpSet([op]).with_predicate(op, right).has_predicates
     assert list(ed.Backend("mine", [op], kernels={op: right}).kernels.values()) == [right]
 
 
@@ -157,6 +159,9 @@ def test_a_kernel_for_a_packet_must_accept_the_arguments_of_one_overload() -> No
     assert set(ed.Backend("mine", ["aten.sub"], kernels={"aten.sub": two}).kernels) == set(ed.OpSet(["aten.sub"]))
     with pytest.raises(ed.OpSetError, match="cannot take its arguments"):
         ed.Backend("mine", ["aten.sin"], kernels={"aten.sin": two})
+    assert ed.OpSet(["aten.sub"]).with_predicate("aten.sub", two).has_predicates
+    with pytest.raises(ed.OpSetError, match="cannot take its arguments"):
+        ed.OpSet(["aten.sin"]).with_predicate("aten.sin", two)
 
 
 def test_a_kernel_with_a_predicate_may_have_more_parameters() -> None:

@@ -184,12 +184,12 @@ def test_a_predicate_may_read_memory_that_fake_tensors_lack() -> None:
     assert ed.plan(ops, ops=["aten.mul.Tensor"])["aten.mul.Tensor"].routes[0].rule == "the kernel, by its predicate"
 
 
-def test_a_predicate_that_does_not_take_the_arguments() -> None:
-    ops = ed.core_aten().with_predicate("aten.mul.Tensor", lambda left: True)
-    message, notes = notes_of(ops, ed.KernelError, lambda: F.silu(x))
+def test_a_predicate_that_does_not_take_an_optional_argument() -> None:
+    ops = ed.core_aten().with_predicate("aten.add.Tensor", lambda left, right: True)
+    message, notes = notes_of(ops, ed.KernelError, lambda: torch.add(x, x, alpha=2))
     assert "its predicate" in message
-    assert "called as: aten.mul.Tensor(f32[3], f32[3])" in message
-    assert notes == ["while decomposing aten.silu.default(f32[3])"]
+    assert "called as: aten.add.Tensor(f32[3], f32[3], alpha=2)" in message
+    assert notes == []
 
 
 @pytest.mark.parametrize(
