@@ -104,7 +104,11 @@ def checked_result(
     """
     if rule.source != "user" or result is NotImplemented:
         return result
-    fault = _kind_fault(rule.op, args, result) or _looks_fault(expected, result) or _memory_fault(expected, args, kwargs, result)
+    fault = (
+        _kind_fault(rule.op, args, kwargs, result)
+        or _looks_fault(expected, result)
+        or _memory_fault(expected, args, kwargs, result)
+    )
     fault = f"returned {fault}" if fault else _written(rule, args, kwargs, written)
     if fault:
         raise RuleError(
@@ -134,7 +138,7 @@ def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., 
         except Exception as error:
             note_call(error, op, kernel, "kernel", args, kwargs)
             raise
-        fault = _kind_fault(op, args, result)
+        fault = _kind_fault(op, args, kwargs, result)
         if not fault and _looks_fault(expected, result, device=False):
             # Meta kernels are wrong for some calls, so check with eager's kernel too.
             fault = _looks_fault(_on_cpu(op, args, kwargs), result, device=False)
@@ -146,8 +150,8 @@ def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., 
     return run
 
 
-def _kind_fault(op: OpOverload, args: Sequence[Any], result: Any) -> str:
-    """Return what is wrong with the number or the types of results, or ""."""
+def _kind_fault(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> str:
+    """Return what is wrong with the number or the types of results, or with those that are written arguments; or ""."""
     returns = op._schema.returns
     if not returns:
         return ""
@@ -163,9 +167,21 @@ def _kind_fault(op: OpOverload, args: Sequence[Any], result: Any) -> str:
             return f"{_kind(one)}{place} where its op returns a tensor"
         if wanted == "List[Tensor]" and not (isinstance(one, (tuple, list)) and all(isinstance(each, Tensor) for each in one)):
             return f"{_kind(one)}{place} where its op returns a list of tensors"
-    if facts_of(op).is_inplace and len(returns) == 1 and args and isinstance(args[0], Tensor) and result is not args[0]:
-        return "another tensor than the one that its op writes and returns"
+    if not facts_of(op).mutated:
+        return ""
+    given = zip(op._schema.arguments, arguments_of(op, args, kwargs), strict=True)
+    written = {_written_alias(argument): value for argument, value in given}
+    for returned, one in zip(returns, results, strict=True):
+        alias = _written_alias(returned)
+        if alias and isinstance(written.get(alias), Tensor) and one is not written[alias]:
+            return "another tensor than the one that its op writes and returns"
     return ""
+
+
+def _written_alias(place: Any) -> frozenset[str]:
+    """Return the alias set of an argument that its op writes, or of such a result; empty for others."""
+    alias = place.alias_info
+    return frozenset(alias.before_set) if alias is not None and alias.is_write else frozenset()
 
 
 def _looks_fault(expected: Expected | None, result: Any, *, device: bool = True) -> str:

@@ -24,6 +24,18 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 FAULTS: dict[str, tuple[str, Callable[..., Any], Callable[[], Any], str]] = {
     "nothing": ("aten.mul.Tensor", nothing, lambda: X * X, "returned None where its op returns a tensor"),
     "nothing in place": ("aten.mul_.Tensor", nothing, lambda: X.clone().mul_(X), "returned None where its op returns a tensor"),
+    "a new tensor for out=": (
+        "aten.mul.out",
+        lambda x, y, *, out: aten.mul(x, y),
+        lambda: torch.mul(X, X, out=torch.empty(2, 3)),
+        "returned another tensor than the one that its op writes and returns",
+    ),
+    "new tensors for out=": (
+        "aten.max.dim_max",
+        lambda x, dim, keepdim=False, *, max, max_values: aten.max.dim(x, dim),
+        lambda: torch.max(X, 1, out=(torch.empty(2), torch.empty(2, dtype=torch.int64))),
+        "returned another tensor than the one that its op writes and returns",
+    ),
     "a list": ("aten.exp.default", lambda x: x.tolist(), lambda: X.exp(), "returned a list where its op returns a tensor"),
     "a dimension lost": (
         "aten.sum.dim_IntList",
