@@ -300,12 +300,18 @@ class KernelError(EagerDecompError):
         super().__init__(
             f"{op}: its {kind} {kernel} {fault}\n"
             f"  called as: {call}\n"
-            f"  what to do: fix the {kind}\n"
+            f"  what to do: {_KERNEL_CURES[kind]}\n"
             f"  test it with many calls: eagerdecomp conformance {_backend_or('MODULE:BACKEND')} --ops {op}"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
         return (KernelError, (self.op, self.kernel, self.fault, self.call, self.kind))
+
+
+_KERNEL_CURES = {
+    "kernel": "fix the kernel; if it does not take this call, refuse it with OpSet.with_predicate(), and rules decompose it",
+    "predicate": "fix the predicate: it must return True or False for each call of the op",
+}
 
 
 class HookError(EagerDecompError):
