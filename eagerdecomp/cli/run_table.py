@@ -9,6 +9,7 @@ from typing import Any
 from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.host.outputs import Outputs
 from eagerdecomp.host.terminal import fitted
+from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpSet
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.runtime.stats import HOST_RANDOM, OTHER_NUMBERS, OpStats, Stats, count_by_packet, gap_lines
@@ -65,9 +66,11 @@ class RunFacts:
     notes: Sequence[str] = ()
 
 
-def run_facts(op_set: OpSet, stats: Stats, seen: BackendRecorder | None, *, seconds: float, **more: Any) -> RunFacts:
+def run_facts(supported: Backend | OpSet, stats: Stats, seen: BackendRecorder | None, *, seconds: float, **more: Any) -> RunFacts:
     """Return the results of a run, from the mode's counts and from a recorder outside the mode (None if there was none)."""
     calls = {name: one.calls for name, one in stats.items() if one.calls}
+    backend = as_backend(supported)
+    op_set = backend.ops
     called = {name: count for name, count in calls.items() if not is_passthrough_name(name)}
     passed = {name: count for name, count in calls.items() if name not in called}
     reached: dict[str, int] | None = None
@@ -78,7 +81,7 @@ def run_facts(op_set: OpSet, stats: Stats, seen: BackendRecorder | None, *, seco
         outside = {name: count for name, count in sorted(others.items()) if count > 0}
         more["in_kernels"] = {str(op): count for op, count in sorted(seen.in_kernels.items(), key=_by_name)}
     more |= {"host_random": stats.host_random, "other_numbers": stats.other_numbers, "gaps": stats.gaps}
-    return RunFacts(repr(op_set), called, reached, outside, passed, stats.total, stats.programs, seconds, **more)
+    return RunFacts(repr(backend), called, reached, outside, passed, stats.total, stats.programs, seconds, **more)
 
 
 def summary_table(facts: RunFacts, width: int | None = None) -> str:

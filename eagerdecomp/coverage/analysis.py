@@ -128,7 +128,7 @@ def plan(
     for_gradients = fewest_kernels(clauses, closed, wanted | in_gradients, rank, may, to_close)
     progress(1.0, "")
     return Plan(
-        repr(backend.ops),
+        repr(backend),
         subject,
         torch_release(),
         planned,

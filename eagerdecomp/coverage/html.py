@@ -125,7 +125,7 @@ class _Links(dict[str, "Markup"]):
 
 def _short(op_set: str) -> str:
     """Return the name of a set without the part that all sets share."""
-    return re.sub(r"^OpSet\((.+): \d+ ops?\)$", r"\1", op_set)
+    return re.sub(r"^(?:OpSet\((.+): \d+ ops?\)|Backend\('(.+)', OpSet.*\))$", r"\1\2", op_set)
 
 
 def _about(one: OpPlan) -> str:

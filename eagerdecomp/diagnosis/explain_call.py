@@ -145,7 +145,7 @@ def _explain(
     live: Mapping[str, Any],
 ) -> Explanation:
     has_call = bool(args or kwargs) or all(argument.has_default for argument in facts_of(op).arguments)
-    fields = {"op": str(op), "op_set": repr(planner.backend.ops), "notes": _notes(planner, op), **live}
+    fields = {"op": str(op), "op_set": repr(planner.backend), "notes": _notes(planner, op), **live}
     if not has_call:
         fields.update(_last_program(*last) if last is not None else {})
         rules = _rule_verdicts(planner, op, ())

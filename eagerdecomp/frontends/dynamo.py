@@ -110,7 +110,7 @@ class DynamoBackend:
     Examples:
         >>> import eagerdecomp as ed
         >>> ed.dynamo_backend(ed.core_aten())
-        dynamo_backend(Backend('anonymous', OpSet(core_aten: 208 ops), 0 kernels))
+        dynamo_backend(OpSet(core_aten: 208 ops))
     """
 
     def __init__(self, mode: _RunTimeMode, whole_graphs: bool = False) -> None:

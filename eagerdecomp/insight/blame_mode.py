@@ -156,8 +156,8 @@ class BlameMode(CompositeMode):
     def report(self, error: Exception | None = None) -> BlameReport:
         """Return the findings so far."""
         found = tuple(Blame(**{**vars(one), "times": self._times[key]}) for key, one in self._found.items())
-        ops = repr(self._backend if self._backend.kernels else self._backend.ops)
-        return BlameReport(found, self._compared, self._native, self._drew, dict(self._skipped), ops, error, self._inside)
+        counts = (self._compared, self._native, self._drew, dict(self._skipped))
+        return BlameReport(found, *counts, repr(self._backend), error, self._inside)
 
     def _new_mode(self) -> EagerDecompMode:
         # Use a separate cache, so that faults of cached programs are not shared with other modes.

@@ -19,6 +19,9 @@ from eagerdecomp.ops.signatures import misfit
 __all__ = ["Backend", "as_backend"]
 
 Kernel = Callable[..., Any]
+#: The name of the backend that stands for an op set.
+_UNNAMED = "anonymous"
+
 CompileHook = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Sequence[Any]] | None]
 
 
@@ -113,6 +116,8 @@ class Backend:
         object.__setattr__(self, "dtypes", None if dtypes is None else _dtypes_of(name, dtypes))
 
     def __repr__(self) -> str:
+        if self.name == _UNNAMED and not self.kernels:
+            return repr(self.ops)
         return f"Backend({self.name!r}, {self.ops!r}, {len(self.kernels)} kernels)"
 
 
@@ -168,7 +173,7 @@ def as_backend(
         keep: composite ops that are added to the set.
     """
     if not isinstance(supported, Backend):
-        supported = Backend("anonymous", supported)
+        supported = Backend(_UNNAMED, supported)
     added = resolve_ops(keep)
     if any(op not in supported.ops for op in added):
         supported = replace(supported, ops=supported.ops | added)

@@ -55,7 +55,8 @@ def test_calls_inside_kernels_are_no_ops_outside_the_set() -> None:
     x, seen = torch.ones(3), BackendRecorder()
     with seen, ed.EagerDecompMode(seen.counting(mine)) as mode:
         torch.square(x)
-    facts = run_facts(mine.ops, mode.stats(), seen, seconds=1.0)
+    facts = run_facts(mine, mode.stats(), seen, seconds=1.0)
+    assert summary_table(facts).startswith("eagerdecomp on Backend('mine', OpSet(infra | 2 ops: 24 ops), 2 kernels)\n")
     assert line(facts, "distinct ops that reached the backend") == "1"
     assert line(facts, "of those outside the set") == "0"
     assert line(facts, "distinct ops called inside its kernels") == "2 (aten.mul.Tensor, aten.resolve_conj.default)"

@@ -90,6 +90,13 @@ def test_guards_have_the_results_of_comparisons() -> None:
     assert explanation == scalars + facts
 
 
+def test_the_explanation_and_the_plan_name_the_backend() -> None:
+    mine = ed.Backend("mine", ["aten.silu.default"])
+    head = "Backend('mine', OpSet(aten.silu.default: 1 op), 0 kernels)"
+    assert str(ed.explain("aten.silu", supported_ops=mine)).splitlines()[0] == f"aten.silu.default on {head}"
+    assert ed.plan(mine, ops=["aten.silu.default"]).op_set == head
+
+
 def test_the_effect_of_passes_is_shown() -> None:
     @ed.register_decomposition("aten.hardswish.default")
     def twice(x: Tensor) -> Tensor:

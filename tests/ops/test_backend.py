@@ -79,6 +79,12 @@ def test_a_set_becomes_an_anonymous_backend_and_a_backend_is_returned_unchanged(
     assert (made.name, made.ops, dict(made.kernels)) == ("anonymous", ed.OpSet(["aten.sin.default"]), {aten.sin.default: kernel})
 
 
+def test_the_text_of_a_backend_has_its_name_and_that_of_a_set_is_the_sets() -> None:
+    """Heads of tables show this text."""
+    assert repr(ed.Backend("mine", ["aten.sin.default"])) == "Backend('mine', OpSet(aten.sin.default: 1 op), 0 kernels)"
+    assert repr(as_backend(ed.core_aten())) == repr(ed.core_aten())
+
+
 def test_extra_kernels_take_precedence_and_do_not_change_the_backend() -> None:
     def compile_(program: Any) -> Any:
         return program

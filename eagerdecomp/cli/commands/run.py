@@ -115,7 +115,7 @@ def _run(args: argparse.Namespace) -> int:
                 write_trace(record.to_perfetto())
                 notes.append(f"timeline: {args.perfetto}; open it in https://ui.perfetto.dev")
         more = {"plain_seconds": plain.seconds, "outputs": outputs, "notes": notes, "ops_option": shlex.quote(args.ops)}
-        facts = run_facts(mode.backend.ops, mode.stats(), seen, seconds=outcome.seconds, **more)
+        facts = run_facts(mode.backend, mode.stats(), seen, seconds=outcome.seconds, **more)
         ran = not isinstance(outcome.raised, SyntaxError) or facts.total.calls
         if ran and not args.quiet and args.json != "-":
             print_last(summary_table(facts, columns()))

@@ -212,7 +212,7 @@ class RecordingMode(EagerDecompMode):
         metadata = Metadata(
             script=script,
             args=tuple(args),
-            op_set=repr(self.backend.ops),
+            op_set=repr(self.backend),
             on_unsupported=self.on_unsupported,
             torch=torch.__version__,
             eagerdecomp=__version__,
