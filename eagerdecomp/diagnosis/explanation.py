@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Explanation", "Step", "Way", "count_text"]
+from eagerdecomp.host.terminal import hanging
+
+__all__ = ["Explanation", "Step", "Way", "count_text", "explanation_text"]
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,14 @@ class Explanation:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        return "\n".join(_text(self))
+        return explanation_text(self)
+
+
+def explanation_text(explanation: Explanation, width: int | None = None) -> str:
+    """Return an explanation as text, in lines of at most `width` characters if it is given; lines of code keep their length."""
+    lines = [part for line in _text(explanation) for part in hanging(line, width)]
+    code = ["", "its code", *_indented(explanation.code.rstrip())] if explanation.code else []
+    return "\n".join([*lines, *code])
 
 
 def _text(explanation: Explanation) -> Iterator[str]:
@@ -135,8 +144,6 @@ def _text(explanation: Explanation) -> Iterator[str]:
         if explanation.after:
             left = ", ".join(f"{name} leaves {calls}" for name, calls in explanation.passes.items())
             yield from ("", f"after the passes ({left})", *_indented(explanation.after))
-    if explanation.code:
-        yield from ("", "its code", *_indented(explanation.code.rstrip()))
     if explanation.direct:
         yield from ("", "kernels called through faster torch functions, which call the same overload")
         yield from (f"  {op}: {path}" for op, path in explanation.direct.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 
-__all__ = ["columns", "fitted"]
+__all__ = ["columns", "fitted", "hanging"]
 
 # A column of wrapped text gets at least this width. If there is less room, the text starts on a line of its own.
 _NARROWEST = 30
@@ -36,3 +36,27 @@ def fitted(label: str, text: str, width: int | None) -> list[str]:
     if beside:
         return [f"{label}{lines[0]}", *(f"{indent}{line}" for line in lines[1:])]
     return [label.rstrip(), *(f"{indent}{line}" for line in lines)]
+
+
+def hanging(line: str, width: int | None) -> list[str]:
+    """Return a line as lines of at most `width` characters, or of one longer word. All but the first are indented further.
+
+    Args:
+        line: the line, with its indentation.
+        width: None for one line of any length.
+
+    Examples:
+        >>> hanging("  aten.mul.Tensor(f32[8, 64], f32[8, 64])", 32)
+        ['  aten.mul.Tensor(f32[8, 64],', '      f32[8, 64])']
+    """
+    if width is None or len(line) <= width:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(
+        line.strip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -134,7 +134,7 @@ def test_text_ends_with_the_least_number_of_calls_if_nothing_is_wrong() -> None:
 def test_text_says_what_to_write_next() -> None:
     text = report_text(WHOLE)
     assert "the next 2 kernels to write; together they enable 18 ops of ATen" in text
-    assert "  aten.cos.default            9                  8" in text.splitlines()
+    assert "      9      8  aten.cos.default" in text.splitlines()
 
 
 def test_text_names_absent_kernels_only_when_asked() -> None:
@@ -193,12 +193,11 @@ _UNARY = [
 ]
 
 
-@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
 @pytest.mark.parametrize("report", [WHOLE, nasty(), nasty("x" * 500), nasty("word " * 500), nasty("line\n" * 99)], ids=range(5))
 def test_text_fits_its_width_and_prints(report: Report, width: int) -> None:
     text = report_text(report, width=width, absent=True, comparison=compare(WHOLE, report))
-    free = [line for line in text.splitlines() if not line.startswith(("conformance of", "wrong:", "  wrong", "  right"))]
-    assert max(map(len, free)) <= width
+    assert max(len(line) for line in text.splitlines() if not line.startswith("wrong:")) <= width
     assert text.isprintable() or {char for char in text if not char.isprintable()} == {"\n"}
     text.encode("utf-8")
     (block,) = [block for block in text.split("\n\n") if block.startswith("wrong: aten.add.Tensor")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eagerdecomp.host.terminal import columns, fitted
+from eagerdecomp.host.terminal import columns, fitted, hanging
 
 WORDS = "three of four calls were decomposed, one ran on the kernel of the backend, and none without one"
 
@@ -21,3 +21,14 @@ def test_lines_fit_and_lose_no_word(label: str, width: int) -> None:
 def test_the_width_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "61")
     assert columns() == 61
+
+
+@pytest.mark.parametrize("width", [40, 55, 80, 200])
+@pytest.mark.parametrize("indent", ["", "    "])
+def test_hanging_lines_fit_keep_the_indentation_and_lose_no_word(indent: str, width: int) -> None:
+    first, *others = hanging(indent + WORDS, width)
+    assert max(map(len, [first, *others])) <= width
+    assert " ".join([first, *others]).split() == WORDS.split()
+    assert first.startswith(indent + WORDS[0])
+    assert all(line.startswith(f"{indent}    ") for line in others)
+    assert hanging(indent + WORDS, None) == [indent + WORDS]

@@ -9,12 +9,14 @@ from eagerdecomp.cli.arguments.shared import FAILED
 from eagerdecomp.cli.commands.command import Command, backend_from, output_file, rules_of, shown
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.host.import_path import UsageError
+from eagerdecomp.host.terminal import columns
 
 __all__ = ["COMMAND"]
 
 
 def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.diagnosis.explain_call import explain, one_overload
+    from eagerdecomp.diagnosis.explanation import explanation_text
     from eagerdecomp.ops.call_text import CallTextError, parse_call
 
     backend = backend_from(args.ops, args.ops_option)
@@ -31,7 +33,7 @@ def _run(args: argparse.Namespace) -> int:
             if isinstance(error, EagerDecompError):
                 raise
             raise UsageError(f"the call raises in eager too: {str(error).splitlines()[0]}. Correct --call", FAILED) from None
-        shown(args)(str(explanation))
+        shown(args)(explanation_text(explanation, columns()))
         write(json.dumps(explanation.as_dict(), indent=2) + "\n")
     return FAILED if explanation.verdict.startswith("no route") else 0
 

@@ -49,23 +49,24 @@ def report_text(
     width = max(width, 40)
     blocks = [
         _indented([advice], "", width) if (advice := advice_on_dtype(report)) else [],
-        _counts(report),
+        _counts(report, width),
         *_wrong(report, scripts or {}, width),
         _skipped(report, width),
         _absences(report, absent, width),
-        _next(report),
+        _next(report, width),
         ["compared with the older run", *_indented(str(comparison).split("\n"), "  ", width)] if comparison else [],
-        [_verdict(report)],
+        _indented([_verdict(report)], "", width),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _counts(report: Report) -> list[str]:
-    lines = [head(report)]
+def _counts(report: Report, width: int) -> list[str]:
+    lines = _indented([head(report)], "", width)
     lines += [f"  {state:13}  {number:5}  {STATE_WORDS[state]}" for state, number in report.counts.items()]
     if report.calls:
         blamed = len({str(one.op) for one in report.consequences})
-        lines.append(f"  {report.calls:,} calls of decomposed ops compared, {counted(blamed, 'op')} wrong by a kernel's fault")
+        words = f"  {report.calls:,} calls of decomposed ops compared, {counted(blamed, 'op')} wrong by a kernel's fault"
+        lines += _indented([words], "", width)
     return lines
 
 
@@ -128,18 +129,18 @@ def _absences(report: Report, by_name: bool, width: int) -> list[str]:
     return lines
 
 
-def _next(report: Report) -> list[str]:
+def _next(report: Report, width: int) -> list[str]:
     if not report.next_kernels:
         return []
     best = report.next_kernels[:_NEXT]
     total = sum(one.together for one in best)
-    name = max(max(len(str(one.op)) for one in best), len("kernel"))
-    lines = [f"the next {counted(len(best), 'kernel')} to write; together they enable {counted(total, 'op')} of ATen"]
-    lines.append(f"  {'kernel':{name}}  enables alone  after those above")
-    lines += [f"  {one.op!s:{name}}  {one.alone:11}  {one.together:17}" for one in best]
+    title = f"the next {counted(len(best), 'kernel')} to write; together they enable {counted(total, 'op')} of ATen"
+    lines = _indented([f"{title} (alone, and after those above)"], "", width)
+    lines.append("  alone  after  kernel")
+    lines += [f"  {one.alone:5}  {one.together:5}  {one.op}" for one in best]
     alone = sorted(report.next_kernels[_NEXT:], key=lambda one: (-one.alone, str(one.op)))
     if alone:
-        lines.append(f"  {len(alone)} more enable some, most alone {alone[0].op} ({alone[0].alone})")
+        lines += _indented([f"  {len(alone)} more enable some, most alone {alone[0].op} ({alone[0].alone})"], "", width)
     return lines
 
 
