@@ -87,6 +87,7 @@ class Verdict:
         seconds: wall time of the test.
         note: why the kernel was not exercised, or which cases were skipped.
         varied: which arguments of the schema were given more than one value.
+        failing_dtypes: the names of dtypes with which every call failed, if calls with others did not.
 
     Raises:
         ValueError: for a state that contradicts the other fields: ``right`` without a case, ``wrong`` without a failure, or a
@@ -101,6 +102,7 @@ class Verdict:
     seconds: float = 0.0
     note: str = ""
     varied: tuple[str, ...] = ()
+    failing_dtypes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.failures) != (self.state == "wrong") or (self.state == "right" and not self.cases):
@@ -235,6 +237,7 @@ def _report(data: Mapping[str, Any]) -> Report:
                 "state": _state(row["state"]),
                 "failures": tuple(Failure(**failure) for failure in _known(row["failures"], unknown)),
                 "varied": tuple(row["varied"]),
+                "failing_dtypes": tuple(row.get("failing_dtypes", ())),  # older reports lack it
             }
         )
         for row in _known(data["results"], unknown)

@@ -305,6 +305,7 @@ class _Run:
             "failures": failures,
             "note": _note(trial),
             "varied": list(trial.varied),
+            "failing_dtypes": list(trial.failing_dtypes),
         }
 
     def _named_right(self, op: OpOverload, failures: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -419,6 +420,7 @@ def _verdict(op: OpOverload, reported: dict[str, Any]) -> Verdict:
         reported.get("seconds", 0.0),
         reported.get("note", ""),
         tuple(reported.get("varied", ())),
+        tuple(reported.get("failing_dtypes", ())),
     )
 
 

@@ -17,7 +17,7 @@ from eagerdecomp.conformance.choices import INPUT_SEEDS, Coverage, Draw, simples
 from eagerdecomp.conformance.shrinking import smaller
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.conformance.state import REPEATS, THREADS
-from eagerdecomp.eager.observe import Caught
+from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.errors import KernelError
 from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
@@ -87,6 +87,8 @@ class Trial:
         reason: why the last skipped case was skipped.
         given: name of an argument -> up to two of its values, as text.
         default_dtype: the default dtype in which the cases run.
+        passed: dtypes in calls without a fault.
+        failed: dtypes in calls with a fault.
     """
 
     cases: int = 0
@@ -97,6 +99,8 @@ class Trial:
     reason: str = ""
     given: dict[str, set[str]] = field(default_factory=dict)
     default_dtype: torch.dtype = field(default_factory=torch.get_default_dtype)
+    passed: set[torch.dtype] = field(default_factory=set)
+    failed: set[torch.dtype] = field(default_factory=set)
 
     def note(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record the value of each argument, until two different values are known."""
@@ -104,6 +108,11 @@ class Trial:
             seen = self.given.setdefault(argument.name, set())
             if len(seen) < _ENOUGH:
                 seen.add(value_text(value))
+
+    @property
+    def failing_dtypes(self) -> tuple[str, ...]:
+        """Dtypes with which every call had a fault, if calls with others had none."""
+        return tuple(sorted(map(str, self.failed - self.passed))) if self.passed else ()
 
     @property
     def varied(self) -> tuple[str, ...]:
@@ -183,6 +192,8 @@ def _run_case(
         return None
     trial.cases += 1
     trial.checked[prop.name] += 1
+    if prop is not REFUSES:  # there a kernel is right to raise
+        (trial.passed if fault is None else trial.failed).update(reported.dtypes)
     return fault
 
 
@@ -220,6 +231,7 @@ class _Reporting:
         self._draw = draw
         self._trial = trial
         self._noted = False
+        self.dtypes: set[torch.dtype] = set()
 
     def kernel(self, kernel: Kernel) -> Kernel:
         """Return the kernel, changed to report the case before it runs."""
@@ -229,6 +241,8 @@ class _Reporting:
                 self._noted = True
                 self._first()
                 self._trial.note(kernel, args, kwargs)
+                tensors = (one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, torch.Tensor))
+                self.dtypes = {one.dtype for one in tensors}
             return kernel.run(*args, **kwargs)
 
         def native(*args: Any, **kwargs: Any) -> Any:

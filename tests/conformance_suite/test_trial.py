@@ -51,6 +51,19 @@ def test_a_predicate_that_raises_is_one_fault_with_its_smallest_call() -> None:
     assert fault.call.args[0].dtype is torch.float32
 
 
+def single(one: Tensor) -> Tensor:
+    if one.dtype is not torch.float32:
+        raise RuntimeError("float32 only")
+    return aten.exp(one)
+
+
+@pytest.mark.parametrize(
+    ("run", "failing"), [(single, ("torch.float64", "torch.int32")), (lambda one: aten.exp(one) + 1, ())], ids=["single", "all"]
+)
+def test_the_dtypes_that_a_kernel_refuses_are_known(run: Callable[..., Any], failing: tuple[str, ...]) -> None:
+    assert try_kernel(Kernel(aten.exp.default, run, aten.exp), SPEC, Effort(20, 60.0, 10), 0).failing_dtypes == failing
+
+
 def test_a_predicate_may_raise_for_a_call_that_eager_refuses() -> None:
     """`predicate_holds` raises a `KernelError` otherwise."""
 

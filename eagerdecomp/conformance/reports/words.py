@@ -63,28 +63,23 @@ def head(report: Report) -> str:
 
 #: With fewer wrong kernels than this, a common dtype may be chance.
 _FEWEST_WRONG = 3
-# A dtype before the sizes of a tensor, in the text of a call.
-_SHORT_DTYPE = re.compile(rf"\b({'|'.join(SHORT_DTYPES.values())})\[")
 
 
 def advice_on_dtype(report: Report) -> str:
-    """Return advice if most wrong kernels fail for one dtype, which the backend may not take at all; else "".
+    """Return advice if most wrong kernels fail for the same dtypes, which the backend may not take at all; else "".
 
-    It is never float32, which every backend takes. It leaves out one of the dtypes that the backend declares.
+    float32 is never among them, because every backend takes it.
     """
     wrong = report.with_state("wrong")
-    named = [{name for one in verdict.failures for name in _SHORT_DTYPE.findall(one.example)} for verdict in wrong]
-    most = Counter(name for names in named for name in sorted(names - {SHORT_DTYPES[torch.float32]})).most_common(1)
-    if len(wrong) < _FEWEST_WRONG or not most or 2 * most[0][1] <= len(wrong):
-        return ""
-    ((name, count),) = most
-    left_out = next(str(dtype) for dtype, short in SHORT_DTYPES.items() if short == name)
+    counted = Counter(name for verdict in wrong for name in verdict.failing_dtypes)
     declared = report.dtypes or tuple(map(str, SHORT_DTYPES))
-    taken = ", ".join(dtype for dtype in declared if dtype != left_out)
-    if not taken:
+    most = {name for name, kernels in counted.items() if 2 * kernels > len(wrong)} - {str(torch.float32)}
+    left_out = ", ".join(name for name in declared if name in most)
+    taken = ", ".join(name for name in declared if name not in most)
+    if len(wrong) < _FEWEST_WRONG or not left_out or not taken:
         return ""
-    what = f"{count} of {len(wrong)} wrong kernels fail for {left_out}"
-    return f"{what}. If yours do not take it, declare it: Backend(dtypes={{{taken}}})"
+    what = f"most of the {len(wrong)} wrong kernels fail for each call with {left_out}"
+    return f"{what}. If yours do not take them, declare it: Backend(dtypes={{{taken}}})"
 
 
 def ordered(report: Report) -> tuple[Verdict, ...]:
