@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import CodeType
@@ -15,13 +16,27 @@ from eagerdecomp._torch.private import is_missing, private
 from eagerdecomp._torch.pytree import tree_flatten
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
 
-__all__ = ["compiled_by", "fake_mode_of", "is_unbacked", "left_whole", "no_new_guards", "skipped_by_dynamo", "traced_functional"]
+__all__ = [
+    "compiled_by",
+    "fake_mode_of",
+    "import_dynamo",
+    "is_unbacked",
+    "left_whole",
+    "no_new_guards",
+    "skipped_by_dynamo",
+    "traced_functional",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _set_strategy = private("torch._C._dynamo.eval_frame.set_code_exec_strategy", "`torch.compile`")
 _Strategy = private("torch._C._dynamo.eval_frame._FrameExecStrategy", "`torch.compile`")
 _SKIP = private("torch._C._dynamo.eval_frame._FrameAction.SKIP", "`torch.compile`")
+
+
+def import_dynamo() -> None:
+    """Import Dynamo, which takes a second. Else torch imports it at the first step of an optimizer, or at the first fake tensor."""
+    importlib.import_module("torch._dynamo")
 
 
 def compiled_by(

@@ -375,7 +375,9 @@ def test_the_outputs_of_a_script_without_a_seed_differ_and_the_note_says_what_to
     script.write_text("import torch\nprint(torch.randn(3))\n", encoding="utf-8")
     assert main(["run", "--baseline", str(script)]) == 0
     out = capfd.readouterr().out
-    assert "random calls with other numbers: 1 (aten.randn 1). The script sets no seed" in out
+    assert "so random calls draw other numbers in each run: 1 (aten.randn 1)." in out
+    assert value_of(out, "random calls with other numbers than eager") == "0"
+    assert out.count("other numbers than eager") == 1
     assert "\n  torch.manual_seed(0)\n" in out
     script.write_text("import torch\ntorch.manual_seed(0)\nprint(torch.randn(3))\n", encoding="utf-8")
     assert main(["run", "--baseline", str(script)]) == 0
@@ -393,6 +395,34 @@ def test_baseline_reports_both_times(script: Path, tmp_path: Path) -> None:
     facts = json.loads(target.read_text())
     assert facts["plain_seconds"] > 0
     assert facts["time_ratio"] == facts["seconds"] / facts["plain_seconds"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ops", ["prims", "typed:BACKEND"])
+def test_few_modules_are_imported_while_the_runs_of_a_baseline_are_timed(
+    ops: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dynamo is 800 modules, which take longer to import than a small script takes, and would be imported in one run only."""
+    monkeypatch.chdir(tmp_path)
+    Path("typed.py").write_text(
+        "import eagerdecomp as ed, torch\n"
+        "BACKEND = ed.Backend('typed', ed.core_aten(), dtypes=[torch.float32, torch.int64, torch.bool])\n",
+        encoding="utf-8",
+    )
+    Path("trains.py").write_text(
+        "import sys, torch\n"
+        "before = set(sys.modules)\n"
+        "model = torch.nn.Linear(2, 2)\n"
+        "optimizer = torch.optim.AdamW(model.parameters())\n"
+        "torch.nn.functional.gelu(model(torch.ones(3, 2))).sum().backward()\n"
+        "optimizer.step()\n"
+        "print(len({*sys.modules} - before) < 10)\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "eagerdecomp", "run", "--baseline", "--no-record", "--backend", ops, "trains.py"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert out.startswith("True\n")
+    assert value_of(out, "output, against plain eager") == "same output"
 
 
 @pytest.mark.full
