@@ -128,7 +128,7 @@ def same_numbers(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: 
 
     Args:
         op: the random op.
-        in_set: whether a kernel of the set runs every call of an op.
+        in_set: whether a kernel of the set ran the calls of an op.
         by_user: whether a user's rule decomposes an op.
     """
     known = fact_of(op) if _draws_by_the_set(op, in_set, by_user) else None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager.random_numbers import SameNumbers
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.stats import OpStats
@@ -30,7 +29,7 @@ class Entry:
 
     __slots__ = (
         *("bypassed", "calls", "data_read", "declined", "direct", "fallback_rules", "fell_back", "host_random", "last_miss"),
-        *("makes_tensors", "misses", "op", "other_numbers", "routeless", "run", "same_numbers", "seen"),
+        *("makes_tensors", "misses", "op", "other_numbers", "routeless", "run", "seen"),
         *("shapes_only", "why_bypassed"),
     )
 
@@ -42,7 +41,6 @@ class Entry:
         self.host_random = 0  # random calls of data loading code, run natively
         self.other_numbers = 0  # decomposed random calls whose random numbers may differ from eager's
         self.shapes_only = 0  # calls on fake tensors whose rule reads data, run by the fake tensors' mode
-        self.same_numbers: SameNumbers | None = None  # whether a decomposed call draws eager's random numbers; None if all do
         self.direct = False  # a kernel runs the op, or it passes through
         # A call has no tensor arguments, and its handler makes tensors by more than one kernel of torch. So while a fake mode is
         # active, `Engine.run_on_fakes` must run it, though nothing in the call is fake.
@@ -76,11 +74,6 @@ class Entry:
     def has_read_data(self) -> bool:
         """Return whether the current call has read data, so that its outcome says nothing of other calls."""
         return self.data_read.get(threading.get_ident()) == self.calls
-
-    def count_random(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """Count a decomposed call of a random op if its random numbers may differ from eager's."""
-        if self.same_numbers is not None and not self.same_numbers(args, kwargs, result):
-            self.other_numbers += 1
 
     def _first_of_call(self) -> bool:
         thread = threading.get_ident()

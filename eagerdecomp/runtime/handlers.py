@@ -52,7 +52,7 @@ def guarded_kernel(entry: Entry, op: OpOverload, kernel: Kernel, decision: Decis
     def handler(*args: Any, **kwargs: Any) -> Any:
         if predicate_holds(op, when, args, kwargs):
             return kernel(*args, **kwargs)
-        entry.declined += 1
+        entry.declined += op is entry.op  # not the calls of an op that a rule calls
         try:
             return decomposed(*args, **kwargs)
         except NoRoute as failure:

@@ -256,9 +256,7 @@ class MissPath:
         )
         with Caught() as caught, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the failed handler has already warned
-            result = self._recorded_run(recorder, self._planner.decide(op).rules, args, kwargs)
-            entry.count_random(args, kwargs, result)
-            return result
+            return self._recorded_run(recorder, self._planner.decide(op).rules, args, kwargs)
         raise caught.error if isinstance(caught.error, NoRoute) else error
 
     def _run_fallback_rules(self, entry: Entry, failure: NoRoute, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -270,11 +268,9 @@ class MissPath:
             raise failure
         why = "its linked rule has no route for this call"
         try:
-            result = self.run_unrecorded(entry.op, entry.fallback_rules, entry, args, kwargs, why)
+            return self.run_unrecorded(entry.op, entry.fallback_rules, entry, args, kwargs, why)
         except NoRoute:
             raise failure from None
-        entry.count_random(args, kwargs, result)
-        return result
 
     def _is_failed_route(self, op: OpOverload, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         """Return whether an error is a failed route: eager accepts the call, and the user's code did not raise it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -55,6 +56,13 @@ class _Linking(threading.local):
         self.ops: list[OpOverload] = []
 
 
+class _Decomposed(threading.local):
+    """The number of calls of each random op that rules ran in one thread, also of ops that rules called."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[OpOverload] = Counter()
+
+
 class Runtime:
     """Handlers of one backend, made when their ops are first called.
 
@@ -88,7 +96,7 @@ class Runtime:
         self._nested: dict[Callable[..., Any], Entry] = {}
         self._space = cache.space(owner)
         self._lock = free_in_child(threading.RLock())
-        self._linking, self.callbacks = _Linking(), Callbacks()
+        self._linking, self._random, self.callbacks = _Linking(), _Decomposed(), Callbacks()
         self._miss_path = MissPath(planner, self.nested)
         self._blocks: InBlocks | None = None
 
@@ -236,8 +244,8 @@ class Runtime:
             decomposed = unroutable(failure)
         finally:
             del self._linking.ops[depth:]
-        if op is entry.op and facts_of(op).is_random:
-            decomposed = self._counting_random(entry, decomposed)
+        if facts_of(op).is_random and (op is entry.op or decision.when is not None):
+            decomposed = self._counting_random(op, entry, decomposed)
         if decision.kernel is None:
             return decomposed
         run = typed_kernel(op, kernel_of(op, decision.kernel), self.planner.backend)
@@ -248,15 +256,23 @@ class Runtime:
         decision = self.planner.decide(op)
         return decision.kernel is not None and decision.when is None
 
-    def _counting_random(self, entry: Entry, run: Handler) -> Handler:
-        """Wrap the decomposed handler of a random op to count the calls whose random numbers may differ from eager's."""
-        entry.same_numbers = same_numbers(entry.op, self._is_kernel, self.planner.has_user_rule)
-        if entry.same_numbers is None:
+    def _counting_random(self, op: OpOverload, entry: Entry, run: Handler) -> Handler:
+        """Wrap the decomposed handler of a random op to count the calls whose random numbers may differ from eager's.
+
+        A call that a rule makes counts only if the kernel of the op was to draw the numbers, but its predicate refused the call.
+        """
+        planner = self.planner
+        if planner.decide(op).when is None and same_numbers(op, self._is_kernel, planner.has_user_rule) is None:
             return run
 
         def handler(*args: Any, **kwargs: Any) -> Any:
+            calls, before = self._random.calls, self._random.calls.copy()
+            calls[op] += 1
             result = run(*args, **kwargs)
-            entry.count_random(args, kwargs, result)
+            if op is entry.op:
+                drawn = lambda used: planner.decide(used).kernel is not None and calls[used] == before[used]  # noqa: E731
+                same = same_numbers(op, drawn, planner.has_user_rule)
+                entry.other_numbers += same is not None and not same(args, kwargs, result)
             return result
 
         return handler

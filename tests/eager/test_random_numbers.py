@@ -225,6 +225,22 @@ def test_only_calls_that_a_predicate_rejects_are_counted() -> None:
     assert mode.stats().other_numbers == {"aten.random_.default": 1}
 
 
+def test_calls_whose_kernel_a_predicate_accepts_are_not_counted() -> None:
+    """`uniform_` draws by `rand`, and `bernoulli_` by `native_dropout`: the predicate decides about these calls."""
+    ops = ed.core_aten().with_predicate("aten.rand.default", lambda *args, dtype=None, **more: dtype is not torch.float64)
+    ops = ops.with_predicate("aten.native_dropout.default", lambda x, *args: x.numel() < 30)
+    mode = ed.EagerDecompMode(ops)
+    with mode:
+        for size in (20, 40):
+            for _ in range(3):  # recorded, compiled, from the cache
+                torch.zeros(size).bernoulli_(0.3)
+                torch.nn.functional.dropout(torch.zeros(size))
+        torch.zeros(20).uniform_()
+        torch.rand(20)
+    assert mode.stats().other_numbers == {"aten.bernoulli_.float": 6}
+    assert mode.stats()["aten.rand.default"].direct == 1
+
+
 def test_a_call_that_falls_back_returns_eagers_numbers() -> None:
     mode = ed.EagerDecompMode(ed.infra(), on_unsupported="fallback")
     torch.manual_seed(0)

@@ -116,3 +116,15 @@ def test_the_table_and_its_notes_fit_the_width() -> None:
     lines = table(mode.stats(), 60).splitlines()
     assert max(map(len, lines)) <= 60
     assert "bypassed the cache:" in lines
+
+
+def test_a_call_that_a_predicate_refuses_within_a_rule_is_not_a_call_of_the_user() -> None:
+    ops = ed.core_aten() | ["aten.silu.default"]
+    for name in ("aten.silu.default", "aten.sigmoid.default"):
+        ops = ops.with_predicate(name, lambda x: x.dtype is not torch.float64)
+    x = torch.ones(2, dtype=torch.float64)
+    with ed.EagerDecompMode(ops) as mode:
+        for _ in range(3):  # recorded, compiled, from the cache
+            torch.nn.functional.silu(x)
+    counts = mode.stats()["aten.silu.default"]
+    assert (counts.calls, counts.direct, counts.decomposed) == (3, 0, 3)
