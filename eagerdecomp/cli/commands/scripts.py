@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from eagerdecomp.cli.arguments import parser_of
 from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, NOT_COMPARED, SCRIPT_FAILED
 from eagerdecomp.cli.commands.colour import painted
 from eagerdecomp.host.import_path import UsageError
@@ -19,14 +20,23 @@ __all__ = [
 
 
 def script_of(args: argparse.Namespace, command: str) -> Script:
-    """Return the script that a command line names.
+    """Return the script that a command line names. Print a hint if the script gets an option that the command has too.
 
     Raises:
         UsageError: if it names no script.
     """
     if not args.rest:
         raise UsageError("-m needs the name of a module" if args.module else "no script is named: pass its path, or -m MODULE")
-    return Script(args.rest[0], tuple(args.rest[1:]), is_module=args.module)
+    script = Script(args.rest[0], tuple(args.rest[1:]), is_module=args.module)
+    own = {option for action in parser_of(command)._actions for option in action.option_strings} - {"-h", "--help", "-m"}
+    late = next((name for word in script.args if (name := word.partition("=")[0]) in own), "")
+    if late and args.script_words[0] != "--":
+        print(
+            f"eagerdecomp {command}: {late} is passed to the script, because it comes after the script's name. Put options of "
+            f"eagerdecomp before the name, or, to pass {late} to the script without this hint, put -- before the name",
+            file=sys.stderr,
+        )
+    return script
 
 
 def watched_exit(outcome: Outcome, *, found: bool, compared: bool) -> int:
