@@ -92,6 +92,16 @@ def test_a_wrong_command_line_exits_with_2(argv: list[str], capsys: pytest.Captu
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["run", "plan", "explain", "trace", "demo"])
+@pytest.mark.parametrize("words", [["--ops", "prims", "--backend", "core"], ["--backend=prims", "--ops=core"]])
+def test_a_second_op_set_is_refused(command: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([command, *words, "x:y"])
+    assert left.value.code == 2
+    first, second = (word.split("=")[0] for word in words if word.startswith("--"))
+    assert f"{first} prims and {second} core: pass one of them" in capsys.readouterr().err
+
+
 def test_a_misspelt_command_is_reported_with_close_matches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runn", "x.py"]) == 2
     assert "there is no command 'runn'. Did you mean run?" in capsys.readouterr().err
@@ -297,6 +307,26 @@ def test_options_with_a_value_are_not_taken_for_the_script() -> None:
         assert own_words(command, ["--json=value", "-m", "script", "-m"]) == 2
     for name in ("--ops", "--backend", "--keep", "--record", "--plain-seconds-to"):
         assert own_words("run", [name, "value", "script.py", "--quiet"]) == 2, name
+
+
+@pytest.mark.parametrize("command", ["run", "blame", "compare"])
+@pytest.mark.parametrize(
+    ("words", "late"),
+    [
+        (["SCRIPT", "--backend", "my:BACKEND"], "--backend"),
+        (["SCRIPT", "x", "--full-trace=no"], "--full-trace"),
+        (["-m", "no_such_module", "--json", "x.json"], "--json"),
+        (["--", "SCRIPT", "--backend", "my:BACKEND"], ""),
+        (["SCRIPT", "--epochs", "1", "--help", "-m", "backend"], ""),
+    ],
+)
+def test_an_option_of_the_command_after_the_script_is_pointed_out(
+    command: str, words: list[str], late: str, script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sides = {"compare": ["--against", "prims"]}.get(command, [])
+    main([command, *sides, *(str(script) if word == "SCRIPT" else word for word in words)])
+    hints = [line for line in capfd.readouterr().err.splitlines() if "is passed to the script" in line]
+    assert [line.split()[2] for line in hints] == [late] * bool(late)
 
 
 def test_the_arguments_name_what_the_library_has() -> None:

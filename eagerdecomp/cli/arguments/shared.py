@@ -43,7 +43,7 @@ SETS = ("core", "prims", "infra", "tiny")
 
 
 class _Named(argparse.Action):
-    """Stores the value, and the option as it was written, for errors: ``args.ops_option``."""
+    """Stores the value, and the option as it was written, for errors: ``args.ops_option``. Refuses a second value."""
 
     def __call__(
         self,
@@ -52,6 +52,9 @@ class _Named(argparse.Action):
         values: str | Sequence[Any] | None,
         option: str | None = None,
     ) -> None:
+        first = getattr(namespace, f"{self.dest}_option")
+        if first:
+            raise argparse.ArgumentError(self, f"{first} {getattr(namespace, self.dest)} and {option} {values}: pass one of them")
         setattr(namespace, self.dest, values)
         setattr(namespace, f"{self.dest}_option", option)
 
@@ -67,7 +70,7 @@ def add_ops(parser: argparse.ArgumentParser) -> None:
         metavar="SET",
         help=f"the op set: {', '.join(SETS)}, a FILE of op names, or MODULE:NAME of a Backend or OpSet (default %(default)s)",
     )
-    parser.set_defaults(ops_option="--ops")
+    parser.set_defaults(ops_option="")
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
