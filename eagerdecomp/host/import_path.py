@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from eagerdecomp.errors import ArgumentError
+from eagerdecomp.errors import ArgumentError, EagerDecompError
 from eagerdecomp.host.source_lines import fault_in_words
 
 __all__ = ["USAGE_ERROR", "UsageError", "object_of"]
@@ -47,7 +47,9 @@ def object_of(option: str, spec: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             where = "Correct the name: Python looks in the current directory and among the installed packages"
             raise UsageError(f"{named}: cannot import {module_name}: {error}. {where}") from None
-        raise UsageError(f"{named}: importing {module_name} raises {fault_in_words(error)}. Fix that first") from error
+        more = str(error).split("\n")[1:] if isinstance(error, EagerDecompError) else []  # a line for each fault
+        words = f"{named}: importing {module_name} raises {fault_in_words(error)}. Fix that first"
+        raise UsageError("\n".join([words, *more])) from error
     for part in name.split("."):
         inside = [known for known in dir(found) if not known.startswith("_")]
         found = getattr(found, part, None)

@@ -299,7 +299,9 @@ def _unknown(given: str) -> str:
     known = {name.replace("::", ".", 1) for name in op_names()}
     known |= {name.rpartition(".")[0] if name.count(".") > 1 else name for name in known}
     namespace, rest = _dotted(given)
-    dotted = f"{namespace}.{rest}" if rest or not namespace else f"aten.{namespace}"
+    if namespace == "torch" or (namespace and not rest):  # a function of torch, or an op without its namespace
+        namespace, rest = "aten", given.strip().rpartition(".")[2]
+    dotted = f"{namespace}.{rest}"
     close = difflib.get_close_matches(dotted, sorted(known), n=3)
     hint = f"Did you mean {', '.join(close)}?" if close else "Names look like 'aten.add.Tensor'; `eagerdecomp plan` lists them."
     return f"torch {torch.__version__} has no operator {given!r}. {hint}"

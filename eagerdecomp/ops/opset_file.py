@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -35,8 +36,10 @@ def op_set_from(spec: str, option: str = "--ops") -> OpSet:
                 "with one op a line, or MODULE:NAME of a Backend or OpSet. To plan this op alone, type: eagerdecomp plan --match "
                 f"{spec}. To test its kernel: eagerdecomp conformance MODULE:BACKEND --ops {spec}"
             ) from None
+        close = difflib.get_close_matches(spec, NAMED_SETS, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
         cure = f"Pass one of {known}, a file with one op a line, or MODULE:NAME of a Backend or OpSet"
-        raise OpSetError(f"{option} {spec}: no op set and no file has this name. {cure}".strip()) from None
+        raise OpSetError(f"{option} {spec}: no op set and no file has this name.{hint} {cure}".strip()) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         words = f"{option} {spec}".strip()

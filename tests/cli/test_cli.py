@@ -102,6 +102,29 @@ def test_a_second_op_set_is_refused(command: str, words: list[str], capsys: pyte
     assert f"{first} prims and {second} core: pass one of them" in capsys.readouterr().err
 
 
+def test_a_misspelt_option_is_reported_with_a_close_match(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["plan", "--backnd", "prims"], ["run", "--backnd=prims", "x.py"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert "Did you mean --backend?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["plan", "x"])
+    assert "Did you mean" not in capsys.readouterr().err
+
+
+def test_every_line_of_an_error_in_an_imported_module_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "three_faults.py").write_text(
+        "import eagerdecomp as ed\nSET = ed.OpSet(['aten.mull.Tensor', 'aten.addd', 'aten.silo'])\n", encoding="utf-8"
+    )
+    assert main(["opset", "three_faults:SET"]) == 2
+    said = capsys.readouterr().err
+    assert all(f"has no operator '{name}'" in said for name in ("aten.mull.Tensor", "aten.addd", "aten.silo"))
+    assert "(three_faults.py:2)" in said
+
+
 def test_a_misspelt_command_is_reported_with_close_matches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runn", "x.py"]) == 2
     assert "there is no command 'runn'. Did you mean run?" in capsys.readouterr().err
@@ -146,7 +169,8 @@ def test_a_script_with_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path
         (["run", "--preflight", "--on-unsupported", "fallback", "SCRIPT"], "pass one of them"),
         (["run", "--quiet", "--"], "no script is named"),
         (["run", "-m"], "name of a module"),
-        (["run", "--ops", "cores", "SCRIPT"], "core, prims, infra"),
+        (["run", "--ops", "cores", "SCRIPT"], "Did you mean core? Pass one of core, prims, infra"),
+        (["run", "--keep", "torch.linear", "SCRIPT"], "Did you mean aten.linear"),
         (["run", "--ops", "BAD", "SCRIPT"], "Did you mean"),
         (["run", "--keep", "aten.linaer", "SCRIPT"], "Did you mean aten.linear"),
         (["run", "--json", "no/such/folder/x.json", "SCRIPT"], "cannot write this file"),

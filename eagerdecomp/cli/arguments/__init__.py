@@ -87,7 +87,9 @@ def parse(words: Sequence[str], version: str) -> argparse.Namespace | int:
     own = 1 + own_words(name, words[1:])
     args, unknown = parser.parse_known_args(words[1:own])
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        options = [option for action in parser._actions for option in action.option_strings]
+        close = difflib.get_close_matches(unknown[0].partition("=")[0], options, n=1)
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{f'. Did you mean {close[0]}?' if close else ''}")
     if declared.configure is completion.configure:
         print(completion_script(args.shell), end="")
         return 0
