@@ -235,8 +235,8 @@ def _verdict_of_op(planner: Planner, op: OpOverload, rules: Sequence[Way]) -> st
     if not rules:
         return "no rule is known for it"
     if all(way.verdict == _LEAVES for way in rules):
-        return "no route: each of its rules calls ops outside the set. Pass a call to see which"
-    return "decomposed by the first of its rules that leads to the set"
+        return "no route for the recorded calls of its rules. Pass a call to see which ops it needs"
+    return "decomposed by the first of its rules that has a route for the call. Pass a call to see which"
 
 
 def _notes(planner: Planner, op: OpOverload) -> list[str]:
@@ -251,7 +251,8 @@ def _notes(planner: Planner, op: OpOverload) -> list[str]:
     return notes
 
 
-_LEAVES = "leaves the set"
+#: Verdicts of rules that were not tried. A recorded call may use an op that has a route for other calls only.
+_MAY, _LEAVES = "may decompose to the set", "none of its recorded calls decomposes to the set"
 
 
 def _rule_verdicts(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> list[Way]:
@@ -261,8 +262,8 @@ def _rule_verdicts(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> li
     shown = []
     for rule in planner.decide(op).rules:
         closed, kernels = costs.rank_of_rule(str(op), rule.key)
-        known = ("decomposes to the set", "not measured", "decomposes to the set for some calls", _LEAVES)[closed]
-        about = f"{known}, {count_text(int(kernels))}" if closed in (0, 2) else known
+        known = (_MAY, "not recorded", f"{_MAY} for some calls", _LEAVES)[closed]
+        about = f"{known}, about {count_text(int(kernels))}" if closed in (0, 2) else known
         shown.append(verdicts.get(str(rule)) or Way(str(rule), _kind(rule), f"not tried ({about})" if tried else about))
     return shown
 

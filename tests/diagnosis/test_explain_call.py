@@ -67,7 +67,7 @@ def test_a_linked_rule_has_no_program_and_a_recorded_one_has_guards() -> None:
     assert "linked rule" in linked.verdict
     assert linked.rules[0].kind == "linked"
     assert linked.rules[0].verdict == "used"
-    assert "not tried (decomposes to the set" in linked.rules[1].verdict
+    assert "not tried (may decompose to the set, about " in linked.rules[1].verdict
     assert not linked.code
     recorded = ed.explain(OPAQUE, torch.ones(2, 3), rules=[opaque_rule])
     assert recorded.verdict == "decomposed once, and cached as a program"
@@ -156,15 +156,23 @@ def test_a_supported_op_and_one_without_a_route_say_so() -> None:
 def test_without_arguments_the_rules_are_listed() -> None:
     explanation = ed.explain("aten.silu")
     assert explanation.call == ""
-    assert [way.verdict for way in explanation.rules] == ["decomposes to the set, 2 kernel calls"] * 2
+    assert [way.verdict for way in explanation.rules] == ["may decompose to the set, about 2 kernel calls"] * 2
     assert ed.explain("aten.linear").notes
     assert not ed.explain("aten.silu_backward.default").notes  # has a composition too, and kernels that come before it
 
 
 def test_without_arguments_an_op_that_no_rule_decomposes_has_no_route() -> None:
     explanation = ed.explain("aten.silu", supported_ops=ed.infra())
-    assert {way.verdict for way in explanation.rules} == {"leaves the set"}
-    assert explanation.verdict.startswith("no route: ")
+    assert {way.verdict for way in explanation.rules} == {"none of its recorded calls decomposes to the set"}
+    assert explanation.verdict.startswith("no route for the recorded calls")
+
+
+@pytest.mark.parametrize(("op", "call"), [("aten.uniform_", "f32[3]"), ("aten.t", "f32[2, 3]"), ("aten.t", "f32[2]")])
+def test_without_arguments_a_verdict_holds_for_calls_with_and_without_a_route(op: str, call: str) -> None:
+    """On this set, `uniform_` has a route for empty tensors only, and `t` for vectors only."""
+    known, tried = explained(op, "", supported_ops=ed.infra()), explained(op, call, supported_ops=ed.infra())
+    assert tried.verdict.startswith("no route: ") == (call != "f32[2]")
+    assert "may decompose" in known.rules[0].verdict or "recorded calls" in known.verdict
 
 
 def test_arguments_and_random_state_do_not_change() -> None:
