@@ -186,6 +186,8 @@ class Plan:
     def table(self, ops: Sequence[OpPlan], width: int | None = None) -> list[str]:
         """Return the lines of a table with a row per op: status, kernel calls, gradient, and the rule or what is missing.
 
+        If the columns are wider than `width`, long names stand on lines of their own.
+
         Args:
             ops: the ops of the rows.
             width: the most characters of a line; None for lines of any length.
@@ -193,8 +195,15 @@ class Plan:
         rows = [("op", "status", "kernels", "gradient", "by")]
         rows += [(_called(one), one.status, _span(one), one.gradient, _by(one)) for one in ops]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        left = ["".join(f"{cell.ljust(size)}  " for cell, size in zip(row[:4], widths, strict=True)) for row in rows]
-        return [line for label, row in zip(left, rows, strict=True) for line in fitted(label, row[4], width)]
+        if width is not None:
+            widths[0] = min(widths[0], max(width - sum(widths[1:]) - 2 * len(widths[1:]), len("op")))
+        lines: list[str] = []
+        for name, *others, by in rows:
+            lines += [name] if len(name) > widths[0] else []
+            cells = ["" if len(name) > widths[0] else name, *others]
+            left = "".join(f"{cell.ljust(size)}  " for cell, size in zip(cells, widths, strict=True))
+            lines += fitted(left, by, width)
+        return lines
 
     # -- JSON and HTML ----------------------------------------------------------------------------------------------
 

@@ -106,8 +106,11 @@ class Explanation:
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
-    """Return an explanation as text, in lines of at most `width` characters if it is given; lines of code keep their length."""
-    lines = [part for line in _text(explanation) for part in hanging(line, width)]
+    """Return an explanation as text, in lines of at most `width` characters if it is given.
+
+    Lines of code keep their length, and so does the error of a call without a route, which has lines to paste.
+    """
+    lines = [part for line in _text(explanation) for part in ([line] if "\n" in line else hanging(line, width))]
     code = ["", "its code", *_indented(explanation.code.rstrip())] if explanation.code else []
     return "\n".join([*lines, *code])
 

@@ -7,7 +7,8 @@ import textwrap
 
 __all__ = ["columns", "fitted", "hanging"]
 
-# A column of wrapped text gets at least this width. If there is less room, the text starts on a line of its own.
+# A column of wrapped text gets at least this width, and that of its longest word. If there is less room, the text starts on a line
+# of its own.
 _NARROWEST = 30
 
 
@@ -30,8 +31,9 @@ def fitted(label: str, text: str, width: int | None) -> list[str]:
     """
     if width is None or len(label) + len(text) <= width:
         return [f"{label}{text}".rstrip()]
-    beside = width - len(label) >= _NARROWEST
-    indent = " " * (len(label) if beside else len(label) - len(label.lstrip()) + 4)
+    beside = width - len(label) >= max([_NARROWEST, *map(len, text.split())])
+    margin = len(label) - len(label.lstrip())
+    indent = " " * (len(label) if beside else 4 + margin * (margin < width // 2))  # not that of an empty first column
     lines = textwrap.wrap(text, max(width - len(indent), _NARROWEST), break_long_words=False, break_on_hyphens=False)
     if beside:
         return [f"{label}{lines[0]}", *(f"{indent}{line}" for line in lines[1:])]

@@ -114,9 +114,9 @@ def test_counts_after_adding_to_close_are_those_of_a_new_plan(ops: ed.OpSet) -> 
     assert ", ".join(f"{count} {status}" for status, count in made.counts_after.items()) in str(made)
 
 
-@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_the_text_fits_the_width(width: int) -> None:
-    made = ed.plan(ed.infra(), ops=["aten.gelu_backward", "aten.silu"])
+    made = ed.plan(ed.infra(), ops=["aten.gelu_backward", "aten.silu", "aten.infinitely_differentiable_gelu_backward"])
     lines = plan_text(made, width).splitlines()
     assert max(map(len, lines)) <= width
     assert " ".join(lines).split() == str(made).split()

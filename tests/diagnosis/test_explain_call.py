@@ -161,6 +161,11 @@ def test_without_arguments_the_rules_are_listed() -> None:
     assert not ed.explain("aten.silu_backward.default").notes  # has a composition too, and kernels that come before it
 
 
+def test_an_error_keeps_its_lines_which_are_to_paste() -> None:
+    explanation = explained("aten.mm", "f32[2, 2], f32[2, 2]", supported_ops=ed.infra())
+    assert f"  {explanation.verdict}\n" in explanation_text(explanation, 60)
+
+
 def test_without_arguments_an_op_that_no_rule_decomposes_has_no_route() -> None:
     explanation = ed.explain("aten.silu", supported_ops=ed.infra())
     assert {way.verdict for way in explanation.rules} == {"none of its recorded calls decomposes to the set"}
