@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
 from typing import Any
 
 import torch
@@ -21,8 +22,11 @@ __all__ = [
     "handling_fakes",
     "in_mode_of_fakes",
     "mode_of_fakes",
+    "module_conversion",
     "needs_data",
 ]
+
+_APPLY = private("torch.nn.Module._apply", "plans of models")
 
 _DATA_ERRORS = (
     private("torch._subclasses.fake_tensor.DataDependentOutputException", "fake tensors"),
@@ -74,6 +78,19 @@ def needs_data(error: Exception) -> bool:
     return _SYMBOLIC_SHAPES in sys.modules and isinstance(
         error, private(f"{_SYMBOLIC_SHAPES}.GuardOnDataDependentSymNode", "fake tensors")
     )
+
+
+def module_conversion() -> str:
+    """Return the method that converts the parameters of a module and is running now, such as ``Linear.double``; "" if none is."""
+    frame: FrameType | None = sys._getframe(1)
+    module: torch.nn.Module | None = None
+    while frame is not None:
+        if frame.f_code is _APPLY.__code__:
+            module = frame.f_locals["self"]
+        elif module is not None:
+            return f"{type(module).__name__}.{frame.f_code.co_name}"
+        frame = frame.f_back
+    return ""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch.fake import fake_tensors_take_foreach
+from eagerdecomp._torch.fake import fake_tensors_take_foreach, module_conversion
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_log_off
@@ -98,13 +98,19 @@ class _Listener(DispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        self._gradients.note(tensors_in([*args, *kwargs.values()]))
+        given = list(tensors_in([*args, *kwargs.values()]))
+        self._gradients.note(given)
+        if any(not isinstance(tensor, FakeTensor) for tensor in given) and (method := module_conversion()):
+            raise PlanError(
+                f"{method}() is called on a module that was made outside the model function, and would replace its weights by fake "
+                "ones. Make the module inside the function, or convert it before the plan"
+            )
         if isinstance(func, OpOverload) and func.namespace != "prim":  # only fake tensors call these
             self.counts[str(func)] += 1
             key = (func, key_or_none(func, arguments_of(func, args, kwargs)))
             if key not in self._seen:
                 self._seen.add(key)
-                self.kinds.add((func, *((t.dtype, tuple(t.shape)) for t in tensors_in([*args, *kwargs.values()]))))
+                self.kinds.add((func, *((t.dtype, tuple(t.shape)) for t in given)))
                 self._found.routes.setdefault(str(func), []).append(self._rehearsal.route(func, args, kwargs))
                 self._found.calls.setdefault(str(func), []).append((func, args, kwargs))
         return func(*args, **kwargs)

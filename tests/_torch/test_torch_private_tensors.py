@@ -415,6 +415,20 @@ def test_fake_cache_off_makes_a_repeated_call_resize_its_out() -> None:
         assert resized() == (0,)
 
 
+def test_module_conversion_names_the_method_that_converts_a_module() -> None:
+    class Noting(DispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+            seen.append(_fake.module_conversion())
+            return func(*args, **(kwargs or {}))
+
+    seen: list[str] = []
+    net = torch.nn.Sequential(torch.nn.Linear(1, 1, bias=False))
+    with Noting():
+        net.double().to(torch.float16)
+        net[0].weight.float()
+    assert seen == ["Sequential.double", "Sequential.to", ""]
+
+
 def test_in_mode_of_fakes_enters_their_mode_unless_one_is_active() -> None:
     fakes, other = FakeTensorMode(), FakeTensorMode()
     x = fakes.from_tensor(torch.ones(1))

@@ -186,6 +186,18 @@ def test_if_the_second_step_fails_the_plan_is_that_of_the_first() -> None:
     assert made.unmet("closed") == ""
 
 
+@pytest.mark.parametrize("net", [torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.BatchNorm1d(2, affine=False))])
+def test_a_model_made_outside_its_factory_cannot_be_converted_in_it(net: torch.nn.Module) -> None:
+    """Module.to and the like would replace its weights and buffers by fake ones."""
+    for convert in (torch.nn.Module.double, torch.nn.Module.half, lambda module: module.to(torch.bfloat16)):
+        with pytest.raises(ed.PlanError, match=rf"^{type(net).__name__}\.(double|half|to)\(\) is called on a module .* outside"):
+            ed.plan(CORE, model=lambda convert=convert: (convert(net), (torch.randn(3, 2),)))
+    kept = [*net.parameters(), *net.buffers()]
+    assert {type(tensor) for tensor in kept} <= {torch.nn.Parameter, torch.Tensor}
+    assert ed.plan(CORE, model=lambda: (torch.nn.Linear(2, 2).double().half(), torch.randn(3, 2).half())).with_status("closed")
+    assert ed.plan(CORE, model=lambda: (net.float(), torch.randn(3, 2))).ops  # converts nothing
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("form", ["module and inputs", "a step"])
 @pytest.mark.parametrize("had", [None, 3.0])
