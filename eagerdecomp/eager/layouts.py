@@ -20,7 +20,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.promotion import computed_in
-from eagerdecomp.eager.strides import in_order, is_expanded, lies_in_order, like_strides, view_strides
+from eagerdecomp.eager.strides import in_order, is_channels_last, is_expanded, lies_in_order, like_strides, view_strides
 from eagerdecomp.ops.schema import Argument, facts_of
 
 __all__ = [
@@ -93,7 +93,7 @@ def _as_batch_norm(result: Tensor, input: Tensor, *args: Any) -> Sequence[int] |
     """Return the strides of eager's batch norm: of two formats that fit the input's strides, contiguous wins."""
     if keep_strides([input]):
         return None
-    last = suggested_memory_format(input) is not torch.contiguous_format or _is_channels_last(input)
+    last = suggested_memory_format(input) is not torch.contiguous_format or is_channels_last(input)
     return _formatted(input, last and not input.is_contiguous())
 
 
@@ -101,14 +101,9 @@ def _as_batch_norm_backward(result: Tensor, grad: Tensor, input: Tensor, *args: 
     if keep_strides([grad, input]):
         return None
     forms = {suggested_memory_format(one) for one in (grad, input)}
-    if len(forms) == 1 and all(one.is_contiguous() or _is_channels_last(one) for one in (grad, input)):
+    if len(forms) == 1 and all(one.is_contiguous() or is_channels_last(one) for one in (grad, input)):
         return _formatted(input, not input.is_contiguous())
     return _formatted(input, suggested_memory_format(input) is not torch.contiguous_format)
-
-
-def _is_channels_last(x: Tensor) -> bool:
-    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
-    return form is not None and x.is_contiguous(memory_format=form)
 
 
 def _formatted(x: Tensor, channels_last: bool) -> list[int]:

@@ -27,12 +27,10 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.observe import Strides, leaves_of, significant_strides
-from eagerdecomp.eager.strides import is_dense
+from eagerdecomp.eager.strides import is_channels_last, is_dense
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["is_dense_alike", "strides_of_kernel"]
-
-_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def _must_match(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -92,8 +90,7 @@ def _memory_format_of(*indices: int, mixed: bool = False) -> Callable[[Sequence[
         formats = set()
         for tensor in [leaf for index in indices for leaf in leaves_of([args[index]])]:
             tensor = tensor.unsqueeze(2) if tensor.dim() == 3 else tensor  # eager computes 1-d pooling and convolutions as 2-d
-            last = tensor.dim() in _FORMATS and tensor.is_contiguous(memory_format=_FORMATS[tensor.dim()])
-            formats.add((tensor.is_contiguous(), last))
+            formats.add((tensor.is_contiguous(), is_channels_last(tensor)))
         return formats <= {(True, False), (False, True)} and (mixed or len(formats) == 1)
 
     return rule

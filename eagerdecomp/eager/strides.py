@@ -11,6 +11,7 @@ from torch import Tensor
 __all__ = [
     "in_order",
     "inverse",
+    "is_channels_last",
     "is_dense",
     "is_expanded",
     "lies_in_order",
@@ -36,6 +37,12 @@ def is_dense(tensor: Tensor) -> bool:
             return False
         expected *= size
     return True
+
+
+def is_channels_last(tensor: Tensor) -> bool:
+    """Return whether a tensor is contiguous in the memory format channels last of its rank; it may be contiguous too."""
+    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    return form is not None and tensor.is_contiguous(memory_format=form)
 
 
 def lies_in_order(shape: Sequence[int], strides: Sequence[int], order: Sequence[int]) -> bool:

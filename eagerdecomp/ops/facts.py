@@ -18,8 +18,8 @@ class UnstatedFacts:
 
     #: Returns uninitialized memory.
     allocates: bool = False
-    #: Reads only the metadata of its first tensor, and overwrites all its values.
-    overwrites: bool = False
+    #: Positions of tensors of which it reads only the metadata, and overwrites all values. Those of ``out=`` are not listed.
+    overwrites: tuple[int, ...] = ()
     #: Writes no elements: resizes a tensor's memory, or gives it other memory.
     exchanges_memory: bool = False
     #: Its C++ kernel reads only the shape or dtype of a tensor. Other kernels that call no op are assumed to read its data.
@@ -81,10 +81,11 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
         "empty empty_like empty_permuted empty_strided new_empty new_empty_strided",
     ),
     (
-        {"overwrites": True},
+        {"overwrites": (0,)},
         "fill copy prims::fill prims::copy_to fill_ copy_ zero zero_ "
         "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_",
     ),
+    ({"overwrites": (1,)}, "rrelu_with_noise rrelu_with_noise_ rrelu_with_noise_functional"),
     ({"exchanges_memory": True}, "set set_ set_data resize resize_ resize_as resize_as_ _resize_output _resize_output_"),
     (
         {"reads_metadata": True},

@@ -205,10 +205,9 @@ class Engine:
 
     def stats(self) -> Stats:
         """Return counts per op since the engine was created."""
-        called = {id(entry): entry for entry in self.runtime.entries.values() if entry.calls}
-        entries = sorted(called.values(), key=lambda entry: str(entry.op))
+        called = {str(entry.op): entry for entry in self.runtime.entries.values() if entry.calls}
         info = self.cache.info()
-        found = Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
+        found = Stats({name: called[name].stats() for name in sorted(called)}, info.programs, info.evictions)
         return found if self._engine_for_fakes is None else found + self._engine_for_fakes.stats()
 
     def why_missed(self, op: OpLike) -> str:

@@ -76,8 +76,9 @@ class MissPath:
             found = programs.get(key_or_none(op, values, guards))
             if found is not None:
                 return found(*program_arguments(op, values))
-        key = None if sees_bits or _any_quantised(values) else key_or_none(op, values)
-        why = self._why_not_recorded(entry, table, key, values, sees_bits=bool(sees_bits))
+        why = _LAZY_BITS if sees_bits else "a tensor is quantised" if _any_quantised(values) else ""
+        key = None if why else key_or_none(op, values)
+        why = why or self._why_not_recorded(entry, table, key, values)
         args, kwargs = call_of(op, values)
         if why:
             return self.run_unrecorded(op, rules, entry, args, kwargs, why)
@@ -102,12 +103,8 @@ class MissPath:
             install_program(table, key, recording.program, self._kernel_of, self._planner.backend, guards)
         return result
 
-    def _why_not_recorded(self, entry: Entry, table: OpPrograms, key: Any, values: Sequence[Any], *, sees_bits: bool) -> str:
-        """Return why a call cannot be recorded, or "" if it can."""
-        if sees_bits:
-            return _LAZY_BITS
-        if _any_quantised(values):
-            return "a tensor is quantised"
+    def _why_not_recorded(self, entry: Entry, table: OpPrograms, key: Any, values: Sequence[Any]) -> str:
+        """Return why a call with this key cannot be recorded, or "" if it can."""
         if key is None:
             return "symbolic sizes and sparse tensors have no key"
         if fake_mode_entered() or any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):

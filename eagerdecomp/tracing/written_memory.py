@@ -25,10 +25,6 @@ __all__ = ["WrittenMemory", "computes_without_ops", "is_composed", "memory_of"]
 _VIEWS = frozenset({"prims.as_strided.default"})
 
 
-#: Arguments that an op writes without reading them; for in-place ops and ``out=`` see `facts_of`.
-_OVERWRITTEN = {f"aten.rrelu_with_noise{kind}.default": (1,) for kind in ("", "_", "_functional")}
-
-
 class WrittenMemory:
     """The storages whose elements kernels wrote, or that were given.
 
@@ -59,7 +55,7 @@ class WrittenMemory:
         covered = True
         if not (facts.allocates or facts.exchanges_memory or facts.name in _VIEWS):
             written = [*tensors_in([values[place] for place in facts.mutated])]
-            overwritten = facts.mutated if facts.is_out else (0,) if facts.overwrites else _OVERWRITTEN.get(facts.name, ())
+            overwritten = facts.mutated if facts.is_out else facts.overwrites
             covered = self.covers([value for place, value in enumerate(values) if place not in overwritten])
             if covered:
                 _add(self._written, (*written, *tensors_in(result)))
