@@ -333,14 +333,9 @@ def _fault(one: OpPlan) -> str:
     """Return why an op does not meet a requirement."""
     if one.status == "unknown":
         return "unknown: no call of it was ever seen"
-    if one.status == "outside":
-        return f"outside: {one.reason}"
-    if one.status not in ("partly", "missing"):
+    if one.status not in ("partly", "missing", "outside"):
         return f"gradient {one.gradient}: {'ends at' if one.gradient == 'missing' else 'not all of'} {_some(one.gradient_missing)}"
-    parts = [one.depends] if one.depends else []
-    parts += [f"refused: {one.refused}"] if one.refused else []
-    parts += [f"needs {_some(one.needs)}"] if one.needs else []
-    return ": ".join([one.status, *(["; ".join(parts)] if parts else [])])
+    return ": ".join(filter(None, (one.status, _by(one))))
 
 
 _WRITE_ONE = "Write a plan with: eagerdecomp plan --json FILE"
@@ -388,6 +383,7 @@ def _span(one: OpPlan) -> str:
 
 
 def _by(one: OpPlan) -> str:
+    """Return the rules of an op, or what it lacks."""
     if one.status == "outside":
         return one.reason
     if one.status in ("partly", "missing"):
