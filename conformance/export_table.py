@@ -147,7 +147,8 @@ To use your own rules, or the op set of a `Backend`, write `ed.decompositions(ba
 
 ## Check that only ops of the set remain
 
-Some ops cannot be decomposed without running the program ([limits](#limits)). List those that remain:
+Some ops cannot be decomposed without running the program ([limits](#limits)). They remain in the program, and a warning says why.
+List them:
 
 ```python
 core = ed.core_aten()
@@ -191,6 +192,8 @@ _LIMITS = """\
 - **Ops that read data.** A rule that reads the values of a tensor cannot run during export. The next rule of the op is used. If
   there is none, the op remains in the program (`histc`, `multinomial`, `bincount`). Ops that only check data and return nothing
   remain too (`_linalg_check_errors`).
+- **Ops that export does not look up.** A call of `aten.upsample_nearest1d` itself, not of `F.interpolate`, remains, as do the other
+  nearest modes: export takes them for composites. So does an op of a library that is imported after the table is made.
 - **Rules that write.** An op remains in the program if all its rules write to a tensor. AOTAutograd treats `prims.as_strided` as a
   write. So on a set of prims, slices are not decomposed, nor are ops that need slices (`sort`, `median`).
 - **Symbolic sizes.** Rules that are valid for every size are tried first. For some ops the number of kernel calls depends on a size

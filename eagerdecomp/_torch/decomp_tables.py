@@ -8,10 +8,18 @@ from inspect import isfunction
 from types import CellType, FunctionType
 from typing import Any
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp._torch.private import is_missing, private
 
-__all__ = ["core_entry", "core_table", "full_table", "meta_is_decomposition", "reference", "without_disabling"]
+__all__ = [
+    "core_entry",
+    "core_table",
+    "full_table",
+    "is_python_composite",
+    "meta_is_decomposition",
+    "reference",
+    "without_disabling",
+]
 
 _DispatchKey = private("torch._C.DispatchKey", "torch's decompositions")
 
@@ -22,6 +30,11 @@ def full_table() -> Mapping[Any, Callable[..., Any]]:
     from torch._decomp import decomposition_table
 
     return decomposition_table
+
+
+def is_python_composite(op: OpOverload) -> bool:
+    """Return whether torch has a composite of the op in Python, but none in C++."""
+    return _DispatchKey.CompositeImplicitAutograd in op.py_kernels and not has_kernel(op, "CompositeImplicitAutograd")
 
 
 def meta_is_decomposition(op: OpOverload) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.decomp_tables import is_python_composite
 from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.dynamo import no_new_guards, traced_functional
 from eagerdecomp._torch.fake import fake_mode_or_new, handling_fakes
@@ -17,8 +18,10 @@ from eagerdecomp._torch.modes import DispatchMode, no_current_modes
 from eagerdecomp._torch.ops import OpOverload, call_at_key, op_names, overload
 from eagerdecomp._torch.sizes import fact_of_size, guards_ignored, needs_data
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
+from eagerdecomp.diagnosis.no_route import attempts
 from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.observe import leaves_of, mapped
+from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, tensors_in
@@ -30,6 +33,9 @@ __all__ = ["decompositions"]
 
 #: Maximum number of calls whose rule is cached.
 _MAX_CACHED_CALLS = 4096
+
+#: What a rule needs that a graph of these tools cannot contain.
+_WRITES = "{}, which writes to a tensor"
 
 #: Maximum depth of nested rules; a deeper search counts as endless.
 _MAX_DEPTH = 32
@@ -54,7 +60,7 @@ def decompositions(
 
     Returns:
         For each op with a rule, a function of its arguments. It returns ``NotImplemented`` for a call without a route, and for a
-        call whose rules all read a tensor's data. The tool leaves such a call unchanged.
+        call whose rules all read a tensor's data. The tool leaves such a call unchanged, and a warning says why.
 
     Raises:
         OpSetError: for an unknown op name.
@@ -99,7 +105,7 @@ class _Search(threading.local):
         lowest: the outermost position in `chain` to which a recursion below the current call led back; `_MAX_DEPTH` if there was
             none. If that position is outside the current call, outer rules may have caused its failure, so the failure is not
             cached.
-        found: facts of a call -> its rule; None if no rule reaches the set, independent of the outer rules.
+        found: facts of a call -> its rule; the failed search if no rule reaches the set, independent of the outer rules.
         running: facts of the calls whose rules the tool is running now, outermost first.
     """
 
@@ -107,7 +113,7 @@ class _Search(threading.local):
         self.active = False
         self.chain: list[tuple[Rule, Any]] = []
         self.lowest = _MAX_DEPTH
-        self.found: dict[Any, Rule | None] = {}
+        self.found: dict[Any, Rule | NoRoute] = {}
         self.running: list[Any] = []
 
 
@@ -128,7 +134,7 @@ class _Routes:
         self.rules = rules
         self._planner = planner
         self._all_ops = all_ops
-        self._found: dict[Any, Rule | None] = {}  # facts of a call that a tool made -> its rule
+        self._found: dict[Any, Rule | NoRoute] = {}  # facts of a call that a tool made -> its rule, or the failed search
         self._search = _Search()
 
     def decomposition(self, op: OpOverload) -> Callable[..., Any]:
@@ -143,21 +149,26 @@ class _Routes:
     def _decompose(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self._search.active:  # a composite, whose own kernel the tool has replaced by this function
             return self.run_by_route(op, args, kwargs)
-        rule = None if self.is_supported(op, args, kwargs) else self._rule_for(op, args, kwargs)
+        supported = self.is_supported(op, args, kwargs)
+        rule = None if supported else self._rule_for(op, args, kwargs)
         facts, running = _facts(op, args, kwargs), self._search.running
-        if rule is None or facts in running:  # a cycle: strides differ from those of the search
+        if is_composite(op) and (not isinstance(rule, Rule) or facts in running):
             # `torch.export` would take NotImplemented as the result of a composite.
-            return call_at_key(op, "CompositeImplicitAutograd")(*args, **kwargs) if is_composite(op) else NotImplemented
+            return call_at_key(op, "CompositeImplicitAutograd")(*args, **kwargs)
+        if rule is None:
+            return NotImplemented
+        if isinstance(rule, NoRoute):
+            return _left_in_graph(op, rule)
+        if facts in running:  # a cycle: strides differ from those of the search
+            return _left_in_graph(op, NoRoute(op, ((rule, "leads back to itself", None),)))
         running.append(facts)
         try:
             # Tools decompose composites above functionalization, which removes writes, and any other op below it.
-            if is_composite(op):
-                return rule.apply(args, kwargs, fused=True)
-            functional = _Functional(op)
+            functional = _PythonComposites(self) if is_composite(op) else _Functional(op)
             with functional:
                 return functional.current(rule.apply(args, kwargs, fused=True))
-        except NoRoute:
-            return NotImplemented
+        except NoRoute as failure:
+            return _left_in_graph(op, failure)
         finally:
             running.pop()
 
@@ -173,8 +184,8 @@ class _Routes:
 
     # -- search --------------------------------------------------------------------------------------------------------
 
-    def _rule_for(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Rule | None:
-        """Return the rule by which a call reaches the set; None if there is none."""
+    def _rule_for(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Rule | NoRoute:
+        """Return the rule by which a call reaches the set; the failed search if there is none."""
         args, kwargs = _mapped(_below_functionalization, args, kwargs)
         facts = _facts(op, args, kwargs)
         if facts not in self._found:
@@ -186,22 +197,23 @@ class _Routes:
             if len(self._found) + len(found) > _MAX_CACHED_CALLS:
                 self._found.clear()
             self._found.update(found)
-            self._found.setdefault(facts, found.get(_facts(op, args, kwargs)))
+            self._found.setdefault(facts, found.get(_facts(op, args, kwargs)) or NoRoute(op))
         return self._found[facts]
 
     def _start_search(
         self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], fakes: FakeTensorMode
-    ) -> dict[Any, Rule | None]:
+    ) -> dict[Any, Rule | NoRoute]:
         """Return the rules for a call and all nested calls, by their facts; preferably rules that specialize no size."""
         search = self._search
         search.active, search.chain, search.found = True, [], {}
         try:
             for without_guards in (no_new_guards, guards_ignored) if fakes.shape_env is not None else (nullcontext,):
-                search.found = {facts: rule for facts, rule in search.found.items() if rule is not None}
+                search.found = {facts: rule for facts, rule in search.found.items() if isinstance(rule, Rule)}
                 try:
                     with without_guards(fakes):
                         self.run_by_route(op, args, kwargs)
-                except NoRoute:
+                except NoRoute as failure:
+                    search.found.setdefault(_facts(op, args, kwargs), failure)
                     continue
                 break
             return search.found
@@ -222,24 +234,29 @@ class _Routes:
         """
         search, facts = self._search, _facts(op, args, kwargs)
         known = search.found.get(facts)
-        if known is None and facts in search.found:
-            raise NoRoute(op)
+        if isinstance(known, NoRoute):
+            raise known
+        tried: list[tuple[Rule, str, NoRoute | None]] = []
         depth, outer, search.lowest = len(search.chain), search.lowest, _MAX_DEPTH
         may_write = is_composite(op) if may_write is None else may_write and is_composite(op)
         try:
             for rule in self.rules[op] if known is None else (known, *self.rules[op]):
                 if self._is_endless(rule, facts):
+                    tried.append((rule, "leads back to itself", None))
                     continue
                 search.chain.append((rule, facts))
                 functional = _Functional(op, self, may_write=may_write)
                 try:
                     with functional:
                         result = rule.apply(args, kwargs, fused=True)
-                except NoRoute:
+                except NoRoute as failure:
+                    tried.append((rule, "", failure.without_frames()))
                     continue
                 except FAKE_TENSOR_ERRORS as error:
-                    if not self._is_failed_route(rule, error, args, kwargs):
+                    reason = self._reason_of_failure(rule, error, args, kwargs)
+                    if not reason:
                         raise
+                    tried.append((rule, reason, None))
                     continue
                 finally:
                     del search.chain[depth:]
@@ -247,9 +264,11 @@ class _Routes:
                     if search.found.get(facts) is known:  # the rule itself did not call this op with the same facts
                         search.found[facts] = rule
                     return functional.current(result)
+                tried.append((rule, "does not cover this call", None))
+            failed = NoRoute(op, tuple(tried))
             if search.lowest >= depth:  # the result does not depend on outer rules
-                search.found[facts] = None
-            raise NoRoute(op)
+                search.found[facts] = failed
+            raise failed
         finally:
             search.lowest = min(outer, search.lowest)
 
@@ -262,20 +281,51 @@ class _Routes:
         self._search.lowest = min(self._search.lowest, index or 0)
         return True
 
-    def _is_failed_route(self, rule: Rule, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Return whether the next rule should be tried after an error of a rule on fake tensors.
+    def _reason_of_failure(self, rule: Rule, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+        """Return why the next rule should be tried after an error of a rule on fake tensors; "" if the error must propagate.
 
         Raises:
             NoRoute: for a call that eager rejects. The op's own kernel then raises eager's error.
         """
         if needs_data(error):
-            return True
+            return "reads data"
         if rule.source == "user":
-            return False
+            return ""
         symbolic = any(isinstance(size, torch.SymInt) for one in tensors_in([*args, *kwargs.values()]) for size in one.shape)
         if not symbolic and not eager_accepts(rule.op, args, kwargs):
             raise NoRoute(rule.op) from error
-        return True
+        return f"raised {type(error).__name__} on fake tensors"
+
+
+def _left_in_graph(op: OpOverload, failure: NoRoute) -> Any:
+    """Warn that the tool leaves a call outside the set in its graph. Return NotImplemented, by which it does so."""
+    lines = [f"  {tried.op}: {tried.rule}: {tried.reason}" for tried in attempts(failure)]
+    warn_caller("\n".join([f"{op} stays in the graph, outside the op set. No rule reaches the set:", *lines]))
+    return NotImplemented
+
+
+class _PythonComposites(DispatchMode):
+    """Decomposes calls of a composite's rule that the tool takes for composites, but does not decompose.
+
+    For these ops, such as ``upsample_nearest1d``, torch has a Python composite but no C++ one: AOTAutograd asks for the C++ one.
+    """
+
+    def __init__(self, routes: _Routes) -> None:
+        super().__init__()
+        self._routes = routes
+
+    def current(self, value: Any) -> Any:
+        """Return a value unchanged: functionalization, which is below, replaces what rules write."""
+        return value
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = NotImplemented
+        if func in self._routes.rules and is_python_composite(func):
+            result = self._routes.decomposition(func)(*args, **kwargs)
+        return func(*args, **kwargs) if result is NotImplemented else result
 
 
 class _Functional(DispatchMode):
@@ -333,7 +383,7 @@ class _Functional(DispatchMode):
 
     def _run(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if torch.Tag.data_dependent_output in op.tags:
-            raise NoRoute(op)
+            raise NoRoute(op, refused=f"the data that {op} reads")
         if self._routes is None or self._routes.is_supported(op, args, kwargs):
             return op(*args, **kwargs)
         if op not in self._routes.rules:
@@ -344,10 +394,10 @@ class _Functional(DispatchMode):
         variant = functional_variant(op)
         target = args[0] if args else None
         if variant is None or not facts_of(op).is_inplace or not isinstance(target, Tensor) or id(target) not in self._fresh:
-            raise NoRoute(self._op)
+            raise NoRoute(op, refused=_WRITES.format(op))
         result = self._run(variant, args, kwargs)
         if not isinstance(result, Tensor) or result.dtype != target.dtype or result.shape != target.shape:
-            raise NoRoute(self._op)
+            raise NoRoute(op, refused=_WRITES.format(op))
         self._written[id(target)] = (target, result)
         self._fresh[id(result)] = result
         return result

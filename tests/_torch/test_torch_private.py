@@ -14,7 +14,15 @@ import torch
 from dispatch_recorders import OpRecorder
 
 from eagerdecomp._torch import ambient, decomp_tables, dispatcher, fake
-from eagerdecomp._torch.decomp_tables import core_entry, core_table, full_table, meta_is_decomposition, reference, without_disabling
+from eagerdecomp._torch.decomp_tables import (
+    core_entry,
+    core_table,
+    full_table,
+    is_python_composite,
+    meta_is_decomposition,
+    reference,
+    without_disabling,
+)
 from eagerdecomp._torch.ops import (
     FUNCTION_PLACES,
     HigherOrderOperator,
@@ -211,6 +219,12 @@ def test_without_disabling_a_reference_computes_the_same_and_torch_keeps_its_own
 
 def test_core_table_holds_functions_by_overload() -> None:
     assert callable(core_table()[aten.silu.default]), "torch has no table of Core ATen decompositions by overload any more"
+
+
+def test_is_python_composite_for_the_ops_that_have_no_composite_in_cpp() -> None:
+    assert is_python_composite(aten.upsample_nearest1d.default), "torch has no Python composite of it: `_PythonComposites` can go"
+    assert not is_python_composite(aten.upsample_nearest1d.vec)
+    assert not is_python_composite(aten.mm.default)
 
 
 def test_meta_is_decomposition_where_torch_has_no_function_of_metadata() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 import eagerdecomp as ed
 
@@ -60,9 +61,9 @@ CASES: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
 }
 
 
-def outside(graph: GraphModule) -> Counter[str]:
+def outside(graph: GraphModule, ops: ed.OpSet = CORE) -> Counter[str]:
     called = (node.target for node in graph.graph.nodes if node.op == "call_function")
-    return Counter(str(op) for op in called if isinstance(op, torch._ops.OpOverload) and op not in CORE)
+    return Counter(str(op) for op in called if isinstance(op, torch._ops.OpOverload) and op not in ops)
 
 
 def same(got: Any, want: Any) -> None:
@@ -192,8 +193,9 @@ def test_rules_that_read_data_are_skipped(mode: str) -> None:
     assert traced(x(3)).tolist() == [0.0] * 3
 
 
-def test_a_call_that_only_rules_that_read_data_decompose_stays() -> None:
-    traced = make_fx(lambda v: v.histc(4), decomposition_table=TABLE)(x(8))
+def test_a_call_that_only_rules_that_read_data_decompose_stays_and_a_warning_says_why() -> None:
+    with pytest.warns(UserWarning, match=r"(?s)aten.histc.default stays in the graph, outside the op set.* reads"):
+        traced = make_fx(lambda v: v.histc(4), decomposition_table=TABLE)(x(8))
     assert outside(traced) == Counter({"aten.histc.default": 1})
     same(traced(x(8)), x(8).histc(4))
 
@@ -210,7 +212,62 @@ def test_factory_ops_whose_rules_write_to_new_tensors_stay_on_the_set() -> None:
     same(traced(x(8)), torch.hann_window(8) * x(8))
 
 
+#: Modules of which torch's own rules leave an op in the graph.
+STAYED: dict[str, Callable[[], nn.Module]] = {
+    "batch norm": lambda: nn.BatchNorm1d(3).eval(),
+    "nearest": lambda: nn.Upsample(scale_factor=2.3),
+    "nearest exact": lambda: nn.Upsample(5, mode="nearest-exact"),
+    "rrelu": lambda: Calls(lambda v: F.rrelu(v.abs(), training=True)),
+}
+
+
+@pytest.mark.parametrize("name", [name if name == "nearest" else pytest.param(name, marks=pytest.mark.full) for name in STAYED])
+def test_no_op_of_a_small_set_stays_in_an_exported_program(name: str) -> None:
+    module, arg = STAYED[name](), x(2, 3, 4)
+    exported = torch.export.export(module, (arg,)).run_decompositions(TINY_TABLE)
+    assert outside(exported.graph_module, TINY) == Counter()
+    same(exported.module()(arg), module(arg))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["core_aten", "tiny"])
+def test_each_function_of_torch_nn_stays_on_the_set_or_a_warning_names_it(name: str) -> None:
+    import torch.nn.modules.linear_cross_entropy  # registers ops
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    ops = getattr(ed, name)()
+    table, stayed = ed.decompositions(ops), {}
+    not_exported = {"nn.functional.ctc_loss", "nn.functional.gaussian_nll_loss"}  # they read data
+    for info in op_db:
+        if (
+            info.name in not_exported
+            or not info.name.startswith("nn.functional.")
+            or torch.float32 not in info.supported_dtypes("cpu")
+        ):
+            continue
+        sample = next(iter(info.sample_inputs("cpu", torch.float32)))
+        leaves, spec = tree_flatten(((sample.input, *sample.args), sample.kwargs))
+        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+        def run(
+            *tensors: Tensor, op: Any = info.op, leaves: list[Any] = leaves, spec: Any = spec, places: list[int] = places
+        ) -> Any:
+            given = dict(zip(places, tensors, strict=True))
+            args, kwargs = tree_unflatten([given.get(place, leaf) for place, leaf in enumerate(leaves)], spec)
+            return op(*args, **kwargs)
+
+        exported = torch.export.export(Calls(run), tuple(leaves[place] for place in places))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            graph = exported.run_decompositions(table).graph_module
+        found = outside(graph, ops)
+        assert all(any(str(one.message).startswith(f"{op} stays") for one in caught) for op in found), (info.name, found)
+        stayed.update(dict.fromkeys(found, info.name))
+    assert set(stayed.values()) == {"nn.functional.linear_cross_entropy"}  # its ops write to views of new tensors
+
+
 TINY = ed.tiny()
+TINY_TABLE = ed.decompositions(TINY)
 ON_TINY: dict[str, Callable[[Tensor], Any]] = {
     "remainder by a number": lambda v: v % 3,
     "where with a number": lambda v: torch.where(v > 0, v, 0.0),
@@ -225,7 +282,7 @@ ON_TINY: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("name", ON_TINY)
 def test_rules_in_a_cycle_are_skipped(name: str) -> None:
     run = ON_TINY[name]
-    traced = make_fx(run, decomposition_table=ed.decompositions(TINY))(x(4, 4))
+    traced = make_fx(run, decomposition_table=TINY_TABLE)(x(4, 4))
     assert not [str(node.target) for node in traced.graph.nodes if node.op == "call_function" and node.target not in TINY]
     same(traced(x(4, 4)), run(x(4, 4)))
     assert traced(x(4, 4)).stride() == run(x(4, 4)).stride()

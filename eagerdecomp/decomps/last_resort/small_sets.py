@@ -471,6 +471,13 @@ def _if_strided_as(self: Tensor, result: Tensor) -> Any:
     return result if result.stride() == self.stride() else NotImplemented
 
 
+@rule("aten._native_batch_norm_legit_no_training.default", source="small")
+def _batch_norm(input: Tensor, *rest: Any) -> Any:
+    """Call an op that returns the statistics. torch's own rule writes them, which graphs of `torch.export` cannot contain."""
+    *parameters, momentum, eps = rest
+    return aten._native_batch_norm_legit_functional.default(input, *parameters, False, momentum, eps)[:3]
+
+
 @rule("aten.copy.default", recorded=True, source="small")
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
     """Cast `src` to the dtype and device of `self`, in new memory."""

@@ -6,7 +6,7 @@ Eager refuses parameters outside the distribution's domain, so these rules read 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -267,7 +267,6 @@ def _any(bools: Tensor) -> Any:
 
 
 def _rrelu(
-    write: Callable[[Tensor, Tensor], Tensor],
     self: Tensor,
     noise: Tensor,
     lower: float = 0.125,
@@ -275,14 +274,14 @@ def _rrelu(
     training: bool = False,
     generator: torch.Generator | None = None,
 ) -> Any:
-    """Apply leaky ReLU with a random slope per negative element, saved in `noise`. `write` stores the result."""
+    """Apply leaky ReLU with a random slope per negative element. Return the result, and the slopes to save in `noise`."""
     if self.shape != noise.shape:
         raise RuntimeError(
             "noise tensor shape must match self tensor shape. Got "
             f"self.shape = {list(self.shape)}, noise.shape = {list(noise.shape)}"
         )
     if not training:
-        return write(self, aten.leaky_relu.default(self, (lower + upper) / 2))
+        return aten.leaky_relu.default(self, (lower + upper) / 2), None
     if self.dtype is torch.float16 or not self.dtype.is_floating_point:
         raise not_implemented("rrelu_with_noise_out_cpu", self.dtype)
     if noise.dtype is not self.dtype:
@@ -292,17 +291,7 @@ def _rrelu(
         slope = aten.where.self(leaks, aten.uniform.default(self, lower, upper, generator=generator), one)
     else:  # eager's kernel asks for the bounds where it draws alone
         slope = _expanded(one, self.shape)
-    aten.copy_.default(noise, slope)
-    return write(self, aten.mul.Tensor(self, slope))
-
-
-def _contiguous(self: Tensor, result: Tensor) -> Any:
-    return as_contiguous(result)
-
-
-def _written(self: Tensor, result: Tensor) -> Tensor:
-    aten.copy_.default(self, result)
-    return self
+    return aten.mul.Tensor(self, slope), slope
 
 
 def _takes_generator_of_rrelu(*args: Any, **kwargs: Any) -> bool:
@@ -310,10 +299,22 @@ def _takes_generator_of_rrelu(*args: Any, **kwargs: Any) -> bool:
 
 
 @rule("aten.rrelu_with_noise.default", effects=_takes_generator_of_rrelu)
-def _rrelu_with_noise(*args: Any, **kwargs: Any) -> Any:
-    return _rrelu(_contiguous, *args, **kwargs)
+def _rrelu_with_noise(self: Tensor, noise: Tensor, *args: Any, **kwargs: Any) -> Any:
+    result, slope = _rrelu(self, noise, *args, **kwargs)
+    if slope is not None:
+        aten.copy_.default(noise, slope)
+    return as_contiguous(result)
 
 
 @rule("aten.rrelu_with_noise_.default", effects=_takes_generator_of_rrelu)
-def _rrelu_with_noise_(*args: Any, **kwargs: Any) -> Any:
-    return _rrelu(_written, *args, **kwargs)
+def _rrelu_with_noise_(self: Tensor, noise: Tensor, *args: Any, **kwargs: Any) -> Any:
+    result, slope = _rrelu(self, noise, *args, **kwargs)
+    if slope is not None:
+        aten.copy_.default(noise, slope)
+    return aten.copy_.default(self, result)
+
+
+@rule("aten.rrelu_with_noise_functional.default", effects=_takes_generator_of_rrelu)
+def _rrelu_with_noise_functional(self: Tensor, noise: Tensor, *args: Any, **kwargs: Any) -> Any:
+    result, slope = _rrelu(self, noise, *args, **kwargs)
+    return result, aten.clone.default(noise) if slope is None else aten.copy.default(noise, slope)

@@ -372,7 +372,16 @@ def test_rrelu_keeps_its_slopes_in_the_noise() -> None:
         assert torch.all(noise[x > 0] == 1)
         assert torch.all((noise[x <= 0] >= 0.1) & (noise[x <= 0] <= 0.3))
         assert torch.equal(out, x * noise)
+        out, slopes = on_core(lambda: aten.rrelu_with_noise_functional(x, torch.zeros_like(x), 0.1, 0.3, True))
+        assert torch.all(slopes[x > 0] == 1)
+        assert torch.equal(out, x * slopes)
     torch.testing.assert_close(on_core(lambda: aten.rrelu_with_noise(x, noise, 0.1, 0.3)), torch.where(x > 0, x, x * 0.2))
+
+
+def test_rrelu_without_writes_returns_eagers_results_where_it_does_not_sample() -> None:
+    for x in (torch.linspace(1, 2, 12).view(3, 4).t(), torch.empty(0, 3)):
+        check(lambda x: aten.rrelu_with_noise_functional(x, torch.zeros(x.shape), 0.1, 0.3, True), x)
+        check(lambda x: aten.rrelu_with_noise_functional(-x, torch.zeros(x.shape), 0.1, 0.3, False), x)
 
 
 def test_rrelu_checks_its_bounds_only_if_it_samples() -> None:
