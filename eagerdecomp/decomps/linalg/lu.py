@@ -186,7 +186,7 @@ class _Factors(NamedTuple):
     """The LU factors of ``[Q, m, n]``, transposed."""
 
     packed: Tensor  #: ``[Q, n, m]``: both factors in one
-    pivots: Tensor  #: ``[Q, steps]``: LAPACK's, counted from 1
+    pivots: Tensor  #: ``[Q, steps]``: LAPACK's, counted from 1; int64
     order: Tensor  #: ``[Q, m, 1]``: where each row came from
     right: Tensor | None  #: ``[Q, k, m]``: what the elimination made of the right side
 
@@ -202,7 +202,7 @@ def _factored(matrix: Tensor, right: Tensor | None = None, *, pivoting: bool = T
     steps = min(rows, columns)
     if matrix.numel() == 0:
         order = aten.expand.default(aten.unsqueeze.default(arange(0, rows, matrix), 1), [batch, rows, 1])
-        pivots = aten.empty.memory_format([batch, steps], dtype=torch.int32, device=matrix.device)
+        pivots = aten.empty.memory_format([batch, steps], dtype=torch.int64, device=matrix.device)
         turned = None if right is None else aten.clone.default(transposed(right))
         return _Factors(aten.clone.default(transposed(matrix)), pivots, order, turned)
     rest = single(transposed(matrix if right is None else aten.cat.default([matrix, right], 2)))
@@ -241,7 +241,7 @@ def _factored(matrix: Tensor, right: Tensor | None = None, *, pivoting: bool = T
     found = whole_batch(joined(done, -1))
     order = aten.reshape.default(joined(came, -1), [batch, rows, 1])
     places = aten.reshape.default(joined(pivots, -1), [batch, steps])
-    places = aten._to_copy.default(aten.add.Tensor(places, arange(1, steps + 1, matrix)), dtype=torch.int32)
+    places = aten.add.Tensor(places, arange(1, steps + 1, matrix))
     if right is None:
         return _Factors(found, places, order, None)
     packed, turned = aten.split_with_sizes.default(found, [columns, right.size(2)], 1)
@@ -276,7 +276,8 @@ def _factor_call(A: Tensor, *, pivoting: bool = True) -> tuple[Tensor, Tensor, T
 
 def _packed_results(found: _Factors, batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     info = first_set(aten.eq.Scalar(aten.diagonal.default(found.packed, 0, 1, 2), 0))
-    return column_major(transposed(found.packed), batch), unfolded(found.pivots, batch), unfolded(info, batch)
+    pivots = aten._to_copy.default(found.pivots, dtype=torch.int32)
+    return column_major(transposed(found.packed), batch), unfolded(pivots, batch), unfolded(info, batch)
 
 
 def _check_pivot(pivot: bool, A: Tensor) -> None:

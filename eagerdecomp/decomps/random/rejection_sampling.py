@@ -85,7 +85,7 @@ def _uniform(like: TensorExpr, rounds: int) -> TensorExpr:
 
 def _first(accepted: TensorExpr, candidates: TensorExpr) -> TensorExpr:
     """Choose the first accepted candidate of each column; the first one if none is accepted."""
-    chosen = aten.argmax.default(accepted.to(torch.uint8).tensor, 0, True)
+    chosen = aten.argmax.default(accepted.to(candidates.tensor.dtype).tensor, 0, True)
     return TensorExpr(aten.squeeze.dim(aten.gather.default(candidates.tensor, 0, chosen), 0))
 
 
@@ -216,7 +216,7 @@ def _in_two_phases(draw: Callable[..., tuple[TensorExpr, TensorExpr]], *paramete
     if size < _MANY:
         return draw(_COUNT_ROUNDS, *parameters)[1]
     accepted, counts = draw(_FIRST_ROUNDS, *parameters)
-    found = TensorExpr(aten.amax.default(accepted.to(torch.uint8).tensor, [0]))
+    found = TensorExpr(aten.amax.default(accepted.to(counts.tensor.dtype).tensor, [0]))
     some = aten.slice.Tensor(aten.sort.default(found.tensor)[1], 0, 0, size // _SPARSE)
     again = draw(_COUNT_ROUNDS - _FIRST_ROUNDS, *(TensorExpr(aten.index.Tensor(one.tensor, [some])) for one in parameters))[1]
     before, done = (TensorExpr(aten.index.Tensor(one.tensor, [some])) for one in (counts, found))
