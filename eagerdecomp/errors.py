@@ -492,7 +492,8 @@ class UnsupportedOpError(EagerDecompError):
             lines.append("  routes tried:")
             lines.extend(f"    - {attempt}" for attempt in self.tried)
         else:
-            lines.append("  routes tried: none, because no rule decomposes this op")
+            why = "rules would need the same dtypes" if self.refused else "no rule decomposes this op"
+            lines.append(f"  routes tried: none, because {why}")
         return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op)}"])
 
     def _refused_and_missing(self) -> list[str]:

@@ -144,6 +144,7 @@ class Planner:
         self._has_prims = any(op.namespace == "prims" for op in backend.ops)
         self._typed = backend if backend.dtypes is not None else None
         self._float64 = backend.dtypes is None or torch.float64 in backend.dtypes
+        self._uint8 = backend.dtypes is None or torch.uint8 in backend.dtypes
 
     @property
     def has_user_rules(self) -> bool:
@@ -197,6 +198,8 @@ class Planner:
         ops = self.backend.ops
         facts = facts_of(op)
         supported = op in ops and (facts.reads_workspace_of or op) in ops
+        if (facts.opaque_results or facts.reads_workspace_of) and not self._uint8:
+            supported = False  # the kernel would return a workspace of uint8, but no rule needs one
         kernel = self.backend.kernels.get(op) or builtin(op) if supported else None
         if kernel is not None and facts.is_random and not is_composite(op):
             kernel = drawing_in_turn(kernel)
