@@ -96,7 +96,9 @@ def differing(
         return Fault(kind, message, str(expected), str(got), call)
 
     if have.error is not None and want.error is None:
-        return fault("raises", f"raises {error_text(have.error)} where eager returns", _shown(want), error_text(have.error))
+        return fault(
+            "raises", f"eager returns, and the kernel raises {error_text(have.error)}", _shown(want), error_text(have.error)
+        )
     if want.error is not None:
         return (
             None

@@ -204,6 +204,18 @@ def test_not_implemented_in_eager_is_checked_only_if_eager_rejects_the_call_by_d
             tried(op)
 
 
+def test_the_message_of_a_kernel_ends_the_sentence() -> None:
+    """It may end with a period, or be cut."""
+
+    def run(one: Tensor) -> Tensor:
+        raise RuntimeError("Use another. Or none.")
+
+    call = Call((x(),), {})
+    found = compared(Kernel(aten.abs.default, run, aten.abs.default), Spec(lambda draw: call, EXACT), call)
+    assert found is not None
+    assert found.message == "eager returns, and the kernel raises RuntimeError: Use another. Or none."
+
+
 def test_a_call_for_which_eager_has_no_kernel_is_skipped_in_one_sentence() -> None:
     """The dispatcher's message lists the kernels of all devices, in a hundred lines."""
     with pytest.raises(Skip) as skipped:
