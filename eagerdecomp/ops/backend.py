@@ -155,8 +155,7 @@ def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict
     for op, kernel in found.items():
         meant.setdefault(id(inspect.unwrap(kernel)), []).append(op)  # wrappers of one kernel count as that kernel
     for overloads in meant.values():
-        # With a predicate, a kernel may require more arguments.
-        misfits = ["" if ops.predicate(op) is not None else misfit(op, "kernel", found[op]) for op in overloads]
+        misfits = [misfit(op, "kernel", found[op], may_require_more=ops.predicate(op) is not None) for op in overloads]
         if all(misfits):
             raise OpSetError(f"backend {name!r}: {misfits[0]}")
     return found

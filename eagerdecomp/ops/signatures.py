@@ -13,7 +13,7 @@ from eagerdecomp.ops.schema import facts_of
 __all__ = ["misfit"]
 
 
-def misfit(op: OpOverload, kind: str, function: Callable[..., Any]) -> str:
+def misfit(op: OpOverload, kind: str, function: Callable[..., Any], *, may_require_more: bool = False) -> str:
     """Return why a function cannot be called with the required arguments of an op; "" if it can, or if nothing is known of it.
 
     An error at the call would be too late, because methods such as `Tensor.__mul__` turn a `TypeError` into ``NotImplemented``.
@@ -22,6 +22,7 @@ def misfit(op: OpOverload, kind: str, function: Callable[..., Any]) -> str:
         op: the op.
         kind: ``"kernel"`` or ``"predicate"``.
         function: the kernel or predicate.
+        may_require_more: whether it may require optional arguments of the op, because a predicate selects the calls that have them.
     """
     needed = [one for one in facts_of(op).arguments if not one.has_default]
     positional = sum(not one.kwarg_only for one in needed)
@@ -32,7 +33,8 @@ def misfit(op: OpOverload, kind: str, function: Callable[..., Any]) -> str:
     if signature is None:
         return ""
     try:
-        signature.bind(*[None] * positional, **dict.fromkeys(named))
+        bind = signature.bind_partial if may_require_more else signature.bind
+        bind(*[None] * positional, **dict.fromkeys(named))
     except TypeError as error:
         return (
             f"the {kind} for {op} cannot take its arguments: {error}\n"

@@ -174,3 +174,5 @@ def test_a_kernel_with_a_predicate_may_have_more_parameters() -> None:
     ops = ed.OpSet(["aten.add.Tensor"]).with_predicate("aten.add.Tensor", lambda *args, **kwargs: "alpha" in kwargs)
     longer = lambda x, y, *, alpha: x  # noqa: E731
     assert list(ed.Backend("mine", ops, kernels={"aten.add.Tensor": longer}).kernels.values()) == [longer]
+    with pytest.raises(ed.OpSetError, match="too many positional arguments"):
+        ed.Backend("mine", ops, kernels={"aten.add.Tensor": lambda x: x})
