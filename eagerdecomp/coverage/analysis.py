@@ -16,7 +16,7 @@ from eagerdecomp.coverage.outside import outside
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.coverage.user_rules import with_rules
-from eagerdecomp.decomps import families
+from eagerdecomp.decomps import families, small_ops
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, infra, resolve_ops
 from eagerdecomp.ops.passthrough import is_passthrough_name
@@ -143,6 +143,7 @@ def plan(
             *_of_making(planned),
             *unknown.values(),
             *_of_samples(planned),
+            *_of_small_rules(backend.ops, planned),
             *_of_dtypes(backend, planned, sampled=model is None),
             *(_of_dropped() if model is None and ops is None else ()),
         ),
@@ -189,6 +190,17 @@ def _of_samples(planned: Iterable[OpPlan]) -> tuple[str, ...]:
     samples = [one for one in planned if not one.exact]
     summed = any(not route.counted and not route.missing for one in samples for route in one.routes)
     return (*(_SAMPLES,) * bool(samples), *(_KERNELS,) * summed)
+
+
+def _of_small_rules(ops: OpSet, planned: Iterable[OpPlan]) -> tuple[str, ...]:
+    lacking = small_ops() - set(map(str, ops))
+    count = sum(one.status in ("partly", "missing") and not one.exact for one in planned)
+    if not lacking or not count:
+        return ()
+    return (
+        f"{len(lacking)} ops that the set lacks have rules for small sets, which are tried last and whose calls are not recorded. "
+        f"Calls of the {count} ops that are missing or partly closed here may decompose by them, as the plan of a model shows",
+    )
 
 
 def _of_dtypes(backend: Backend, planned: Iterable[OpPlan], *, sampled: bool) -> tuple[str, ...]:

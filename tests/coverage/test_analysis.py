@@ -346,6 +346,14 @@ def test_a_factory_that_returns_no_model_raises(made: Any) -> None:
         ed.plan(CORE, model=lambda: made)
 
 
+def test_a_plan_of_ops_says_that_rules_for_small_sets_may_decompose_what_is_missing() -> None:
+    x = torch.full((3,), 2.0)
+    sampled, of_model = ed.plan(ed.tiny(), ops=["aten.acosh"]), ed.plan(ed.tiny(), model=lambda: (torch.acosh, x))
+    assert (sampled["aten.acosh.default"].status, of_model["aten.acosh.default"].status) == ("missing", "closed")
+    assert ["rules for small sets" in " ".join(one.notes) for one in (sampled, of_model)] == [True, False]
+    assert "rules for small sets" not in " ".join(ed.plan(ed.tiny(), ops=["aten.exp"]).notes)
+
+
 # -- the small set ---------------------------------------------------------------------------------------------------
 
 
