@@ -33,7 +33,7 @@ def script_of(args: argparse.Namespace, command: str) -> Script:
     if late and args.script_words[0] != "--":
         print(
             f"eagerdecomp {command}: {late} is passed to the script, because it comes after the script's name. Put options of "
-            f"eagerdecomp before the name, or, to pass {late} to the script without this hint, put -- before the name",
+            "eagerdecomp before the name. If the script has such an option, -- before the name turns this hint off",
             file=sys.stderr,
         )
     return script
