@@ -262,10 +262,16 @@ class Runtime:
         A call that a rule makes counts only if the kernel of the op was to draw the numbers, but its predicate refused the call.
         """
         planner = self.planner
-        if planner.decide(op).when is None and same_numbers(op, self._is_kernel, planner.has_user_rule) is None:
+        always = same_numbers(op, self._is_kernel, planner.has_user_rule)
+        if planner.decide(op).when is None and always is None:
             return run
 
         def handler(*args: Any, **kwargs: Any) -> Any:
+            result = run(*args, **kwargs)
+            entry.other_numbers += always is not None and not always(args, kwargs, result)
+            return result
+
+        def by_predicates(*args: Any, **kwargs: Any) -> Any:
             calls, before = self._random.calls, self._random.calls.copy()
             calls[op] += 1
             result = run(*args, **kwargs)
@@ -275,7 +281,7 @@ class Runtime:
                 entry.other_numbers += same is not None and not same(args, kwargs, result)
             return result
 
-        return handler
+        return by_predicates if planner.backend.ops.has_predicates else handler
 
     def _linked(self, entry: Entry, next_rules: Handler, own: OpOverload, kernel_of: KernelOf, op: OpOverload) -> Handler:
         """Return the handler of an op that a linked rule of the op `own` calls."""
