@@ -37,6 +37,7 @@ from eagerdecomp.decomps.math.matrices import (
     solve_triangular,
     triangle,
     unfolded,
+    wrong_numbers,
 )
 from eagerdecomp.decomps.math.polar import unitary_factor
 from eagerdecomp.decomps.math.rotations import diagonalized, diagonalized_blindly, logarithm_of, rotated
@@ -80,7 +81,8 @@ def _nan_unless_finite(run: Callable[[Tensor], tuple[Tensor, ...] | None], matri
         return found
     finite = aten.lt.Scalar(aten.amax.default(aten.abs.default(matrix), [1, 2], True), math.inf)
     found = run(aten.where.self(finite, matrix, number_like(matrix, 0.0)))
-    assert found is not None
+    if found is None:
+        raise wrong_numbers("led from finite numbers to NaN")
     places = (finite if one.dim() == 3 else aten.squeeze.dim(finite, 2) for one in found)
     return tuple(aten.where.self(place, one, number_like(one, math.nan)) for place, one in zip(places, found, strict=True))
 
@@ -226,7 +228,8 @@ def _unscaled_by_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor] |
     logarithm = logarithm_of(half) if half.size(2) > _FEW else None
     first = None if logarithm is None else diagonalized(logarithm)
     found = diagonalized(half, None if first is None else first[0])
-    assert found is not None
+    if found is None:
+        raise wrong_numbers("led from finite numbers to NaN")
     return _corrected(aten.bmm.default(polar, found[0]), matrix, found[0])
 
 

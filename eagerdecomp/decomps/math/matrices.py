@@ -107,9 +107,14 @@ def contiguous_batch(x: Tensor, batch: Sequence[int]) -> Tensor:
 
 def no_end(steps: int) -> RuntimeError:
     """Return the error of an iteration that did not end although its last step is far beyond what right kernels need."""
+    return wrong_numbers(f"did not end after {steps} steps")
+
+
+def wrong_numbers(what: str) -> RuntimeError:
+    """Return the error of an iteration that does something which it cannot do with right kernels."""
     return RuntimeError(
-        f"the iteration of this decomposition did not end after {steps} steps. A kernel of the backend returns wrong numbers. "
-        "Find it with: eagerdecomp conformance --backend MODULE:NAME"
+        f"the iteration of this decomposition {what}. A kernel of the backend returns wrong numbers. "
+        "Find it with: eagerdecomp conformance MODULE:NAME"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,19 @@ import torch
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.backends.null import null_backend
 
 
 def _always_one(tensor: Tensor) -> Any:
     return torch.ones((), dtype=tensor.dtype).item()
+
+
+@pytest.mark.parametrize("function", [torch.linalg.svdvals, torch.linalg.eigvalsh, torch.linalg.svd, torch.linalg.pinv])
+def test_kernels_that_write_nan_are_named(function: Callable[[Tensor], Any]) -> None:
+    backend, _ = null_backend(value=math.nan)
+    error = r"led from finite numbers to NaN\. A kernel of the backend returns wrong numbers\. Find it with: eagerdecomp conformance MODULE"
+    with pytest.raises(RuntimeError, match=error), ed.EagerDecompMode(backend):
+        function(torch.ones(4, 3).mT @ torch.ones(4, 3))
 
 
 @pytest.mark.full
