@@ -48,12 +48,12 @@ class Nothing(TorchDispatchMode):
 
 
 def facts(value: Any) -> Any:
-    """Return what a fake tensor knows; of strides, those of dimensions in which they matter."""
+    """Return what a fake tensor knows: also strides of dimensions of size 1, from which later ops read the memory format."""
     if not isinstance(value, Tensor):
         return _number(value)
     shape, strides = [_number(size) for size in value.shape], None
     if value.layout is torch.strided:
-        strides = [_number(stride) for size, stride in zip(shape, value.stride(), strict=True) if size != 1]
+        strides = [_number(stride) for size, stride in zip(shape, value.stride(), strict=True)]
         strides = [] if 0 in shape else strides
     return isinstance(value, FakeTensor), shape, strides, value.dtype, value.device, value.layout, value.requires_grad
 
@@ -189,6 +189,9 @@ ON_PRIMS: dict[str, Callable[..., Any]] = {
     "irfft2": lambda x: torch.fft.irfft2(x.t(), dim=(1, 0)),
     "instance_norm": lambda x: F.instance_norm(x[None], torch.zeros(4), torch.ones(4)),
     "tile": lambda x: x.t().tile(2, 1, 3),
+    "convolution of a batch of one": lambda x: F.conv2d(x.view(1, 4, 2, 2), x.new_ones(2, 4, 3, 3), padding=1),
+    "transposed convolution of a batch of one": lambda x: F.conv_transpose2d(x.view(1, 4, 2, 2), x.new_ones(4, 2, 3, 3)),
+    "topk along rows": lambda x: x[:1].topk(1, 1),
 }
 
 

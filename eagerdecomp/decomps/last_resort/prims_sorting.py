@@ -134,7 +134,7 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
         empty = aten.empty.memory_format
         return empty(shape, dtype=self.dtype, device=self.device), empty(shape, dtype=torch.int64, device=self.device)
     order = aten.slice.Tensor(_order(self, dim, largest), dim, 0, k)
-    return taken(self, dim, order), aten.clone.default(order)
+    return taken(self, dim, order), aten.clone.default(order, memory_format=torch.contiguous_format)
 
 
 rule("aten.max.dim", recorded=True, source="prims")(_extreme_with_place(op_called("aten.amax.default"), "max"))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from on_core import check
+from on_core import check, on_core
 
 import eagerdecomp as ed
 
@@ -32,6 +32,10 @@ def test_sorts_are_stable_and_put_nan_last(dtype: torch.dtype) -> None:
     x = x + 0  # of equal elements eager's choice is any
     check(lambda x: torch.topk(x, 3)[0], x, ops=PRIMS, exact=True)
     check(lambda x: torch.topk(x, 2, dim=0, largest=False)[0], x, ops=PRIMS, exact=True)
+
+
+def test_indices_of_topk_are_contiguous_in_dimensions_of_size_1_too() -> None:
+    assert on_core(lambda: torch.topk(torch.ones(1, 4), 1).indices, PRIMS).stride() == (1, 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
