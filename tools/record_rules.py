@@ -9,7 +9,8 @@ op, and the ops of its backward are recorded. Finally each rule of the library r
 record can be repeated from the file. No mode of the library is active. The names that functions read are written too, in
 ``name_chains.txt``.
 
-``--match`` runs only operators whose name matches, and keeps the entries of other ops. ``--changed`` records the rules whose code
+``--match`` runs only operators whose name matches. It keeps the entries of ops whose own name does not match: these operators make
+only some of the calls of such an op. ``--changed`` records the rules whose code
 has changed, on the examples in the file: run it after a change of a rule. ``--check`` writes nothing, and exits with 1 if the file
 would change. If a rule of the library raises for a call that eager accepts, the run fails and nothing is written.
 """
@@ -422,8 +423,10 @@ def text_of(entries: Mapping[str, Entry]) -> str:
 def _record_matching(before: Mapping[str, Entry], match: str) -> tuple[dict[str, Entry], dict[str, str]]:
     """Return all entries, with those of operators whose name matches recorded again, and the errors of our rules."""
     found = record(match)
-    entries = {**(before if match else {}), **found.entries()}
+    entries = dict(before) if match else {}
     for op, entry in found.entries().items():
+        if op in entries and not re.search(match, op):
+            continue
         _, rules = changed_rules(op, {})
         entries[op], _ = record_examples(op, entry, _without_last_resort(rules), set(), found.raised)
     return entries, found.raised
