@@ -70,7 +70,7 @@ def fake_cache_off() -> Iterator[None]:
 def needs_data(error: Exception) -> bool:
     """Return whether fake tensors raised an error because a value, or a size that depends on one, is unknown.
 
-    C++ kernels that take no symbolic sizes ask for their values too.
+    C++ kernels that take no symbolic sizes ask for their values too. Only its text identifies their RuntimeError.
     """
     if isinstance(error, _DATA_ERRORS) or _NOT_CONCRETE in str(error):
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +13,7 @@ import torch
 from eagerdecomp._torch.private import private
 from eagerdecomp._torch.tensors import FakeTensorMode
 
-__all__ = ["Sizes", "fact_of_size", "guards_ignored", "needs_data"]
+__all__ = ["Sizes", "fact_of_size", "guards_ignored"]
 
 
 #: (torch's name of a function of sizes, the function, its number of operands)
@@ -136,12 +135,6 @@ class Sizes:
         """Return the symbol of a size; None for a number or a larger expression."""
         expression = size.node._expr if isinstance(size, torch.SymInt) else None
         return expression if expression is not None and expression.is_Symbol else None
-
-
-def needs_data(error: Exception) -> bool:
-    """Return whether an error says that code used a size that depends on data, as in `torch.export`."""
-    module = sys.modules.get("torch.fx.experimental.symbolic_shapes")  # imported if there are such sizes
-    return module is not None and isinstance(error, module.GuardOnDataDependentSymNode)
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from torch import Tensor
 from eagerdecomp._torch.decomp_tables import is_python_composite
 from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.dynamo import no_new_guards, traced_functional
-from eagerdecomp._torch.fake import fake_mode_or_new, handling_fakes
+from eagerdecomp._torch.fake import fake_mode_or_new, handling_fakes, needs_data
 from eagerdecomp._torch.modes import DispatchMode, no_current_modes
 from eagerdecomp._torch.ops import OpOverload, call_at_key, op_names, overload
-from eagerdecomp._torch.sizes import fact_of_size, guards_ignored, needs_data
+from eagerdecomp._torch.sizes import fact_of_size, guards_ignored
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
 from eagerdecomp.diagnosis.no_route import attempts
 from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
