@@ -1,6 +1,6 @@
 """Environments with each torch and Python that the library is for: ``pip install nox && nox -s "versions-3.12(torch='2.14')"``.
 
-All but the tested release on Python 3.11 come from the package index as CUDA builds of several GB, so make one environment at a time.
+All but the tested release on Python 3.11 come from the package index as CUDA builds of several GB, so make them one by one.
 """
 
 import nox

@@ -119,7 +119,7 @@ def record(only_failed: bool) -> Path:
 def page(records: Iterable[Mapping[str, Any]]) -> str:
     """Return the page: a table of the releases, and the differences of each."""
     text = HEAD
-    records = sorted(records, key=lambda one: [int(part) for name in ("torch", "python") for part in re.findall(r"\d+", one[name])[:3]])
+    records = sorted(records, key=lambda one: (_numbers(one["torch"]), _numbers(one["python"])))
     for one in records:
         tier, board = one["default"], one["scoreboard"]
         passed = f"{tier['passed']} pass" + (f", {len(tier['failed'])} fail" if tier["failed"] else "")
@@ -133,6 +133,10 @@ def page(records: Iterable[Mapping[str, Any]]) -> str:
         text += "".join(f"- `{name}` fails\n" for name in one["default"]["failed"])
         text += "".join(f"- operator `{name}`: {why}\n" for name, why in one["scoreboard"]["others"].items())
     return text
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -104,7 +104,7 @@ def _described(value: Any) -> tuple[str, list[Any]]:
 
 
 def _methods(cls: type) -> list[Any]:
-    """Return the methods that are written in a class; not those that dataclasses generate, which differ between releases of Python."""
+    """Return the methods that are written in a class; those that dataclasses generate differ between releases of Python."""
     path = sys.modules[cls.__module__].__file__
     return [one for one in vars(cls).values() if isinstance(one, FunctionType) and one.__code__.co_filename == path]
 
