@@ -338,6 +338,9 @@ class _FakePlanner(Planner):
             return found._replace(kernel=functools.partial(_transform, op_called(_TRANSFORMS[str(op)])))
         if found.kernel is not None and str(op) == "aten._reshape_alias.default":
             return found._replace(kernel=builtin(op_called("aten.as_strided.default")))  # its own fake result ignores the strides
+        if found.kernel is builtin(torch.ops.aten.copy_.default):
+            # Not its direct function: `Tensor.copy_` initializes the device, which need not exist if the tensors are fake.
+            return found._replace(kernel=op)
         refused = facts_of(op).reads_data if found.kernel is not None else str(op) in _RETURN_NO_FAKES
         return found._replace(kernel=_refusing(op), passthrough=False) if refused else found
 

@@ -357,3 +357,16 @@ def test_sizes_and_scalars_that_depend_on_data(name: str) -> None:
         theirs, ours = (ran(run, ((X,), {}), order, mode) for mode in (Nothing, lambda: ed.EagerDecompMode(CORE)))
         assert isinstance(theirs, RuntimeError)
         assert type(ours) is type(theirs)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda x: aten.copy_.default(x, x + 1), lambda x: x.zero_(), lambda x: x.exponential_(), lambda x: torch._foreach_zero_([x])],
+    ids=["copy_", "zero_", "exponential_", "_foreach_zero_"],
+)
+def test_fake_tensors_of_a_device_without_a_driver_are_written(write: Callable[[Tensor], Any]) -> None:
+    with FakeTensorMode():
+        x = torch.empty(3, device="cuda")
+        write(x)  # eager does
+        with ed.EagerDecompMode(CORE):
+            write(x)
