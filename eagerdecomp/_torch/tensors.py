@@ -158,7 +158,7 @@ def strides_like_channels_last(shape: Sequence[int], strides: Sequence[int]) -> 
 
 
 def convolution_format(input: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> torch.memory_format:
-    """Return the memory format of a convolution's results on the CPU; it depends on the library that torch selects.
+    """Return the memory format of a convolution's results; it depends on the library that torch selects.
 
     `geometry` is stride, padding, dilation, transposed, output_padding and groups.
     """

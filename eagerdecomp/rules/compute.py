@@ -57,13 +57,14 @@ def kept_number(value: Any, full: Callable[..., Any] = _FULL) -> Callable[[Tenso
     kept: dict[torch.dtype | tuple[torch.dtype, torch.device], Tensor] = {}
 
     def number(like: Tensor) -> Tensor:
-        found = kept.get(like.dtype if like.is_cpu else (like.dtype, like.device))  # to hash a device is a third of the price
-        return make(like) if found is None or like.__class__ is FakeTensor else found
+        key = like.dtype if like.is_cpu else (like.dtype, like.device)  # to hash a device is a third of the price
+        found = kept.get(key)
+        return make(like, key) if found is None or like.__class__ is FakeTensor else found
 
-    def make(like: Tensor) -> Tensor:
+    def make(like: Tensor, key: Any) -> Tensor:
         made: Tensor = full([], value, dtype=like.dtype, device=like.device)
         if made.__class__ is Tensor:
-            kept[like.dtype if like.is_cpu else (like.dtype, like.device)] = made
+            kept[key] = made
         return made
 
     return number
@@ -74,13 +75,14 @@ def kept_numbers(full: Callable[..., Any] = _FULL) -> Callable[[Tensor, Any], Te
     kept: dict[Any, Tensor] = {}
 
     def number(like: Tensor, value: Any) -> Tensor:
-        found = kept.get((value or str(value), like.dtype, like.is_cpu or like.device))  # -0.0 is not 0.0
-        return make(like, value) if found is None or like.__class__ is FakeTensor else found
+        key = value or str(value), like.dtype, like.is_cpu or like.device  # -0.0 is not 0.0
+        found = kept.get(key)
+        return make(like, value, key) if found is None or like.__class__ is FakeTensor else found
 
-    def make(like: Tensor, value: Any) -> Tensor:
+    def make(like: Tensor, value: Any, key: Any) -> Tensor:
         made: Tensor = full([], value, dtype=like.dtype, device=like.device)
         if made.__class__ is Tensor and len(kept) < _KEPT:
-            kept[value or str(value), like.dtype, like.is_cpu or like.device] = made
+            kept[key] = made
         return made
 
     return number

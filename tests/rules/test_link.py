@@ -63,6 +63,16 @@ def test_values_that_only_compare_equal_are_distinguished() -> None:
         assert str(got) == str(torch.full([], value, dtype=torch.float32))
 
 
+@pytest.mark.parametrize("devices", [("cpu", "meta"), ("meta", "cpu")])
+def test_a_scalar_tensor_is_created_once_per_device(devices: tuple[str, str]) -> None:
+    call, calls = counted()
+    half, number = link(kept_number(0.5), call), link(kept_numbers(), call)
+    for device in devices * 2:
+        like = torch.ones(2, device=device)
+        assert half(like).device == number(like, 0.5).device == like.device
+    assert calls == [aten.full.default] * 4
+
+
 def test_the_cache_of_scalars_is_bounded() -> None:
     call, calls = counted()
     number, x = link(kept_numbers(), call), torch.ones(2)

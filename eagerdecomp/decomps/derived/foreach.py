@@ -266,7 +266,7 @@ _WORTH_A_NUMBER = 3
 _LARGEST = 3e38
 
 #: Maps over C functions take half the time of comprehensions.
-_DTYPE, _DEVICE, _IS_CPU = map(attrgetter, ("dtype", "device", "is_cpu"))
+_DTYPE, _DEVICE = map(attrgetter, ("dtype", "device"))
 
 #: Dtypes in which the scalar and the tensor overload agree; float16 and bfloat16 round the tensor but not the scalar.
 _EXACT = (torch.float32, torch.float64)
@@ -293,7 +293,7 @@ def _write_by_number(
         and -_LARGEST < scalar < _LARGEST
         and tensors[0].dtype in _EXACT
         and len(set(map(_DTYPE, tensors))) == 1
-        and (all(map(_IS_CPU, tensors)) or len(set(map(_DEVICE, tensors))) == 1)
+        and [*map(_DEVICE, tensors)].count(tensors[0].device) == len(tensors)  # a set would hash each device
     ):
         number = aten.full.default([], scalar, dtype=tensors[0].dtype, device=tensors[0].device)
         for tensor in columns_in_blocks(cut_row, (tensors,), share=share)[0]:

@@ -68,7 +68,7 @@ def convolution_backward(
         # Without oneDNN, eager concatenates the groups' gradients, each in the memory format that its part of the weight suggests.
         alone = groups > 1 and weight.size(1) == 1 and not _onednn_takes(input.dtype)
         grad_weight = _formatted(_weight_gradient(*sides, weight, stride, padding, dilation, groups), last and not alone)
-        as_weight = last and dims == 2 and input.is_cpu and weight.is_contiguous(memory_format=torch.channels_last)
+        as_weight = last and dims == 2 and weight.is_contiguous(memory_format=torch.channels_last)
         if as_weight and is_slow_convolution(input, weight, *geometry):
             grad_weight = restrided(grad_weight, weight.stride())
     if output_mask[2]:
@@ -156,14 +156,13 @@ def _per_dim(given: Sequence[int], dims: int) -> list[int]:
 def _is_channels_last(input: Tensor, weight: Tensor, *geometry: Any) -> bool:
     """Return whether a convolution's results are channels last, because either argument is.
 
-    In three dimensions, only oneDNN's kernels return channels last. One dimension is computed as two, with a contiguous input.
+    In three dimensions, only the kernels of oneDNN, cuDNN and MIOpen return channels last. One dimension is computed as two, with a
+    contiguous input.
     """
     dims = input.dim() - 2
     if dims != 1:
-        last = [suggested_memory_format(x) is not torch.contiguous_format for x in (input, weight)]
-        if not any(last) or dims == 2 or not input.is_cpu:
-            return any(last) and (dims == 2 or _onednn_takes(input.dtype))
-        return convolution_format(input, weight, *geometry) is torch.channels_last_3d
+        last = any(suggested_memory_format(x) is not torch.contiguous_format for x in (input, weight))
+        return last and (dims == 2 or convolution_format(input, weight, *geometry) is torch.channels_last_3d)
     lies = [input.stride() if input.is_contiguous() else in_order(input.shape, range(3)), weight.stride()]
     return any(
         strides_like_channels_last([*x.shape[:2], 1, x.shape[2]], [*strides[:2], x.shape[2] * strides[2], strides[2]])

@@ -36,7 +36,9 @@ def _extreme(name: str, kernel: OpOverload) -> Callable[..., Any]:
 @rule("aten.equal.default")
 def _equal(self: Tensor, other: Tensor) -> bool:
     if self.device != other.device:
-        raise RuntimeError(f"Cannot compare two tensors on different devices. Got: {self.device.type} and {other.device.type}")
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {self.device} and {other.device}!"
+        )
     if self.shape != other.shape:
         return False
     return not self.numel() or not aten._local_scalar_dense.default(aten.any.default(aten.ne.Tensor(self, other)))

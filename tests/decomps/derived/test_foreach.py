@@ -136,7 +136,9 @@ def assert_same_error(op: OpOverload, args: list[Any], named: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    "scalars", [torch.tensor(1.0), torch.ones(1, 2), torch.ones(3), torch.ones(4)[::2]], ids=["0-dim", "2-dim", "long", "strided"]
+    "scalars",
+    [torch.tensor(1.0), torch.ones(1, 2), torch.ones(3), torch.ones(4)[::2], torch.ones(2, device="meta")],
+    ids=["0-dim", "2-dim", "long", "strided", "on another device"],
 )
 def test_packed_scalars_are_checked(scalars: Tensor) -> None:
     lists = [[of_size(2), of_size(2)] for _ in range(3)]
@@ -351,3 +353,10 @@ def test_one_of_many_small_tensors_that_is_another_is_eagers(last: Tensor) -> No
     lists = [[of_size(3) for _ in range(16)] for _ in range(3)]
     check(aten._foreach_addcmul_.Scalar, *lists[:2], [*lists[2][:15], last], 0.5)
     check(aten._foreach_lerp_.Scalar, lists[0], [*lists[1][:15], last], 0.5)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_tensors_on_several_devices_take_one_scalar(place: int) -> None:
+    tensors = [torch.ones(2, device="meta" if at == place else "cpu") for at in range(4)]
+    on_core(lambda: torch._foreach_mul_(tensors, 3.0))
+    assert [one.tolist() for at, one in enumerate(tensors) if at != place] == [[3.0, 3.0]] * 3

@@ -14,6 +14,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from on_core import CORE, check, check_error_text, kernel_calls, on_core
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import eagerdecomp as ed
 
 aten = torch.ops.aten
 NO_GRADIENT = CORE - ["aten.convolution_backward"]
@@ -329,3 +332,25 @@ def test_stays_short() -> None:
     assert calls("depthwise", NO_GRADIENT) <= 12
     x, weight, geometry = built("plain", 2, torch.float32)
     assert kernel_calls(lambda: aten.convolution(x, weight, None, *geometry), NONE) <= 12
+
+
+# -- on other devices --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("device", ["cuda", "meta"])
+def test_off_the_cpu_the_strides_of_volumes_are_those_of_the_library_that_torch_selects(device: str, dtype: torch.dtype) -> None:
+    """oneDNN, which returns channels last for float32, computes on the CPU only."""
+    with FakeTensorMode():
+        x = torch.empty(2, 3, 4, 4, 4, dtype=dtype, device=device).to(memory_format=torch.channels_last_3d)
+        weight = torch.empty(3, 3, 2, 2, 2, dtype=dtype, device=device)
+        geometry = [[1] * 3, [0] * 3, [1] * 3, False, [0] * 3, 1]
+        grad = aten.convolution(x, weight, None, *geometry)
+
+        def strides() -> list[tuple[int, ...]]:
+            gradients = aten.convolution_backward(grad, x, weight, None, *geometry, [True, True, False])
+            return [one.stride() for one in (aten.convolution(x, weight, None, *geometry), *gradients[:2])]
+
+        want = strides()
+        with ed.EagerDecompMode(NONE):
+            assert strides() == want

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import check, check_error_text, on_core
+from on_core import CORE, check, check_error_text, on_core
 from torch import Tensor
+
+import eagerdecomp as ed
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 DTYPES = [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool, torch.complex64]
@@ -137,6 +139,14 @@ def test_equal_returns_a_python_bool(name: str) -> None:
     check(torch.equal, *PAIRS[name])
 
 
+@pytest.mark.parametrize("shape", [(2,), (3,), ()])
+def test_equal_refuses_tensors_on_different_devices(shape: tuple[int, ...]) -> None:
+    """CUDA does so before it compares the shapes. Eager compares with no meta tensor."""
+    for pair in ((torch.ones(shape), torch.ones(2, device="meta")), (torch.ones(2, device="meta"), torch.ones(shape))):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            on_core(lambda: torch.equal(*pair))  # noqa: B023 - called at once
+
+
 @pytest.mark.full
 def test_gradients() -> None:
     def step(run: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
@@ -189,3 +199,16 @@ def test_deviations_of_values_whose_squares_leave_the_range(size: float, dtype: 
     check(torch.std, x, 1)
     check(torch.std, x)
     assert torch.isfinite(on_core(lambda: x.std())) and on_core(lambda: x.std()) > 0  # noqa: PT018 - one range
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_off_the_cpu_deviations_are_computed_in_float32_as_eager_does(dtype: torch.dtype) -> None:
+    seen: list[torch.dtype] = []
+
+    def var(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        seen.append(x.dtype)
+        return torch.ops.aten.var.correction(x, *args, **kwargs)  # type: ignore[no-any-return]
+
+    with ed.EagerDecompMode(CORE, kernels={"aten.var.correction": var}):
+        assert torch.empty(3, 4, dtype=dtype, device="meta").std(1).dtype is dtype
+    assert seen == [torch.float64 if dtype is torch.float64 else torch.float32]
