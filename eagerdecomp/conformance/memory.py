@@ -109,11 +109,8 @@ def put_back(args: Sequence[Any], kwargs: Mapping[str, Any], ours: CopiedArgumen
 
 
 def fill(tensor: Tensor, value: complex) -> None:
-    """Fill a tensor; on a device by a copy, which every device supports."""
-    if tensor.device.type == "cpu":
-        tensor.fill_(value)
-    else:
-        tensor.copy_(torch.full(tensor.shape, value, dtype=tensor.dtype, device="cpu"))
+    """Fill a tensor by a copy, which every device supports."""
+    tensor.copy_(torch.full(tensor.shape, value, dtype=tensor.dtype, device="cpu"))
 
 
 def _placed(tensor: Tensor, memories: dict[tuple[int, torch.dtype], Tensor], device: str) -> Tensor:

@@ -12,6 +12,7 @@ from eagerdecomp._torch.modes import fake_mode_entered, no_current_modes, withou
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.eager.compare import Difference, difference
+from eagerdecomp.eager.generators import states_of
 from eagerdecomp.eager.observe import Caught, Observed, Strides, copied, is_plain, leaves_of, observe, observed
 from eagerdecomp.eager.stride_requirements import strides_of_kernel
 from eagerdecomp.errors import KernelError, UnsupportedOpError
@@ -79,13 +80,8 @@ class Draws:
 
     def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         every = list(leaves_of([*args, *kwargs.values()]))
-        generators = [torch.default_generator, *(one for one in every if isinstance(one, torch.Generator))]
-        if facts_of(op).is_random:
-            devices = {one.device for one in every if isinstance(one, torch.Tensor) and one.device.type not in ("cpu", "meta")}
-            for device in devices:
-                found = torch.get_device_module(device).default_generators
-                generators.append(found[device.index or 0])
-        self._states = [(generator, generator.get_state()) for generator in generators]
+        self._states = [(one, one.get_state()) for one in every if isinstance(one, torch.Generator)]
+        self._states += states_of(one for one in every if isinstance(one, torch.Tensor) and facts_of(op).is_random)
 
     def moved(self) -> bool:
         """Return whether any generator has drawn random numbers since."""

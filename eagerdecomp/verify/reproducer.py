@@ -323,8 +323,7 @@ class _Writer:
         values = tensor.tolist()
         if digits is not None:
             values = _rounded(values, digits)
-        device = "" if tensor.is_cpu else f", device={str(tensor.device)!r}"
-        return f"torch.tensor({values!r}, dtype={tensor.dtype}{device})"
+        return f"torch.tensor({values!r}, {_options(tensor)})"
 
 
 def _rounded(value: Any, digits: int) -> Any:
@@ -332,8 +331,11 @@ def _rounded(value: Any, digits: int) -> Any:
 
 
 def _empty_text(tensor: Tensor) -> str:
-    device = "" if tensor.is_cpu else f", device={str(tensor.device)!r}"
-    return f"torch.empty_strided({list(tensor.shape)}, {list(tensor.stride())}, dtype={tensor.dtype}{device})"
+    return f"torch.empty_strided({list(tensor.shape)}, {list(tensor.stride())}, {_options(tensor)})"
+
+
+def _options(tensor: Tensor) -> str:
+    return f"dtype={tensor.dtype}" + ("" if tensor.is_cpu else f", device={str(tensor.device)!r}")
 
 
 # -- smaller calls ---------------------------------------------------------------------------------------------------------

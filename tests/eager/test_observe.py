@@ -52,3 +52,15 @@ def test_effects_include_the_error() -> None:
     result, seen = observe(aten.mm.default, [torch.ones(2, 3), torch.ones(2, 3)], {})
     assert result is None
     assert isinstance(seen.error, RuntimeError)
+
+
+def test_copies_on_the_cpu_are_of_all_devices_but_meta() -> None:
+    class There(torch.Generator):
+        device = torch.device("cuda")
+
+    own = torch.Generator()
+    given = [torch.device("cuda"), torch.device("meta"), There(), own, torch.ones(2, device="meta")]
+    (cuda, meta, generator, same, tensor), _ = copied(aten.exp.default, given, {}, home=True)
+    assert (cuda, meta) == (torch.device("cpu"), torch.device("meta"))
+    assert (generator.device.type, tensor.device.type) == ("cpu", "meta")
+    assert same is own
