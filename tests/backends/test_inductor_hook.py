@@ -224,6 +224,10 @@ def test_results_that_share_memory_are_declined(run: Any) -> None:
     assert inductor_hook(graph_of(run, torch.randn(3, 4)), []) is None
 
 
+def test_programs_on_other_devices_are_declined() -> None:
+    assert inductor_hook(graph_of(lambda x: (x.exp() + 1,), torch.empty(3, 4, device="meta")), []) is None
+
+
 @pytest.mark.full
 @compiles
 def test_a_view_of_an_otherwise_unused_tensor_is_compiled() -> None:

@@ -322,3 +322,15 @@ def test_the_library_does_not_import_numpy_s_backend() -> None:
     code = "import sys, eagerdecomp, eagerdecomp.backends; print('eagerdecomp.backends.numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_copies_to_and_from_other_devices_are_torchs() -> None:
+    to, into = BACKEND.kernels[aten._to_copy.default], BACKEND.kernels[aten.copy_.default]
+    here, there = torch.ones(2), torch.ones(2, device="meta")
+    assert to(here, device=torch.device("meta")).device.type == "meta"
+    assert to(there, dtype=torch.float64).device.type == "meta"
+    assert into(there, here) is there
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
+        into(here, there)
+    with pytest.raises(NotImplementedError, match="makes no tensor on meta"):
+        BACKEND.kernels[aten.full.default]([2], 1, device=torch.device("meta"))

@@ -52,8 +52,10 @@ def test_ops_on_other_devices_than_the_backends_are_not_decomposed() -> None:
     with ed.EagerDecompMode(backend):
         assert F.silu(torch.empty(3, device="meta")).shape == (3,)
         assert OPAQUE(torch.eye(2)).shape == (2, 2)
-        with pytest.raises(ed.UnsupportedOpError):
-            OPAQUE(torch.empty(2, 2, device="meta"))
+        assert torch.arange(3).tolist() == [0, 1, 2]
+        for call in (lambda: OPAQUE(torch.empty(2, 2, device="meta")), lambda: torch.arange(3, device="meta")):
+            with pytest.raises(ed.UnsupportedOpError):
+                call()
 
 
 # -- unsupported ---------------------------------------------------------------------------------------------------------

@@ -236,6 +236,12 @@ def test_components_of_sparse_results_are_compared() -> None:
     assert str(leaf_difference("it", want.to_sparse_csr(), want.t().to_sparse_csr())).startswith("it, part 2: 2 of 2 values")
 
 
+def test_components_of_sparse_meta_tensors_have_no_values_to_compare() -> None:
+    for layout in (torch.sparse_coo, torch.sparse_csr):
+        want, have = (torch.ones(2, 2).to_sparse(layout=layout).to("meta") for _ in range(2))
+        assert leaf_difference("it", want, have) is None
+
+
 def test_python_scalars_must_be_equal() -> None:
     for want, have, kind in ((1.0, 1.0 + 2.0**-50, "values"), (1, 1.0, "type"), (None, torch.ones(1), "type")):
         found_ = leaf_difference("it", want, have)

@@ -14,10 +14,12 @@ from compare import assert_same
 from on_core import CORE
 from torch import Tensor, nn
 from torch._ops import OpOverload
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 import eagerdecomp as ed
-from eagerdecomp.frontends.graph_lowering import AT_RUN_TIME
+from eagerdecomp.frontends.graph_lowering import AT_RUN_TIME, lower
+from eagerdecomp.planner.planner import planner_of
 
 aten = torch.ops.aten
 
@@ -555,3 +557,11 @@ def test_a_graph_that_the_hook_declines_runs_by_kernels() -> None:
 def test_whole_graphs_need_a_hook_and_no_verifier() -> None:
     with pytest.raises(ValueError, match="compile hook"):
         ed.dynamo_backend(ed.core_aten(), whole_graphs=True)
+
+
+@pytest.mark.parametrize(("device_type", "lowered"), [("meta", True), ("cpu", False), (None, True)])
+def test_a_graph_keeps_the_calls_on_other_devices(device_type: str | None, lowered: bool) -> None:
+    backend = ed.Backend("one device", ed.core_aten(), device_type=device_type)
+    graph = make_fx(lambda x: aten.silu(x), tracing_mode="fake")(torch.ones(3, device="meta"))
+    targets = [node.target for node in lower(graph, planner_of(backend)).graph.nodes]
+    assert (aten.silu.default not in targets) == lowered

@@ -186,5 +186,6 @@ def tensor_as_recorded(tensor: torch.Tensor) -> str:
 def test_the_short_text_of_a_call() -> None:
     many = [torch.rand(2, 3)] * 90
     assert call_text((torch.rand(2, 3), [1, 2]), {"alpha": 2}) == "f32[2, 3], [1, 2], alpha=2"
+    assert call_text((torch.rand(2, device="meta"),)) == "f32[2] on meta"
     assert len(call_text((many,), width=100)) == 100
     assert describe_call(aten.add.Tensor, [many[:9]], {}) == f"aten.add.Tensor([{'f32[2, 3], ' * 8}... 9 in all])"

@@ -67,6 +67,12 @@ INDEXED = program(
 )
 
 
+def test_values_on_other_devices_are_not_cached() -> None:
+    made = call(S[1], aten.full.default, [], 2, dtype=torch.float32, device=torch.device("meta"))
+    listing = program([S[0]], [made, call(S[2], aten.mul.Tensor, S[0], S[1])], S[2])
+    assert ran_by(listing, torch.rand(2, 3, device="meta")) == [aten.full.default, aten.mul.Tensor]
+
+
 def test_calls_that_read_no_data_run_once() -> None:
     assert ran_by(INDEXED, torch.rand(2, 3)) == [aten.add.Tensor, aten.mul.Tensor]
 

@@ -102,6 +102,10 @@ def test_only_contiguous_tensors_of_one_shape_are_split() -> None:
     assert gelu(matrix(2, 20, 5, 8).to(memory_format=torch.channels_last), matrix(2, 20, 5, 8)) == 1600
 
 
+def test_other_devices_run_few_large_kernels() -> None:
+    assert gelu(*(matrix(40, 40).to("meta") for _ in range(2))) == 1600
+
+
 def test_operands_that_broadcast_are_not_split() -> None:
     x, row = matrix(40, 40), matrix(40)
     for _ in range(2):

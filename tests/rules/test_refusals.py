@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.rules.refusals import _refused_result
 
 CALLS: dict[str, tuple[str, Callable[[Tensor], Any]]] = {
     "comparison": ("aten.gt.Scalar", lambda x: x > 1),
@@ -43,3 +44,22 @@ def test_a_kernel_is_not_called_for_a_result_that_its_backend_does_not_take(name
             got = run(x)
         torch.testing.assert_close(got, want)
     assert called
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_only_tensors_of_its_own_device_must_have_a_dtype_of_the_backend(device: str) -> None:
+    backend = ed.Backend("floats", ["aten.add.Tensor"], dtypes=[torch.float32], device_type="meta")
+    x, number = torch.ones(3, device="meta"), torch.tensor(1.0, dtype=torch.float64, device=device)
+    with ed.EagerDecompMode(backend):
+        if device == "cpu":
+            assert torch.add(x, number).dtype is torch.float32
+        else:
+            with pytest.raises(ed.UnsupportedOpError, match="not among the dtypes"):
+                torch.add(x, number)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_only_results_on_its_own_device_must_have_a_dtype_of_the_backend(device: str) -> None:
+    backend = ed.Backend("floats", ["aten.copy_.default"], dtypes=[torch.float32], device_type="meta")
+    expected = [(((3,), torch.float64, torch.device(device)), None)]
+    assert (_refused_result(backend, expected) is None) == (device == "cpu")

@@ -483,3 +483,11 @@ def test_an_out_op_passes_on_its_default_that_the_functional_op_lacks() -> None:
         got = torch.ops.aten.bernoulli.float_out(torch.zeros(64), out=torch.full((64,), 7.0))
     torch.manual_seed(0)
     assert torch.equal(got, torch.ops.aten.bernoulli.float_out(torch.zeros(64), out=torch.full((64,), 7.0)))
+
+
+def test_off_the_cpu_large_tensors_are_written_whole() -> None:
+    for device, blocks in (("cpu", 1), ("meta", 0)):
+        x = torch.empty(torch.get_num_threads() << 18, device=device)
+        with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+            x.addcmul_(x + 1, x)
+        assert min(seen.ops[aten.split_with_sizes.default], 1) == blocks

@@ -12,6 +12,7 @@ from on_core import CORE, on_core
 
 import eagerdecomp as ed
 from eagerdecomp.decomps.libraries.torchvision import deform_conv, nms, roi_pooling
+from eagerdecomp.decomps.libraries.torchvision.checks import check_dtype
 from eagerdecomp.rules import rule as rule_module
 from eagerdecomp.rules.rule import dropped_rules, library_rule, library_rules, make_rule
 
@@ -94,3 +95,10 @@ with mode:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == "[1, 2]", done.stderr
+
+
+def test_off_the_cpu_torchvisions_kernels_take_every_floating_dtype() -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        check_dtype("nms", torch.empty(2, dtype=dtype, device="meta"), (torch.float32,))
+    with pytest.raises(RuntimeError, match="not implemented for 'Int'"):
+        check_dtype("nms", torch.empty(2, dtype=torch.int32, device="meta"))

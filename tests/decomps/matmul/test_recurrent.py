@@ -31,8 +31,8 @@ def test_padding(sizes: list[int], batch_first: bool, total: int) -> None:
         check(aten._pad_packed_sequence.default, data, torch.tensor(sizes, dtype=torch.int64), batch_first, -1.5, total)
 
 
-@pytest.mark.parametrize("sizes", [torch.tensor([[6]]), torch.tensor([6], dtype=torch.int32)])
-def test_batch_sizes_are_a_row_of_int64(sizes: torch.Tensor) -> None:
+@pytest.mark.parametrize("sizes", [torch.tensor([[6]]), torch.tensor([6], dtype=torch.int32), torch.tensor([6], device="meta")])
+def test_batch_sizes_are_a_row_of_int64_on_the_cpu(sizes: torch.Tensor) -> None:
     with torch.inference_mode():
         check(aten._pad_packed_sequence.default, torch.arange(12.0).view(6, 2), sizes, False, 0.0, 0)
 

@@ -487,3 +487,9 @@ def test_normal_has_the_dtype_of_the_mean_and_refuses_negative_deviations(ops: e
     for std in (torch.tensor([1.0, -1.0]), torch.tensor([math.nan, 0.0])):
         check(torch.normal, zeros, std, ops=ops)
         check(torch.normal, 0.0, std, ops=ops)
+
+
+def test_a_bound_on_another_device_is_refused() -> None:
+    """Eager refuses it on CUDA, and draws from nothing on the meta device."""
+    with pytest.raises(RuntimeError, match="high must be a scalar tensor and on CPU"):
+        on_core(lambda: torch.randint_like(torch.zeros(3), torch.tensor(5, device="meta")))

@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from on_core import check, gradient, kernel_calls, on_core
+from on_core import CORE, check, gradient, kernel_calls, on_core
 from torch import Tensor
+
+import eagerdecomp as ed
 
 FUNCTIONS = (torch.erfinv, torch.lgamma, torch.digamma)
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -97,3 +99,10 @@ def test_kernel_calls() -> None:
     x = torch.rand(4)
     calls = [kernel_calls(lambda f=function: f(x)) for function in FUNCTIONS]
     assert calls == [34, 142, 74]
+
+
+def test_off_the_cpu_large_tensors_run_whole() -> None:
+    for device, blocks in (("cpu", 1), ("meta", 0)):
+        with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+            torch.erfinv(torch.empty(torch.get_num_threads() << 15, device=device))
+        assert min(seen.ops[torch.ops.aten.split_with_sizes.default], 1) == blocks

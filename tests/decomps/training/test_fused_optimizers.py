@@ -518,3 +518,10 @@ def test_schedules(name: str, in_tensor: bool) -> None:
         return [param.detach(), *rates]
 
     assert_same(on_core(run, CORE), run())
+
+
+def test_steps_on_another_device_are_not_read() -> None:
+    *lists, unread = ([torch.ones(shape, device="meta")] for shape in ((2,), (2,), (2,), (2,), ()))
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+        aten._fused_adamw_(*lists, [], unread, **ADAM)
+    assert not seen.ops[aten._local_scalar_dense.default]
