@@ -230,7 +230,7 @@ def worst(found: dict[str, float]) -> str | None:
 @contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
     """Return a context manager that seeds the default generators, and restores their states."""
-    module: Any = torch.get_device_module(device) if torch.device(device).type != "cpu" else None
+    module: Any = torch.get_device_module(device)  # the CPU's has no state of its own
     kept = torch.get_rng_state()
     other = module.get_rng_state() if hasattr(module, "get_rng_state") else None
     try:

@@ -24,8 +24,8 @@ def there() -> Tensor:
 
 def module(monkeypatch: pytest.MonkeyPatch, *generators: Any) -> None:
     """Give CUDA these default generators."""
-    made = SimpleNamespace(default_generators=generators, current_device=lambda: 0)
-    monkeypatch.setattr(torch, "get_device_module", lambda device: made)
+    made, others = SimpleNamespace(default_generators=generators, current_device=lambda: 0), torch.get_device_module
+    monkeypatch.setattr(torch, "get_device_module", lambda one: made if torch.device(one).type == "cuda" else others(one))
 
 
 def test_a_generator_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

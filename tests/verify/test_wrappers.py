@@ -437,6 +437,20 @@ def test_metadata_of_meta_tensors_is_compared() -> None:
     assert mode.verified.calls == 0
 
 
+def test_a_call_without_a_meta_kernel_in_eager_is_no_difference() -> None:
+    def step() -> None:
+        lists = ([torch.ones(3, device="meta")] for _ in range(2))
+        rate, named = torch.ones((), device="meta"), {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0}
+        aten._fused_sgd_.tensor_lr(*lists, [], **named, lr=rate, nesterov=False, maximize=False, is_first_step=True)
+
+    with pytest.raises(NotImplementedError, match="no fake impl or Meta kernel"):
+        step()
+    mode = verifying_mode({}, EVERY_CALL)
+    with mode:
+        step()
+    assert any("no kernel" in why for why in mode.verified.skipped), mode.verified
+
+
 def test_a_nested_result_instead_of_a_flat_one_is_a_difference() -> None:
     def nested(x: Tensor) -> Tensor:
         return aten._nested_tensor_from_tensor_list([x, x])

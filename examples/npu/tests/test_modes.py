@@ -71,6 +71,22 @@ def test_integers_are_counted_where_the_cpu_would_refuse_them(dtype: torch.dtype
     assert counted.tolist() == torch.histc(here.double(), bins, least, greatest).tolist()
 
 
+# -- writes that only the CPU makes by a mask ---------------------------------------------------------------------------------
+
+
+def test_a_value_that_overlaps_its_target_is_refused_off_the_cpu() -> None:
+    """Eager fills by the mask if the value is one number on the CPU, and then reads the value before it writes."""
+    mask = torch.tensor([True, False, True, True])
+    here, there = torch.arange(4.0), torch.arange(4.0).npu()
+    with ed.install(ed.core_aten(), "cpu"), ed.install(npu.backend, "npu"):
+        here.index_put_((mask,), here[:1])
+        with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor refer to a single"):
+            there.index_put_((mask.npu(),), there[:1])
+        there.index_put_((mask.npu(),), torch.tensor(7.0))
+    assert here.tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert there.tolist() == [7.0, 1.0, 7.0, 7.0]
+
+
 # -- errors in backward --------------------------------------------------------------------------------------------------
 
 

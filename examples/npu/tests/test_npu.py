@@ -509,3 +509,15 @@ def test_the_readmes_example_runs() -> None:
 def test_what_python_cannot_do_raises(call: Callable[[Tensor], Any], error: type[Exception], words: str, installed: Any) -> None:
     with pytest.raises(error, match=words):
         call(torch.ones(3, device="npu"))
+
+
+def test_small_tensors_of_a_list_are_computed_one_by_one(installed: Any) -> None:
+    """On the CPU they are joined, because their addresses show which memory they share."""
+    here, ends = ([torch.full((3,), float(number + start)) for number in range(40)] for start in (0, 5))
+    there, ends_there = ([one.npu() for one in tensors] for tensors in (here, ends))
+    npu.reset_counts()
+    torch._foreach_lerp_(there, ends_there, 0.3)
+    assert "aten.cat.default" not in npu.counts()
+    torch._foreach_lerp_(here, ends, 0.3)
+    for one, other in zip(there, here, strict=True):
+        torch.testing.assert_close(one.cpu(), other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import eagerdecomp as ed
+from eagerdecomp.verify.reproducer import _random_tensor, _Writer
 
 aten = torch.ops.aten
 ALL = ed.Verify(every=1)
@@ -111,3 +113,21 @@ def test_tensors_of_the_cpu_are_none_of_the_devices() -> None:
         F.silu(torch.randn(3))
     assert mode.verified.calls == 0
     assert not mode.verified.skipped
+
+
+def test_a_script_that_reproduces_a_call_makes_its_tensors_on_the_device() -> None:
+    given = [torch.ones(2, 3).t(), torch.ones(5), torch.ones(1000), torch.ones(0, 2), torch.randn(4, 4)[1:, 1:]]
+    with ed.install(npu.backend, "npu"):
+        for here in given:
+            there, writer = here.to("npu"), _Writer({})
+            name, scope = writer.text(there), {"torch": torch}
+            if data := writer.data():
+                scope["saved"] = torch.load(io.BytesIO(data))
+            exec("\n".join(writer.lines), scope)
+            made: Any = scope[name]
+            assert made.is_npu
+            assert torch.equal(made.cpu(), here)
+            if here.numel():
+                random, text = _random_tensor(there, 1)
+                assert random.is_npu
+                assert eval(text, {"torch": torch}).is_npu

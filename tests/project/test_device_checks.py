@@ -1,0 +1,193 @@
+"""Each place that asks for the device of a tensor has a test that pins what other devices than the CPU get."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import eagerdecomp
+
+PACKAGE = Path(eagerdecomp.__file__).parent
+ROOT = Path(__file__).parents[2]
+
+_ATTRIBUTES = ("is_cpu", "is_cuda", "is_meta")
+
+#: The file of a test -> a module and function -> the test, which fails if the check there is turned around.
+CHECKED: dict[str, dict[str, str]] = {
+    "examples/npu/tests/test_kernels.py": {
+        "conformance/checks.py:differing": "test_they_are_right_in_this_process_too",
+        "conformance/memory.py:to_cpu.bring": "test_they_are_right_in_this_process_too",
+    },
+    "examples/npu/tests/test_modes.py": {
+        "decomps/derived/inplace_and_out.py:_filled_mask": "test_a_value_that_overlaps_its_target_is_refused_off_the_cpu",
+        "decomps/shape/indexing.py:_histc": "test_integers_are_counted_where_the_cpu_would_refuse_them",
+    },
+    "examples/npu/tests/test_npu.py": {
+        "rules/stacks.py:_are_plain": "test_small_tensors_of_a_list_are_computed_one_by_one",
+    },
+    "examples/npu/tests/test_verify.py": {
+        "verify/reproducer.py:_Writer._values": "test_a_script_that_reproduces_a_call_makes_its_tensors_on_the_device",
+        "verify/reproducer.py:_options": "test_a_script_that_reproduces_a_call_makes_its_tensors_on_the_device",
+        "verify/reproducer.py:_random_tensor": "test_a_script_that_reproduces_a_call_makes_its_tensors_on_the_device",
+        "verify/wrappers.py:_device_type": "test_tensors_of_the_cpu_are_none_of_the_devices",
+    },
+    "tests/_torch/test_torch_private_compiling.py": {
+        "_torch/dynamo.py:_whole_but_on_meta.run": "test_composites_are_not_decomposed_while_they_are_left_whole",
+    },
+    "tests/_torch/test_torch_private_tensors.py": {
+        "_torch/tensors.py:has_values": "test_has_values_is_true_of_dense_tensors_that_are_not_on_the_meta_device",
+    },
+    "tests/backends/test_inductor_hook.py": {
+        "backends/inductor_hook.py:_is_common": "test_programs_on_other_devices_are_declined",
+    },
+    "tests/backends/test_numpy.py": {
+        "backends/numpy/arrays.py:memory": "test_tensors_without_a_numpy_view_raise",
+        "backends/numpy/factories.py:_copied_into": "test_copies_to_and_from_other_devices_are_torchs",
+        "backends/numpy/factories.py:_here": "test_copies_to_and_from_other_devices_are_torchs",
+        "backends/numpy/factories.py:_to_copy": "test_copies_to_and_from_other_devices_are_torchs",
+    },
+    "tests/conformance_suite/test_checks.py": {
+        "conformance/checks.py:_metadata": "test_changes_of_global_state_are_found",
+    },
+    "tests/coverage/test_routes.py": {
+        "runtime/runtime.py:_on_device.choose": "test_ops_on_other_devices_than_the_backends_are_not_decomposed",
+    },
+    "tests/decomps/derived/test_foreach.py": {
+        "decomps/derived/foreach.py:_check_packed_scalars": "test_packed_scalars_are_checked",
+    },
+    "tests/decomps/derived/test_inplace_and_out.py": {
+        "rules/writeback.py:_block_sizes": "test_off_the_cpu_large_tensors_are_written_whole",
+    },
+    "tests/decomps/libraries/test_library_rules.py": {
+        "decomps/libraries/torchvision/checks.py:check_dtype": "test_off_the_cpu_torchvisions_kernels_take_every_floating_dtype",
+    },
+    "tests/decomps/linalg/test_lu.py": {
+        "decomps/linalg/lu.py:_check_pivot": "test_without_exchanges_on_other_devices",
+    },
+    "tests/decomps/matmul/test_recurrent.py": {
+        "decomps/matmul/recurrent.py:pad_packed_sequence": "test_batch_sizes_are_a_row_of_int64_on_the_cpu",
+    },
+    "tests/decomps/matmul/test_scaled_mm.py": {
+        "decomps/matmul/scaled_mm.py:_scaled_mm": "test_off_the_cpu_a_product_in_float8_saturates",
+    },
+    "tests/decomps/random/test_distributions.py": {
+        "decomps/random/sampling.py:_randint_like": "test_a_bound_on_another_device_is_refused",
+    },
+    "tests/decomps/reduce/test_reductions.py": {
+        "decomps/reduce/reductions.py:_std": "test_off_the_cpu_deviations_are_computed_in_float32_as_eager_does",
+    },
+    "tests/decomps/special/test_lgamma.py": {
+        "decomps/math/blocks.py:_alike": "test_off_the_cpu_large_tensors_run_whole",
+    },
+    "tests/decomps/training/test_fused_optimizers.py": {
+        "decomps/training/fused_optimizers.py:_read": "test_steps_on_another_device_are_not_read",
+    },
+    "tests/dispatcher/test_composites_traced.py": {
+        "dispatcher/composite_gradient.py:_without_autocast": "test_dtypes_and_values_under_autocast_equal_eager",
+    },
+    "tests/eager/test_generators.py": {
+        "eager/generators.py:_default_generator": "test_kernels_draw_from_the_default_generator_of_their_device",
+        "eager/generators.py:drawing_from": "test_a_generator_of_another_device_is_refused",
+        "eager/generators.py:states_of": "test_kernels_draw_from_the_default_generator_of_their_device",
+    },
+    "tests/eager/test_observe.py": {
+        "eager/observe.py:_at_home": "test_copies_on_the_cpu_are_of_all_devices_but_meta",
+        "eager/observe.py:_copy": "test_copies_on_the_cpu_are_of_all_devices_but_meta",
+    },
+    "tests/frontends/test_dynamo.py": {
+        "frontends/graph_lowering.py:_Lowering._has_tensor_on_device": "test_a_graph_keeps_the_calls_on_other_devices",
+    },
+    "tests/frontends/test_installation.py": {
+        "frontends/installation.py:install": "test_devices_are_named_by_type",
+    },
+    "tests/host/test_data_loading.py": {
+        "runtime/runtime.py:_natively_in_data_loading.choose": "test_tensors_of_another_device_stay_decomposed",
+    },
+    "tests/ops/test_call_text.py": {
+        "ops/call_text.py:_plain_text": "test_the_short_text_of_a_call",
+    },
+    "tests/program/test_constant_hoisting.py": {
+        "program/constant_hoisting.py:_can_be_cached": "test_values_on_other_devices_are_not_cached",
+    },
+    "tests/rules/test_blocks.py": {
+        "rules/blocks.py:run_in_blocks": "test_other_devices_run_few_large_kernels",
+    },
+    "tests/rules/test_link.py": {
+        "rules/compute.py:kept_number.number": "test_a_scalar_tensor_is_created_once_per_device",
+        "rules/compute.py:kept_numbers.number": "test_a_scalar_tensor_is_created_once_per_device",
+    },
+    "tests/rules/test_refusals.py": {
+        "rules/refusals.py:_refused_result": "test_only_results_on_its_own_device_must_have_a_dtype_of_the_backend",
+        "rules/refusals.py:refused_dtype": "test_only_tensors_of_its_own_device_must_have_a_dtype_of_the_backend",
+    },
+    "tests/tracing/test_guards.py": {
+        "tracing/guards.py:": "test_each_fact_that_a_rule_reads_becomes_a_guard",
+    },
+    "tests/verify/test_wrappers.py": {
+        "verify/wrappers.py:Verifying._not_verified": "test_a_call_without_a_meta_kernel_in_eager_is_no_difference",
+    },
+}
+
+
+def device_checks(source: str) -> Iterator[str]:
+    """Yield the functions that read the type of a device, with the classes and functions around them; "" for code outside."""
+    yield from _checks(ast.parse(source), "")
+
+
+def _checks(node: ast.AST, within: str) -> Iterator[str]:
+    if _reads_device(node):
+        yield within
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        within = f"{within}.{node.name}".lstrip(".")
+    for inner in ast.iter_child_nodes(node):
+        yield from _checks(inner, within)
+
+
+def _reads_device(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        of_device = isinstance(node.value, (ast.Attribute, ast.Name, ast.Call)) and "device" in ast.unparse(node.value)
+        return node.attr in _ATTRIBUTES or (node.attr == "type" and of_device)
+    return isinstance(node, ast.Constant) and node.value in _ATTRIBUTES
+
+
+def _functions(path: Path) -> set[str]:
+    return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.full
+def test_every_check_of_a_device_has_a_test() -> None:
+    found = {
+        f"{path.relative_to(PACKAGE).as_posix()}:{function}"
+        for path in PACKAGE.rglob("*.py")
+        for function in device_checks(path.read_text(encoding="utf-8"))
+    }
+    assert found == {place for places in CHECKED.values() for place in places}
+
+
+@pytest.mark.full
+def test_the_tests_exist() -> None:
+    for file, places in CHECKED.items():
+        assert set(places.values()) <= _functions(ROOT / file), file
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x.is_cpu",
+        "map(attrgetter('is_cuda'), xs)",
+        "x.device.type",
+        "torch.device(name).type",
+        "device.type",
+        "[one for one in xs if one.is_meta]",
+    ],
+)
+def test_a_check_is_found(line: str) -> None:
+    assert list(device_checks(f"class A:\n    def f(self):\n        return {line}\n")) == ["A.f"]
+
+
+@pytest.mark.parametrize("line", ["x.device", "x.type()", "node.type", "x.device == y.device", "str(device)"])
+def test_other_uses_of_a_device_are_not(line: str) -> None:
+    assert list(device_checks(f"def f():\n    return {line}\n")) == []
