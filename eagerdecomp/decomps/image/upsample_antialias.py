@@ -19,7 +19,7 @@ from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.interpolation import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.eager.promotion import in_type
+from eagerdecomp.eager.promotion import HALF, in_type, widened
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_float, wide_of
 
@@ -146,7 +146,7 @@ def _forward(filtered: _Filter) -> Callable[..., Any]:
     ) -> Any:
         _check(self, output_size)
         whole = self.dtype is torch.uint8
-        result = in_type(self, wide_float()) if whole else self
+        result = in_type(self, wide_float()) if whole else widened(self)
         for dim, scale in ((3, scales_w), (2, scales_h)):
             size, count = self.size(dim), output_size[dim - 2]
             if size == count:  # the kernels leave it alone, whatever the scale
@@ -192,20 +192,21 @@ def _gradient(filtered: _Filter, name: str, *, formed: bool = False) -> Callable
     ) -> Any:
         check_gradient(grad_output, output_size, input_size)
         _check_real(name, grad_output)
-        grad = grad_output
+        grad = widened(grad_output)
         for dim, scale in ((2, scales_h), (3, scales_w)):
             size = input_size[dim]
             axis = _axis(filtered, size, output_size[dim - 2], bool(align_corners), scale, grad.dtype)
             # Taps outside their window are added to one extra element.
             grad = spread_to_taps(grad, dim, size + 1, *_windows(filtered, axis, grad))
             grad = aten.slice.Tensor(grad, dim, 0, size)
-        return in_format_of(grad, grad_output if formed else None)
+        return in_format_of(in_type(grad, grad_output.dtype), grad_output if formed else None)
 
     return run
 
 
 def _check_real(name: str, x: Tensor) -> None:
-    if x.dtype not in (torch.float32, torch.float64):
+    """Refuse the dtypes that eager's kernels refuse; only the CPU's refuse float16 and bfloat16."""
+    if x.dtype not in (torch.float32, torch.float64) and (x.is_cpu or x.dtype not in HALF):
         raise not_implemented(name, x.dtype)
 
 

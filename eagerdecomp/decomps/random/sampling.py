@@ -282,7 +282,7 @@ def _rrelu(
         )
     if not training:
         return aten.leaky_relu.default(self, (lower + upper) / 2), None
-    if self.dtype is torch.float16 or not self.dtype.is_floating_point:
+    if (self.dtype is torch.float16 and self.is_cpu) or not self.dtype.is_floating_point:
         raise not_implemented("rrelu_with_noise_out_cpu", self.dtype)
     if noise.dtype is not self.dtype:
         raise RuntimeError(f"expected scalar type {scalar_type_name(self.dtype)} but found {scalar_type_name(noise.dtype)}")

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 import eagerdecomp as ed
 
+aten = torch.ops.aten
 FEW = ed.Backend("without erf", npu.backend.ops - ["aten.erf"], device_type="npu")
 
 
@@ -69,6 +70,45 @@ def test_integers_are_counted_where_the_cpu_would_refuse_them(dtype: torch.dtype
         counted = torch.histc(here.npu(), bins, least, greatest)
     assert counted.dtype is dtype
     assert counted.tolist() == torch.histc(here.double(), bins, least, greatest).tolist()
+
+
+# -- other dtypes that only the CPU rejects -----------------------------------------------------------------------------------
+
+
+def images(x: Tensor) -> Tensor:
+    return x.reshape(1, 2, 6, 5)
+
+
+#: A call, and the dtypes that eager takes on CUDA and not on the CPU.
+MORE_DTYPES: dict[str, tuple[Callable[[Tensor], Tensor], list[torch.dtype]]] = {
+    "antialiased, smaller": (lambda x: aten._upsample_bilinear2d_aa(images(x), [3, 2], False), [torch.float16, torch.bfloat16]),
+    "antialiased, larger": (lambda x: aten._upsample_bicubic2d_aa(images(x), [7, 9], True), [torch.float16, torch.bfloat16]),
+    "antialiased, backward": (
+        lambda x: aten._upsample_lanczos2d_aa_backward(images(x), [6, 5], [1, 2, 9, 7], False),
+        [torch.float16, torch.bfloat16],
+    ),
+    "nansum": (torch.nansum, [torch.complex64, torch.complex128]),
+    "nansum of a dimension": (lambda x: x.reshape(6, 10).nansum(1, keepdim=True), [torch.complex64]),
+    "rrelu": (lambda x: F.rrelu(x, 0.5, 0.5, training=True), [torch.float16]),
+}
+
+
+@pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name, (_, dtypes) in MORE_DTYPES.items() for dtype in dtypes])
+def test_dtypes_that_only_the_cpu_rejects_are_computed(name: str, dtype: torch.dtype) -> None:
+    call, _ = MORE_DTYPES[name]
+    here = torch.linspace(-2, 3, 60).to(dtype)
+    if dtype.is_complex:
+        here = here * (1 + 2j)
+        here[::7] = float("nan")
+        want = call(torch.where(here.isnan(), 0, here).real) * (1 + 2j)
+    else:
+        want = call(here.float()).to(dtype)
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"not implemented for|on CPU does not support"):
+        call(here)
+    with ed.install(npu.backend, "npu"):
+        found = call(here.npu())
+    assert found.dtype is dtype
+    torch.testing.assert_close(found.cpu(), want)
 
 
 # -- writes that only the CPU makes by a mask ---------------------------------------------------------------------------------
