@@ -28,6 +28,8 @@ SCALAR_TYPES = frozenset({bool, int, float, complex})
 #: Integer dtypes narrower than int64 -> number of bits.
 _BITS = {dtype: torch.iinfo(dtype).bits for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32)}
 
+#: Types of scalars -> the dtype of their tensor, if no tensor promotes them. A bool is an int, too.
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 _SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 #: Cache of `_dtype_of`: (type of the scalar, default dtype, for each tensor its dtype and whether it has dimensions) -> dtype.
@@ -188,12 +190,12 @@ def _tensor_of(value: Any, args: Sequence[Any], make: Callable[..., Any]) -> Any
 
 
 def _dtype_of(value: Any, tensors: Sequence[Tensor]) -> torch.dtype:
-    wide = torch.complex128 if isinstance(value, complex) else torch.float64 if isinstance(value, float) else torch.int64
-    if isinstance(value, bool):
-        wide = torch.bool
+    wide = next(dtype for kind, dtype in _DTYPES.items() if isinstance(value, kind))
     if not tensors:
         return wide
     common = functools.reduce(promote_types, filter(None, [computed_in([one, value]) for one in tensors]))
+    if wide is torch.int64 and (common.is_floating_point or common.is_complex):
+        wide = torch.float64  # as eager, and a backend of floating-point kernels may lack int64
     if common not in (torch.float64, torch.complex128):  # eager computes with the scalar in float32, and a device may lack float64
         wide = _SINGLE.get(wide, wide)
     has_common_dtype = any(one.dim() and one.dtype is common for one in tensors)

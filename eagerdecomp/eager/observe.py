@@ -148,7 +148,8 @@ def copied(
         op: the overload; None for any values.
         args: positional arguments.
         kwargs: keyword arguments.
-        home: copy to the CPU. A device argument becomes the CPU, and a generator of another device is replaced by a new one.
+        home: copy to the CPU. A device argument becomes the CPU. A generator is copied, and that of another device is
+            replaced by a new one.
     """
     tensors = {id(one): one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)}
     users = Counter(map(_owner, tensors.values()))
@@ -191,7 +192,9 @@ def _owner(tensor: Tensor) -> int:
 def _at_home(value: Any) -> Any:
     if isinstance(value, torch.device) and value.type != "meta":
         return torch.device("cpu")
-    return torch.Generator() if isinstance(value, torch.Generator) and value.device.type != "cpu" else value
+    if isinstance(value, torch.Generator):
+        return value.clone_state() if value.device.type == "cpu" else torch.Generator()
+    return value
 
 
 def _copy(given: Tensor, storages: dict[int, torch.UntypedStorage], alone: bool, device: torch.device) -> Tensor:

@@ -12,7 +12,7 @@ from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.diagnosis.gaps import Gap
 from eagerdecomp.diagnosis.no_route import unsupported_error
-from eagerdecomp.eager.refusal import refusal
+from eagerdecomp.eager.refusal import lacks_workspace, refusal
 from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend
@@ -167,7 +167,7 @@ class Engine:
         begun = writes_several(entry.op) and not entry.routeless
         if not failure.remembered:
             self._remember(entry, args, kwargs, failure.without_frames())
-        if self.on_unsupported == "error" or begun:
+        if self.on_unsupported == "error" or begun or lacks_workspace(entry.op, args, kwargs):
             refused = refusal(entry.op, args, kwargs) if self.asks_eager else None
             if refused is not None:
                 raise refused

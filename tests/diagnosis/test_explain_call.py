@@ -345,6 +345,21 @@ def test_a_call_of_an_op_of_the_set_fails_where_eager_fails(capsys: pytest.Captu
     assert main(["explain", "aten.add", "--call", "f32[3], f32[3]"]) == 0
 
 
+def test_the_error_of_a_kernel_is_not_eagers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "import eagerdecomp as ed\ndef exp(x):\n    raise ValueError('no exp')\n"
+    text += "mine = ed.Backend('mine', ed.core_aten(), {'aten.exp.default': exp})\n"
+    (tmp_path / "explain_kernels.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["explain", "aten.exp.default", "--call", "f32[2]", "--backend", "explain_kernels:mine"]) == 1
+    said = capsys.readouterr().err
+    assert "eager runs the call, but here it raises" in said
+    assert "no exp" in said
+    assert "explain_kernels.py:3 in exp)" in said
+
+
 def test_a_storage_is_reported_by_its_length() -> None:
     explanation = str(ed.explain("aten.as_strided_", torch.randn(300, 300), [4], [1]))
     assert len(explanation) < 10_000

@@ -583,7 +583,8 @@ def test_prims_get_scalars_first(dtype: torch.dtype, ops: ed.OpSet) -> None:
             assert torch.equal(got, want)
 
 
-def test_a_wrapped_number_reaches_kernels_of_the_backend_in_float32() -> None:
+@pytest.mark.parametrize("number", [0.1, 2])
+def test_a_wrapped_number_reaches_kernels_of_the_backend_in_float32(number: float) -> None:
     dtypes = []
 
     def mul(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -593,6 +594,14 @@ def test_a_wrapped_number_reaches_kernels_of_the_backend_in_float32() -> None:
     backend = ed.Backend("mine", ed.core_aten(), kernels={"aten.mul.Tensor": mul})
     with ed.EagerDecompMode(backend):
         for dtype in (torch.float32, torch.float16, torch.complex64, torch.float64):
-            torch.ones(2, dtype=dtype) * 0.1
+            torch.ones(2, dtype=dtype) * number
     singles = [(dtype, torch.float32) for dtype in (torch.float32, torch.float16, torch.complex64)]
     assert dtypes == [*singles, (torch.float64, torch.float64)]
+
+
+def test_a_kernel_of_a_backend_without_integers_takes_a_tensor_and_an_integer() -> None:
+    x, kernel = torch.rand(3), torch.mul
+    backend = ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": lambda x, y: kernel(x, y)}, dtypes={torch.float32})
+    with ed.EagerDecompMode(backend):
+        found = x * 3
+    assert torch.equal(found, x * 3)

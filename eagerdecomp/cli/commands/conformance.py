@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os.path
 import shutil
 import signal
 import sys
@@ -46,7 +47,7 @@ def _run(args: argparse.Namespace) -> int:
             declared = read_manifest(args.absences)
         except ConformanceError as error:
             raise UsageError(f"--absences {error}") from None
-    if args.ops in NAMED_SETS or (args.ops and (":" in args.ops or Path(args.ops).is_file())):
+    if args.ops in NAMED_SETS or (args.ops and (":" in args.ops or os.path.isfile(args.ops))):
         raise UsageError(
             f"--ops {args.ops}: this is a set of ops or a backend, and --ops takes the names of ops to test, separated by commas: "
             f"--ops aten.add.Tensor,aten.sum. Leave --ops out to test all kernels of {args.backend}"

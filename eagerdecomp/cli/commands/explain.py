@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import traceback
 
 from eagerdecomp.cli.arguments.shared import FAILED
 from eagerdecomp.cli.commands.command import Command, backend_from, output_file, rules_of, shown
@@ -17,6 +18,7 @@ __all__ = ["COMMAND"]
 def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.diagnosis.explain_call import explain, one_overload
     from eagerdecomp.diagnosis.explanation import explanation_text
+    from eagerdecomp.eager.refusal import refusal
     from eagerdecomp.ops.call_text import CallTextError, parse_call
 
     backend = backend_from(args.ops, args.ops_option)
@@ -32,7 +34,14 @@ def _run(args: argparse.Namespace) -> int:
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             if isinstance(error, EagerDecompError):
                 raise
-            raise UsageError(f"the call raises in eager too: {str(error).splitlines()[0]}. Correct --call", FAILED) from None
+            said = str(error).partition("\n")[0]
+            if refusal(op, values, named) is None:
+                at = traceback.extract_tb(error.__traceback__)[-1]
+                place = f"{at.filename}:{at.lineno} in {at.name}"
+                raise UsageError(
+                    f"eager runs the call, but here it raises {type(error).__name__}: {said} ({place})", FAILED
+                ) from None
+            raise UsageError(f"the call raises in eager too: {said}. Correct --call", FAILED) from None
         shown(args)(explanation_text(explanation, columns()))
         write(json.dumps(explanation.as_dict(), indent=2) + "\n")
     return FAILED if explanation.verdict.startswith("no route") else 0

@@ -21,7 +21,7 @@ from torch import Tensor
 from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.promotion import HALF
-from eagerdecomp.rules.rule import NoRoute, rule
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -162,7 +162,7 @@ def _lstm_layer(
     The backward rule does not read the workspace.
     """
     if mode != _LSTM or batch_sizes:
-        raise NoRoute(aten.mkldnn_rnn_layer.default)
+        return NotImplemented
     steps, batch = input.shape[0], input.shape[1]
     from_input = aten.split_with_sizes.default(_projected(_flattened(input), w_ih, b_ih, b_hh, has_biases), [batch] * steps)
     recurrent, widths = aten.permute.default(w_hh, [1, 0]), [hidden_size] * 4
@@ -228,7 +228,7 @@ def _lstm_layer_backward(
     The gates are recomputed from input and output, so forward may have run in a kernel or in `_lstm_layer`.
     """
     if mode != _LSTM or batch_sizes:
-        raise NoRoute(aten.mkldnn_rnn_layer_backward.default)
+        return NotImplemented
     steps, batch = input.shape[0], input.shape[1]
     times, in_steps = _times(steps, reverse), [batch] * steps
     rows, hidden_before = _flattened(input), hx

@@ -1,0 +1,78 @@
+"""What eager is asked about a call without a route: nothing of the caller's changes, and no large result is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp.eager.refusal import refusal
+
+aten = torch.ops.aten
+NOTHING = ed.infra() | ["aten.as_strided.default"]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda generator: torch.randn(3, generator=generator),
+        lambda generator: torch.randint(5, (4,), generator=generator),
+        lambda generator: torch.randperm(4, generator=generator),
+        lambda generator: torch.ones(3).normal_(generator=generator),
+    ],
+)
+def test_a_generator_is_as_before_an_error(draw: Callable[[torch.Generator], Any]) -> None:
+    generator = torch.Generator().manual_seed(3)
+    before = generator.get_state()
+    with ed.EagerDecompMode(NOTHING), pytest.raises(ed.UnsupportedOpError):
+        draw(generator)
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_a_call_that_eager_refuses_is_refused_without_drawing() -> None:
+    generator = torch.Generator().manual_seed(3)
+    before = generator.get_state()
+    error = refusal(aten.randint.generator, [0, [3]], {"generator": generator})
+    assert "random_ expects" in str(error)
+    assert torch.equal(generator.get_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        (aten.randn.default, [[10**12]]),
+        (aten.outer.default, [torch.ones(500_000), torch.ones(500_000)]),
+        (aten.randperm.default, [10**12]),
+    ],
+)
+def test_a_large_result_is_not_computed(op: Any, args: list[Any]) -> None:
+    """Eager would run out of memory."""
+    assert refusal(op, args, {}) is None
+
+
+@pytest.mark.parametrize("on_unsupported", ["error", "fallback"])
+def test_the_workspace_of_a_rule_is_not_passed_to_the_kernel_of_torch(on_unsupported: Any) -> None:
+    """That kernel reads beyond it, and the process ends."""
+    lstm = torch.nn.LSTM(4, 3)
+    with ed.EagerDecompMode(ed.core_aten() - ["aten.sum.dim_IntList"], on_unsupported=on_unsupported):
+        out = lstm(torch.randn(5, 2, 4))[0]
+        with pytest.raises(ed.UnsupportedOpError, match="mkldnn_rnn_layer_backward"):
+            out.backward(torch.ones(5, 2, 3))
+
+
+def test_a_fallback_of_both_passes_is_eagers() -> None:
+    lstm, x = torch.nn.LSTM(4, 3), torch.randn(5, 2, 4)
+    want = torch.autograd.grad(lstm(x)[0].square().sum(), list(lstm.parameters()))
+    with pytest.warns(UserWarning, match="runs natively"), ed.EagerDecompMode(NOTHING, on_unsupported="fallback"):
+        have = torch.autograd.grad(lstm(x)[0].square().sum(), list(lstm.parameters()))
+    assert all(map(torch.equal, have, want))
+
+
+def test_a_call_that_the_rule_of_a_layer_does_not_cover_has_no_route() -> None:
+    x, weights = torch.rand(2, 8, 8), torch.rand(8, 8)
+    args = [x, x, x, x, weights, x, x, False, [0, 0], 2, 1, 2, True, True, False, False]
+    with ed.EagerDecompMode(ed.core_aten()), pytest.raises(ed.UnsupportedOpError, match="mkldnn_rnn_layer"):
+        aten.mkldnn_rnn_layer.default(*args)
