@@ -267,6 +267,13 @@ def test_strides_of_size_1_dimensions_are_eagers(ops: Callable[[], ed.OpSet], na
     assert tried > 1
 
 
+@pytest.mark.parametrize("layout", _STRIDED)
+def test_products_on_small_sets_have_eagers_strides(layout: str) -> None:
+    x = _STRIDED[layout]()
+    for dim in range(x.dim()):
+        check(lambda x, dim=dim: [aten.prod.dim_int(x, dim, keep) for keep in (False, True)], x, ops=ed.tiny())
+
+
 _PRODUCTS = {
     "one batch": ("bij,bjk->bik", (1, 3, 2), (1, 2, 4)),
     "one batch last": ("bij,bjk->ikb", (1, 3, 2), (1, 2, 4)),

@@ -393,7 +393,7 @@ def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dty
         size = half + size % 2
     result = in_type(held, kept)
     result = result if keepdim else aten.select.int(result, dim, 0)
-    return aten.clone.default(result) if self.size(dim) == 1 else result
+    return aten.clone.default(result, memory_format=torch.contiguous_format) if self.size(dim) == 1 else result
 
 
 @rule("aten.prod.default", recorded=True, source="small")
