@@ -62,7 +62,7 @@ def _size(values: Iterable[Any]) -> int:
 
 
 def _size_of_results(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """Return the number of elements that a call returns, by its meta kernel; 0 if that cannot tell."""
+    """Return the number of elements that a call returns, by its meta kernel; 0 if it cannot run."""
     takes_device = any(argument.name == "device" for argument in facts_of(op).arguments)
     with Caught(), warnings.catch_warnings(), no_current_modes():
         warnings.simplefilter("ignore")

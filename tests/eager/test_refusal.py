@@ -1,4 +1,4 @@
-"""What eager is asked about a call without a route: nothing of the caller's changes, and no large result is computed."""
+"""Asking eager about a call without a route changes nothing of the caller's, and computes no large result."""
 
 from __future__ import annotations
 
