@@ -13,7 +13,7 @@ from eagerdecomp.coverage.next_kernels import Kernel
 from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.coverage.routes import Route
 from eagerdecomp.errors import ArgumentError, OpLookupError, PlanError, ops_line
-from eagerdecomp.host.terminal import fitted
+from eagerdecomp.host.terminal import columns, fitted
 
 __all__ = ["Comparison", "Plan", "REQUIREMENTS", "plan_text"]
 
@@ -181,7 +181,7 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        return plan_text(self)
+        return plan_text(self, columns())
 
     def table(self, ops: Sequence[OpPlan], width: int | None = None) -> list[str]:
         """Return the lines of a table with a row per op: status, kernel calls, gradient, and the rule or what is missing.

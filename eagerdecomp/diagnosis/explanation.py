@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eagerdecomp.host.terminal import hanging
+from eagerdecomp.host.terminal import columns, hanging
 
 __all__ = ["Explanation", "Step", "Way", "count_text", "explanation_text"]
 
@@ -102,7 +102,7 @@ class Explanation:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        return explanation_text(self)
+        return explanation_text(self, columns())
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:

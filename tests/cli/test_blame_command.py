@@ -177,7 +177,10 @@ def test_threads_of_the_script_are_compared(folder: Path, capfd: pytest.CaptureF
         (["blame"], "no script is named"),
         (["blame", "--backend", "broken_backend", "script.py"], "expected a module and a name in it"),
         (["blame", "--backend", "broken_backend:bakend", "script.py"], "Did you mean backend"),
-        (["blame", "--backend", "broken_backend:nothing", "script.py"], "expected an eagerdecomp.Backend or OpSet, found 3"),
+        (
+            ["blame", "--backend", "broken_backend:nothing", "script.py"],
+            "expected an eagerdecomp.Backend or OpSet, found an object of type int",
+        ),
         (["blame", "--rules", "broken_backend:nothing", "script.py"], "expected a rule"),
         (["blame", "--backend", "broken_backend:backend", "--ops", "core", "script.py"], "pass one of them"),
         (["blame", "--reproducer", "no/such/x.py", "script.py"], "cannot write this file"),

@@ -108,7 +108,9 @@ def backend_of(option: str, spec: str) -> Backend | OpSet:
     """
     found = object_of(option, spec)
     if not isinstance(found, (Backend, OpSet)):
-        raise UsageError(f"{option} {spec}: expected an eagerdecomp.Backend or OpSet, found {found!r}")
+        raise UsageError(
+            f"{option} {spec}: expected an eagerdecomp.Backend or OpSet, found an object of type {type(found).__name__}"
+        )
     return found
 
 

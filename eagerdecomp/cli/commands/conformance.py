@@ -132,7 +132,7 @@ def _backend(spec: str) -> Backend:
     if _is_factory(spec):
         found = called("", spec, found)
     if not isinstance(found, (Backend, OpSet)):
-        raise UsageError(f"{spec}: expected an eagerdecomp.Backend or OpSet, found {found!r}")
+        raise UsageError(f"{spec}: expected an eagerdecomp.Backend or OpSet, found an object of type {type(found).__name__}")
     return as_backend(found)
 
 

@@ -10,14 +10,12 @@ from eagerdecomp.cli.arguments.shared import FAILED
 from eagerdecomp.cli.commands.command import Command, backend_from, output_file, rules_of, shown
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.host.import_path import UsageError
-from eagerdecomp.host.terminal import columns
 
 __all__ = ["COMMAND"]
 
 
 def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.diagnosis.explain_call import explain, one_overload
-    from eagerdecomp.diagnosis.explanation import explanation_text
     from eagerdecomp.eager.refusal import refusal
     from eagerdecomp.ops.call_text import CallTextError, parse_call
 
@@ -42,7 +40,7 @@ def _run(args: argparse.Namespace) -> int:
                     f"eager runs the call, but here it raises {type(error).__name__}: {said} ({place})", FAILED
                 ) from None
             raise UsageError(f"the call raises in eager too: {said}. Correct --call", FAILED) from None
-        shown(args)(explanation_text(explanation, columns()))
+        shown(args)(str(explanation))
         write(json.dumps(explanation.as_dict(), indent=2) + "\n")
     return FAILED if explanation.verdict.startswith("no route") else 0
 

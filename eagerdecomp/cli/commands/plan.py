@@ -14,11 +14,10 @@ from eagerdecomp.cli.arguments.shared import FAILED
 from eagerdecomp.cli.commands.command import Command, backend_from, called, output_file, rules_of, shown
 from eagerdecomp.coverage.analysis import aten_ops, plan
 from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
-from eagerdecomp.coverage.plan_report import Plan, plan_text
+from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.errors import PlanError
 from eagerdecomp.host.import_path import object_of
 from eagerdecomp.host.progress import PartDone, Progress
-from eagerdecomp.host.terminal import columns
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpSet, core_aten, prims
 
@@ -61,7 +60,7 @@ def _run(args: argparse.Namespace) -> int:
             beside = [planned(number, other, kernels=0) for number, other in enumerate(others, 1)]
         finally:
             progress.clear()
-        shown(args)(plan_text(made, columns()))
+        shown(args)(str(made))
         write_json(made.to_json())
         if args.html:
             write_html(made.to_html(beside))
