@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 from collections.abc import Iterator
 
@@ -26,6 +27,16 @@ def rules() -> Iterator[tuple[str, Rule]]:
     yield from ((family, rule) for family, members in families().items() for rule in members)
     named = [overload(name) for name in op_names() if name.startswith("aten::_foreach_")]
     yield from (("foreach", rule) for op in named if op is not None for rule in foreach.rules_for(op))
+
+
+def test_rules_need_no_argument_that_has_a_default_in_the_schema() -> None:
+    """torch omits such an argument if it has its default value."""
+    needed = []
+    for family, rule in rules():
+        optional = {argument.name for argument in facts_of(rule.op).arguments if argument.has_default}
+        demanded = [one for one in inspect.signature(rule.fn).parameters.values() if one.default is one.empty]
+        needed += [(family, str(rule), one.name) for one in demanded if one.name in optional and one.kind != one.VAR_POSITIONAL]
+    assert not needed
 
 
 def test_every_folder_but_mathematics_has_rules() -> None:

@@ -248,7 +248,7 @@ def _zeros(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device
 
 
 @rule("aten.sparse_coo_tensor.size", takes_sparse=True)
-def _of_size(size: Sequence[int], *, dtype: Any, layout: Any, device: Any, pin_memory: Any = None) -> Any:
+def _of_size(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
     return _empty(size, dtype=dtype, layout=torch.sparse_coo, device=device, pin_memory=pin_memory)
 
 
