@@ -381,8 +381,8 @@ class _TreeRecorder(Recorder):
                 step.steps = []
         return result
 
-    def _reason_of_failure(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
-        reason = super()._reason_of_failure(rule, args, kwargs, start, error)
+    def _reason_of_failure(self, rule: Rule, *call: Any) -> str:
+        reason = super()._reason_of_failure(rule, *call)
         if reason:
             self._open[-1].ways[-1] = Way(str(rule), _kind(rule), reason)
         return reason

@@ -9,6 +9,7 @@ rule. The op's meta kernel decides whether eager accepts a call with these dtype
 
 - Meta kernels check less than eager: many accept dtypes and dimensions that eager rejects. So an error is a failed route only if
   strides caused it: the same call with contiguous tensors raises nothing. Any other error is final and propagates.
+- An error of torch's decomposition is a failed route if another rule had none: that rule may handle calls for which it raises.
 - If eager rejects the inner call that raised the error, but accepts the call of an outer op, the rule of the outer op failed.
 """
 
@@ -131,12 +132,17 @@ def judge_kernel_error(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str,
             make_final(error)
 
 
-def reason_of_failure(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> str:
-    """Return why this error of a library rule is a failed route; "" if the error must propagate."""
+def reason_of_failure(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception, unrouted: bool = False) -> str:
+    """Return why this error of a library rule is a failed route; "" if the error must propagate.
+
+    `unrouted`: whether an earlier rule, which may handle this call, has no route.
+    """
     if not may_be_failed_route(error):
         return ""
     op = rule.op
     raised_here = last_checked_op(error) is None
+    if unrouted and raised_here and rule.source == "table" and not _is_deliberate(error):
+        return f"raised {type(error).__name__}: {_first_line(error)}"
     # Meta kernels check less than eager, so an error that the rule itself raises is a failed route only if strides alone cause it.
     if raised_here and not _accepts(rule, op, args, kwargs, contiguous=True):
         make_final(error)

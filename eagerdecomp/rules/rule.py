@@ -305,7 +305,7 @@ def first_applicable(
     rules: Iterable[Rule],
     apply: Callable[[Rule], Any],
     undo: Callable[[], None] | None = None,
-    failed: Callable[[Rule, Exception], str] | None = None,
+    failed: Callable[[Rule, Exception, bool], str] | None = None,
 ) -> Any:
     """Return the result of the first rule that handles the call: its route exists, and it does not return ``NotImplemented``.
 
@@ -314,7 +314,8 @@ def first_applicable(
         rules: the rules, in the order in which to try them.
         apply: runs a rule on the call.
         undo: called after each rule that does not handle the call.
-        failed: returns why the next rule is tried after an exception of a rule; "" if the exception must propagate.
+        failed: returns why the next rule is tried after an exception of a rule; "" if the exception must propagate. Its last
+            argument is whether an earlier rule had no route.
 
     Raises:
         NoRoute: if no rule handles the call. Other exceptions of a rule are the user's errors and propagate.
@@ -329,7 +330,8 @@ def first_applicable(
             lacking = None  # in a user's rule, it may be a typo
             if isinstance(error, AttributeError) and rule.source != "user":
                 lacking = lacking_op(error)
-            reason = failed(rule, error) if lacking is None and failed is not None else ""
+            unrouted = any(failure for _, _, failure in attempts)
+            reason = failed(rule, error, unrouted) if lacking is None and failed is not None else ""
             if lacking is None and not reason:
                 raise
             attempts.append((rule, reason, None if lacking is None else NoRoute(lacking)))

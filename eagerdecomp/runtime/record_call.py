@@ -13,9 +13,11 @@ from typing import Any
 
 from torch import Tensor
 
+from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.modes import DispatchMode, fake_mode_entered, without_torch_function
-from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.ops import OpOverload, builtin, op_called
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
+from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, reads_data, writes_several
 from eagerdecomp.planner.planner import Decision, Planner
@@ -41,6 +43,7 @@ from eagerdecomp.tracing.written_memory import WrittenMemory, computes_without_o
 
 __all__ = ["MissPath", "any_tensor", "marking_errors"]
 
+_SCALAR_TENSOR: OpOverload = op_called("aten.scalar_tensor.default")
 _LAZY_BITS = "conj, neg or zero-tensor bits are set"
 
 
@@ -189,10 +192,10 @@ class MissPath:
         written = self._running.written
         start = len(written)
 
-        def failed(rule: Rule, error: Exception) -> str:
+        def failed(rule: Rule, error: Exception, unrouted: bool) -> str:
             if rule.source == "user" or _share_memory(written[start:], [*args, *kwargs.values()]):
                 make_final(error)
-            return reason_of_failure(rule, args, kwargs, error)
+            return reason_of_failure(rule, args, kwargs, error, unrouted)
 
         conjugate, negative, zero = lazy_bit_guards()
         try:
@@ -331,6 +334,8 @@ class _NestedMode(DispatchMode):
         if types and desugars_first(types):
             return NotImplemented
         kwargs = kwargs or {}
+        if not accepts_scalars(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as scalars
+            args = scalars_to_tensors(tensor_positions(func), tuple(args), self._nested(_SCALAR_TENSOR).run)
         result = self._nested(func).run(*args, **kwargs)
         if reads_data(func, args):
             self._running.chain.data_reads += 1

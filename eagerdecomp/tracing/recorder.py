@@ -230,12 +230,14 @@ class Recorder(DispatchMode):
             self._shared.slots = {key: slot for key, slot in self._shared.slots.items() if slot.number < made}
             self._why_not = why_not
 
-        def failed(rule: Rule, error: Exception) -> str:
-            return self._reason_of_failure(rule, args, kwargs, calls, error)
+        def failed(rule: Rule, error: Exception, unrouted: bool) -> str:
+            return self._reason_of_failure(rule, args, kwargs, calls, error, unrouted)
 
         return first_applicable(op, rules, lambda rule: self._apply(rule, args, kwargs), undo, failed)
 
-    def _reason_of_failure(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
+    def _reason_of_failure(
+        self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception, unrouted: bool
+    ) -> str:
         """Return why an error that a rule raised is a failed route; "" if the error propagates.
 
         It always propagates from a user's rule, from a rule that has read data, and from one that has written to an argument.
@@ -244,7 +246,7 @@ class Recorder(DispatchMode):
         read = any(facts_of(call.op).reads_data and not facts_of(call.op).reads_masks for call in self._calls[start:])
         if rule.source == "user" or read or self._written_since(start, args, kwargs):
             make_final(error)
-        reason = reason_of_failure(rule, args, kwargs, error)
+        reason = reason_of_failure(rule, args, kwargs, error, unrouted)
         if reason and self._reads is not None:
             self._reads.read_everything(f"{rule} {reason}")  # which facts it failed by is not known
         return reason

@@ -181,6 +181,33 @@ def test_memory_and_interrupts_propagate(monkeypatch: pytest.MonkeyPatch) -> Non
                 in_mode(lambda: F.silu(TRANSPOSED))
 
 
+NOTHING = ed.infra() | ["aten.as_strided"]
+BYTES = torch.tensor([1, 0, 2], dtype=torch.uint8)
+
+#: Calls that eager accepts. On a set without their kernels, the code of some rule raises for the arguments.
+ACCEPTED: dict[str, Callable[[], Any]] = {
+    "a wrapped number within a composition": lambda: torch.copysign(TRANSPOSED, 2.0),
+    "bytes as a condition": lambda: torch.where(BYTES, TRANSPOSED[0, 0], 2.0),
+    "bytes as a condition of numbers": lambda: torch.where(BYTES, 1.0, 2.0),
+}
+
+
+@pytest.mark.parametrize("call", ACCEPTED)
+def test_a_call_that_eager_accepts_is_unsupported_without_its_kernels(call: str) -> None:
+    ACCEPTED[call]()
+    with pytest.raises(ed.UnsupportedOpError):
+        in_mode(ACCEPTED[call], NOTHING)
+
+
+@pytest.mark.parametrize("ops", [ed.tiny(), ed.prims()], ids=["tiny", "prims"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_adaptive_pool_to_nothing(ops: ed.OpSet, dtype: torch.dtype) -> None:
+    images = torch.ones(1, 2, 4, 4, dtype=dtype)
+    for x in (images, images[0], images.to(memory_format=torch.channels_last), images[:0]):
+        for size in ([0, 0], [2, 0]):
+            check(aten._adaptive_avg_pool2d.default, x, size, ops=ops)
+
+
 def test_a_call_that_eager_rejects_raises_eagers_error() -> None:
     check(F.group_norm, torch.randn(2, 6, 4, 4), 4, ops=ed.infra())
     check(torch.Tensor.view, TRANSPOSED, [12], ops=NO_GROUP_NORM)
