@@ -38,6 +38,9 @@ def _cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -
         raise RuntimeError(
             f"X1 and X2 must have the same number of columns. X1: {x1.size(-1)} X2: {x2.size(-1)}",
         )
+    for number, x in enumerate((x1, x2), 1):
+        if not x.dtype.is_floating_point:
+            raise RuntimeError(f"cdist only supports floating-point dtypes, X{number} got: {scalar_type_name(x.dtype)}")
     if not p >= 0:  # nor NaN
         raise RuntimeError("cdist only supports non-negative p values")
     mode = compute_mode or _PRODUCT_IF_MANY_ROWS

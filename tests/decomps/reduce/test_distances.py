@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
@@ -258,3 +259,15 @@ def test_the_largest_difference_skips_nan_in_cdist_only(ops: ed.OpSet) -> None:
     x1[2, 1] = x2[2, 1] = math.inf
     check(torch.cdist, x1, x2, p=math.inf, ops=ops)
     check(torch.pdist, x2, p=math.inf, ops=ops)
+
+
+@pytest.mark.parametrize(
+    ("x", "y"), [(torch.ones(2, 3, dtype=torch.uint8), torch.ones(1, 3)), (torch.ones(2, 3), torch.ones(1, 3).to(torch.complex64))]
+)
+def test_distances_of_other_types_than_floats_raise_eagers_error(x: Tensor, y: Tensor) -> None:
+    errors = []
+    for mode in (contextlib.nullcontext(), ed.EagerDecompMode(BARE)):
+        with mode, pytest.raises(RuntimeError) as caught:
+            torch.cdist(x, y)
+        errors.append((caught.type, str(caught.value)))
+    assert errors[0] == errors[1]
