@@ -20,7 +20,7 @@ from eagerdecomp.frontends.installation import install
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules.error_notes import predicate_holds
-from eagerdecomp.rules.refusals import refused_dtype
+from eagerdecomp.rules.refusals import dtype_check
 
 __all__ = ["brought_home", "can_fork", "device_of", "kernel_of", "reached"]
 
@@ -39,17 +39,18 @@ def kernel_of(backend: Backend, op: OpOverload) -> Kernel:
     if device != "cpu" and _makes_tensors(op):
         run = functools.partial(_made_there, run, torch.device(device))
     when = backend.ops.predicate(op)
-    claims = _of_dtypes(backend, None if when is None else lambda *args, **kwargs: predicate_holds(op, when, args, kwargs))
+    claims = _of_dtypes(op, backend, None if when is None else lambda *args, **kwargs: predicate_holds(op, when, args, kwargs))
     return Kernel(op, run, op, device, claims if device == "cpu" else _of_tensors_there(backend, claims))
 
 
-def _of_dtypes(backend: Backend, claims: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """Return a backend's claims, but reject the dtypes that it does not take."""
+def _of_dtypes(op: OpOverload, backend: Backend, claims: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Return a backend's claims, but reject arguments and results of dtypes that it does not take."""
     if backend.dtypes is None:
         return claims
+    refused_by = dtype_check(op, backend)
 
     def claimed(*args: Any, **kwargs: Any) -> bool:
-        if refused_dtype(backend, (*args, *kwargs.values())) is not None:
+        if refused_by(args, kwargs) is not None:
             return False
         return claims is None or bool(claims(*args, **kwargs))
 

@@ -14,7 +14,7 @@ from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.rules.result_checks import Expected, expected_of
 from eagerdecomp.rules.rule import NoRoute, place_of
 
-__all__ = ["refused_by_predicate", "refused_dtype", "refused_for_dtype", "typed_kernel"]
+__all__ = ["dtype_check", "refused_by_predicate", "refused_dtype", "refused_for_dtype", "typed_kernel"]
 
 
 def refused_by_predicate(op: OpOverload, when: Callable[..., bool], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -66,23 +66,37 @@ def _kinds(value: Any) -> Any:
     return value if isinstance(value, torch.dtype) else type(value)
 
 
+def dtype_check(op: OpOverload, backend: Backend) -> Callable[[Sequence[Any], Mapping[str, Any]], torch.dtype | None]:
+    """Return a function of a call's arguments, which returns a dtype of an argument or result the backend does not take, or None.
+
+    The dtypes of results are cached, because they need a run on fake tensors.
+    """
+    refused: dict[Any, torch.dtype | None] = {}  # kinds of arguments -> the dtype of a result, which no argument may have
+
+    def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.dtype | None:
+        found = refused_dtype(backend, args)
+        if found is None and kwargs:
+            found = refused_dtype(backend, tuple(kwargs.values()))
+        if found is not None:
+            return found
+        kinds = torch.get_default_dtype(), _kinds(args), tuple((name, _kinds(value)) for name, value in kwargs.items())
+        if kinds not in refused:
+            refused[kinds] = _refused_result(backend, expected_of(op, args, kwargs))
+        return refused[kinds]
+
+    return check
+
+
 def typed_kernel(op: OpOverload, kernel: Callable[..., Any], backend: Backend) -> Callable[..., Any]:
     """Wrap a kernel to refuse calls with dtypes that the backend does not take. A backend that takes all gets the kernel itself."""
     if backend.dtypes is None:
         return kernel
-    refused: dict[Any, torch.dtype | None] = {}  # kinds of arguments -> the dtype of a result, which no argument may have
+    refused_by = dtype_check(op, backend)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        found = refused_dtype(backend, args)
-        if found is None and kwargs:
-            found = refused_dtype(backend, tuple(kwargs.values()))
+        found = refused_by(args, kwargs)
         if found is not None and args and isinstance(args[0], (list, tuple)) and 0 in args[0]:
             return kernel(*args, **kwargs)  # a tensor without elements: torch's batch norm returns a reserve of uint8
-        if found is None:
-            kinds = torch.get_default_dtype(), _kinds(args), tuple((name, _kinds(value)) for name, value in kwargs.items())
-            if kinds not in refused:
-                refused[kinds] = _refused_result(backend, expected_of(op, args, kwargs))
-            found = refused[kinds]
         if found is None:
             result = kernel(*args, **kwargs)
             found = refused_dtype(backend, (result,))  # of an op that has no fake results

@@ -20,6 +20,7 @@ import eagerdecomp as ed
 from eagerdecomp.cli.main import main
 from eagerdecomp.conformance import Report, check_again, check_call, run_conformance
 from eagerdecomp.conformance.decomposed_ops import DecomposedCall, decomposed_calls, run_calls
+from eagerdecomp.conformance.devices import kernel_of
 
 aten = torch.ops.aten
 
@@ -166,6 +167,18 @@ def test_dtypes_that_the_backend_does_not_take_are_not_tested() -> None:
     assert not report.failures
     assert Report.from_json(report.to_json()).dtypes == ("torch.float32",)
     assert seen == {torch.float32}
+
+
+def test_a_call_whose_result_has_a_dtype_that_the_backend_does_not_take_is_not_tested() -> None:
+    """A float32 tensor plus a complex number is complex64. The mode refuses the call before the kernel."""
+    single = ed.Backend("mine", ed.core_aten(), dtypes={torch.float32})
+    x = torch.ones(2)
+    for op, other, taken in ((aten.add.Tensor, 1 + 2j, False), (aten.eq.Tensor, x, False), (aten.add.Tensor, 1.5, True)):
+        claims = kernel_of(single, op).claims
+        assert claims is not None
+        assert claims(x, other) is taken
+    with ed.EagerDecompMode(single), pytest.raises(ed.UnsupportedOpError):
+        torch.ones(2) + (1 + 2j)
 
 
 def switching(x: Tensor) -> Tensor:
