@@ -89,6 +89,30 @@ def test_ci_runs_the_test_command_unchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_ci_runs_the_test_command_on_two_pythons(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    script = tmp_path / ".ci" / "run"
+    script.write_text((ROOT / ".ci" / "run").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "README.md").write_text(README, encoding="utf-8")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    # Programs that say how they were called and succeed. Python makes the script that activates, or says where it is.
+    text = '#!/bin/sh\nif [ "$1" = -c ]; then echo "$0"; exit; fi\nmkdir -p .venv/bin; touch .venv/bin/activate\n'
+    text += 'echo "called: $0 $*"\n'
+    for name in ("python3", "python3.13", "python", "pip", "git", "ruff", "mypy", "codespell", "chromium"):
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "CI": "true"}
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    calls = [line for line in done.stdout.splitlines() if line.startswith("called: ")]
+    venvs = [line.split()[1] for line in calls if line.endswith(" -m venv .venv")]
+    assert venvs == [f"{folder}/python3", f"{folder}/python3.13"]
+    assert calls.count(f"called: {folder}/python -m pytest -n auto") == 2
+    assert calls[-1] == f"called: {folder}/python -m pytest -n auto -m full"
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("count", [0, 2])
 def test_ci_rejects_a_readme_without_exactly_one_test_command(tmp_path: Path, count: int) -> None:
     (tmp_path / ".ci").mkdir()
