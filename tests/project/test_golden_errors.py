@@ -35,6 +35,7 @@ ELSEWHERE = {
     "frontends/fx/capture.py:_result": "an LSTM, in seconds: tests/frontends/test_capture_symbolic.py",
     "cli/commands/command.py:print_whole": "a full disk: tests/cli/test_cli.py",
     "cli/commands/bench.py:_run": "a wheel, without the repository: tests/cli/test_cli.py",
+    "cli/arguments/shared.py:__call__": "argparse's own error: tests/cli/test_cli.py",
     "cli/arguments/shared.py:positive": "argparse's own error, of the same name as one of ours: tests/cli/test_cli.py",
     "cli/commands/plan.py:_matching": "an expression of a megabyte: tests/cli/test_cli.py",
     "conformance/devices.py:_there_and_home": "a device that is broken",

@@ -454,6 +454,10 @@ _command("explain aten.sigmiod")
 _command("explain aten.silu --call f32[2")
 _command("explain aten.silu --call 3")
 _command("explain aten.dot --call f32[2],f32[3]")
+_command(
+    "explain aten.exp.default --call f32[2] --backend no_exp:backend",
+    no_exp__py="import eagerdecomp as ed; backend = ed.Backend('mine', ed.core_aten(), {'aten.exp.default': lambda x: [x][1]})",
+)
 _command("plan --require no-worse")
 _command("plan --model m:f --match add")
 _command("plan --allowlist out.py --match add")
