@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager.observe import leaves_of, mapped
+from eagerdecomp.eager.observe import leaves_of, mapped, on_meta
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, core_aten
 from eagerdecomp.ops.schema import facts_of
@@ -79,8 +79,8 @@ def _kernel(op: OpOverload, value: float | None) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if facts.sized_by_values:
             return torch.empty((0, max(args[0].dim(), 0)), dtype=torch.int64)
-        given = [mapped(value, _on_meta) for value in args]
-        named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
+        given = [mapped(value, on_meta) for value in args]
+        named = {name: mapped(value, on_meta) for name, value in kwargs.items()}
         return mapped(op(*given, **(named | ({"device": "meta"} if "device" in named else {}))), filled)
 
     return kernel
@@ -104,9 +104,3 @@ def _written(op: OpOverload, value: float | None) -> Callable[..., Any]:
         return written[0] if len(op._schema.returns) == 1 else tuple(written)
 
     return kernel
-
-
-def _on_meta(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-    return torch.device("meta") if isinstance(value, torch.device) else value

@@ -28,6 +28,7 @@ __all__ = [
     "mapped",
     "nesting_of",
     "observe",
+    "on_meta",
     "observed",
     "resolved",
     "same_strides",
@@ -187,6 +188,13 @@ def copying(alone: Collection[int] = (), *, device: torch.device | None = None, 
 
 def _owner(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
+
+
+def on_meta(value: Any) -> Any:
+    """Return a meta tensor like a tensor, and the meta device for a device; other values unchanged."""
+    if isinstance(value, Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    return torch.device("meta") if isinstance(value, torch.device) else value
 
 
 def _at_home(value: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp._torch.tensors import has_values
-from eagerdecomp.eager.observe import Caught, copied, leaves_of, mapped
+from eagerdecomp.eager.observe import Caught, copied, leaves_of, mapped, on_meta
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 
@@ -66,14 +66,12 @@ def _size_of_results(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, A
     takes_device = any(argument.name == "device" for argument in facts_of(op).arguments)
     with Caught(), warnings.catch_warnings(), no_current_modes():
         warnings.simplefilter("ignore")
-        given = [mapped(value, _on_meta) for value in args]
-        named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
+        given = [mapped(value, _without_generator) for value in args]
+        named = {name: mapped(value, _without_generator) for name, value in kwargs.items()}
         named |= {"device": "meta"} if takes_device else {}
         return _size(leaves_of(op(*given, **named)))
     return 0
 
 
-def _on_meta(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-    return None if isinstance(value, torch.Generator) else value
+def _without_generator(value: Any) -> Any:
+    return None if isinstance(value, torch.Generator) else on_meta(value)

@@ -149,8 +149,7 @@ class _Routes:
     def _decompose(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self._search.active:  # a composite, whose own kernel the tool has replaced by this function
             return self.run_by_route(op, args, kwargs)
-        supported = self.is_supported(op, args, kwargs)
-        rule = None if supported else self._rule_for(op, args, kwargs)
+        rule = None if self.is_supported(op, args, kwargs) else self._rule_for(op, args, kwargs)
         facts, running = _facts(op, args, kwargs), self._search.running
         if is_composite(op) and (not isinstance(rule, Rule) or facts in running):
             # `torch.export` would take NotImplemented as the result of a composite.

@@ -70,12 +70,18 @@ def test_its_costs_are_those_of_the_saved_run() -> None:
     assert f"eagerdecomp adds {noop[0]} % and {noop[1]} %" in README
 
 
+def ci_script(folder: Path, readme: str) -> Path:
+    """Copy `.ci/run` into a folder with this README; return the path of the copy."""
+    script = folder / ".ci" / "run"
+    script.parent.mkdir()
+    script.write_text((ROOT / ".ci" / "run").read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "README.md").write_text(readme, encoding="utf-8")
+    return script
+
+
 @pytest.mark.full
 def test_ci_runs_the_test_command_unchanged(tmp_path: Path) -> None:
-    (tmp_path / ".ci").mkdir()
-    script = tmp_path / ".ci" / "run"
-    script.write_text((ROOT / ".ci" / "run").read_text(encoding="utf-8"), encoding="utf-8")
-    (tmp_path / "README.md").write_text(README, encoding="utf-8")
+    script = ci_script(tmp_path, README)
     # A python3 that says how it was called and fails: the line ends there.
     fake = tmp_path / "bin" / "python3"
     fake.parent.mkdir()
@@ -90,10 +96,7 @@ def test_ci_runs_the_test_command_unchanged(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_ci_runs_the_test_command_on_two_pythons(tmp_path: Path) -> None:
-    (tmp_path / ".ci").mkdir()
-    script = tmp_path / ".ci" / "run"
-    script.write_text((ROOT / ".ci" / "run").read_text(encoding="utf-8"), encoding="utf-8")
-    (tmp_path / "README.md").write_text(README, encoding="utf-8")
+    script = ci_script(tmp_path, README)
     folder = tmp_path / "bin"
     folder.mkdir()
     # Programs that say how they were called and succeed. Python makes the script that activates, or says where it is.
@@ -115,10 +118,7 @@ def test_ci_runs_the_test_command_on_two_pythons(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("count", [0, 2])
 def test_ci_rejects_a_readme_without_exactly_one_test_command(tmp_path: Path, count: int) -> None:
-    (tmp_path / ".ci").mkdir()
-    script = tmp_path / ".ci" / "run"
-    script.write_text((ROOT / ".ci" / "run").read_text(encoding="utf-8"), encoding="utf-8")
-    (tmp_path / "README.md").write_text("python3 -m venv .venv && false pytest\n" * count, encoding="utf-8")
+    script = ci_script(tmp_path, "python3 -m venv .venv && false pytest\n" * count)
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"it holds {count}" in done.stderr

@@ -14,8 +14,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
 from torch.utils._pytree import tree_map
 
 try:
@@ -37,6 +35,7 @@ from eagerdecomp.backends.numpy import (
 )
 from eagerdecomp.backends.numpy import random as drawing
 from eagerdecomp.backends.numpy.dtypes import check
+from eagerdecomp.eager.observe import on_meta
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, infra, resolve_ops
 
@@ -82,14 +81,8 @@ def _kernel(op: Any, name: str, kernel: Callable[..., Any]) -> Callable[..., Any
 
 def _meta_error(op: Any, args: Any, kwargs: Any) -> Exception | None:
     """Run the call on meta tensors, for torch's checks of shapes and dtypes. Return the error that it raises, or None."""
-
-    def bare(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-        return torch.device("meta") if isinstance(value, torch.device) else value
-
     try:
-        op(*tree_map(bare, args), **tree_map(bare, kwargs))
+        op(*tree_map(on_meta, args), **tree_map(on_meta, kwargs))
     except (RuntimeError, IndexError) as error:
         return error
     except (TypeError, ValueError):  # a Python error, not eager's
