@@ -34,6 +34,9 @@ _LONG_CYCLE = 8
 # ops decompose to each other with other arguments each time, the number of paths grows exponentially.
 _MAX_SEARCHED_OPS = 300
 
+# Maximum number of ops in all these searches for one call: about 0.2 seconds.
+_MAX_OPS_OF_ALL_SEARCHES = 1000
+
 
 class _SearchTooLong(BaseException):
     """Raised to end a search; no rule may catch it."""
@@ -126,7 +129,8 @@ def kernels_to_add(
     backend = planner.backend
     candidates = [failed for failed in failed_ops(failure) if failed is not op and failed not in backend.ops]
     itself = op not in backend.ops and refused_dtype(backend, (*args, *kwargs.values())) is None
-    others = [(failed,) for failed in planner.may_open(op, candidates) if _gives_route(planner, failed, op, args, kwargs)]
+    left = itertools.repeat(None, _MAX_OPS_OF_ALL_SEARCHES)
+    others = [(failed,) for failed in planner.may_open(op, candidates) if _gives_route(planner, failed, op, args, kwargs, left)]
     return [(op,), *others] if itself else list(others)
 
 
@@ -146,11 +150,14 @@ def refusals(failure: NoRoute, called: OpOverload) -> list[str]:
     return list(found)
 
 
-def _gives_route(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    asked_so_far = itertools.count()
+def _gives_route(
+    planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], left: Iterator[None]
+) -> bool:
+    """Return whether a call has a route if the set also has an op. `left` is used up: one item for each op of the search."""
+    searched = itertools.islice(left, _MAX_SEARCHED_OPS)
 
     def decide(asked: OpOverload) -> Decision:
-        if next(asked_so_far) == _MAX_SEARCHED_OPS:
+        if next(searched, _SearchTooLong) is _SearchTooLong:
             raise _SearchTooLong
         if asked is added:
             return planner.decide(asked)._replace(kernel=builtin(asked), when=None)
