@@ -474,7 +474,7 @@ class UnsupportedOpError(EagerDecompError):
         lines = [self.hint] if self.hint else []
         lines.append(
             f"{self.op} is in {self.op_set or 'the op set'}, but its kernel does not run this call, and no route leads to others."
-            if any(refused.startswith(f"{self.op}(") for refused in self.refused)
+            if any(refused.startswith(f"{self.op}(") or refused.endswith(f"; {self.op} called it") for refused in self.refused)
             else f"{self.op} is not in {self.op_set or 'the op set'}, and no route leads from it to supported ops."
         )
         lines.append(f"  called as: {self.call}")

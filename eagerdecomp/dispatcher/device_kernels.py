@@ -194,8 +194,8 @@ def _dtype_of(value: Any, tensors: Sequence[Tensor]) -> torch.dtype:
     if not tensors:
         return wide
     common = functools.reduce(promote_types, filter(None, [computed_in([one, value]) for one in tensors]))
-    if wide is torch.int64 and (common.is_floating_point or common.is_complex):
-        wide = torch.float64  # as eager, and a backend of floating-point kernels may lack int64
+    if wide is torch.int64:  # in the dtype that eager casts it to: a backend may lack int64
+        wide = torch.float64 if common.is_floating_point or common.is_complex else common
     if common not in (torch.float64, torch.complex128):  # eager computes with the scalar in float32, and a device may lack float64
         wide = _SINGLE.get(wide, wide)
     has_common_dtype = any(one.dim() and one.dtype is common for one in tensors)

@@ -599,9 +599,19 @@ def test_a_wrapped_number_reaches_kernels_of_the_backend_in_float32(number: floa
     assert dtypes == [*singles, (torch.float64, torch.float64)]
 
 
-def test_a_kernel_of_a_backend_without_integers_takes_a_tensor_and_an_integer() -> None:
-    x, kernel = torch.rand(3), torch.mul
-    backend = ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": lambda x, y: kernel(x, y)}, dtypes={torch.float32})
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.uint8])
+def test_a_kernel_of_a_backend_without_int64_takes_a_tensor_and_an_integer(dtype: torch.dtype) -> None:
+    x, kernel = torch.tensor([1, 2, 100]).to(dtype), torch.mul
+    backend = ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": lambda x, y: kernel(x, y)}, dtypes={dtype})
     with ed.EagerDecompMode(backend):
         found = x * 3
     assert torch.equal(found, x * 3)
+    assert found.dtype is dtype
+
+
+def test_the_error_of_a_number_that_no_dtype_of_the_backend_holds_says_that_the_op_is_in_the_set() -> None:
+    x, kernel = torch.tensor([1, 2]).to(torch.int32), torch.mul
+    backend = ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": lambda x, y: kernel(x, y)}, dtypes={torch.int32})
+    text = r"^aten.mul.Tensor is in OpSet\(.*, but its kernel does not run this call"
+    with pytest.raises(ed.UnsupportedOpError, match=text), ed.EagerDecompMode(backend):
+        x * 2.5
