@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_named, op_names, overload, torch_release
+from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_called, op_named, op_names, overload, torch_release
 from eagerdecomp.coverage.example_runs import kernels_of_runs
 from eagerdecomp.coverage.model_ops import ModelCalls, model_calls
 from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, kernels_used, smallest_set
@@ -16,14 +17,14 @@ from eagerdecomp.coverage.outside import outside
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.coverage.user_rules import with_rules
-from eagerdecomp.decomps import families, small_ops
+from eagerdecomp.decomps import small_ops
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, infra, resolve_ops
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.ops.shipped_data import nearest_release
 from eagerdecomp.planner.planner import Planner, planner_of
-from eagerdecomp.planner.rule_calls import FILE, load_calls
+from eagerdecomp.planner.rule_calls import FILE, SeenOp, load_calls
 from eagerdecomp.rules.rule import Rule, dropped_rules, index_rules
 
 __all__ = ["aten_ops", "minimal_opset", "plan"]
@@ -83,7 +84,7 @@ def plan(
     backend = as_backend(supported_ops)
     user = index_rules(rules)
     planner = planner_of(backend, user.values())
-    recorded = load_calls()
+    recorded = _with_small_rules(_small_rules(planner))
     changed = [rule for one in recorded.values() if one.calls for rule in one.changed]
     seen, unknown = with_rules(recorded, (*changed, *user.values()))
     routes = Routes(planner, seen)
@@ -143,7 +144,6 @@ def plan(
             *_of_making(planned),
             *unknown.values(),
             *_of_samples(planned),
-            *_of_small_rules(backend.ops, planned),
             *_of_dtypes(backend, planned, sampled=model is None),
             *(_of_dropped() if model is None and ops is None else ()),
         ),
@@ -192,15 +192,16 @@ def _of_samples(planned: Iterable[OpPlan]) -> tuple[str, ...]:
     return (*(_SAMPLES,) * bool(samples), *(_KERNELS,) * summed)
 
 
-def _of_small_rules(ops: OpSet, planned: Iterable[OpPlan]) -> tuple[str, ...]:
-    lacking = small_ops() - set(map(str, ops))
-    count = sum(one.status in ("partly", "missing") and not one.exact for one in planned)
-    if not lacking or not count:
-        return ()
-    return (
-        f"{len(lacking)} ops that the set lacks have rules for small sets, which are tried last and whose calls are not recorded. "
-        f"Calls of the {count} ops that are missing or partly closed here may decompose by them, as the plan of a model shows",
-    )
+def _small_rules(planner: Planner) -> tuple[Rule, ...]:
+    """Return the rules for small sets of the ops that the set lacks."""
+    names = sorted(small_ops() - set(map(str, planner.backend.ops)))
+    return tuple(rule for name in names for rule in planner.decide(op_called(name)).rules if rule.source == "small")
+
+
+@functools.lru_cache(maxsize=4)
+def _with_small_rules(rules: tuple[Rule, ...]) -> Mapping[str, SeenOp]:
+    """Return the recorded calls with what these rules call, which is not in the shipped data: other sets order rules by that."""
+    return with_rules(load_calls(), rules)[0] if rules else load_calls()
 
 
 def _of_dtypes(backend: Backend, planned: Iterable[OpPlan], *, sampled: bool) -> tuple[str, ...]:
@@ -263,12 +264,7 @@ def minimal_opset(
     held = infra() if base is None else base
     user = index_rules(rules)
     planner = planner_of(as_backend(held), user.values())
-    fewer = (
-        ()
-        if not last_resort
-        else tuple(rule for rule in families()["last_resort"] if rule.source == "small" and rule.op not in user)
-    )
-    seen, _ = with_rules(load_calls(), (*user.values(), *fewer))
+    seen, _ = with_rules(_with_small_rules(_small_rules(planner) if last_resort else ()), user.values())
     routes = Routes(planner, seen)
     if ops is None:
         wanted = [op for op, found in seen.items() if found.eager and op_named(op) is not None]  # some are registered on first use

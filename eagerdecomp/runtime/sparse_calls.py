@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload, builtin, has_kernel
+from eagerdecomp._torch.dispatcher import has_computed_kernel
+from eagerdecomp._torch.ops import OpOverload, builtin, dispatcher_name, has_kernel
 from eagerdecomp.dispatcher.device_kernels import SCALAR_TYPES, accepting_scalars
 from eagerdecomp.ops.schema import facts_of, tensors_in
 from eagerdecomp.program.key import may_be_number
@@ -49,8 +50,10 @@ def any_sparse(values: Iterable[Any]) -> bool:
 
 
 def takes_sparse(op: OpOverload) -> bool:
-    """Return whether eager has a kernel of the op for sparse tensors."""
-    return op.namespace == "aten" and any(has_kernel(op, key) for key in _KEYS)
+    """Return whether eager has kernels of the op both for sparse and for dense tensors."""
+    if op.namespace != "aten" or not any(has_kernel(op, key) for key in _KEYS):
+        return False
+    return has_computed_kernel(dispatcher_name(op), "CPU")
 
 
 def by_layout(op: OpOverload, run: Handler, sparse: Handler, places: tuple[int, ...] = (), make: Handler | None = None) -> Handler:

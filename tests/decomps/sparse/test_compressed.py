@@ -10,6 +10,8 @@ import torch
 from on_dense_kernels import check_sparse
 from torch import Tensor
 
+import eagerdecomp as ed
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.int64, torch.bfloat16)
@@ -123,3 +125,21 @@ def test_messages_pass_along_the_edges_of_a_graph() -> None:
         return [losses, [layer.weight.detach() for layer in layers]]
 
     check_sparse(run, times=1)
+
+
+@pytest.mark.parametrize("kernel", [None, torch.ops.aten._sparse_mm_reduce_impl.default])
+def test_an_op_of_the_set_that_takes_only_sparse_tensors_runs_its_kernel(kernel: Any) -> None:
+    op = torch.ops.aten._sparse_mm_reduce_impl.default
+    given, other = csr(), dense()
+    kernels = {} if kernel is None else {str(op): lambda *args: kernel(*args)}
+    with ed.BackendRecorder() as backend, ed.EagerDecompMode(ed.Backend("mine", ed.infra() | [str(op)], kernels)):
+        result, _ = op(given, other, "sum")
+    assert backend.ops == {op: 1}
+    assert torch.equal(result, given.to_dense() @ other)
+
+
+def test_an_op_that_takes_only_sparse_tensors_is_named_if_the_set_lacks_it() -> None:
+    given, other = csr(), dense()
+    with pytest.raises(ed.UnsupportedOpError, match="add the op to the op set") as caught, ed.EagerDecompMode(ed.infra()):
+        torch.ops.aten._sparse_mm_reduce_impl.default(given, other, "sum")
+    assert caught.value.kernels_to_add == (("aten._sparse_mm_reduce_impl.default",),)
