@@ -276,8 +276,15 @@ def _proposals(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.next_kernels:
         enabled = sum(len(kernel.enables) for kernel in plan.next_kernels)
         most = "no other choice enables more" if enabled >= plan.bound else f"no choice enables more than {plan.bound}"
-        yield "", f"the next {len(plan.next_kernels)} kernels to write; they enable {enabled} ops, {most}"
-        yield "", "(the one that enables most first; an op that waits for several counts at one of them):"
+        several = len(plan.next_kernels) > 1
+        which = (
+            f"the next {len(plan.next_kernels)} kernels to write; they enable"
+            if several
+            else "the next kernel to write; it enables"
+        )
+        yield "", f"{which} {enabled} op{'s' * (enabled != 1)}, {most}"
+        if several:
+            yield "", "(the one that enables most first; an op that waits for several counts at one of them):"
         for kernel in plan.next_kernels:
             yield f"  {kernel.op}: ", f"enables {len(kernel.enables)}{_listed(kernel.enables)}"
     elif all(one.refused for one in plan.failing("closed")):
@@ -288,7 +295,9 @@ def _proposals(plan: Plan) -> Iterator[tuple[str, str]]:
         building, refused = any(not one.required for one in left), any(one.required and one.refused for one in left)
         reasons = [*["only build the model"] * building, *["are refused because of their dtype"] * refused]
         rest = f"; those {' or '.join(reasons)}" if reasons else ""
-        yield "", f"after adding all {len(plan.to_close)} kernels that are missing (to_close in --json): {after}{rest}"
+        some = len(plan.to_close) > 1
+        which = f"all {len(plan.to_close)} kernels that are missing" if some else "the kernel that is missing"
+        yield "", f"after adding {which} (to_close in --json): {after}{rest}"
 
 
 def _nothing_to_write(plan: Plan) -> str:

@@ -118,7 +118,9 @@ class Backend:
     def __repr__(self) -> str:
         if self.name == _UNNAMED and not self.kernels:
             return repr(self.ops)
-        return f"Backend({self.name!r}, {self.ops!r}, {len(self.kernels)} kernels)"
+        kernels = f"{len(self.kernels)} kernel{'s' * (len(self.kernels) != 1)}"
+        dtypes = "" if self.dtypes is None else f", only {', '.join(sorted(map(str, self.dtypes)))}"
+        return f"Backend({self.name!r}, {self.ops!r}, {kernels}{dtypes})"
 
 
 def _dtypes_of(name: str, dtypes: Iterable[torch.dtype]) -> frozenset[torch.dtype]:

@@ -415,7 +415,7 @@ def test_a_plan_names_an_op_whose_result_has_a_refused_dtype() -> None:
     """`argmax` returns int64, which is in no argument."""
     backend = ed.Backend("narrow", ed.core_aten(), dtypes={torch.float32})
     made = ed.plan(backend, model=lambda: lambda: torch.ones(2, 3).argmax(1))
-    assert made.op_set == "Backend('narrow', OpSet(core_aten: 208 ops), 0 kernels)"
+    assert made.op_set == "Backend('narrow', OpSet(core_aten: 208 ops), 0 kernels, only torch.float32)"
     assert "torch.int64" in made["aten.argmax.default"].refused
     assert "refused: aten.argmax.default(f32[2, 3], 1)" in made.unmet("closed")
     assert Plan.from_json(made.to_json()) == made

@@ -48,7 +48,7 @@ def test_a_backend_cannot_be_changed() -> None:
 
 def test_its_text_says_what_it_is() -> None:
     backend = ed.Backend("mine", ["aten.sin.default"], kernels={"aten.sin.default": kernel})
-    assert repr(backend) == "Backend('mine', OpSet(aten.sin.default: 1 op), 1 kernels)"
+    assert repr(backend) == "Backend('mine', OpSet(aten.sin.default: 1 op), 1 kernel)"
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,8 @@ def test_a_set_becomes_an_anonymous_backend_and_a_backend_is_returned_unchanged(
 def test_the_text_of_a_backend_has_its_name_and_that_of_a_set_is_the_sets() -> None:
     """Heads of tables show this text."""
     assert repr(ed.Backend("mine", ["aten.sin.default"])) == "Backend('mine', OpSet(aten.sin.default: 1 op), 0 kernels)"
+    narrow = ed.Backend("mine", ["aten.sin.default"], dtypes={torch.int64, torch.float32})
+    assert repr(narrow) == "Backend('mine', OpSet(aten.sin.default: 1 op), 0 kernels, only torch.float32, torch.int64)"
     assert repr(as_backend(ed.core_aten())) == repr(ed.core_aten())
 
 
