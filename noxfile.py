@@ -12,7 +12,8 @@ PYTHON = ("3.10", "3.11", "3.12", "3.13", "3.14")
 @nox.session(python=PYTHON, reuse_venv=True)
 @nox.parametrize("torch", TORCH)
 def versions(session: nox.Session, torch: str) -> None:
-    """Run the default tier and the scoreboard with a torch, and write their results into docs/numbers/versions.md."""
+    """Run the demo, the default tier and the scoreboard with a torch, and write their results into docs/numbers/versions.md."""
     session.install(f"torch=={torch}.*", "-e", ".[test]")
+    session.run("eagerdecomp", "demo")
     session.run("python", "tools/port.py", success_codes=[0, 1])
     session.run("python", "tools/versions.py", "--record", *session.posargs)

@@ -116,7 +116,8 @@ def plan(
     # Ops that fail for the model's own calls are not closed, even if recorded calls of them are.
     closed = routes.closed - open_ops
     in_gradients = {needed for op in required for needed in routes.open_in_gradient(op)}
-    clauses = routes.clauses(routes.graph([*names, *in_gradients]))
+    # No kernel is proposed for the sake of a rule for small sets, which takes many calls: `mm` rather than `bmm`.
+    clauses = routes.clauses(routes.graph([*names, *in_gradients]), without="small")
     may, rank = (_any_op, _prims_first) if any(op.namespace == "prims" for op in backend.ops) else (_no_prim, _rank)
     progress(0.75, "choosing the next kernels")
     choice = choose_kernels(clauses, closed, dense, kernels, rank, may)

@@ -188,9 +188,18 @@ class Routes:
     def _base(self) -> set[str]:
         return {op for op in self._all if is_passthrough_name(op) or self.has_kernel(op)}
 
-    def clauses(self, ops: Iterable[str]) -> Clauses:
-        """Return for each op and kind of call its alternatives: sets of ops. An op closes if each kind has a closed one."""
-        return {op: [[{}] if kind.taken else [way.calls for way in kind.ways] for kind in self.kinds(op)] for op in ops}
+    def clauses(self, ops: Iterable[str], without: str = "") -> Clauses:
+        """Return for each op and kind of call its alternatives: sets of ops. An op closes if each kind has a closed one.
+
+        Args:
+            ops: the ops.
+            without: a source of rules (`Rule.source`) to leave out.
+        """
+
+        def ways(kind: Kind) -> list[Footprint]:
+            return [{}] if kind.taken else [way.calls for way in kind.ways if way.rule.source != without]
+
+        return {op: [ways(kind) for kind in self.kinds(op)] for op in ops}
 
     # -- kernels of calls -----------------------------------------------------------------------------------------
 
