@@ -113,6 +113,8 @@ def plan(
     refused = {one.op for one in planned if one.refused}  # no further kernel helps: the backend takes other dtypes
     wanted = open_ops.intersection(required) - refused
     dense = {op for op in wanted if not outside(op)}  # no kernel is proposed for ops that are not decomposed
+    if model is None:
+        wanted = dense  # a model needs kernels of all ops that it calls
     # Ops that fail for the model's own calls are not closed, even if recorded calls of them are.
     closed = routes.closed - open_ops
     in_gradients = {needed for op in required for needed in routes.open_in_gradient(op)}
@@ -302,7 +304,9 @@ def _planned(routes: Routes, op: str, called: ModelCalls, untried: Collection[st
     elif op in routes.partly_closed:
         status = "partly"
     else:
-        status = "unknown" if (rules and not routes.kinds(op)) or op in untried else "missing"
+        ends = {end for route in routes.routes(op) for end in route.missing}
+        unknown = op in untried or routes.is_unknown(op) or (ends and all(routes.is_unknown(end) for end in ends))
+        status = "unknown" if unknown else "missing"
         reason = outside(op)
         if reason:
             return OpPlan(op, "outside", (), rules, gradient, lacking, calls, making=making, reason=reason)

@@ -86,7 +86,7 @@ class SmallSet:
 def _waiting(clauses: Clauses, closed: Collection[str], wanted: Iterable[str]) -> Clauses:
     """Return the part of the graph that wanted ops depend on and that is not closed yet."""
     found: dict[str, list[list[Footprint]]] = {}
-    waiting = [op for op in wanted if op not in closed]
+    waiting = sorted(op for op in wanted if op not in closed)  # the order decides between ways that are as good
     while waiting:
         op = waiting.pop()
         if op in found:

@@ -111,6 +111,10 @@ class Routes:
         found = op_named(op)
         return () if found is None or is_passthrough_name(op) else tuple(self._planner.decide(found).rules)
 
+    def is_unknown(self, op: str) -> bool:
+        """Return whether an op outside the set has rules, but no recorded call that would show what they call."""
+        return not self.has_kernel(op) and bool(self.rules(op)) and not self.kinds(op)
+
     def kinds(self, op: str) -> tuple[Kind, ...]:
         """Return the recorded kinds of call. If there are none, return one kind, from the ops that linked rules bind."""
         found = self._kinds.get(op)

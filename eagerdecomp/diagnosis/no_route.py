@@ -127,11 +127,14 @@ def kernels_to_add(
     Each alternative is proved by running the rules on fake tensors, as if the set contained the op.
     """
     backend = planner.backend
+    if refused_dtype(backend, (*args, *kwargs.values())) is not None:
+        return []  # every kernel refuses such a tensor
     candidates = [failed for failed in failed_ops(failure) if failed is not op and failed not in backend.ops]
-    itself = op not in backend.ops and refused_dtype(backend, (*args, *kwargs.values())) is None
     left = itertools.repeat(None, _MAX_OPS_OF_ALL_SEARCHES)
-    others = [(failed,) for failed in planner.may_open(op, candidates) if _gives_route(planner, failed, op, args, kwargs, left)]
-    return [(op,), *others] if itself else list(others)
+    others: list[tuple[OpOverload, ...]] = [
+        (failed,) for failed in planner.may_open(op, candidates) if _gives_route(planner, failed, op, args, kwargs, left)
+    ]
+    return [(op,), *others] if op not in backend.ops else others
 
 
 def refusals(failure: NoRoute, called: OpOverload) -> list[str]:
@@ -168,10 +171,13 @@ def _gives_route(
         try:
             values = [_fake(fake, value) for value in args]
             named = {name: _fake(fake, value) for name, value in kwargs.items()}
+        except (RuntimeError, NotImplementedError, AssertionError):
+            return False  # no fake of a tensor exists; of a view of compressed rows, torch asserts that it is no view
+        try:
             recorder = Recorder(decide, op, program_arguments(op, arguments_of(op, values, named)))
             recorder.run(planner.decide(op).rules, values, named)
         except (NoRoute, RuntimeError, NotImplementedError, MakesSparse, _SearchTooLong):
-            return False  # no route, or the rules need data, cannot be recorded, or take too long; or no fake of a tensor exists
+            return False  # no route, or the rules need data, cannot be recorded, or take too long
     return True
 
 

@@ -87,6 +87,11 @@ def dtype_check(op: OpOverload, backend: Backend) -> Callable[[Sequence[Any], Ma
     return check
 
 
+def _is_empty_size(value: Any) -> bool:
+    """Return whether an argument is the size of a tensor without elements. It may be a list of tensors, which must not be read."""
+    return isinstance(value, (list, tuple)) and any(isinstance(one, int) and one == 0 for one in value)
+
+
 def typed_kernel(op: OpOverload, kernel: Callable[..., Any], backend: Backend) -> Callable[..., Any]:
     """Wrap a kernel to refuse calls with dtypes that the backend does not take. A backend that takes all gets the kernel itself."""
     if backend.dtypes is None:
@@ -95,8 +100,8 @@ def typed_kernel(op: OpOverload, kernel: Callable[..., Any], backend: Backend) -
 
     def run(*args: Any, **kwargs: Any) -> Any:
         found = refused_by(args, kwargs)
-        if found is not None and args and isinstance(args[0], (list, tuple)) and 0 in args[0]:
-            return kernel(*args, **kwargs)  # a tensor without elements: torch's batch norm returns a reserve of uint8
+        if found is not None and args and _is_empty_size(args[0]):
+            return kernel(*args, **kwargs)  # torch's batch norm returns a reserve of uint8 without elements
         if found is None:
             result = kernel(*args, **kwargs)
             found = refused_dtype(backend, (result,))  # of an op that has no fake results

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection
@@ -363,6 +366,31 @@ def test_a_plan_of_ops_follows_the_rules_for_small_sets(op: str) -> None:
                 op_called(one.op)(*args, **kwargs)
             assert not backend.outside(ed.tiny())
             assert backend.ops, route.call
+
+
+@pytest.mark.full
+def test_a_plan_is_the_same_in_every_process() -> None:
+    """Sets of strings have another order in each process, unless PYTHONHASHSEED is set."""
+    script = "import eagerdecomp as ed; print(ed.plan(ed.infra() | ['aten.add.Tensor', 'aten.mul.Tensor']).to_json())"
+    texts = []
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, cwd=ROOT)
+        texts.append(json.loads(done.stdout) | {"seconds": 0})
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("op", ["aten.randperm.generator", "aten.reflection_pad2d.out"])
+def test_an_op_that_leads_to_one_without_recorded_calls_is_unknown_too(op: str) -> None:
+    made = ed.plan(ed.tiny(), ops=[op])
+    assert made[op].status == "unknown"
+    assert made.next_kernels == made.to_close == ()
+
+
+def test_no_kernel_is_proposed_for_ops_that_are_not_decomposed() -> None:
+    made = ed.plan(ed.tiny(), ops=["aten.mkldnn_reorder_conv2d_weight.default"])
+    assert made.counts == {"outside": 1}
+    assert made.next_kernels == made.to_close == ()
 
 
 @pytest.mark.full

@@ -32,3 +32,19 @@ def test_a_kernel_that_is_found_with_a_bound_gives_a_route() -> None:
         with ed.EagerDecompMode(ed.infra() | ["aten.mul.Tensor", *kernels]):
             result = silu(x)
         torch.testing.assert_close(result, x.sigmoid())
+
+
+def test_no_kernel_is_searched_for_a_tensor_that_every_kernel_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = torch.randn(1, 2, 8, 8)
+    monkeypatch.setattr(Planner, "decide_for_fakes", lambda planner, op: pytest.fail("a search was begun"))
+    with pytest.raises(ed.UnsupportedOpError) as caught, ed.EagerDecompMode(ed.Backend("x", ed.tiny(), dtypes={torch.int64})):
+        torch.nn.functional.max_pool2d(image, 3)
+    assert caught.value.kernels_to_add == ()
+    assert "accept a refused call" in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_error_of_a_view_of_compressed_rows_names_the_op() -> None:
+    rows, dense = torch.eye(3).to_sparse_csr(), torch.ones(3, 2)
+    with pytest.raises(ed.UnsupportedOpError, match=r"\naten\.mm\.default is not in"), ed.EagerDecompMode(ed.infra()):
+        rows.t() @ dense
