@@ -84,7 +84,7 @@ def plan(
     backend = as_backend(supported_ops)
     user = index_rules(rules)
     planner = planner_of(backend, user.values())
-    recorded = _with_small_rules(_small_rules(planner))
+    recorded = _with_small_rules(load_calls, _small_rules(planner))
     changed = [rule for one in recorded.values() if one.calls for rule in one.changed]
     seen, unknown = with_rules(recorded, (*changed, *user.values()))
     routes = Routes(planner, seen)
@@ -113,8 +113,6 @@ def plan(
     refused = {one.op for one in planned if one.refused}  # no further kernel helps: the backend takes other dtypes
     wanted = open_ops.intersection(required) - refused
     dense = {op for op in wanted if not outside(op)}  # no kernel is proposed for ops that are not decomposed
-    if model is None:
-        wanted = dense  # a model needs kernels of all ops that it calls
     # Ops that fail for the model's own calls are not closed, even if recorded calls of them are.
     closed = routes.closed - open_ops
     in_gradients = {needed for op in required for needed in routes.open_in_gradient(op)}
@@ -202,9 +200,9 @@ def _small_rules(planner: Planner) -> tuple[Rule, ...]:
 
 
 @functools.lru_cache(maxsize=4)
-def _with_small_rules(rules: tuple[Rule, ...]) -> Mapping[str, SeenOp]:
+def _with_small_rules(load: Callable[[], Mapping[str, SeenOp]], rules: tuple[Rule, ...]) -> Mapping[str, SeenOp]:
     """Return the recorded calls with what these rules call, which is not in the shipped data: other sets order rules by that."""
-    return with_rules(load_calls(), rules)[0] if rules else load_calls()
+    return with_rules(load(), rules)[0] if rules else load()
 
 
 def _of_dtypes(backend: Backend, planned: Iterable[OpPlan], *, sampled: bool) -> tuple[str, ...]:
@@ -267,7 +265,7 @@ def minimal_opset(
     held = infra() if base is None else base
     user = index_rules(rules)
     planner = planner_of(as_backend(held), user.values())
-    seen, _ = with_rules(_with_small_rules(_small_rules(planner) if last_resort else ()), user.values())
+    seen, _ = with_rules(_with_small_rules(load_calls, _small_rules(planner) if last_resort else ()), user.values())
     routes = Routes(planner, seen)
     if ops is None:
         wanted = [op for op, found in seen.items() if found.eager and op_named(op) is not None]  # some are registered on first use

@@ -273,6 +273,8 @@ def plan_text(plan: Plan, width: int | None = None) -> str:
 
 def _proposals(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield the lines about kernels to write, each as a label and a text."""
+    if plan.stopped:
+        yield "", "not the whole model was planned: it stopped (see the note)"
     if plan.next_kernels:
         enabled = sum(len(kernel.enables) for kernel in plan.next_kernels)
         most = "no other choice enables more" if enabled >= plan.bound else f"no choice enables more than {plan.bound}"
@@ -287,7 +289,7 @@ def _proposals(plan: Plan) -> Iterator[tuple[str, str]]:
             yield "", "(the one that enables most first; an op that waits for several counts at one of them):"
         for kernel in plan.next_kernels:
             yield f"  {kernel.op}: ", f"enables {len(kernel.enables)}{_listed(kernel.enables)}"
-    elif all(one.refused for one in plan.failing("closed")):
+    elif all(one.refused for one in plan.failing("closed")) and (plan.failing("closed") or not plan.stopped):
         yield "", _nothing_to_write(plan)
     if plan.to_close:
         after = ", ".join(f"{count} {status}" for status, count in plan.counts_after.items())
@@ -297,6 +299,8 @@ def _proposals(plan: Plan) -> Iterator[tuple[str, str]]:
         rest = f"; those {' or '.join(reasons)}" if reasons else ""
         some = len(plan.to_close) > 1
         which = f"all {len(plan.to_close)} kernels that are missing" if some else "the kernel that is missing"
+        whole = {one.op for one in plan.with_status("outside")}.intersection(plan.to_close)
+        which += f", {len(whole)} of them for ops that are not decomposed" if whole else ""
         yield "", f"after adding {which} (to_close in --json): {after}{rest}"
 
 
@@ -304,8 +308,6 @@ def _nothing_to_write(plan: Plan) -> str:
     """Return why a plan proposes no kernel."""
     if plan.failing("closed"):
         return "no further kernel helps: those of the set refuse calls because of their dtype (see the notes)"
-    if plan.stopped:
-        return "not the whole model was planned: it stopped (see the note)"
     building = sum(one.status in ("missing", "partly") for one in plan.ops)
     if building:
         return f"no step of the model lacks a kernel; what has no route only builds the model ({building} ops, see the note)"

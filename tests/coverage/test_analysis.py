@@ -387,10 +387,11 @@ def test_an_op_that_leads_to_one_without_recorded_calls_is_unknown_too(op: str) 
     assert made.next_kernels == made.to_close == ()
 
 
-def test_no_kernel_is_proposed_for_ops_that_are_not_decomposed() -> None:
-    made = ed.plan(ed.tiny(), ops=["aten.mkldnn_reorder_conv2d_weight.default"])
-    assert made.counts == {"outside": 1}
-    assert made.next_kernels == made.to_close == ()
+def test_kernels_of_ops_that_are_not_decomposed_are_counted_apart() -> None:
+    made = ed.plan(ed.tiny(), ops=["aten.mkldnn_reorder_conv2d_weight.default", "aten.mkldnn_reorder_conv3d_weight.default"])
+    assert made.counts == {"outside": 2}
+    assert made.next_kernels == ()
+    assert "all 2 kernels that are missing, 2 of them for ops that are not decomposed" in " ".join(str(made).split())
 
 
 @pytest.mark.full

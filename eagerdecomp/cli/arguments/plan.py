@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import add_json, add_ops
+from .shared import add_json, add_ops, positive
 
 __all__ = ["EPILOG", "configure"]
 
@@ -14,7 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="MODULE:FACTORY", help="plan only the ops that a model calls, forward and backward")
     parser.add_argument("--rules", metavar="MODULE:NAME", help="your own rules: a Rule, or a list of them")
     parser.add_argument("--match", metavar="REGEX", help="plan only the ATen ops whose name matches")
-    parser.add_argument("--next", type=int, default=10, metavar="N", help="how many kernels to propose (default %(default)s)")
+    parser.add_argument("--next", type=positive, default=10, metavar="N", help="how many kernels to propose (default %(default)s)")
     add_json(parser, "the whole plan")
     parser.add_argument(
         "--html",

@@ -152,8 +152,12 @@ def _verdict(report: Report) -> str:
     if names:
         return f"not conformant: {', '.join(names)}"
     cases = [verdict.cases for verdict in report.with_state("right")]
+    if not cases:
+        return (
+            f"nothing was tested: {'no call reached' if report.counts['not exercised'] else 'the backend has none of'} the kernels"
+        )
     ran = f"nothing wrong found in {counted(len(cases), 'kernel')} exercised"
-    return f"{ran}, with at least {counted(min(cases), 'call')} each" if cases else ran
+    return f"{ran}, with at least {counted(min(cases), 'call')} each"
 
 
 def _indented(texts: Iterable[str], indent: str, width: int) -> list[str]:
