@@ -470,6 +470,8 @@ def main() -> int:
     if stale and not options.check:
         name_chains.FILE.write_text(name_chains.text(), encoding="utf-8")
     before = entries_in_file()
+    if options.changed and not before:
+        parser.error(f"nothing is recorded with torch {torch_release()} yet: record all rules, without --changed")
     entries, raised = _record_changed(before) if options.changed else _record_matching(before, options.match or "")
     for rule, call in raised.items():
         print(f"{rule} raises for a call that eager accepts: {call}")
