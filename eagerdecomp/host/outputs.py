@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import difflib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,11 @@ _SHOWN = 40
 _NARROW = 80
 
 _CHUNK = 65_536
+
+_NUMBER = re.compile(r"([-+]?\d+\.?\d*(?:[eE][-+]?\d+)?)")
+
+# Numbers that differ by a larger share are not called rounded.
+_ROUNDED = 1e-4
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,16 @@ class Outputs:
             if tag != "equal"
         ]
 
+    @property
+    def rounding(self) -> float | None:
+        """The largest relative difference of a printed number, if that is small and nothing else differs; else None."""
+        ours, plain = _NUMBER.split(self.ours), _NUMBER.split(self.plain)
+        if ours[::2] != plain[::2]:  # the text between the numbers
+            return None
+        numbers = ((float(one), float(other)) for one, other in zip(ours[1::2], plain[1::2], strict=True) if one != other)
+        largest = max((abs(one - other) / max(abs(one), abs(other), 1e-300) for one, other in numbers), default=None)
+        return largest if largest is not None and largest <= _ROUNDED else None
+
     def summary(self) -> str:
         """Return "same output", or how many lines differ."""
         if not self.ours and not self.plain:
@@ -83,7 +99,8 @@ class Outputs:
         count = sum(max(len(one.ours), len(one.plain)) for one in self.differences())
         if not count:
             return "the same lines, other line ends"
-        return f"{count} line{'s' * (count > 1)} differ{'s' * (count == 1)}"
+        by = "" if self.rounding is None else f", only in numbers, and by {self.rounding:.1g} of them at most"
+        return f"{count} line{'s' * (count > 1)} differ{'s' * (count == 1)}{by}"
 
     def listing(self, width: int | None = None) -> list[str]:
         """Return the lines that differ, in two columns of a terminal `width` characters wide, or in one if it is narrow.

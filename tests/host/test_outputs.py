@@ -41,6 +41,23 @@ def test_differences_have_the_numbers_of_their_lines() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("ours", "rounding"),
+    [
+        ("loss 1.0000001, step 7\n-2e-3\n", 1e-7),
+        ("loss 1.0000001, step 7\n-2.00002e-3\n", 1e-5),
+        ("loss 1.01, step 7\n-2e-3\n", None),
+        ("loss 1, step 8\n-2e-3\n", None),
+        ("cost 1.0000001, step 7\n-2e-3\n", None),
+        ("loss 1.0000001, step 7\n-2e-3\n3\n", None),
+    ],
+)
+def test_numbers_that_differ_by_rounding_are_called_so(ours: str, rounding: float | None) -> None:
+    both = Outputs(ours, "loss 1, step 7\n-2e-3\n")
+    assert both.rounding == (None if rounding is None else pytest.approx(rounding, rel=1e-3))
+    assert ("only in numbers" in both.summary()) is (rounding is not None)
+
+
 def test_an_output_without_its_last_line_end_is_not_the_same() -> None:
     both = Outputs("done", "done\n")
     assert (both.same, both.summary(), both.listing(100)) == (False, "the same lines, other line ends", [])

@@ -104,7 +104,8 @@ def _run(args: argparse.Namespace) -> int:
         if outputs is not None and not outputs.same:
             drawn = {name: one.calls for name, one in mode.stats().items() if (op := op_named(name)) and facts_of(op).is_random}
             unseeded = drawn and torch.initial_seed() == seed
-            notes += _notes_on_seed(drawn) if unseeded else _notes_on_random_calls(mode.stats().other_numbers, args)
+            numbers = mode.stats().other_numbers
+            notes += _notes_on_seed(drawn) if unseeded else _notes_on_differences(numbers, outputs.rounding is not None, args)
         if plain.seconds is not None and seen is not None:
             notes.append(
                 "the time under the mode includes the recording of the ops that reach the backend; --no-record turns it off"
@@ -161,12 +162,17 @@ def _notes_on_seed(drawn: Mapping[str, int]) -> list[str]:
     ]
 
 
-def _notes_on_random_calls(other_numbers: Mapping[str, int], args: argparse.Namespace) -> list[str]:
-    """Return notes that connect different lines of output with random calls or with a wrong op, and the line to type next."""
+def _notes_on_differences(other_numbers: Mapping[str, int], rounded: bool, args: argparse.Namespace) -> list[str]:
+    """Return notes that connect different lines with random calls, rounding or a wrong op, and the line to type next."""
     if not other_numbers:
         option = "--backend" if _is_object(args.ops) else "--ops"
         script = shlex.join(args.script_words)
-        return ["to find the first op that differs from eager:", f"  eagerdecomp blame {option} {shlex.quote(args.ops)} {script}"]
+        why = (
+            "numbers may differ so by rounding; to find an op that differs by more:"
+            if rounded
+            else "to find the first op that differs from eager:"
+        )
+        return [why, f"  eagerdecomp blame {option} {shlex.quote(args.ops)} {script}"]
     drawn = f"lines may differ because random ops drew other numbers than eager: {count_by_packet(other_numbers)}."
     if _is_object(args.ops):
         return [f"{drawn} To draw eager's, add these ops to the set of {args.ops}:", f"  {ops_line(other_numbers)}"]
