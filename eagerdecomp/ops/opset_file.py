@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from eagerdecomp.errors import OpSetError
@@ -38,6 +39,8 @@ def op_set_from(spec: str, option: str = "--ops") -> OpSet:
             ) from None
         close = difflib.get_close_matches(spec, NAMED_SETS, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
+        if spec.isidentifier() and (Path(f"{spec}.py").exists() or find_spec(spec) is not None):
+            hint = f" It is a module; did you mean {spec}:NAME, of a Backend or OpSet in it?"
         cure = f"Pass one of {known}, a file with one op a line, or MODULE:NAME of a Backend or OpSet"
         raise OpSetError(f"{option} {spec}: no op set and no file has this name.{hint} {cure}".strip()) from None
     except (OSError, UnicodeDecodeError) as error:

@@ -86,6 +86,7 @@ def test_the_command_compares_a_set_with_core_aten_and_prims(files: Path) -> Non
     ("words", "printed"),
     [
         (["--ops", "nosuch"], "no op set and no file has this name"),
+        (["--ops", "planned_nets"], "did you mean planned_nets:NAME"),
         (["--match", "aten.sillu"], "Did you mean silu"),
         (["--match", "("], "--match ("),
         (["--model", "planned_nets"], "expected a module and a name in it"),
