@@ -78,6 +78,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault("aten.normal.float_Tensor", "accepts", "accepts negative standard deviations", unused=True),
     Fault("aten.index_select.default", "accepts", "counts negative indices from the end", unused=True),
+    Fault("aten.addcmul.default", "raises", "rejects a float `value` for integers; the op truncates it", unused=True),
     Fault("aten.add.Scalar", "raises", "does not accept a positional `alpha`"),
     Fault("aten.sub.Scalar", "raises", "does not accept a positional `alpha`"),
     Fault("aten.linalg_vector_norm.default", "value", "computes a maximum before it casts to the wider dtype"),

@@ -78,6 +78,7 @@ CALLS: dict[tuple[str, str], Arguments] = {
     ("aten.std_mean.correction", "type"): call(torch.randn(3, 4), [1], correction=1),
     ("aten.std_mean.dim", "raises"): call(torch.randn(3, 4), [1], True, False),
     ("aten.as_strided_scatter.default", "value"): call(torch.arange(9.0)[3:].view(2, 3), torch.zeros(3), [3], [1]),
+    ("aten.addcmul.default", "raises"): call(torch.arange(3), torch.arange(3), torch.arange(3), value=3.14),
     ("aten.add.Scalar", "raises"): call(torch.randn(3), 2, 3),
     ("aten.sub.Scalar", "raises"): call(torch.randn(3), 2, 3),
     ("aten.linalg_vector_norm.default", "value"): call(torch.randn(50, dtype=torch.complex64), math.inf, dtype=torch.complex128),
