@@ -191,7 +191,7 @@ def _tensor_of(value: Any, args: Sequence[Any], make: Callable[..., Any]) -> Any
 
 def _dtype_of(value: Any, tensors: Sequence[Tensor]) -> torch.dtype:
     wide = next(dtype for kind, dtype in _DTYPES.items() if isinstance(value, kind))
-    if not tensors:
+    if not tensors or wide is torch.bool:  # a bool promotes nothing, and `sub` rejects it
         return wide
     common = functools.reduce(promote_types, filter(None, [computed_in([one, value]) for one in tensors]))
     if wide is torch.int64:  # in the dtype that eager casts it to: a backend may lack int64

@@ -615,3 +615,11 @@ def test_the_error_of_a_number_that_no_dtype_of_the_backend_holds_says_that_the_
     text = r"^aten.mul.Tensor is in OpSet\(.*, but its kernel does not run this call"
     with pytest.raises(ed.UnsupportedOpError, match=text), ed.EagerDecompMode(backend):
         x * 2.5
+
+
+@pytest.mark.parametrize("size", [(), (2,)])
+def test_a_kernel_of_sub_sees_that_a_number_is_a_bool(size: tuple[int, ...]) -> None:
+    x, kernel = torch.full(size, 3, dtype=torch.int32), torch.ops.aten.sub.Tensor
+    backend = ed.Backend("mine", ed.core_aten(), {"aten.sub.Tensor": lambda x, y, *, alpha=1: kernel(x, y, alpha=alpha)})
+    with pytest.raises(RuntimeError, match="with a bool tensor is not supported"), ed.EagerDecompMode(backend):
+        x - True
