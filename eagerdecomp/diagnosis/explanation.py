@@ -105,12 +105,21 @@ class Explanation:
         return explanation_text(self, columns())
 
 
+#: How the lines of an error begin that have code or a command to paste.
+_TO_PASTE = ("line to paste:", "find every op", "see its rules:")
+
+
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
     """Return an explanation as text, in lines of at most `width` characters if it is given.
 
-    Lines of code keep their length, and so does the error of a call without a route, which has lines to paste.
+    Lines of code and lines to paste keep their length.
     """
-    lines = [part for line in _text(explanation) for part in ([line] if "\n" in line else hanging(line, width))]
+    lines = [
+        part
+        for text in _text(explanation)
+        for line in text.split("\n")
+        for part in ([line] if line.lstrip().startswith(_TO_PASTE) else hanging(line, width))
+    ]
     code = ["", "its code", *_indented(explanation.code.rstrip())] if explanation.code else []
     return "\n".join([*lines, *code])
 

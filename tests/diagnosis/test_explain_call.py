@@ -163,7 +163,13 @@ def test_without_arguments_the_rules_are_listed() -> None:
 
 def test_an_error_keeps_its_lines_which_are_to_paste() -> None:
     explanation = explained("aten.mm", "f32[2, 2], f32[2, 2]", supported_ops=ed.infra())
-    assert f"  {explanation.verdict}\n" in explanation_text(explanation, 60)
+    text = explanation_text(explanation, 60)
+    pasted = [line for line in explanation.verdict.splitlines() if "eagerdecomp " in line or "ops | {" in line]
+    assert len(pasted) == 3
+    assert set(pasted) < set(text.splitlines())
+    others = [line for line in text.splitlines() if line not in pasted]
+    assert all(len(line) <= 60 or len(line.split()) == 1 for line in others)
+    assert " ".join(explanation.verdict.split()) in " ".join(text.split())
 
 
 def test_without_arguments_an_op_that_no_rule_decomposes_has_no_route() -> None:
