@@ -112,7 +112,7 @@ def test_ci_runs_the_test_command_on_two_pythons(tmp_path: Path) -> None:
     venvs = [line.split()[1] for line in calls if line.endswith(" -m venv .venv")]
     assert venvs == [f"{folder}/python3", f"{folder}/python3.13"]
     assert calls.count(f"called: {folder}/python -m pytest -n auto") == 2
-    assert calls[-1] == f"called: {folder}/python -m pytest -n auto -m full"
+    assert calls[-1] == f"called: {folder}/python -m pytest -n auto -m full --durations=40"
 
 
 @pytest.mark.full
