@@ -569,11 +569,12 @@ def test_the_line_after_random_calls_makes_the_outputs_equal(script: Path, tmp_p
 )
 def test_hints_of_a_run_name_the_option_that_was_passed(words: list[str], hint: str, not_hint: str) -> None:
     args = argparse.Namespace(ops=words[1], words=[*words, "--baseline"], script_words=["t.py", "--ops", "x"])
-    said = "\n".join(run._notes_on_random_calls({"aten.randint.low": 3}, args))
+    said = "\n".join(run._notes_on_differences({"aten.randint.low": 3}, False, args))
     assert hint in said
     assert words[0] in ("--backend", "--ops")
     assert said.replace("t.py --ops x", "").count(not_hint) == 0
-    assert run._notes_on_random_calls({}, args)[-1] == f"  eagerdecomp blame {words[0]} {shlex.quote(args.ops)} t.py --ops x"
+    assert run._notes_on_differences({}, False, args)[-1] == f"  eagerdecomp blame {words[0]} {shlex.quote(args.ops)} t.py --ops x"
+    assert "by rounding" in run._notes_on_differences({}, True, args)[0]
     error = ed.UnsupportedOpError("aten.silu.default", "", missing=("aten.silu.default",))
     (route,) = run._route_notes(error, words[1])
     assert ("pass --ops FILE" in route) == (words[1] == "prims")
