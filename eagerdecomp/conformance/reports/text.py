@@ -153,9 +153,8 @@ def _verdict(report: Report) -> str:
         return f"not conformant: {', '.join(names)}"
     cases = [verdict.cases for verdict in report.with_state("right")]
     if not cases:
-        return (
-            f"nothing was tested: {'no call reached' if report.counts['not exercised'] else 'the backend has none of'} the kernels"
-        )
+        why = "no call reached" if report.counts["not exercised"] else "the backend has none of"
+        return f"nothing was tested: {why} the kernels"
     ran = f"nothing wrong found in {counted(len(cases), 'kernel')} exercised"
     return f"{ran}, with at least {counted(min(cases), 'call')} each"
 
