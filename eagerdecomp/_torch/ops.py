@@ -75,12 +75,16 @@ def silence_storage_warning(op: OpOverload) -> None:
 
 
 def overload(qualified: str) -> OpOverload | None:
-    """Return the overload for a dispatcher's name such as ``"aten::add.Tensor"``; None if Python cannot access it."""
+    """Return the overload for a dispatcher's name such as ``"aten::add.Tensor"``.
+
+    Returns:
+        The overload; None if this torch does not have it, or only for TorchScript (see `is_dispatched`).
+    """
     namespace, _, rest = qualified.partition("::")
     packet_name, _, overload_name = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
     found = getattr(packet, overload_name or "default", None)
-    return canonical(found) if isinstance(found, OpOverload) else None
+    return canonical(found) if isinstance(found, OpOverload) and is_dispatched(found) else None
 
 
 def visible(qualified: str) -> OpOverload:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload, has_kernel, is_dispatched, overload, packet_overloads
+from eagerdecomp._torch.ops import OpOverload, has_kernel, overload, packet_overloads
 from eagerdecomp.ops.facts import UNSTATED, UnstatedFacts
 
 __all__ = [
@@ -239,7 +239,7 @@ def functional_variant(op: OpOverload) -> OpOverload | None:
 def _namesakes(op: OpOverload, packet: str) -> Iterator[OpOverload]:
     """Yield the overloads of a packet in a fixed order, the most likely variant (with the op's own overload name) first."""
     first = overload(f"{packet}.{op._overloadname}")
-    if first is not None and is_dispatched(first):
+    if first is not None:
         yield first
     yield from sorted((o for o in packet_overloads(packet) if o is not first), key=lambda o: o._overloadname)
 

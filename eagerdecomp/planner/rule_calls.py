@@ -14,11 +14,11 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from eagerdecomp._torch.ops import op_named
+from eagerdecomp._torch.ops import dotted, op_named, op_names, torch_release
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
 from eagerdecomp.rules.code_hash import code_hash
@@ -65,10 +65,10 @@ class SeenOp:
 
 
 class _LazySeenOps(Mapping[str, SeenOp]):
-    """The ops of a text with one op per line. A line is parsed when its op is first looked up."""
+    """Op -> what was recorded, from a line of text for each op. A line is parsed when its op is first looked up."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = {line[1 : line.index('"', 1)]: line for line in lines}
+    def __init__(self, lines: Mapping[str, str]) -> None:
+        self._lines = lines
         self._read: dict[str, SeenOp] = {}
 
     def __getitem__(self, op: str) -> SeenOp:
@@ -114,10 +114,15 @@ class _Footprints(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
 
 @functools.cache
 def load_calls() -> _LazySeenOps:
-    """Return the recorded data of each op, by name, from the nearest release of torch (`nearest_release`)."""
-    text = shipped_data(FILE, nearest_release(FILE))
+    """Return the recorded data of each op that this torch has, by name, from the nearest release of torch (`nearest_release`)."""
+    release = nearest_release(FILE)
+    text = shipped_data(FILE, release)
     assert text is not None  # nearest_release names a release that has the file
-    return _LazySeenOps(text.splitlines()[1:-1])
+    lines = {line[1 : line.index('"', 1)]: line for line in text.splitlines()[1:-1]}
+    if release != torch_release():
+        here = {dotted(name) for name in op_names()}
+        lines = {op: line for op, line in lines.items() if op in here or not op.startswith(("aten.", "prims."))}
+    return _LazySeenOps(lines)
 
 
 def load_footprints() -> Footprints:

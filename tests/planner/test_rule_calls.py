@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp._torch.ops import op_named
+from eagerdecomp._torch.ops import OpOverload, op_named, op_names
 from eagerdecomp.coverage.record_rule import calls_of
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
@@ -138,6 +138,23 @@ def test_a_release_without_recorded_calls_uses_those_of_the_nearest(
     made = ed.plan(ed.core_aten(), ops=[SILU])
     assert made[SILU].status == "closed"
     assert any(f"no calls were recorded with torch {release}: the plan uses those of {expected}" in n for n in made.notes)
+
+
+@pytest.mark.full
+def test_the_calls_of_another_release_are_those_of_ops_that_this_torch_has(
+    monkeypatch: pytest.MonkeyPatch, read_again: None
+) -> None:
+    monkeypatch.setattr(rule_calls, "torch_release", lambda: "99.0")
+    monkeypatch.setattr(rule_calls, "op_names", lambda: [name for name in op_names() if name != "aten::silu"])
+    found = load_calls()
+    assert SILU not in found
+    assert SILU.replace("silu", "gelu") in found
+
+
+def test_an_op_that_only_torchscript_has_is_no_op() -> None:
+    assert isinstance(torch.ops.aten.split.str, OpOverload)
+    assert op_named("aten.split.str") is None
+    assert op_named("aten.record_stream.default") is torch.ops.aten.record_stream.default  # without a kernel in this build
 
 
 def test_recorded_gradients_are_the_ops_that_autograd_calls() -> None:
