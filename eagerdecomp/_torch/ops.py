@@ -75,16 +75,12 @@ def silence_storage_warning(op: OpOverload) -> None:
 
 
 def overload(qualified: str) -> OpOverload | None:
-    """Return the overload for a dispatcher's name such as ``"aten::add.Tensor"``.
-
-    Returns:
-        The overload; None if this torch does not have it, or only for TorchScript (see `is_dispatched`).
-    """
+    """Return the overload for a dispatcher's name such as ``"aten::add.Tensor"``; None if Python cannot access it."""
     namespace, _, rest = qualified.partition("::")
     packet_name, _, overload_name = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
     found = getattr(packet, overload_name or "default", None)
-    return canonical(found) if isinstance(found, OpOverload) and is_dispatched(found) else None
+    return canonical(found) if isinstance(found, OpOverload) else None
 
 
 def visible(qualified: str) -> OpOverload:
@@ -229,7 +225,8 @@ def inductor_prims() -> frozenset[OpOverload]:
 def has_kernel(op: OpOverload, key: str) -> bool:
     """Return whether a kernel is registered for the op directly at this dispatch key or alias key."""
     # Passing the name of the key would take three times as long.
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), getattr(torch._C.DispatchKey, key)))  # type: ignore[no-untyped-call]
+    name, at = op.name(), getattr(torch._C.DispatchKey, key)  # type: ignore[no-untyped-call]
+    return bool(torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, at))
 
 
 def call_at_key(op: OpOverload, key: str) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from eagerdecomp._torch.ops import OpOverload, op_called, op_named, op_names, overload, torch_release
+from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_called, op_named, op_names, overload, torch_release
 from eagerdecomp.coverage.example_runs import kernels_of_runs
 from eagerdecomp.coverage.model_ops import ModelCalls, model_calls
 from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, kernels_used, smallest_set
@@ -228,7 +228,7 @@ def _of_dropped() -> tuple[str, ...]:
 def aten_ops() -> list[OpOverload]:
     """Return every overload of ATen that the dispatcher runs, sorted by name."""
     found = (overload(name) for name in op_names() if name.startswith("aten::"))
-    return sorted((op for op in found if op is not None), key=str)
+    return sorted((op for op in found if op is not None and is_dispatched(op)), key=str)
 
 
 def minimal_opset(

@@ -13,12 +13,13 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp._torch.ops import OpOverload, op_named, op_names
+from eagerdecomp._torch.ops import is_dispatched, op_named, op_names
 from eagerdecomp.coverage.record_rule import calls_of
 from eagerdecomp.decomps import our_rules
+from eagerdecomp.ops.backend import as_backend
 from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
 from eagerdecomp.planner import rule_calls
-from eagerdecomp.planner.planner import shipped_costs
+from eagerdecomp.planner.planner import planner_of, shipped_costs
 from eagerdecomp.planner.rule_calls import FILE, load_calls, load_footprints
 from eagerdecomp.rules.rule import Rule
 
@@ -151,10 +152,10 @@ def test_the_calls_of_another_release_are_those_of_ops_that_this_torch_has(
     assert SILU.replace("silu", "gelu") in found
 
 
-def test_an_op_that_only_torchscript_has_is_no_op() -> None:
-    assert isinstance(torch.ops.aten.split.str, OpOverload)
-    assert op_named("aten.split.str") is None
-    assert op_named("aten.record_stream.default") is torch.ops.aten.record_stream.default  # without a kernel in this build
+def test_an_op_that_only_torchscript_has_can_be_asked_for_rules() -> None:
+    only_there = torch.ops.aten.split.str
+    assert not is_dispatched(only_there)
+    assert planner_of(as_backend(ed.core_aten())).decide(only_there).rules == ()
 
 
 def test_recorded_gradients_are_the_ops_that_autograd_calls() -> None:
