@@ -25,6 +25,7 @@ __all__ = [
     "forget_dispatch_of",
     "functional_trace_active",
     "has_computed_kernel",
+    "has_fallback",
     "is_available",
     "is_transforming",
     "names_with_kernel",
@@ -66,14 +67,21 @@ def is_available(device_type: str) -> bool:
 
 
 def has_computed_kernel(name: str, key: str) -> bool:
-    """Return whether a call that reaches a dispatch key finds a kernel: one registered for the key, or a composition for every
-    device.
+    """Return whether a call that reaches a dispatch key finds a kernel: one registered for the key, a composition for every
+    device, or the key's fallback.
 
     Args:
         name: the dispatcher's name of the op.
         key: the dispatch key.
     """
     return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, key))
+
+
+def has_fallback(key: str) -> bool:
+    """Return whether a fallback is registered for a dispatch key: a kernel for all ops that have no other, such as one that
+    computes on the CPU.
+    """
+    return bool(torch._C._dispatch_has_backend_fallback(getattr(torch.DispatchKey, key)))
 
 
 def names_with_kernel(key: str) -> frozenset[str]:
@@ -88,7 +96,7 @@ def boxed_kernel(name: str, key: str) -> Callable[..., Any]:
     """Return the current kernel of an op at a dispatch key; it stays the same if another one is registered later.
 
     Args:
-        name: the dispatcher's name of the op, for which `has_computed_kernel` is true.
+        name: the dispatcher's name of the op, for which a kernel, a composition or a fallback is registered.
         key: the dispatch key.
     """
     found = torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, getattr(torch.DispatchKey, key))

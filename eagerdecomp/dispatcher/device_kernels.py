@@ -14,11 +14,10 @@ from eagerdecomp._torch.dispatcher import (
     boxed_kernel,
     close_library,
     forget_dispatch_of,
-    has_computed_kernel,
-    names_with_kernel,
 )
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.promotion import computed_in, promote_types
+from eagerdecomp.ops.device_ops import device_ops, forget_own, remember_own
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["SCALAR_TYPES", "DeviceKernels", "scalar_positions", "accepting_scalars", "tensor_positions", "scalars_to_tensors"]
@@ -39,40 +38,30 @@ _dtypes: dict[Any, torch.dtype] = {}
 class DeviceKernels:
     """The registrations for one device, removed together.
 
-    Ops are given by the dispatcher's names, such as ``"aten::add.Tensor"``, because it takes a second to make the overload objects
-    of thousands of ops.
+    Ops are given by the dispatcher's names, such as ``"aten::add.Tensor"``.
 
     Args:
         key: the device's dispatch key, such as ``"CPU"`` or ``"PrivateUse1"``.
+
+    Attributes:
+        device: what the device can run by itself.
     """
 
     def __init__(self, key: str) -> None:
         self._key = key
         self._libraries: dict[str, torch.library.Library] = {}
-        self._own = names_with_kernel(key)  # before anything is registered
-        self._by_out = _structured_ops()
-
-    def has_own(self, name: str) -> bool:
-        """Return whether the device has a kernel of its own for an op, not only torch's composition for every device."""
-        return name in self._own
-
-    def runs(self, name: str) -> bool:
-        """Return whether the dispatcher has anything to run for an op on this device."""
-        return name in self._own or has_computed_kernel(name, self._key)
-
-    def lacks(self, name: str) -> bool:
-        """Return whether an op has neither a kernel of this device nor a composition of torch.
-
-        A composition that only calls the ``out=`` form does not count, because that form needs a kernel of the device.
-        """
-        return not self.has_own(name) and (name in self._by_out or not self.runs(name))
+        self.device = device_ops(key)
 
     def native(self, name: str) -> Callable[..., Any] | None:
         """Return the op's current kernel on this device, or None. It can still be called after it is overridden.
 
         It runs below autograd. Call it with tensors of this device; convert scalars first (`scalars_to_tensors`).
         """
-        return None if self.lacks(name) else boxed_kernel(name, self._key)
+        return None if self.device.lacks(name) else self.fallback(name)
+
+    def fallback(self, name: str) -> Callable[..., Any]:
+        """Return what torch runs for an op on this device now, which may be the device's fallback. Call it as `native`'s result."""
+        return boxed_kernel(name, self._key)
 
     def register(self, name: str, kernel: Callable[..., Any]) -> None:
         """Register a function as the op's kernel. If the device has one already, call this in `overriding_silently`."""
@@ -81,7 +70,7 @@ class DeviceKernels:
         library.impl(name, kernel, self._key, allow_override=True)  # type: ignore[no-untyped-call]
 
     def register_fallback(self, fallback: Callable[..., Any]) -> None:
-        """Register ``fallback(op, *args, **kwargs)`` for all ops without a kernel."""
+        """Register ``fallback(op, *args, **kwargs)`` for all ops without a kernel. The device must not have a fallback."""
         self._library("_").fallback(fallback, self._key)  # type: ignore[no-untyped-call]
 
     def remove(self) -> None:
@@ -90,6 +79,7 @@ class DeviceKernels:
         while self._libraries:
             close_library(self._libraries.popitem()[1])
         forget_dispatch_of(namespaces)
+        forget_own(self._key)
 
     def finish_registration(self) -> None:
         """Clear the dispatcher's Python cache of kernels. Call it after the last registration."""
@@ -98,18 +88,9 @@ class DeviceKernels:
     def _library(self, namespace: str) -> torch.library.Library:
         found = self._libraries.get(namespace)
         if found is None:
+            remember_own(self._key, self.device)
             found = self._libraries[namespace] = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
         return found
-
-
-@functools.cache
-def _structured_ops() -> frozenset[str]:
-    """Return the functional and in-place ops whose default kernel only calls their ``out=`` form: torch's structured ops.
-
-    Such a kernel is at the dispatch key ``CompositeExplicitAutogradNonFunctional``. Other compositions are at this key too, but
-    their ops have no kernel for the CPU.
-    """
-    return names_with_kernel("CompositeExplicitAutogradNonFunctional") & names_with_kernel("CPU")
 
 
 @functools.cache

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
 from eagerdecomp._torch.dispatcher import (
     accepts_scalars,
     autocast_is_on,
-    device_key,
     is_available,
     names_with_kernel,
     overriding_silently,
     without_autocast,
 )
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
-from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, op_names, visible
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, op_called, op_names, overload, visible
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import keep_everywhere, kept_of
 from eagerdecomp.dispatcher.device_kernels import SCALAR_TYPES, DeviceKernels, scalars_to_tensors, tensor_positions
-from eagerdecomp.errors import InstallError
+from eagerdecomp.errors import ArgumentError, InstallError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
-from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
+from eagerdecomp.ops.device_ops import DeviceOps, device_ops, key_of_device
+from eagerdecomp.ops.opset import INFRA_NAMES, OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.passthrough import is_passthrough_name
+from eagerdecomp.ops.schema import functional_variant
+from eagerdecomp.planner.rule_calls import load_calls
 from eagerdecomp.rules.error_notes import note_error
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.runtime.cache import ProgramCache
@@ -41,7 +44,9 @@ from eagerdecomp.verify.wrappers import Verifying, watch_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Installation", "install"]
+__all__ = ["Installation", "OnMissing", "install"]
+
+OnMissing: TypeAlias = Literal["error", "fallback"]
 
 #: Device type -> its installation. There is one per process, because the dispatcher is shared.
 _installed: dict[str, Installation] = {}
@@ -60,6 +65,7 @@ def install(
     cache: ProgramCache | None = None,
     keep: Iterable[OpLike] = (),
     verify: Verify | Literal["cpu"] | None = None,
+    on_missing: OnMissing = "error",
 ) -> Installation:
     """Register kernels for the ops that a device lacks. Call ``remove()`` on the returned handle to remove them.
 
@@ -68,6 +74,10 @@ def install(
     that runs its decomposition with the rules, programs and cache of `EagerDecompMode`; an op without a route raises
     `UnsupportedOpError`. Composite ops, which PyTorch decomposes in C++, stay as they are. Autograd, ``vmap``, forward-mode
     gradients and autocast work as for every device. Code that `torch.compile` has compiled calls the registered kernels too.
+
+    Memory is the device's business: its own kernels of ops that only allocate, resize, view or copy bytes belong to every set (see
+    `infra`). A fallback that the device has registered for all ops, such as one that computes on the CPU, stays, but ops that would
+    reach it are decomposed instead. It still gets ops that are registered with torch after the installation.
 
     If a kernel calls other ops, these run natively, as part of the kernel. This holds for the device's own kernels of ops outside
     the set, such as the CPU's, and for Python kernels of the backend.
@@ -79,13 +89,17 @@ def install(
         cache: as for `EagerDecompMode`.
         keep: as for `EagerDecompMode`. A composite of the set, or of `keep`, runs whole, in training too.
         verify: as for `EagerDecompMode`. The device's own kernels are checked only inside decompositions.
+        on_missing: for ops of the set for which the device has neither a kernel nor a Python kernel of the backend: ``"error"``
+            refuses to install; ``"fallback"`` decomposes them, and runs calls without a route by the device's own fallback. Such a
+            call warns once per op, and is counted as `OpStats.fell_back`.
 
     Returns:
         A handle, which is also a context manager: ``with install(backend, "npu"): ...``.
 
     Raises:
-        InstallError: if the device has an installation already, or torch has no such device. Later, a call raises it if
-            it reaches an op of the set for which the device has no kernel.
+        InstallError: if the device has an installation already, if torch has no such device, or if the device has no kernel for
+            an op of the set. Later, a call raises it if it reaches an op of `infra` for which the device has no kernel.
+        ArgumentError: for an unknown `on_missing`.
         OpSetError: for an op that cannot be kept.
 
     Examples:
@@ -103,23 +117,22 @@ def install(
         device = device.type
     if device is None:
         raise InstallError('install() needs a device type. Pass it, as in install(backend, "cpu"), or make a Backend(device_type=)')
-    key = device_key(device) if isinstance(device, str) and device != "meta" else None
-    if key is None:
-        raise InstallError(
-            f"{device!r} is not a device type that torch can have kernels for. Pass a type without an index, such as 'cuda'. For "
-            "a device "
-            "of your own, call torch.utils.rename_privateuse1_backend(name) first"
-        )
+    key = key_of_device(device)
+    if on_missing not in ("error", "fallback"):
+        raise ArgumentError(f'on_missing must be "error" or "fallback", not {on_missing!r}')
     if not is_available(device):
         raise InstallError(
             f"there is no {device} device: torch.{device}.is_available() is False on this machine or with this build of torch. "
             "Install on "
             '"cpu", or use EagerDecompMode(ops), which needs no device of its own'
         )
+    if on_missing == "fallback" and not device_ops(key).has_fallback:
+        raise InstallError(f'{device!r} has no fallback. Leave on_missing="fallback" out, or register one with torch first')
     with _lock:
         if device in _installed:
             raise InstallError(f"a backend is already installed for {device!r}. Call remove() on the handle of install()")
-        made = _installed[device] = Installation(given, device, key, rules, cache, keep, as_verify(verify))
+        made = Installation(given, device, key, rules, cache, keep, as_verify(verify), on_missing)
+        _installed[device] = made
     return made
 
 
@@ -129,6 +142,11 @@ class Installation:
     Attributes:
         backend: the backend.
         device_type: the device type.
+        fallback: who gets ops that are registered with torch later: ``"eagerdecomp"`` decomposes them, or they run by
+            ``"the device's own"`` fallback.
+
+    Raises:
+        InstallError: as `install`.
 
     Examples:
         >>> import torch
@@ -149,30 +167,40 @@ class Installation:
         cache: ProgramCache | None = None,
         keep: Iterable[OpLike] = (),
         verify: Verify | None = None,
+        on_missing: OnMissing = "error",
     ) -> None:
         rules = tuple(rules)
-        there = replace(backend, compile=None, device_type=device_type)
-        verifying = self._verifying = Verifying(there, rules, verify) if verify is not None else None
-        own = backend.kernels if verifying is None else verifying.kernels().kernels
         self.backend = backend
         self.device_type = device_type
         self._kernels = DeviceKernels(key)
-        self._supported = {dispatcher_name(op): backend.ops.predicate(op) is None for op in backend.ops}
+        device = self._device = self._kernels.device
+        self.fallback: Literal["eagerdecomp", "the device's own"] = "the device's own" if device.has_fallback else "eagerdecomp"
+        missing = _missing(backend, device)
+        if missing and on_missing == "error":
+            raise InstallError(_without_kernels(missing, backend, device_type, device.has_fallback))
+        held = _held(backend, device, missing)
+        there = replace(backend, ops=held, compile=None, device_type=device_type)
+        verifying = self._verifying = Verifying(there, rules, verify) if verify is not None else None
+        own = backend.kernels if verifying is None else verifying.kernels().kernels
+        self._supported = {dispatcher_name(op): held.predicate(op) is None for op in held}
+        #: Ops by whose kernels torch's compositions run ops of the set.
+        self._relied_on = {device.relied_on(name) for name in self._supported}
         #: Dispatcher's name of an op -> the backend's kernel.
         self._own = {dispatcher_name(op): own[op] for op in backend.kernels}
         names = op_names()
         #: Whether the device has kernels for ops outside the set, as the CPU has.
         self._has_other_kernels = any(
-            self._kernels.has_own(name) and name not in self._supported for name in names if name.startswith("aten::")
+            name.startswith("aten::") and name not in self._supported and name not in self._relied_on for name in device.own
         )
         # If the device has none, the dispatcher calls the Python kernels directly, and only for tensors of the device.
         kernels: dict[OpOverload, Kernel] = {
             op: kernel
             for op, kernel in own.items()
-            if self._has_other_kernels or backend.ops.predicate(op) is not None or op not in backend.kernels
+            if self._has_other_kernels or held.predicate(op) is not None or op not in backend.kernels
         }
-        here = replace(backend, kernels=kernels, device_type=device_type)
-        self._engine = Engine(here, rules, cache, watch=watch_of(None, verifying))
+        here = replace(backend, ops=held, kernels=kernels, device_type=device_type)
+        self._falls_back = on_missing == "fallback"
+        self._engine = Engine(here, rules, cache, on_missing, watch=watch_of(None, verifying))
         self._engine.runtime.guarded = False
         # A verified call also runs natively, and native kernels need tensors, so scalars are converted before.
         self._engine.runtime.wrapped_numbers = verifying is None
@@ -190,7 +218,8 @@ class Installation:
                     kernel = self._kernel_to_register(name)
                     if kernel is not None:
                         self._kernels.register(name, kernel)
-            self._kernels.register_fallback(self._run_unregistered)
+            if not device.has_fallback:  # torch takes one per device
+                self._kernels.register_fallback(self._run_unregistered)
             self._kernels.finish_registration()
             self._stop_keeping = keep_everywhere(kept, device_type) if kept is not None else None
         except BaseException:
@@ -253,17 +282,19 @@ class Installation:
 
     def _kernel_to_register(self, name: str) -> Callable[..., Any] | None:
         """Return the kernel that an op needs here; None if it needs none."""
-        own, supported = self._own.get(name), name in self._supported
+        own, supported, device = self._own.get(name), name in self._supported, self._device
         always = supported and self._supported[name]
         if always and own is None:
-            return self._absent(name) if self._kernels.lacks(name) else None
+            return self._absent(name) if device.lacks(name) else None
+        if own is None and name in self._relied_on:
+            return None
         text = dotted(name)
-        if own is None and (is_passthrough_name(text) or not self._kernels.runs(name)):
+        if own is None and (is_passthrough_name(text) or not (device.runs(name) or device.has_fallback)):
             return None
         # If the device supports efficient zero tensors, torch handles them itself.
-        if own is None and text == _EFFICIENT_ZEROS and self._kernels.has_own(name):
+        if own is None and text == _EFFICIENT_ZEROS and name in device.own:
             return None
-        if name in self._composites and not self._kernels.has_own(name):
+        if name in self._composites and name not in device.own:
             return None
         if always and not self._has_other_kernels:
             return own
@@ -284,6 +315,7 @@ class Installation:
         native_positions: tuple[int, ...] | None = None
         native_count = 0
         busy, engine = self._busy, self._engine
+        fallback = self._kernels.fallback(name) if self._falls_back else None
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             nonlocal entry, positions, native_positions, native_count
@@ -328,7 +360,9 @@ class Installation:
                 if native is not None:
                     busy.now = False
             assert entry is not None
-            return engine.unsupported(entry, args, kwargs, failure, entry.op)
+            if fallback is not None:
+                args = scalars_to_tensors(tensor_positions(entry.op), args)
+            return engine.unsupported(entry, args, kwargs, failure, fallback or entry.op)
 
         return skipped_by_dynamo(kernel)
 
@@ -350,6 +384,64 @@ class Installation:
             name = dispatcher_name(op)
             kernel = self._later_kernels[op] = self._absent(name) if op in self.backend.ops else self._kernel(name)
         return kernel(*args, **kwargs)
+
+
+def _missing(backend: Backend, device: DeviceOps) -> list[str]:
+    """Return the dispatcher's names of the ops of a backend's set for which neither it nor the device has anything.
+
+    Memory is the device's business, and an ``out=`` or in-place op is decomposed if its functional variant is there.
+    """
+    given = set(map(dispatcher_name, backend.kernels))
+
+    def is_there(op: OpOverload | None) -> bool:
+        name = dispatcher_name(op) if op is not None else ""
+        return name in given or not device.lacks(name)
+
+    named = {dispatcher_name(op): op for op in backend.ops}
+    return [name for name, op in named.items() if not (name in INFRA_NAMES or is_there(op) or is_there(functional_variant(op)))]
+
+
+def _held(backend: Backend, device: DeviceOps, missing: Collection[str]) -> OpSet:
+    """Return the ops of the backend's set that the device can run, and its memory ops.
+
+    torch's composition of an op may call ops that the device lacks. Such an op is decomposed, like the ops outside the set.
+    """
+    known: dict[str, bool] = dict.fromkeys(map(dispatcher_name, backend.kernels), True)
+    left = backend.ops - [
+        op for op in backend.ops if dispatcher_name(op) in missing or not _runs(dispatcher_name(op), device, known)
+    ]
+    memory = (op for op in map(overload, device.memory()) if op is not None)
+    return OpSet._make([*left, *memory], left._predicates, left._label)
+
+
+def _runs(name: str, device: DeviceOps, known: dict[str, bool]) -> bool:
+    """Return whether a device has kernels for an op, or for the ops that torch's composition of it calls, as recorded.
+
+    Args:
+        name: the dispatcher's name of the op.
+        device: what the device has.
+        known: op -> result, to which results are added.
+    """
+    found = known.get(name)
+    if found is None:
+        seen = load_calls().get(dotted(name)) if name not in device.own and name in device.composed else None
+        ways = [call.by_rule.get(key, {}) for call in seen.calls for key in ("explicit", "composite")] if seen is not None else []
+        known[name] = True  # while the ops that it calls are asked: some compositions call themselves with other arguments
+        found = known[name] = name in INFRA_NAMES or (
+            not device.lacks(name) and all(_runs(dispatcher_name(op_called(op)), device, known) for op in {*chain(*ways)})
+        )
+    return found
+
+
+def _without_kernels(missing: Sequence[str], backend: Backend, device_type: str, has_fallback: bool) -> str:
+    """Return the text of the error for ops of the set that a device has no kernel for."""
+    count = f"{len(missing)} op{'s' * (len(missing) != 1)}"
+    fallback = ' Its fallback does not count: to use it for them, pass on_missing="fallback".' if has_fallback else ""
+    return (
+        f"{device_type!r} has no kernel for {count} of {backend.ops!r}: {', '.join(map(dotted, missing))}. Register kernels with "
+        f"torch, pass them in Backend(kernels=), or remove the ops from the set. Backend.of_device({device_type!r}) has the ops "
+        f"that the device can run.{fallback}"
+    )
 
 
 class _Busy(threading.local):

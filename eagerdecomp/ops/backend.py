@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.errors import ArgumentTypeError, OpSetError
+from eagerdecomp.ops.device_ops import device_ops, key_of_device
 from eagerdecomp.ops.kernel_costs import CostOf, Costs, cost_function
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, resolve_ops
 from eagerdecomp.ops.signatures import misfit
@@ -114,6 +115,31 @@ class Backend:
         object.__setattr__(self, "device_type", device_type)
         object.__setattr__(self, "costs", None if costs is None else cost_function(costs))
         object.__setattr__(self, "dtypes", None if dtypes is None else _dtypes_of(name, dtypes))
+
+    @classmethod
+    def of_device(cls, device_type: str, name: str | None = None) -> Backend:
+        """Return what a device can run by itself, as a backend without Python kernels.
+
+        Its ops are those with a kernel for the device's own dispatch key, those that run by such a kernel of their ``out=`` form,
+        and the ops of `infra` that torch composes. A fallback that the device has registered for all ops does not count, nor do
+        kernels that `install` registered.
+
+        Args:
+            device_type: ``"cpu"``, ``"cuda"``, or the name of your device, whose package must be imported.
+            name: the backend's name; by default the device's.
+
+        Raises:
+            InstallError: if torch has no such device type.
+
+        Examples:
+            >>> import eagerdecomp as ed
+            >>> mine = ed.Backend.of_device("cpu")
+            >>> "aten.mul.Tensor" in mine.ops, "aten.outer.default" in mine.ops  # torch composes `outer` of other ops
+            (True, False)
+        """
+        found = (overload(op) for op in device_ops(key_of_device(device_type)).all())
+        ops = OpSet._make((op for op in found if op is not None), {}, device_type)
+        return cls(device_type if name is None else name, ops, device_type=device_type)
 
     def __repr__(self) -> str:
         if self.name == _UNNAMED and not self.kernels:

@@ -311,6 +311,10 @@ def _unknown(given: str) -> str:
 def infra() -> OpSet:
     """Return the storage ops that any eager backend needs: allocation, copy, storage views, scalar read. No arithmetic.
 
+    For an installed device they need not be named: `install` adds to the set those that the device can run, and the device's own
+    kernels of other ops that only allocate, resize, view or copy bytes: views, in-place ops such as ``resize_as_`` that change no
+    value, ``empty_like``, ``new_empty``, ``_copy_from``, ``_copy_from_and_resize``, ``_pin_memory`` and ``record_stream``.
+
     Examples:
         >>> import eagerdecomp as ed
         >>> len(ed.infra()), "aten.copy_.default" in ed.infra(), "aten.add.Tensor" in ed.infra()

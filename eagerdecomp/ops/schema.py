@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload, has_kernel, overload, packet_overloads
+from eagerdecomp._torch.ops import OpOverload, has_kernel, is_dispatched, overload, packet_overloads
 from eagerdecomp.ops.facts import UNSTATED, UnstatedFacts
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "functional_variant",
     "is_composite",
     "kind_of",
+    "out_variant",
     "reads_data",
     "settled_by_out",
     "tensors_in",
@@ -236,10 +237,19 @@ def functional_variant(op: OpOverload) -> OpOverload | None:
     return None
 
 
+def out_variant(op: OpOverload) -> OpOverload | None:
+    """Return the ``out=`` op that computes the result of a functional or in-place op, or None."""
+    plain = functional_variant(op) if facts_of(op).mutated else op
+    if plain is None:
+        return None
+    named = packet_overloads(plain._schema.name)
+    return next((other for other in named if facts_of(other).is_out and functional_variant(other) is plain), None)
+
+
 def _namesakes(op: OpOverload, packet: str) -> Iterator[OpOverload]:
     """Yield the overloads of a packet in a fixed order, the most likely variant (with the op's own overload name) first."""
     first = overload(f"{packet}.{op._overloadname}")
-    if first is not None:
+    if first is not None and is_dispatched(first):
         yield first
     yield from sorted((o for o in packet_overloads(packet) if o is not first), key=lambda o: o._overloadname)
 

@@ -1,0 +1,151 @@
+"""Which ops a device can run by itself: by kernels for its own dispatch key, and by torch's compositions, but not by a fallback."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from eagerdecomp._torch.dispatcher import device_key, has_fallback, names_with_kernel
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name, overload
+from eagerdecomp.errors import InstallError
+from eagerdecomp.ops.opset import INFRA_NAMES
+from eagerdecomp.ops.schema import facts_of, out_variant
+
+__all__ = ["DeviceOps", "device_ops", "forget_own", "key_of_device", "remember_own"]
+
+#: Ops that allocate, resize or copy bytes, besides `INFRA_NAMES` and those that their schema shows: views and ``inplace_view`` ops.
+_MEMORY_NAMES = frozenset(
+    {
+        "aten::_copy_from",
+        "aten::_copy_from_and_resize",
+        "aten::_pin_memory",
+        "aten::_resize_output_",
+        "aten::_unsafe_view",
+        "aten::empty_like",
+        "aten::empty_permuted",
+        "aten::new_empty",
+        "aten::new_empty_strided",
+        "aten::record_stream",
+        "aten::resize",
+    }
+)
+
+#: Compositions that need a kernel of the device for another op -> that op. torch's own kernel of it only raises an error. Devices
+#: with a kernel of `_BUILT_IN` do not need it.
+_OVERRIDEABLE = {
+    "aten::convolution": "aten::convolution_overrideable",
+    "aten::convolution_backward": "aten::convolution_backward_overrideable",
+}
+_BUILT_IN = frozenset({"aten::_slow_conv2d_forward", "aten::_mps_convolution"})
+
+#: The alias keys of torch's compositions.
+_COMPOSED = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+
+#: Dispatch key -> what the device had before the library registered kernels for it.
+_before: dict[str, DeviceOps] = {}
+
+
+@dataclass(frozen=True)
+class DeviceOps:
+    """What a device can run. Ops are given by the dispatcher's names, such as ``"aten::add.Tensor"``, because it takes a second to
+    make the overload objects of thousands of ops.
+
+    Attributes:
+        own: the ops with a kernel of the device.
+        has_fallback: whether the device has a fallback, which runs all other ops, such as on the CPU.
+        composed: the ops that torch composes of other ops, on every device.
+    """
+
+    own: frozenset[str]
+    has_fallback: bool
+    composed: frozenset[str]
+
+    def runs(self, name: str) -> bool:
+        """Return whether the device has a kernel for an op, or torch composes it of other ops on every device."""
+        return name in self.own or name in self.composed
+
+    def lacks(self, name: str) -> bool:
+        """Return whether an op has neither a kernel of the device nor a composition that the device can run."""
+        needed = self.relied_on(name)
+        return (
+            not self.runs(name) if needed is None else needed not in self.own and (name in _OVERRIDEABLE or not self.runs(needed))
+        )
+
+    def relied_on(self, name: str) -> str | None:
+        """Return the op that torch's composition of an op needs from the device; None if the device has a kernel, or it needs none.
+
+        The compositions of structured ops, such as ``add.Tensor`` and ``add_.Tensor``, only call the ``out=`` form.
+        """
+        if name in self.own:
+            return None
+        if name not in _structured():
+            return None if self.own & _BUILT_IN else _OVERRIDEABLE.get(name)
+        op = overload(name)
+        out = out_variant(op) if op is not None else None
+        return None if out is None else dispatcher_name(out)
+
+    def memory(self) -> frozenset[str]:
+        """Return the ops that compute nothing, only allocate, resize, view or copy bytes, and that the device runs."""
+        views = self.own & names_with_kernel("ADInplaceOrView")  # in-place ops too
+        found = {name for name in views if (op := overload(name)) is not None and _keeps_bytes(op)}
+        return frozenset(found) | (self.own & _MEMORY_NAMES) | {name for name in INFRA_NAMES if not self.lacks(name)}
+
+    def all(self) -> frozenset[str]:
+        """Return the ops with a kernel of the device, the ops that run by such a kernel of another form, and `memory`."""
+        packets = {name.partition(".")[0] for name in self.own}
+        forms = [name for name in _structured() if name.partition(".")[0].rstrip("_") in packets]
+        return self.own | {name for name in (*forms, *_OVERRIDEABLE) if not self.lacks(name)} | self.memory()
+
+
+def key_of_device(device: Any) -> str:
+    """Return the dispatch key of a device type, such as ``"CPU"``.
+
+    Raises:
+        InstallError: if kernels cannot be registered for such a device.
+    """
+    key = device_key(device) if isinstance(device, str) and device != "meta" else None
+    if key is None:
+        raise InstallError(
+            f"{device!r} is not a device type that torch can have kernels for. Pass a type without an index, such as 'cuda'. For a "
+            "device of your own, import its package first, which calls torch.utils.rename_privateuse1_backend(name)"
+        )
+    return key
+
+
+def device_ops(key: str) -> DeviceOps:
+    """Return what a device can run by itself, without the kernels that an installation has registered.
+
+    Args:
+        key: the device's dispatch key, such as ``"CPU"`` or ``"PrivateUse1"``.
+    """
+    found = _before.get(key)
+    if found is not None:
+        return found
+    return DeviceOps(names_with_kernel(key), has_fallback(key), frozenset().union(*map(names_with_kernel, _COMPOSED)))
+
+
+def remember_own(key: str, ops: DeviceOps) -> None:
+    """Let `device_ops` return this until `forget_own`: what a device can run before kernels are registered."""
+    _before[key] = ops
+
+
+def forget_own(key: str) -> None:
+    """End what `remember_own` began, once the kernels are removed."""
+    _before.pop(key, None)
+
+
+def _keeps_bytes(op: OpOverload) -> bool:
+    """Return whether an op returns a view, or changes only the sizes, strides or storage of its argument."""
+    facts = facts_of(op)
+    return facts.changes_metadata or (facts.returns_alias and not facts.mutated)
+
+
+@functools.cache
+def _structured() -> frozenset[str]:
+    """Return the functional and in-place ops whose default kernel only calls their ``out=`` form: torch's structured ops.
+
+    Such a kernel is at the dispatch key ``CompositeExplicitAutogradNonFunctional``. Other compositions are at this key too, but
+    their ops have no kernel for the CPU.
+    """
+    return names_with_kernel("CompositeExplicitAutogradNonFunctional") & device_ops("CPU").own
