@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagerdecomp._torch.dispatcher import device_key, has_fallback, names_with_kernel
-from eagerdecomp._torch.ops import OpOverload, dispatcher_name, overload
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, overload
 from eagerdecomp.errors import InstallError
 from eagerdecomp.ops.opset import INFRA_NAMES
+from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of, out_variant
 
 __all__ = ["DeviceOps", "device_ops", "forget_own", "key_of_device", "remember_own"]
@@ -92,10 +93,14 @@ class DeviceOps:
         return frozenset(found) | (self.own & _MEMORY_NAMES) | {name for name in INFRA_NAMES if not self.lacks(name)}
 
     def all(self) -> frozenset[str]:
-        """Return the ops with a kernel of the device, the ops that run by such a kernel of another form, and `memory`."""
+        """Return the ops with a kernel of the device, the ops that run by such a kernel of another form, and `memory`.
+
+        Ops that run natively on every set, such as collectives, are not among them.
+        """
         packets = {name.partition(".")[0] for name in self.own}
         forms = [name for name in _structured() if name.partition(".")[0].rstrip("_") in packets]
-        return self.own | {name for name in (*forms, *_OVERRIDEABLE) if not self.lacks(name)} | self.memory()
+        found = self.own | {name for name in (*forms, *_OVERRIDEABLE) if not self.lacks(name)} | self.memory()
+        return frozenset(name for name in found if not is_passthrough_name(dotted(name)))
 
 
 def key_of_device(device: Any) -> str:

@@ -22,7 +22,7 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import NAMED_SETS, core_aten, prims
 from eagerdecomp.rules.rule import Rule
 
-__all__ = ["call_script", "Named", "named_backend", "named_by_spec", "reproducer", "resized"]
+__all__ = ["call_script", "Named", "named_backend", "named_by_spec", "named_device", "reproducer", "resized"]
 
 # Maximum number of elements in all tensors of a call. A larger call is reduced, if the smaller call still fails.
 _MAX_KEPT_ELEMENTS = 16
@@ -87,6 +87,16 @@ def named_by_spec(backend: str, rules: str = "", *, ops: str = "") -> Named:
         words = f"op_set_from({str(Path(ops).resolve())!r})"
     rules_text = _spec_text(rules, imports) if rules else ""
     return Named(tuple(dict.fromkeys(imports)), words, rules_text)
+
+
+def named_device(device_type: str, modules: Sequence[str]) -> Named:
+    """Return the code by which a script refers to what a device can run, after an import of these modules."""
+    lines: list[str] = []
+    for module_name in modules:
+        folder = _folder(sys.modules.get(module_name), module_name)
+        lines.extend([f"sys.path.insert(0, {folder!r})"] if folder else [])
+        lines.append(f"import {module_name}")
+    return Named(tuple(dict.fromkeys(lines)), f"ed.Backend.of_device({device_type!r})")
 
 
 def _spec_text(spec: str, imports: list[str]) -> str:

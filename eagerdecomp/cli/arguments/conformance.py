@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import FAILED, INTERRUPTED, NOTHING_EXERCISED, USAGE_ERROR, add_json, positive
+from .shared import FAILED, INTERRUPTED, NOTHING_EXERCISED, USAGE_ERROR, add_device, add_json, positive
 
 __all__ = ["EPILOG", "configure"]
 
@@ -12,7 +12,8 @@ _PROFILES = ("quick", "standard", "thorough")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("backend", metavar="MODULE:BACKEND", help="a Backend or OpSet, or a function that returns one")
+    parser.add_argument("backend", nargs="?", metavar="MODULE:BACKEND", help="a Backend or OpSet, or a function that returns one")
+    add_device(parser, "MODULE:BACKEND")
     parser.add_argument(
         "--profile",
         choices=_PROFILES,
@@ -47,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 EPILOG = f"""examples:
   eagerdecomp conformance my_backend:backend                                   test all kernels, in minutes
   eagerdecomp conformance my_backend:backend --profile quick --ops aten.add    test one kernel, in a second
+  eagerdecomp conformance --device mydev --import my_package                   test the kernels of a device
   eagerdecomp conformance my_backend:backend --scripts wrong/                  a script for each fault
   eagerdecomp conformance my_backend:backend --json new.json --compare main.json --markdown comment.md
   eagerdecomp conformance my_backend:backend --html report.html --junit report.xml --absences absent.txt

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import add_json, add_ops, positive
+from .shared import add_device, add_json, add_ops, positive
 
 __all__ = ["EPILOG", "configure"]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_ops(parser)
+    add_device(parser, "--ops")
     parser.add_argument("--model", metavar="MODULE:FACTORY", help="plan only the ops that a model calls, forward and backward")
     parser.add_argument("--rules", metavar="MODULE:NAME", help="your own rules: a Rule, or a list of them")
     parser.add_argument("--match", metavar="REGEX", help="plan only the ATen ops whose name matches")
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 EPILOG = """examples:
   eagerdecomp plan                                   all of ATen on Core ATen: the status of each op, the next kernels
   eagerdecomp plan --ops my_ops.txt --html plan.html
+  eagerdecomp plan --device mydev --import my_package      what your device covers with its own kernels
   eagerdecomp plan --ops prims --match 'gelu|silu'   matching ops only, with kernel calls, rule and gradient
   eagerdecomp plan --ops my_ops.txt --model nets:gpt --require closed
   eagerdecomp plan --ops my_ops.txt --json new.json --compare old.json --require no-worse

@@ -15,6 +15,7 @@ __all__ = [
     "SCRIPT_FAILED",
     "SETS",
     "USAGE_ERROR",
+    "add_device",
     "add_json",
     "add_keep",
     "add_on_unsupported",
@@ -71,6 +72,21 @@ def add_ops(parser: argparse.ArgumentParser) -> None:
         help=f"the op set: {', '.join(SETS)}, a FILE of op names, or MODULE:NAME of a Backend or OpSet (default %(default)s)",
     )
     parser.set_defaults(ops_option="")
+
+
+def add_device(parser: argparse.ArgumentParser, instead: str) -> None:
+    """Add the options ``--device`` and ``--import``, which `device_backend` reads; `instead` names what the device replaces."""
+    parser.add_argument(
+        "--device", metavar="TYPE", help=f"instead of {instead}: the ops for which this device has kernels of its own"
+    )
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import this first, such as a device's package",
+    )
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from eagerdecomp.cli.arguments.shared import FAILED
 from eagerdecomp.cli.commands.colour import painted
 from eagerdecomp.errors import EagerDecompError, OpSetError
 from eagerdecomp.host.atomic_file import check_writable, write_text
-from eagerdecomp.host.import_path import UsageError, object_of
+from eagerdecomp.host.import_path import UsageError, module_of, object_of
 from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, resolve_ops
@@ -27,6 +27,7 @@ __all__ = [
     "backend_from",
     "backend_of",
     "called",
+    "device_backend",
     "kept_ops",
     "output_file",
     "print_whole",
@@ -122,6 +123,26 @@ def backend_from(spec: str, option: str = "--ops") -> Backend | OpSet:
         UsageError: if there is no such backend.
     """
     return backend_of(option, spec) if ":" in spec and not os.path.exists(spec) else op_set_from(spec, option)
+
+
+def device_backend(args: argparse.Namespace, other: str = "") -> Backend | None:
+    """Import the modules of ``--import``, and return what the device of ``--device`` can run; None without that option.
+
+    Args:
+        args: the arguments.
+        other: what else the command line names as the backend.
+
+    Raises:
+        UsageError: for a module that cannot be imported, or if a backend is named twice.
+        InstallError: if torch has no such device.
+    """
+    for module in args.imports:
+        module_of("--import", module)
+    if not args.device:
+        return None
+    if other:
+        raise UsageError(f"--device {args.device} and {other}: pass one of them")
+    return Backend.of_device(args.device)
 
 
 def set_from(spec: str, option: str = "--ops") -> OpSet:

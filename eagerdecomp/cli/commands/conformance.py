@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, NOTHING_EXERCISED
-from eagerdecomp.cli.commands.command import Command, called, output_file, shown
+from eagerdecomp.cli.commands.command import Command, called, device_backend, output_file, shown
 from eagerdecomp.errors import ConformanceError
 from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import NAMED_SETS, OpSet, core_aten
-from eagerdecomp.verify.reproducer import named_by_spec
+from eagerdecomp.verify.reproducer import named_by_spec, named_device
 
 if TYPE_CHECKING:  # a command imports its modules when it runs
     from eagerdecomp.conformance.comparing import Comparison
@@ -39,7 +39,7 @@ def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.conformance.results import Verdict
     from eagerdecomp.conformance.specs import FAMILIES
 
-    backend = _backend(args.backend)
+    backend = device_backend(args, args.backend) or _backend(args.backend)
     old = _old(args.compare) if args.compare else None
     declared = None
     if args.absences:
@@ -50,7 +50,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.ops in NAMED_SETS or (args.ops and (":" in args.ops or os.path.isfile(args.ops))):
         raise UsageError(
             f"--ops {args.ops}: this is a set of ops or a backend, and --ops takes the names of ops to test, separated by commas: "
-            f"--ops aten.add.Tensor,aten.sum. Leave --ops out to test all kernels of {args.backend}"
+            f"--ops aten.add.Tensor,aten.sum. Leave --ops out to test all kernels of {args.backend or args.device}"
         )
     ops = [name.strip() for name in args.ops.split(",") if name.strip()] if args.ops else None
     families = {name: family for family, specs in FAMILIES.items() for name in specs}
@@ -85,9 +85,12 @@ def _exit_code(report: Report, comparison: Comparison | None) -> int:
 def _report(args: argparse.Namespace, backend: Backend, ops: list[str] | None) -> Report:
     from eagerdecomp.conformance.suite import run_conformance
 
-    named = named_by_spec(args.backend)
-    if _is_factory(args.backend):
-        named = replace(named, backend=f"{named.backend}()")
+    if args.device:
+        named = named_device(args.device, args.imports)
+    else:
+        named = named_by_spec(args.backend)
+        if _is_factory(args.backend):
+            named = replace(named, backend=f"{named.backend}()")
     lines: list[Progress] = []
 
     def report(done: int, total: int, verdict: Verdict | None) -> None:
@@ -122,7 +125,11 @@ def _is_factory(spec: str) -> bool:
     return callable(found) and not isinstance(found, (Backend, OpSet))
 
 
-def _backend(spec: str) -> Backend:
+def _backend(spec: str | None) -> Backend:
+    if spec is None:
+        raise UsageError(
+            "name the backend to test, as MODULE:BACKEND, or a device: eagerdecomp conformance --device TYPE --import MODULE"
+        )
     if ":" not in spec and (spec in NAMED_SETS or spec.startswith(("aten.", "prims."))):
         raise UsageError(
             f"{spec}: name the backend first, as MODULE:BACKEND, and then the ops to test: "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eagerdecomp.cli.arguments.shared import FAILED
-from eagerdecomp.cli.commands.command import Command, backend_from, called, output_file, rules_of, shown
+from eagerdecomp.cli.commands.command import Command, backend_from, called, device_backend, output_file, rules_of, shown
 from eagerdecomp.coverage.analysis import aten_ops, plan
 from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
 from eagerdecomp.coverage.plan_report import Plan
@@ -25,7 +25,8 @@ __all__ = ["COMMAND"]
 
 
 def _run(args: argparse.Namespace) -> int:
-    backend = as_backend(backend_from(args.ops, args.ops_option))
+    named = f"{args.ops_option} {args.ops}" if args.ops_option else ""
+    backend = device_backend(args, named) or as_backend(backend_from(args.ops, args.ops_option))
     if args.require == "no-worse" and not args.compare:
         raise PlanError("--require no-worse compares with an earlier plan: pass it with --compare OLD.json")
     if args.model and args.match:
