@@ -1,6 +1,6 @@
 """Record the test results with the torch and Python of this environment, and write docs/numbers/versions.md from all records.
 
-    python tools/versions.py --record    # run the default tier and the scoreboard with gradients: about ten minutes on two cores
+    python tools/versions.py --record    # run the demo, the default tier and the scoreboard with gradients: ten minutes on two cores
     python tools/versions.py --again     # after a fix: run only the tests that failed
     python tools/versions.py             # only write the page
 
@@ -36,7 +36,7 @@ HEAD = """# Versions of torch
 
 Results of the default tests (without the slow ones) and of the scoreboard, for releases of torch and Python. The scoreboard runs
 every operator of torch's operator database on Core ATen, three calls of each sample, with gradients. An operator counts if
-eager accepts one of its samples. Rows of 2026-11-26 were made before sparse tensors had rules, so fewer operators pass.
+eager accepts one of its samples. *Demo* is README's first command, which compares a training run with eager's.
 
 *Known differences* are tests that are expected to fail with that release, because it differs from 2.13. The reasons are
 below, and the names of the tests in `tests/releases`. If such a test passes, the run fails. *Recorded calls* is the release
@@ -45,8 +45,8 @@ with which the shipped kernel calls of each rule were recorded; plans and the or
 `nox -s "versions-3.12(torch='2.14')"` makes the environment of a pair and records it with `python tools/versions.py --record`.
 `python tools/versions.py` writes this page from the records.
 
-| torch | Python | day | default tier | known differences | operators that pass | recorded calls |
-|---|---|---|---|---|---|---|
+| torch | Python | day | demo | default tier | known differences | operators that pass | recorded calls |
+|---|---|---|---|---|---|---|---|
 """
 
 
@@ -107,7 +107,8 @@ def record(only_failed: bool) -> Path:
         file.write_text(json.dumps(again(json.loads(file.read_text(encoding="utf-8"))), indent=1) + "\n", encoding="utf-8")
         return file
     found = {"torch": torch.__version__, "python": platform.python_version(), "day": f"{datetime.date.today()}"}
-    found |= {"default": default_tier(), "scoreboard": scoreboard()}
+    demo = subprocess.run([sys.executable, "-m", "eagerdecomp", "demo"], cwd=ROOT, check=False).returncode
+    found |= {"demo": "fails" if demo else "passes", "default": default_tier(), "scoreboard": scoreboard()}
     found["data"] = "its own" if nearest_release(FILE) == release else f"those of {nearest_release(FILE)}"
     RECORDS.mkdir(exist_ok=True)
     file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -122,7 +123,7 @@ def page(records: Iterable[Mapping[str, Any]]) -> str:
         tier, board = one["default"], one["scoreboard"]
         passed = f"{tier['passed']} pass" + (f", {len(tier['failed'])} fail" if tier["failed"] else "")
         known = sum(tier["known"].values())
-        row = (one["torch"], one["python"], one["day"], passed, known, f"{board['passed']} of {board['of']}", one["data"])
+        row = (one["torch"], one["python"], one["day"], one["demo"], passed, known, f"{board['passed']} of {board['of']}", one["data"])
         text += f"| {' | '.join(map(str, row))} |\n"
     for one in records:
         text += f"\n## torch {one['torch']}, Python {one['python']}\n\n"

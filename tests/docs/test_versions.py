@@ -33,6 +33,7 @@ def test_failed_operators_are_listed(tool: Any) -> None:
                 "torch": "9.9.0",
                 "python": "3.11.7",
                 "day": "2030-01-31",
+                "demo": "passes",
                 "default": {"passed": 3, "known": {"eager rounds otherwise": 2}, "failed": ["tests/a.py::test_b"]},
                 "scoreboard": board,
                 "data": "those of 9.8",
