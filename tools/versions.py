@@ -1,6 +1,6 @@
 """Record the test results with the torch and Python of this environment, and write docs/numbers/versions.md from all records.
 
-    python tools/versions.py --record    # run the demo, the default tier and the scoreboard with gradients: ten minutes on two cores
+    python tools/versions.py --record    # run the demo, the default tier and the scoreboard with gradients, in ten minutes
     python tools/versions.py --again     # after a fix: run only the tests that failed
     python tools/versions.py             # only write the page
 
@@ -123,7 +123,8 @@ def page(records: Iterable[Mapping[str, Any]]) -> str:
         tier, board = one["default"], one["scoreboard"]
         passed = f"{tier['passed']} pass" + (f", {len(tier['failed'])} fail" if tier["failed"] else "")
         known = sum(tier["known"].values())
-        row = (one["torch"], one["python"], one["day"], one["demo"], passed, known, f"{board['passed']} of {board['of']}", one["data"])
+        where, operators = (one["torch"], one["python"], one["day"]), f"{board['passed']} of {board['of']}"
+        row = (*where, one["demo"], passed, known, operators, one["data"])
         text += f"| {' | '.join(map(str, row))} |\n"
     for one in records:
         text += f"\n## torch {one['torch']}, Python {one['python']}\n\n"

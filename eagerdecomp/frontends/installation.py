@@ -54,6 +54,10 @@ _lock = free_in_child(threading.RLock())
 
 _EFFICIENT_ZEROS = str(EFFICIENT_ZEROS)
 
+# Works around a fault of torch: CUDA's kernel of `pow.Scalar` passes a wrapped number on the device to this op, and torch stops with
+# "tensor.device().is_cpu() INTERNAL ASSERT FAILED" where it converts that to a Python scalar for a kernel in Python.
+_KERNELS_FROM_WRAPPED_NUMBERS = frozenset({"aten::pow.Tensor_Tensor_out"})
+
 _GIVE_KERNEL = "Register a kernel with torch, pass one in Backend(kernels=), or remove the op from the set"
 
 
@@ -183,8 +187,8 @@ class Installation:
         verifying = self._verifying = Verifying(there, rules, verify) if verify is not None else None
         own = backend.kernels if verifying is None else verifying.kernels().kernels
         self._supported = {dispatcher_name(op): held.predicate(op) is None for op in held}
-        #: Ops by whose kernels torch's compositions run ops of the set.
-        self._relied_on = {device.relied_on(name) for name in self._supported}
+        #: Ops by whose kernels torch's compositions and kernels run ops of the set.
+        self._relied_on = {device.relied_on(name) for name in self._supported} | (_KERNELS_FROM_WRAPPED_NUMBERS & device.own)
         #: Dispatcher's name of an op -> the backend's kernel.
         self._own = {dispatcher_name(op): own[op] for op in backend.kernels}
         names = op_names()

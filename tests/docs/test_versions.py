@@ -40,7 +40,7 @@ def test_failed_operators_are_listed(tool: Any) -> None:
             }
         ]
     )
-    assert "| 9.9.0 | 3.11.7 | 2030-01-31 | 3 pass, 1 fail | 2 | 1 of 2 | those of 9.8 |" in made
+    assert "| 9.9.0 | 3.11.7 | 2030-01-31 | passes | 3 pass, 1 fail | 2 | 1 of 2 | those of 9.8 |" in made
     assert "- operator `cos`: error: TypeError: no" in made
     assert "- `tests/a.py::test_b` fails" in made
     assert "- 2 tests: eager rounds otherwise" in made
