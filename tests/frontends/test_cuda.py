@@ -64,7 +64,7 @@ def test_a_captured_step_trains_as_in_eager(way: str) -> None:
     step, result = steps(), torch.zeros((), device="cuda")
     with WAYS[way]() if way in WAYS else nullcontext():
         got = losses(step, 2)
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             got += losses(step, 1)
