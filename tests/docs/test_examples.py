@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 #: What an example depends on beside this library.
 NEEDS = {"ort": "onnxruntime", "xla": "jax"}
+#: Tools with which an example is built. pip's ninja may be in no folder of PATH.
+NEEDS_TOOLS = {"cpp_device": (os.environ.get("CXX", "c++"), "ninja")}
 WITH_TESTS = sorted(path.parent.name for path in (ROOT / "examples").glob("*/tests"))
 
 
@@ -24,6 +26,9 @@ def test_an_examples_tests_pass(example: str) -> None:
     needed = NEEDS.get(example)
     if needed is not None and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed: pip install -e examples/{example}")
+    for tool in NEEDS_TOOLS.get(example, ()):
+        if shutil.which(tool) is None and importlib.util.find_spec(tool) is None:
+            pytest.skip(f"{tool} is not installed")
     command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", f"examples/{example}/tests"]
     # Not as a worker of the run that this is part of.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

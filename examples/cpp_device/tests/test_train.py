@@ -1,0 +1,29 @@
+"""Five models train on the device to the CPU's losses, with each optimizer, and nothing runs on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import chip
+import pytest
+import train
+
+
+@pytest.mark.parametrize("optimizer", list(train.OPTIMIZERS))
+@pytest.mark.parametrize("model", list(train.MODELS))
+def test_training_reaches_the_cpus_losses(model: str, optimizer: str) -> None:
+    expected = train.train(model, optimizer, "cpu", 3)
+    chip.reset_calls()
+    losses = train.train(model, optimizer, "chip", 3)
+    assert losses == pytest.approx(expected, rel=1e-5)
+    assert expected[0] != pytest.approx(expected[-1], rel=1e-4)
+    assert sum(chip.kernel_calls().values()) > 1000
+    assert chip.fallback_calls() == {}
+
+
+def test_the_script_prints_what_it_saw(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["train.py", "--steps", "1", "--only", "mlp"])
+    assert train.main() == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:4]]
+    assert [row[1] for row in rows] == list(train.OPTIMIZERS)
+    assert all(int(row[-2]) > 100 and row[-1] == "0" for row in rows)
