@@ -5,8 +5,8 @@
     model.to("chip")
     print(chip.kernel_calls(), chip.fallback_calls())
 
-If the package is installed with pip, ``import torch`` imports it. With ``CHIP_FALLBACK=1`` in the environment, the device
-falls back to the CPU for ops without a kernel, as most devices do.
+If the package is installed with pip, ``import torch`` imports it. As most devices in C++, it has a fallback that runs
+ops on the CPU; nothing reaches it. With ``CHIP_FALLBACK=0`` in the environment, it has none.
 """
 
 from __future__ import annotations

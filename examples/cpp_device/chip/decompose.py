@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-
 import eagerdecomp as ed
-from chip import _C
 
 __all__ = ["backend", "handle"]
 
-aten = torch.ops.aten
-
-#: Ops that torch makes of kernels of the device in C++, and that compute nothing.
-MADE_BY_TORCH = [aten.clone.default, aten.full.default]
-
-#: The ops for which the device has a kernel, and those.
-backend = ed.Backend("chip", ed.infra() | list(_C.kernel_calls()) | MADE_BY_TORCH, device_type="chip")
+#: The ops for which the device has a kernel of its own. The fallback to the CPU does not count.
+backend = ed.Backend.of_device("chip")
 
 handle = ed.install(backend)

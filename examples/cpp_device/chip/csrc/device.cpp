@@ -139,10 +139,10 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
 }
 
-// Without it, torch raises NotImplementedError for an op without a kernel.
+// CHIP_FALLBACK=0 leaves it out.
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   const char* wanted = std::getenv("CHIP_FALLBACK");
-  if (wanted != nullptr && std::string(wanted) == "1") {
+  if (wanted == nullptr || std::string(wanted) != "0") {
     m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
 }

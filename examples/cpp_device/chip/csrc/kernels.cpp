@@ -8,6 +8,7 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/DistributionsHelper.h>
+#include <ATen/native/BinaryOps.h>
 #include <ATen/native/IndexingUtils.h>
 #include <ATen/native/Pow.h>
 #include <ATen/native/ReduceOpsUtils.h>
@@ -117,6 +118,15 @@ T invert(T a) {
   return std::is_same_v<T, bool> ? a == 0 : static_cast<T>(~static_cast<int64_t>(a));
 }
 
+template <class T, class F>
+T unless_integer(T a, F f) {
+  if constexpr (std::is_integral_v<T>) {
+    return a;
+  } else {
+    return f(a);
+  }
+}
+
 template <class T>
 T power(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
@@ -160,10 +170,10 @@ UNARY(bitwise_not, INTEGERS, invert(a))
 UNARY(cos, FLOATS, std::cos(a))
 UNARY(erf, FLOATS, std::erf(a))
 UNARY(exp, FLOATS, std::exp(a))
-UNARY(floor, FLOATS, std::floor(a))
+UNARY(floor, NUMBERS, unless_integer(a, [](auto b) { return std::floor(b); }))
 UNARY(log, FLOATS, std::log(a))
 UNARY(neg, NUMBERS, -a)
-UNARY(round, FLOATS, std::nearbyint(a))
+UNARY(round, NUMBERS, unless_integer(a, [](auto b) { return std::nearbyint(b); }))
 UNARY(sigmoid, FLOATS, 1 / (1 + std::exp(-a)))
 UNARY(sin, FLOATS, std::sin(a))
 UNARY(sqrt, FLOATS, std::sqrt(a))
@@ -185,11 +195,12 @@ BINARY(pow, NUMBERS, power(a, b))
 BINARY(remainder, NUMBERS, modulo(a, b))
 
 Tensor add(const Tensor& x, const Tensor& y, const Scalar& alpha) {
+  at::native::alpha_check(common_dtype({x, y}), alpha);
   return plus(x, alpha.equal(1) ? y : chip::mul(y, at::native::wrapped_scalar_tensor(alpha)));
 }
 
 Tensor sub(const Tensor& x, const Tensor& y, const Scalar& alpha) {
-  TORCH_CHECK(x.scalar_type() != at::kBool && y.scalar_type() != at::kBool, "chip: bools cannot be subtracted: use bitwise_xor");
+  at::native::sub_check(x, y);
   return chip::add(x, chip::neg(y), alpha);
 }
 
@@ -325,6 +336,7 @@ Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
     return at::empty({0}, options);
   }
   dim = c10::maybe_wrap_dim(dim, parts[0].dim());
+  TORCH_CHECK(parts[0].dim() > 0, "zero-dimensional tensors cannot be concatenated");
   auto shape = parts[0].sizes().vec();
   shape[dim] = 0;
   for (const Tensor& one : parts) {
@@ -343,9 +355,10 @@ Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
   return out;
 }
 
-int64_t checked(const char* place, int64_t size) {
+// Return the index at a place, between `least` and `size`.
+int64_t checked(const char* place, int64_t size, int64_t least) {
   const int64_t index = *reinterpret_cast<const int64_t*>(place);
-  TORCH_CHECK_INDEX(-size <= index && index < size, "index ", index, " is out of bounds for dimension with size ", size);
+  TORCH_CHECK_INDEX(least <= index && index < size, "index ", index, " is out of bounds for dimension with size ", size);
   return index < 0 ? index + size : index;
 }
 
@@ -361,7 +374,7 @@ void along(const char* name, const Tensor& self, int64_t dim, const Tensor& inde
   const int64_t step = std::exchange(strides[dim], 0) * target.itemsize(), size = target.size(dim);
   Tensor row = target.as_strided(places.sizes(), strides);
   each(over(row, self.scalar_type(), {source.as_strided(places.sizes(), source.strides()), places}),
-       [&](char** at) { f(at[0] + checked(at[2], size) * step, at[1]); });
+       [&](char** at) { f(at[0] + checked(at[2], size, 0) * step, at[1]); });
 }
 
 Tensor gather(const Tensor& self, int64_t dim, const Tensor& index, bool /*sparse_grad*/) {
@@ -433,7 +446,7 @@ struct Indexed {
     each(over(out, out.scalar_type(), inputs), [&](char** at) {
       int64_t step = 0;
       for (size_t i = 0; i < indices.size(); i++) {
-        step += checked(at[2 + i], sizes[i]) * steps[i];
+        step += checked(at[2 + i], sizes[i], -sizes[i]) * steps[i];
       }
       f(at[0], at[1], step);
     });
@@ -486,7 +499,9 @@ void fill_with(Tensor& self, F f) {
 }
 
 Tensor& fill_(Tensor& self, const Scalar& value) {
-  FOR_ANY(self.scalar_type(), "fill_", [&] { fill_with<scalar_t>(self, [one = value.to<scalar_t>()] { return one; }); });
+  FOR_ANY(self.scalar_type(), "fill_", [&] {
+    each(over(self, self.scalar_type(), {}), [one = static_cast<scalar_t>(value.to<at::opmath_type<scalar_t>>())](char** at) { *reinterpret_cast<scalar_t*>(at[0]) = one; });
+  });
   return self;
 }
 
@@ -495,7 +510,8 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, Maybe<
   const bool integral = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
   const ScalarType type = dtype.value_or(integral ? at::kLong : at::get_default_dtype_as_scalartype());
   const double count = std::ceil((end.toDouble() - start.toDouble()) / step.toDouble());
-  TORCH_CHECK(count >= 0, "chip: arange from ", start, " to ", end, " by ", step, " has no end"); // also if it is NaN
+  const double sign = step.toDouble() * (end.toDouble() - start.toDouble());
+  TORCH_CHECK(sign >= 0 && count >= 0, "chip: arange from ", start, " to ", end, " by ", step, " has no end"); // also if it is NaN
   Tensor out = at::empty({static_cast<int64_t>(count)}, at::TensorOptions(device.value_or(kDevice)).dtype(type));
   FOR_NUMBERS(type, "arange", [&] {
     using Value = Sum<scalar_t>;

@@ -2,8 +2,10 @@
 #include "chip.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/Resize.h>
+#include <c10/util/strides.h>
 #include <sys/mman.h>
 
 #include <cstring>
@@ -158,8 +160,9 @@ Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Maybe<at::ScalarType>
 
 // -- resize and set -----------------------------------------------------------------------------------------------------
 
-void grow(const Tensor& self) {
-  const size_t bytes = at::detail::computeStorageNbytes(self.sizes(), self.strides(), self.itemsize(), self.storage_offset());
+// Let the storage of a tensor have room for what the tensor will be.
+void grow(const Tensor& self, IntArrayRef size, IntArrayRef stride, int64_t offset) {
+  const size_t bytes = at::detail::computeStorageNbytes(size, stride, self.itemsize(), offset);
   if (bytes > self.storage().nbytes()) {
     resize_storage(self.storage(), bytes);
   }
@@ -169,21 +172,17 @@ const Tensor& resize_(const Tensor& self, IntArrayRef size, Maybe<at::MemoryForm
   if (self.sizes() != size || format.has_value()) {
     self.unsafeGetTensorImpl()->set_sizes_contiguous(size);
     self.unsafeGetTensorImpl()->empty_tensor_restride(format.value_or(at::MemoryFormat::Contiguous));
-    grow(self);
+    grow(self, self.sizes(), self.strides(), self.storage_offset());
   }
   return self;
 }
 
 Tensor& set_storage(Tensor& self, Storage storage, int64_t offset, IntArrayRef size, IntArrayRef stride) {
-  at::native::checkSetStorage(self, std::move(storage), offset, size, stride);
-  at::TensorImpl* impl = self.unsafeGetTensorImpl();
-  impl->set_storage_offset(offset);
-  if (stride.data() != nullptr) {
-    impl->set_sizes_and_strides(size, stride);
-  } else {
-    impl->set_sizes_contiguous(size);
-  }
-  grow(self);
+  const auto strides = stride.data() != nullptr ? at::DimVector(stride) : c10::contiguous_strides(size);
+  at::native::checkSetStorage(self, std::move(storage), offset, size, IntArrayRef(strides));
+  grow(self, size, strides, offset);
+  self.unsafeGetTensorImpl()->set_storage_offset(offset);
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
   return self;
 }
 
@@ -205,6 +204,8 @@ Tensor as_cpu(const Tensor& tensor) {
 }
 
 Tensor copy_from(const Tensor& self, const Tensor& to, bool /*non_blocking*/) {
+  at::assert_no_internal_overlap(to);
+  at::assert_no_partial_overlap(to, self);
   as_cpu(to).copy_(as_cpu(self));
   return to;
 }
@@ -219,6 +220,10 @@ at::Scalar local_scalar_dense(const Tensor& self) { return as_cpu(self).item(); 
 void record_stream(Tensor&, at::Stream) {} // kernels are synchronous
 
 } // namespace
+
+// The target of `_copy_from` may have the neg or conj bit. By default, torch would resolve it into a copy, and the write be lost.
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   KERNEL("empty.memory_format", empty);
