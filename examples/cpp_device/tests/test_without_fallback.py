@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent.parent
 @pytest.mark.skipif(chip.handle.fallback == "eagerdecomp", reason="this is the run without a fallback")
 def test_these_tests_pass_without_a_fallback() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | {"CHIP_FALLBACK": "0"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", str(FOLDER / "tests")]
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", str(FOLDER / "tests")]
     done = subprocess.run(command, cwd=FOLDER.parents[1], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:]
     assert " passed" in done.stdout
