@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from sampled import sampled
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
@@ -289,7 +290,7 @@ def with_gradients(op: Any, call: Any) -> tuple[list[Tensor], list[Tensor]]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", sampled(range(8), 2))
 @pytest.mark.parametrize(
     ("of_set", "dtype"),
     [
