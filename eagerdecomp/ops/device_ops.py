@@ -49,7 +49,7 @@ _before: dict[str, DeviceOps] = {}
 
 @dataclass(frozen=True)
 class DeviceOps:
-    """What a device can run. Ops are given by the dispatcher's names, such as ``"aten::add.Tensor"``, because it takes a second to
+    """The ops that a device can run. They are given by the dispatcher's names, such as ``"aten::add.Tensor"``, because it takes a second to
     make the overload objects of thousands of ops.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What a device can run by itself: its own kernels, and torch's compositions of them."""
+"""The ops that a device can run by itself: its own kernels, and torch's compositions of them."""
 
 from __future__ import annotations
 

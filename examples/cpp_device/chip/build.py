@@ -21,7 +21,7 @@ SOURCES = sorted(str(path) for path in Path(__file__).parent.glob("csrc/*.cpp"))
 
 
 def build() -> ModuleType:
-    """Return the module of the C++ code, compiled anew if a source file has changed. Each torch and each Python has its own.
+    """Return the module of the C++ code, compiled again if a source file has changed. Each torch and each Python has its own.
 
     Raises:
         ImportError: if there is no C++ compiler or no ninja.

@@ -33,7 +33,7 @@ def test_training_reaches_the_cpus_losses(model: str, optimizer: str) -> None:
 
 
 def test_the_transformer_trains_without_half_of_the_kernels() -> None:
-    """As on a device that does not have them: none is called, nor the CPU's."""
+    """Refuse calls of these kernels, as a device that lacks them: neither they nor the CPU's run."""
     expected = train.train("transformer", "AdamW", "cpu", 3)
     chip.handle.remove()
     try:
