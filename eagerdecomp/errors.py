@@ -247,10 +247,10 @@ class ConformanceError(EagerDecompError, ValueError):
 
 
 class InstallError(EagerDecompError, ValueError):
-    """A backend cannot be installed for a device.
+    """A backend cannot be installed for a device, or a device cannot be made.
 
-    Cause: another backend is installed there, torch has no such device, or an op of the set has no kernel on it. Cure: fix what the
-    message names.
+    Cause: another backend is installed there, torch has no such device, an op of the set has no kernel on it, or the process has a
+    device in Python already. Cure: fix what the message names.
 
     Examples:
         >>> import eagerdecomp as ed

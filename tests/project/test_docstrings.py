@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import eagerdecomp as ed
+from eagerdecomp import device
 
 #: What a class inherits or defines for torch's own machinery.
 _NOT_OURS = {"ignore_compile_internals", "supports_higher_order_operators"}
@@ -27,6 +28,7 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
                     yield f"{name}.{member}", function
         elif callable(value):
             yield name, inspect.unwrap(value)
+    yield from ((name, getattr(device, name)) for name in device.__all__ if name != "DeviceModule")
 
 
 FUNCTIONS = dict(_functions())

@@ -44,6 +44,8 @@ ELSEWHERE = {
     "conformance/test_kernels.py:_backend": "pytest's options: tests/conformance_suite",
     "backends/inductor_hook.py:inductor_hook": "no C++ compiler",
     "frontends/installation.py:kernel": "a device of its own: examples/npu/tests",
+    "device/make.py:_check_unnamed": "a device of its own: tests/device/test_make_device.py",
+    "device/storages.py:_rebuild": "a process without the device: tests/device/test_make_device.py",
     "dispatcher/composites.py:_install": "another kernel in torch's dispatcher: tests/dispatcher/test_composites_registered.py",
     "frontends/fx/recorder.py:_size": "a size of which no expression is known",
     "ops/opset_file.py:_included": "reported as a line of a file, with others",

@@ -15,7 +15,7 @@ from eagerdecomp import errors
 PACKAGE = Path(eagerdecomp.__file__).parent
 
 #: Code that raises what eager raises: a user's program catches `ValueError` there, and not `EagerDecompError`.
-IMITATES_EAGER = ("decomps/", "eager/", "backends/numpy/", "rules/writeback.py")
+IMITATES_EAGER = ("decomps/", "eager/", "backends/numpy/", "device/module.py", "device/storages.py", "rules/writeback.py")
 
 #: Functions elsewhere that raise a builtin error, and why.
 ALLOWED = {

@@ -26,6 +26,7 @@ from eagerdecomp.cli import main
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.manifest import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report
+from eagerdecomp.device import make_device
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.program.ir import KernelCall, Program, Slot, check
 from eagerdecomp.rules.link import link
@@ -95,6 +96,7 @@ _LIBRARY = {
     one.__name__: one
     for one in (
         *(KernelCall, Program, Report, Slot, check, library_rule, link, parse_call, parse_manifest, read_manifest, rule),
+        make_device,
         run_conformance,
     )
 }
@@ -488,6 +490,7 @@ _command("trace seventh_module:made --symbolic x")
 _command("conformance other_module:backend", other_module__py="backend = 3")
 _command("conformance eagerdecomp.backends.reference:BACKEND --ops aten.relu --compare absent.json")
 _command("conformance eagerdecomp.backends.reference:BACKEND --ops aten.relu --absences absent.txt")
+_text("make_device('cuda')")
 _command("new-backend class")
 _command("new-backend json")
 _command("new-backend torch")
