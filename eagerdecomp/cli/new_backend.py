@@ -8,15 +8,12 @@ import json
 import keyword
 import re
 import sys
-import warnings
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-import torch
-from torch import Tensor
-
+from eagerdecomp.device.names import problem_with_name
 from eagerdecomp.errors import ArgumentError
 from eagerdecomp.host.atomic_file import write_text
 
@@ -42,23 +39,18 @@ FILES: Mapping[str, str] = {
     "tests/test_${name}.py": "test.py.txt",
 }
 
-#: Files of a project that defines its own device, ``${device}``. Eight of them also exist in `examples/npu` and six in
-#: `examples/xla`, under other names.
+#: Files of a project that defines its own device, ``${device}``. `device.py`, `host.py` and `memory.py` also exist
+#: in `examples/npu`, under other names.
 DEVICE_FILES: Mapping[str, str] = {
     **COMMON,
     "README.md": "device_readme.md.txt",
     "${name}/__init__.py": "device_init.py.txt",
     "${name}/__main__.py": "device_main.py.txt",
     "${name}/backend.py": "device_backend.py.txt",
-    "${name}/autocast.py": "device_autocast.py.txt",
     "${name}/device.py": "device_device.py.txt",
-    "${name}/errors.py": "device_errors.py.txt",
     "${name}/host.py": "device_host.py.txt",
     "${name}/kernels.py": "device_kernels.py.txt",
     "${name}/memory.py": "device_memory.py.txt",
-    "${name}/modules.py": "device_modules.py.txt",
-    "${name}/printing.py": "device_printing.py.txt",
-    "${name}/storages.py": "device_storages.py.txt",
     "tests/conftest.py": "device_conftest.py.txt",
     "tests/test_${name}.py": "device_test.py.txt",
 }
@@ -127,28 +119,11 @@ def _check_name(name: str) -> None:
 
 
 def _check_device(device: str) -> None:
-    if not re.fullmatch("[a-z]([a-z_]*[a-z])?", device) or keyword.iskeyword(device):
-        raise ScaffoldError(f"{device!r} cannot name a device. Use lowercase letters, with _ between them, and no Python keyword")
+    problem = problem_with_name(device)
+    if problem:
+        raise ScaffoldError(f"{problem}. Choose another --device")
     if len(device) > _MAX_NAME_LENGTH:
         raise ScaffoldError(f"the name {device!r} is longer than {_MAX_NAME_LENGTH} letters. Choose a shorter one")
-    if device == "privateuseone" or _is_device(device):
-        raise ScaffoldError(f"torch has a device {device!r} already. Choose another --device")
-    # For a device, torch defines `torch.NAME`, `Tensor.NAME()`, `Tensor.is_NAME` and `Module.NAME()`; none of these may exist yet.
-    for owner, taken in ((torch, device), (Tensor, device), (Tensor, f"is_{device}"), (torch.nn.Module, device)):
-        if hasattr(owner, taken):
-            raise ScaffoldError(
-                f"{device!r} cannot name a device: {owner.__name__}.{taken} exists already. Choose another --device"
-            )
-
-
-def _is_device(name: str) -> bool:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated device names warn
-            torch.device(name)
-    except RuntimeError:
-        return False
-    return True
 
 
 def requirement(extra: str = "") -> str:

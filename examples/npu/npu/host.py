@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npu.device import NAME, check_index, default_generators
-from npu.memory import new_storage, on_cpu, on_meta, set_layout, view, wrap
+from eagerdecomp.device import meta_kernel
+from npu.device import NAME, module
+from npu.memory import new_storage, on_cpu, resize, view, wrap
 
 __all__ = ["COMPOSED", "TORCHS_OWN", "counts", "drop", "kernel", "register", "reset_counts", "to_cpu"]
 
@@ -70,7 +71,7 @@ def to_cpu(value: Any, op: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)([to_cpu(one, op) for one in value])
     if isinstance(value, torch.device):
-        check_index(value)
+        module.check_index(value)
         return torch.device("cpu")
     return value
 
@@ -94,7 +95,7 @@ def _kernel_of(op: Any) -> Callable[..., Any]:
     def run_on_cpu(*args: Any, **kwargs: Any) -> Any:
         on_memory, named = to_cpu(list(args), op), {name: to_cpu(value, op) for name, value in kwargs.items()}
         if has_generator and named.get("generator") is None:
-            named["generator"] = default_generators[0]
+            named["generator"] = module.default_generators[0]
         return _to_device(run(*on_memory, **named))
 
     return run_on_cpu
@@ -128,11 +129,11 @@ def resize_(self: Tensor, size: Sequence[int], *, memory_format: torch.memory_fo
     like = torch.empty(size, dtype=self.dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
     if tuple(size) == self.shape and memory_format is None:
         return self
-    return set_layout(self, self.untyped_storage(), int(self.storage_offset()), like.shape, like.stride())
+    return resize(self, self.untyped_storage(), int(self.storage_offset()), like.shape, like.stride())
 
 
 def set_(self: Tensor) -> Tensor:
-    return set_layout(self, new_storage(torch.UntypedStorage(0, device="cpu")), 0, [0], [1])
+    return resize(self, new_storage(torch.UntypedStorage(0, device="cpu")), 0, [0], [1])
 
 
 def set_storage(self: Tensor, source: torch.UntypedStorage) -> Tensor:
@@ -144,7 +145,7 @@ def set_storage_at(
 ) -> Tensor:
     if source.device.type != NAME:
         raise RuntimeError(f"set_ of a tensor on {NAME}:0 to a storage on {source.device}")
-    return set_layout(self, source, offset, size, stride or torch.empty(size, device="meta").stride())
+    return resize(self, source, offset, size, stride or torch.empty(size, device="meta").stride())
 
 
 def set_tensor(self: Tensor, source: Tensor) -> Tensor:
@@ -162,7 +163,7 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
 
 def drop(tensor: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """Set random elements of a CPU tensor to zero, with the device's generator. Return the result and the mask of kept elements."""
-    mask = torch.empty_like(tensor, dtype=torch.bool).bernoulli_(1 - p, generator=default_generators[0])
+    mask = torch.empty_like(tensor, dtype=torch.bool).bernoulli_(1 - p, generator=module.default_generators[0])
     return tensor.mul(mask).mul_(1 / (1 - p) if p < 1 else 0.0), mask
 
 
@@ -175,8 +176,8 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.set_.source_Storage_storage_offset: set_storage_at,
     aten.set_.source_Tensor: set_tensor,
     aten.native_dropout.default: native_dropout,
-    aten.view_as_complex.default: on_meta(aten.view_as_complex.default),
-    aten.view_as_real.default: on_meta(aten.view_as_real.default),
+    aten.view_as_complex.default: meta_kernel(aten.view_as_complex.default),
+    aten.view_as_real.default: meta_kernel(aten.view_as_real.default),
 }
 
 _library = torch.library.Library("aten", "IMPL")

@@ -6,29 +6,23 @@ and autograd's saved tensors keep it. An attribute of the tensor would be lost.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from npu.device import NAME
+from eagerdecomp.device import meta_kernel, set_layout, storage_at, tensor_in
 
-__all__ = ["memory_of", "new_storage", "on_cpu", "on_meta", "set_layout", "view", "with_layout", "wrap"]
+__all__ = ["memory_of", "new_storage", "on_cpu", "resize", "view", "wrap"]
 
-aten = torch.ops.aten
-_META, _CPU_KEY = torch._C.DispatchKey.Meta, torch._C.DispatchKey.CPU
-_empty = torch._C._acc.create_empty_tensor
-# These kernels only set sizes, strides and offsets.
-_set = aten.set_.source_Storage_storage_offset._op_dk
-_storage_at: Any = torch._C._construct_storage_from_data_pointer
 _CPU = torch.device("cpu")
+_cpu_storage_at: Any = torch._C._construct_storage_from_data_pointer
 
 
 def new_storage(memory: torch.UntypedStorage) -> torch.UntypedStorage:
     """Return a storage of the device with the address of CPU memory. It neither owns nor resizes the memory."""
-    storage: torch.UntypedStorage = _storage_at(memory.data_ptr(), torch.device(NAME, 0), memory.nbytes())
+    storage = storage_at(memory.data_ptr(), memory.nbytes())
     storage.memory = memory  # type: ignore[attr-defined]
     return storage
 
@@ -46,17 +40,9 @@ def memory_of(storage: torch.UntypedStorage) -> torch.UntypedStorage:
                 f"a storage of {storage.nbytes()} bytes on {storage.device} has no memory: no kernel here created it"
             )
         # torch made this storage from one of ours and keeps that alive: a slice, or a storage that was loaded from a file.
-        memory = _storage_at(storage.data_ptr(), _CPU, storage.nbytes())
+        memory = _cpu_storage_at(storage.data_ptr(), _CPU, storage.nbytes())
         storage.memory = memory  # type: ignore[attr-defined]
     return memory
-
-
-def with_layout(
-    dtype: torch.dtype, storage: torch.UntypedStorage, offset: int, size: Sequence[int], stride: Sequence[int]
-) -> Tensor:
-    """Return a tensor of the device with this storage, offset, size and stride."""
-    tensor: Tensor = _set(_CPU_KEY, _empty((0,), dtype), storage, offset, size, stride)
-    return tensor
 
 
 def wrap(tensor: Tensor) -> Tensor:
@@ -64,7 +50,7 @@ def wrap(tensor: Tensor) -> Tensor:
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     storage = new_storage(tensor.untyped_storage())
-    return with_layout(tensor.dtype, storage, int(tensor.storage_offset()), tensor.shape, tensor.stride())
+    return tensor_in(storage, tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride())
 
 
 def on_cpu(tensor: Tensor) -> Tensor:
@@ -77,26 +63,18 @@ def on_cpu(tensor: Tensor) -> Tensor:
     return torch._neg_view(shared) if tensor.is_neg() else shared
 
 
-def set_layout(tensor: Tensor, storage: torch.UntypedStorage, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+def resize(tensor: Tensor, storage: torch.UntypedStorage, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
     """Change the storage, offset, size and stride of a tensor. If the storage is too small, use a larger copy of it."""
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     needed = (last + 1) * tensor.element_size() if 0 not in size else 0
     if needed > storage.nbytes():
         memory = torch.UntypedStorage(needed, device="cpu")
-        on_cpu(with_layout(torch.uint8, new_storage(memory), 0, [storage.nbytes()], [1])).copy_(
-            on_cpu(with_layout(torch.uint8, storage, 0, [storage.nbytes()], [1]))
-        )
+        memory[: storage.nbytes()].copy_(memory_of(storage))
         storage = new_storage(memory)
-    _set(_CPU_KEY, tensor, storage, offset, size, stride)
-    return tensor
+    return set_layout(tensor, storage, offset, size, stride)
 
 
-def on_meta(op: Any) -> Callable[..., Any]:
-    """Return an op's Meta kernel as a function for tensors of the device."""
-    return functools.partial(op._op_dk, _META)
-
-
-_as_strided = on_meta(aten.as_strided.default)
+_as_strided = meta_kernel(torch.ops.aten.as_strided.default)
 
 
 def view(base: Tensor, like: Tensor) -> Tensor:

@@ -494,6 +494,7 @@ def test_the_readmes_example_runs() -> None:
         (lambda x: torch.ones(2).pin_memory(), NotImplementedError, "getPinnedMemoryAllocator"),
         (lambda x: next(iter(DataLoader([1.0], pin_memory=True))), NotImplementedError, "getPinnedMemoryAllocator"),
         (lambda x: x.untyped_storage().resize_(1000), NotImplementedError, "resizePrivateUse1Bytes"),
+        (lambda x: torch.accelerator.memory_allocated(), RuntimeError, "llocator"),
         (lambda x: x.numpy(), TypeError, "Use Tensor.cpu"),
         (lambda x: torch.from_dlpack(x), ValueError, "npu for Dlpack"),
         (lambda x: x.untyped_storage()._share_fd_cpu_(), RuntimeError, "only available on CPU"),

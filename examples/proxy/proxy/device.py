@@ -7,14 +7,13 @@ installation of `backend`, torch raises an error that says that the device has n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import eagerdecomp as ed
+from eagerdecomp.device import make_device, meta_kernel, storage_at, tensor_in
 from proxy.client import Server
 from proxy.wire import from_bytes, pack, to_bytes, unpack
 
@@ -42,54 +41,12 @@ class _NoGenerators:
         raise RuntimeError("the server samples random numbers: seed it with torch.manual_seed, and pass no generator")
 
 
-class _Module(ModuleType):
-    """The functions that torch requires of a device's module."""
-
-    _initialized = True
-    default_generators = _NoGenerators()
-
-    @staticmethod
-    def is_available() -> bool:
-        return True
-
-    is_initialized = is_available
-
-    @staticmethod
-    def _is_in_bad_fork() -> bool:
-        return False
-
-    @staticmethod
-    def device_count() -> int:
-        return 1
-
-    @staticmethod
-    def current_device() -> int:
-        return 0
-
-    @staticmethod
-    def manual_seed_all(seed: int) -> None:
-        """Seed the server. `torch.manual_seed` calls this."""
-        if _server is not None:
-            _server.ask("seed", seed=seed)
+def _seed(seed: int) -> None:
+    if _server is not None:
+        _server.ask("seed", seed=seed)
 
 
-_setup_privateuseone_for_python_backend("proxy", _Module("proxy"))
-_PROXY = torch.device("proxy", 0)
-
-
-def _reject_new_storages() -> None:
-    """Raise if torch allocates a storage of the device, as `copy.deepcopy` does: without an allocator torch crashes."""
-    original = torch.UntypedStorage.__new__
-
-    def create(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
-        if device is not None and torch.device(device).type == "proxy":
-            raise NotImplementedError("only the server of proxy allocates memory: use clone(), or copy the tensor to the CPU")
-        return original(cls, *args, device=device, **kwargs)
-
-    torch.UntypedStorage.__new__ = create  # type: ignore[assignment,method-assign]
-
-
-_reject_new_storages()
+make_device("proxy", functions={"manual_seed": _seed, "default_generators": _NoGenerators()})
 _server: Server | None = None
 
 
@@ -130,21 +87,17 @@ class _Buffer:
         self.server.free(self.number)
 
 
-_set = aten.set_.source_Storage_storage_offset._op_dk
-_as_strided = aten.as_strided.default._op_dk
+_as_strided = meta_kernel(aten.as_strided.default)
 
 
 def _handle(description: dict[str, Any], storages: Mapping[int, torch.UntypedStorage]) -> Tensor:
     """Return the tensor of the device for a tensor of the server."""
     storage = storages.get(description["buffer"])
     if storage is None:
-        storage = torch._C._construct_storage_from_data_pointer(0, _PROXY, description["nbytes"])
+        storage = storage_at(0, description["nbytes"])
         storage.buffer = _Buffer(_running_server(), description["buffer"])
-    empty = torch._C._acc.create_empty_tensor((0,), getattr(torch, description["dtype"]))
-    # The CPU's kernel only sets sizes, strides and the storage.
-    layout = description["offset"], description["shape"], description["stride"]
-    tensor: Tensor = _set(torch._C.DispatchKey.CPU, empty, storage, *layout)
-    return tensor
+    dtype = getattr(torch, description["dtype"])
+    return tensor_in(storage, dtype, description["offset"], description["shape"], description["stride"])
 
 
 def _description(tensor: Tensor) -> dict[str, Any]:
@@ -206,7 +159,7 @@ def _view_kernel(op: Any) -> Callable[..., Any]:
         )
         found = op(meta, *args, **kwargs)
         views = [
-            _as_strided(torch._C.DispatchKey.Meta, self, one.shape, one.stride(), one.storage_offset())
+            _as_strided(self, one.shape, one.stride(), one.storage_offset())
             for one in ([found] if isinstance(found, Tensor) else found)
         ]
         return views[0] if isinstance(found, Tensor) else views

@@ -18,23 +18,12 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend  # noqa: E402
-
-from xla import device, errors  # noqa: E402
-
-_setup_privateuseone_for_python_backend(device.NAME, device, device_guard=errors.Guard())
-
 import eagerdecomp as ed  # noqa: E402
-from xla import autocast, device_kernels, modules, printing, programs, storages  # noqa: E402 - the device must have its name first
+from xla import device, device_kernels, programs  # noqa: E402
 from xla.calls import counts, reset_counts  # noqa: E402
 from xla.steps import Step, StepError, compile_step  # noqa: E402
 
 device_kernels.register()
-autocast.register()
-storages.patch()
-modules.patch()
-printing.patch()
-errors.patch()
 
 __all__ = ["Step", "StepError", "backend", "checked", "compile_step", "counts", "install", "reset_counts"]
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from xla import memory, tape
 from xla.arrays import JAX_TYPES, Array, Number, Result, Unsupported, Value, cast, take_checks
-from xla.device import NAME, check_index
+from xla.device import NAME, module
 from xla.memory import cell_of, layout_of, read_layout
 
 __all__ = [
@@ -234,7 +234,7 @@ class _Reader:
             self.computed = was
             return found
         if isinstance(value, torch.device):
-            check_index(value)
+            module.check_index(value)
             return None
         if isinstance(value, torch.SymInt):
             return int(value)

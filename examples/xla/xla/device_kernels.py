@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.device import meta_kernel, tensor_in
 from xla import calls, memory, tape
 from xla.arrays import JAX_TYPES, Unsupported, cast
 from xla.calls import kernel, to_array, to_cpu
-from xla.device import NAME, check_index, default_generators
+from xla.device import NAME, module
 from xla.kernels import KERNELS as PURE
 from xla.kernels import RANDOM
-from xla.memory import cell_of, contiguous, elements_of, layout_of, made, on_meta, place, reach, relay, storage_with
+from xla.memory import cell_of, contiguous, elements_of, layout_of, made, reach, relay, storage_with
 
 __all__ = ["KERNELS", "SUPPORTED", "checked", "drawn_seed", "register", "seed_tensor", "seeds"]
 
@@ -64,7 +65,7 @@ def _op(name: str) -> Any:
 
 def _device(device: Any) -> None:
     if device is not None:
-        check_index(device)
+        module.check_index(device)
 
 
 def _allocated(dtype: torch.dtype | None, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
@@ -188,7 +189,7 @@ def as_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], storage
     return made
 
 
-_as_strided = on_meta(aten.as_strided.default)
+_as_strided = meta_kernel(aten.as_strided.default)
 
 
 def resize_(self: Tensor, size: Sequence[int], *, memory_format: torch.memory_format | None = None) -> Tensor:
@@ -263,7 +264,7 @@ def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     if not _has_mask(indices):
         return _index(self, indices)
     if not self.dim():
-        return _index(place(self.dtype, self.untyped_storage(), int(self.storage_offset()), [1], [1]), _of_scalar(indices))
+        return _index(tensor_in(self.untyped_storage(), self.dtype, int(self.storage_offset()), [1], [1]), _of_scalar(indices))
     return _index(self, _without_masks(self, indices))
 
 
@@ -271,9 +272,9 @@ def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
     if not _has_mask(indices):
         return _index_put(self, indices, values, accumulate)
     if not self.dim():
-        wide = place(self.dtype, self.untyped_storage(), int(self.storage_offset()), [1], [1])
+        wide = tensor_in(self.untyped_storage(), self.dtype, int(self.storage_offset()), [1], [1])
         put = _index_put(wide, _of_scalar(indices), values, accumulate)
-        return place(put.dtype, put.untyped_storage(), 0, [], [])
+        return tensor_in(put.untyped_storage(), put.dtype, 0, [], [])
     return _index_put(self, _without_masks(self, indices), values, accumulate)
 
 
@@ -295,13 +296,13 @@ _index_put = kernel(aten.index_put.default, PURE["index_put"])
 def seed() -> Any:
     """Draw the seed of one random op from the device's generator, whose state is what `get_rng_state` returns."""
     with torch._C._DisableTorchDispatch():
-        drawn = torch.empty((), dtype=torch.int64, device="cpu").random_(generator=default_generators[0])
+        drawn = torch.empty((), dtype=torch.int64, device="cpu").random_(generator=module.default_generators[0])
     return np.int64(drawn.item())
 
 
 def seeds(count: int, left_after: int) -> list[Any]:
     """Draw the seeds of a step, which leaves the generator's state as it is after `left_after` of them."""
-    found, generator = [], default_generators[0]
+    found, generator = [], module.default_generators[0]
     for number in range(count):
         if number == left_after:
             state = generator.get_state()
@@ -361,10 +362,10 @@ BY_HAND: dict[str, Callable[..., Any]] = {
     "set_.source_Storage": set_storage,
     "set_.source_Storage_storage_offset": set_storage_at,
     "set_.source_Tensor": set_tensor,
-    "view": on_meta(aten.view.default),
-    "_reshape_alias": on_meta(aten._reshape_alias.default),
-    "view_as_complex": on_meta(aten.view_as_complex.default),
-    "view_as_real": on_meta(aten.view_as_real.default),
+    "view": meta_kernel(aten.view.default),
+    "_reshape_alias": meta_kernel(aten._reshape_alias.default),
+    "view_as_complex": meta_kernel(aten.view_as_complex.default),
+    "view_as_real": meta_kernel(aten.view_as_real.default),
 }
 
 #: Torch's Meta kernels of these do not follow the strides of an operand beside one without dimensions; that of `eq` does.

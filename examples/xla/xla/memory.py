@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eagerdecomp.device import set_layout, storage_at, tensor_in
 from xla import tape
 from xla.arrays import JAX_TYPES, Array, Unsupported
-from xla.device import NAME
 
 __all__ = [
     "Cell",
@@ -36,8 +36,6 @@ __all__ = [
     "layout_of",
     "made",
     "new_storage",
-    "on_meta",
-    "place",
     "reach",
     "read_layout",
     "relay",
@@ -45,15 +43,9 @@ __all__ = [
     "write",
 ]
 
-aten = torch.ops.aten
-_META, _CPU_KEY = torch._C.DispatchKey.Meta, torch._C.DispatchKey.CPU
 _empty = torch._C._acc.create_empty_tensor
-# This kernel sets sizes, strides and the offset, and looks at no data.
-_set = aten.set_.source_Storage_storage_offset._op_dk
-_storage_at: Any = torch._C._construct_storage_from_data_pointer
 # Puts the memory of one storage into another. torch 2.12 has no such function.
 _swap: Any = getattr(torch._C.StorageBase, "_swap_data_ptr_", None)
-_DEVICE = torch.device(NAME, 0)
 
 #: dtype, storage offset, shape, strides.
 Layout: TypeAlias = tuple[torch.dtype, int, Sequence[int], Sequence[int]]
@@ -144,8 +136,7 @@ def _addressed(nbytes: int) -> torch.UntypedStorage:
     global _next_address
     address = _next_address
     _next_address += (nbytes | 63) + 65
-    found: torch.UntypedStorage = _storage_at(address, _DEVICE, nbytes)
-    return found
+    return storage_at(address, nbytes)
 
 
 def storage_with(nbytes: int, cell: Cell) -> torch.UntypedStorage:
@@ -181,20 +172,14 @@ def layout_of(tensor: Tensor) -> Layout:
     return (tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
-def place(dtype: torch.dtype, storage: torch.UntypedStorage, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
-    """Return a tensor of the device in a storage."""
-    made: Tensor = _set(_CPU_KEY, _empty((0,), dtype), storage, offset, size, stride)
-    return made
-
-
 def made(value: Array | None, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
     """Return a new tensor with these elements and strides, in memory of its own."""
     shape, stride = tuple(shape), tuple(stride)
     if _is_dense(shape, stride):
         cell, nbytes = Cell(value, (dtype, 0, shape, stride)), math.prod(shape) * dtype.itemsize
         if _swap is None or not _is_contiguous(shape, stride):
-            return place(dtype, storage_with(nbytes, cell), 0, shape, stride)
-        found: Tensor = _empty(shape, dtype)  # takes a quarter of the time of `place`, but has no memory
+            return tensor_in(storage_with(nbytes, cell), dtype, 0, shape, stride)
+        found: Tensor = _empty(shape, dtype)  # takes a quarter of the time of `tensor_in`, but has no memory
         storage = found.untyped_storage()
         _swap(storage, _addressed(nbytes))
         storage.cell = cell  # type: ignore[attr-defined]
@@ -204,7 +189,7 @@ def made(value: Array | None, dtype: torch.dtype, shape: Sequence[int], stride: 
     cell = Cell(None, home)
     if value is not None:
         cell.value = write_layout(cell.array(), home, (dtype, 0, shape, stride), value)
-    return place(dtype, storage_with(count * dtype.itemsize, cell), 0, shape, stride)
+    return tensor_in(storage_with(count * dtype.itemsize, cell), dtype, 0, shape, stride)
 
 
 def whole_layout(tensor: Tensor) -> Layout | None:
@@ -221,15 +206,14 @@ def relay(tensor: Tensor, storage: torch.UntypedStorage, offset: int, size: Sequ
         on = tape.current()
         if on is not None:
             on.refuse("it resizes a tensor")
-        cell = cell_of(place(tensor.dtype, storage, 0, [0], [1]))
+        cell = cell_of(tensor_in(storage, tensor.dtype, 0, [0], [1]))
         held = cell.nbytes() // tensor.element_size()
         if needed > cell.nbytes():
             count = -(-needed // tensor.element_size())
             elements = read_layout(cell.array(), cell.home, (tensor.dtype, 0, (held,), (1,)))
             cell.put(jnp.pad(elements, (0, count - held)), (tensor.dtype, 0, (count,), (1,)))
         storage = storage_with(needed, cell)
-    _set(_CPU_KEY, tensor, storage, offset, size, stride)
-    return tensor
+    return set_layout(tensor, storage, offset, size, stride)
 
 
 # -- recipes -----------------------------------------------------------------------------------------------------------
@@ -382,11 +366,6 @@ def write_layout(value: Array, home: Layout, layout: Layout, elements: Array) ->
 
 def _hashable(layout: Layout) -> Layout:
     return (layout[0], layout[1], tuple(layout[2]), tuple(layout[3]))
-
-
-def on_meta(op: Any) -> Callable[..., Any]:
-    """Return an op's Meta kernel, to be called with tensors of the device."""
-    return functools.partial(op._op_dk, _META)
 
 
 def write(tensor: Tensor, elements: Array) -> None:

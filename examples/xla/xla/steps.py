@@ -27,10 +27,11 @@ from torch.autograd.graph import increment_version
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from eagerdecomp.device import tensor_in
 from xla import calls
 from xla.device import NAME
 from xla.device_kernels import seeds
-from xla.memory import Cell, cell_of, layout_of, made, place
+from xla.memory import Cell, cell_of, layout_of, made
 from xla.tape import Constant, Tape, current, recording
 
 __all__ = ["Step", "StepError", "compile_step"]
@@ -272,7 +273,7 @@ class _Out:
 
     def tensor(self, base: Tensor) -> Tensor:
         """Return this tensor in the memory of another."""
-        found = place(self.dtype, base.untyped_storage(), self.offset, self.size, self.stride)
+        found = tensor_in(base.untyped_storage(), self.dtype, self.offset, self.size, self.stride)
         found = torch._conj(found) if self.conj else found
         return torch._neg_view(found) if self.neg else found
 

@@ -19,8 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xla.device import default_generators
-
 if TYPE_CHECKING:
     from xla.memory import Cell
 
@@ -171,7 +169,7 @@ _OTHER_STATE = (
 
 
 def _state() -> bytes:
-    return default_generators[0].get_state().numpy().tobytes()
+    return torch.get_device_module("jax").get_rng_state().numpy().tobytes()
 
 
 #: How many tapes are on, in all threads.
