@@ -38,7 +38,10 @@ _TORCHS_OWN = frozenset(
 
 class _NoGenerators:
     def __getitem__(self, index: int) -> torch.Generator:
-        raise RuntimeError("the server samples random numbers: seed it with torch.manual_seed, and pass no generator")
+        raise RuntimeError(
+            "the server samples random numbers: seed it with torch.manual_seed, pass no generator, and pass "
+            "preserve_rng_state=False to checkpoint"
+        )
 
 
 def _seed(seed: int) -> None:
