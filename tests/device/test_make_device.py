@@ -13,7 +13,7 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp._torch.python_device import device_name
 from eagerdecomp.device import DeviceModule, make_device
-from eagerdecomp.device.autocast import FLOAT32, LOWER_PRECISION
+from eagerdecomp.device.autocast import FLOAT32, LOWER_PRECISION, _cast
 from eagerdecomp.device.storages import _rebuild
 from eagerdecomp.ops.opset import resolve_ops
 
@@ -67,6 +67,15 @@ def test_an_unknown_op_for_autocast_is_refused_and_names_nothing(argument: str) 
 def test_autocast_has_each_op_once() -> None:
     ops = [*resolve_ops(LOWER_PRECISION), *resolve_ops(FLOAT32)]
     assert len(ops) == len(set(ops)) == len(LOWER_PRECISION) + len(FLOAT32)
+
+
+def test_autocast_leaves_what_it_does_not_cast() -> None:
+    """Tensors of the CPU take part in calls on the device."""
+    given = [torch.ones(2), torch.arange(2), torch.ones(2, dtype=torch.float64), 3, None, "mean"]
+    assert all(one is other for one, other in zip(_cast(given, "toy", torch.bfloat16), given, strict=True))
+    cast = _cast((given, 1), "cpu", torch.bfloat16)
+    assert [one.dtype for one in cast[0][:3]] == [torch.bfloat16, torch.int64, torch.float64]
+    assert (type(cast), cast[1:], cast[0][3:]) == (tuple, (1,), given[3:])
 
 
 # -- the module ----------------------------------------------------------------------------------------------------------

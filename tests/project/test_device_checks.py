@@ -92,13 +92,15 @@ CHECKED: dict[str, dict[str, str]] = {
         "dispatcher/composite_gradient.py:_without_autocast": "test_dtypes_and_values_under_autocast_equal_eager",
     },
     "tests/device/on_toy.py": {
-        "device/autocast.py:_cast": "test_autocast_casts_for_its_ops_and_no_others",
         "device/parameters.py:keep_parameters.make.apply": "test_a_module_that_moves_keeps_its_parameters_and_ties",
         "device/printing.py:print_from_cpu.make.elements_as_text": "test_printing_needs_no_kernel_but_copies",
         "device/storages.py:_pickle_as_saved.reduce": "test_a_copy_has_memory_of_its_own_that_its_views_share_as_on_the_cpu",
         "device/storages.py:replace_storages.create": "test_storages_of_the_cpu_are_as_ever",
         "device/storages.py:replace_storages.new": "test_storages_of_the_cpu_are_as_ever",
         "device/storages.py:replace_storages.reduce_for_process": "test_storages_of_the_cpu_are_as_ever",
+    },
+    "tests/device/test_make_device.py": {
+        "device/autocast.py:_cast": "test_autocast_leaves_what_it_does_not_cast",
     },
     "tests/eager/test_generators.py": {
         "eager/generators.py:_default_generator": "test_kernels_draw_from_the_default_generator_of_their_device",
