@@ -1,4 +1,4 @@
-"""What torch requires of a device that a package defines in Python, beside its kernels.
+"""Parts of a device in Python that torch requires beside the kernels.
 
 `make_device` names torch's PrivateUse1 device and gives it the module ``torch.NAME`` (`module.py`), storages (`storages.py`),
 autocast (`autocast.py`), printing (`printing.py`), errors of backward passes (`backward_errors.py`), and modules that keep their

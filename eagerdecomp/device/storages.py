@@ -33,7 +33,7 @@ def replace_storages(module: DeviceModule, new_storage: NewStorage | None) -> No
     name = module.device_type
     _new_storage[name] = new_storage
     # In a process that was started by spawn, the import of this module makes the device.
-    maker = getattr(new_storage, "__module__", None)
+    module_name = getattr(new_storage, "__module__", None)
     original: Any = torch.UntypedStorage.__new__
     original_new: Any = torch.UntypedStorage.new
 
@@ -50,7 +50,7 @@ def replace_storages(module: DeviceModule, new_storage: NewStorage | None) -> No
     def reduce_for_process(storage: torch.UntypedStorage) -> Any:
         if storage.device.type != name:
             return reduce_storage(storage)
-        return _rebuild, (name, maker, storage.cpu())  # type: ignore[no-untyped-call]
+        return _rebuild, (name, module_name, storage.cpu())  # type: ignore[no-untyped-call]
 
     torch.UntypedStorage.__new__ = create  # type: ignore[method-assign]
     torch.UntypedStorage.new = new  # type: ignore[assignment,method-assign]
@@ -69,10 +69,10 @@ def _allocate(name: str, memory: torch.UntypedStorage) -> torch.UntypedStorage:
     return new_storage(memory)
 
 
-def _rebuild(name: str, maker: str | None, memory: torch.UntypedStorage) -> torch.UntypedStorage:
+def _rebuild(name: str, module_name: str | None, memory: torch.UntypedStorage) -> torch.UntypedStorage:
     """Return the storage that another process has sent."""
-    if name not in _new_storage and maker is not None:
-        importlib.import_module(maker)
+    if name not in _new_storage and module_name is not None:
+        importlib.import_module(module_name)
     if name not in _new_storage:
         raise InstallError(f"this process has no device {name!r}: import the package that makes it, in each process")
     return _allocate(name, memory)
