@@ -54,8 +54,8 @@ _lock = free_in_child(threading.RLock())
 
 _EFFICIENT_ZEROS = str(EFFICIENT_ZEROS)
 
-# Works around a fault of torch: CUDA's kernel of `pow.Scalar` passes a wrapped number on the device to this op, and torch stops with
-# "tensor.device().is_cpu() INTERNAL ASSERT FAILED" where it converts that to a Python scalar for a kernel in Python.
+# Works around a fault of torch: CUDA's kernel of `pow.Scalar` passes a wrapped number on the device to this op, and torch stops
+# with "tensor.device().is_cpu() INTERNAL ASSERT FAILED" where it converts that to a Python scalar for a kernel in Python.
 _KERNELS_FROM_WRAPPED_NUMBERS = frozenset({"aten::pow.Tensor_Tensor_out"})
 
 _GIVE_KERNEL = "Register a kernel with torch, pass one in Backend(kernels=), or remove the op from the set"

@@ -49,8 +49,10 @@ _before: dict[str, DeviceOps] = {}
 
 @dataclass(frozen=True)
 class DeviceOps:
-    """The ops that a device can run. They are given by the dispatcher's names, such as ``"aten::add.Tensor"``, because it takes a second to
-    make the overload objects of thousands of ops.
+    """The ops that a device can run.
+
+    They are given by the dispatcher's names, such as ``"aten::add.Tensor"``, because it takes a second to make the overload objects
+    of thousands of ops.
 
     Attributes:
         own: the ops with a kernel of the device.
