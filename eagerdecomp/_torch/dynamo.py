@@ -6,7 +6,8 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import CodeType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+from unittest.mock import patch
 
 import torch
 
@@ -78,11 +79,19 @@ def fake_mode_of(values: Sequence[Any]) -> FakeTensorMode:
 @contextmanager
 def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
     """Return a context manager in which adding a guard for a symbolic size of this mode raises RuntimeError."""
+    env = mode.shape_env
     with ExitStack() as stack:
-        if mode.shape_env is not None:
-            stack.enter_context(mode.shape_env.error_on_new_guards())
-            stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
+        if env is not None:
+            if hasattr(env, "error_on_new_guards"):
+                stack.enter_context(env.error_on_new_guards())
+            else:  # torch 2.11, which calls this method before it adds a guard
+                stack.enter_context(patch.object(env, "_check_frozen", _refuse_guard))
+            stack.enter_context(env.ignore_fresh_unbacked_symbols())
         yield
+
+
+def _refuse_guard(condition: Any, value: Any) -> NoReturn:
+    raise RuntimeError(f"a guard was added while none may be: {condition} == {value}")
 
 
 def is_unbacked(size: Any) -> bool:
