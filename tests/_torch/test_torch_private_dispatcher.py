@@ -21,6 +21,7 @@ from eagerdecomp._torch.dispatcher import (
     forget_dispatch_of,
     functional_trace_active,
     has_computed_kernel,
+    has_fallback,
     is_transforming,
     names_with_kernel,
     overriding_silently,
@@ -76,6 +77,15 @@ def test_falls_through_says_what_passes_on_and_registered_overrides_it_for_a_whi
         assert torch._C._dispatch_dump(name) == before  # type: ignore[no-untyped-call]
         with pytest.raises(RuntimeError, match="already a kernel registered"):
             registered(op, {"CPU": lambda x, w, b=None: x})
+
+
+def test_has_fallback_says_whether_one_kernel_takes_all_ops_of_a_device() -> None:
+    assert [has_fallback(key) for key in ("PrivateUse1", "CPU", "ADInplaceOrView")] == [False, False, True]
+    library: Any = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
+    library.fallback(lambda op, *args, **kwargs: None, "PrivateUse1")
+    assert has_fallback("PrivateUse1")
+    close_library(library)
+    assert not has_fallback("PrivateUse1")
 
 
 def test_own_device_types_begin_with_the_cpu() -> None:

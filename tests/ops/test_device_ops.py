@@ -58,7 +58,8 @@ def test_a_fallback_is_no_kernel(fallback: list[str]) -> None:
     assert device_ops("PrivateUse1").has_fallback
     found = ed.Backend.of_device("privateuseone")
     assert not {"aten.add.Tensor", "aten.mm.default"} & set(map(str, found.ops))
-    assert set(found.ops) < set(ed.infra())
+    fsdp = {op for op in found.ops if op.namespace == "fsdp"}  # if it was imported: torch has kernels of these ops for this key
+    assert set(found.ops) - fsdp < set(ed.infra())
 
 
 def test_structured_ops_run_by_the_kernel_of_their_out_form() -> None:
