@@ -14,7 +14,8 @@ from on_core import check, kernel_calls, on_core
 
 aten = torch.ops.aten
 
-ANTIALIASED = [aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa, aten._upsample_lanczos2d_aa]
+NAMES = [f"_upsample_{way}2d_aa" for way in ("bilinear", "bicubic", "lanczos")]
+ANTIALIASED = [getattr(aten, name) for name in NAMES if hasattr(aten, name)]  # torch 2.11 has no Lanczos
 
 
 @pytest.mark.full
@@ -164,7 +165,7 @@ def test_pictures_of_bytes(mode: str, size: tuple[int, int]) -> None:
     check(F.interpolate, x, size=size, mode=mode, antialias=True, exact=True)
 
 
-@pytest.mark.parametrize(("op", "calls"), list(zip(ANTIALIASED, ((57, 69, 66), (75, 87, 84), (77, 87, 86)), strict=True)))
+@pytest.mark.parametrize(("op", "calls"), list(zip(ANTIALIASED, ((57, 69, 66), (75, 87, 84), (77, 87, 86)), strict=False)))
 def test_kernel_calls(op: Any, calls: tuple[int, int, int]) -> None:
     x, grad = torch.randn(1, 2, 8, 9), torch.randn(1, 2, 4, 5)
     assert kernel_calls(lambda: op(x, [4, 5], False)) <= calls[0]
