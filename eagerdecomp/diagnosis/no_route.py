@@ -249,7 +249,8 @@ def _memory_hint(planner: Planner, failure: NoRoute) -> str:
     if not missing:
         return ""
     verb = "is" if len(missing) == 1 else "are"
-    return f"{', '.join(missing)} {verb} missing from the op set. Add the memory ops first: `ops | eagerdecomp.infra()`"
+    words = f"{', '.join(missing)} {verb} missing from the op set. Add the memory ops first: `ops | eagerdecomp.infra()`"
+    return words if planner.backend.device_type is None else f"{words}. An installed device needs its own kernels of them"
 
 
 def _rule_to_add(failure: NoRoute) -> str:

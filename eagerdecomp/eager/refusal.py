@@ -40,6 +40,8 @@ def refusal(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
         return None
     if not all(map(has_values, tensors)) or lacks_workspace(op, args, kwargs):
         return None
+    if any(isinstance(value, torch.UntypedStorage) for value in args):  # its bytes are a device's
+        return None
     if _size(tensors) > _MOST_ELEMENTS or _size_of_results(op, args, kwargs) > _MOST_ELEMENTS:
         return None
     with Caught() as caught, warnings.catch_warnings(), no_current_modes(), torch.random.fork_rng(devices=[]):

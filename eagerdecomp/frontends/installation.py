@@ -102,7 +102,7 @@ def install(
 
     Raises:
         InstallError: if the device has an installation already, if torch has no such device, or if the device has no kernel for
-            an op of the set. Later, a call raises it if it reaches an op of `infra` for which the device has no kernel.
+            an op of the set other than those of `infra`.
         ArgumentError: for an unknown `on_missing`.
         OpSetError: for an op that cannot be kept.
 
@@ -122,6 +122,7 @@ def install(
     if device is None:
         raise InstallError('install() needs a device type. Pass it, as in install(backend, "cpu"), or make a Backend(device_type=)')
     key = key_of_device(device)
+    device = torch.device(device).type  # PrivateUse1 by its current name
     if on_missing not in ("error", "fallback"):
         raise ArgumentError(f'on_missing must be "error" or "fallback", not {on_missing!r}')
     if not is_available(device):
@@ -188,7 +189,7 @@ class Installation:
         own = backend.kernels if verifying is None else verifying.kernels().kernels
         self._supported = {dispatcher_name(op): held.predicate(op) is None for op in held}
         #: Ops by whose kernels torch's compositions and kernels run ops of the set.
-        self._relied_on = {device.relied_on(name) for name in self._supported} | (_KERNELS_FROM_WRAPPED_NUMBERS & device.own)
+        self._relied_on = {*chain(*map(device.relied_on, self._supported)), *(_KERNELS_FROM_WRAPPED_NUMBERS & device.own)}
         #: Dispatcher's name of an op -> the backend's kernel.
         self._own = {dispatcher_name(op): own[op] for op in backend.kernels}
         names = op_names()
@@ -289,7 +290,7 @@ class Installation:
         own, supported, device = self._own.get(name), name in self._supported, self._device
         always = supported and self._supported[name]
         if always and own is None:
-            return self._absent(name) if device.lacks(name) else None
+            return None
         if own is None and name in self._relied_on:
             return None
         text = dotted(name)
@@ -323,6 +324,8 @@ class Installation:
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             nonlocal entry, positions, native_positions, native_count
+            if fallback is not None and busy.falling:
+                return fallback(*scalars_to_tensors(tensor_positions(visible(name)), args), **kwargs)
             if native is not None:
                 if busy.now:
                     if native_positions is None:
@@ -364,19 +367,13 @@ class Installation:
                 if native is not None:
                     busy.now = False
             assert entry is not None
-            if fallback is not None:
-                args = scalars_to_tensors(tensor_positions(entry.op), args)
-            return engine.unsupported(entry, args, kwargs, failure, fallback or entry.op)
-
-        return skipped_by_dynamo(kernel)
-
-    def _absent(self, name: str) -> Callable[..., Any]:
-        """Return a kernel that raises, for an op of the set without a kernel. torch's own kernel might call another op."""
-
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            raise InstallError(
-                f"{dotted(name)} is in {self.backend.ops!r}, but {self.device_type!r} has no kernel for it. {_GIVE_KERNEL}"
-            )
+            if fallback is None:
+                return engine.unsupported(entry, args, kwargs, failure, entry.op)
+            busy.falling = True  # for the ops that torch's composition of this op calls
+            try:
+                return engine.unsupported(entry, args, kwargs, failure, kernel)
+            finally:
+                busy.falling = False
 
         return skipped_by_dynamo(kernel)
 
@@ -385,8 +382,7 @@ class Installation:
         """Run an op that has no kernel (the fallback kernel), such as one that was registered after the installation."""
         kernel = self._later_kernels.get(op)
         if kernel is None:
-            name = dispatcher_name(op)
-            kernel = self._later_kernels[op] = self._absent(name) if op in self.backend.ops else self._kernel(name)
+            kernel = self._later_kernels[op] = self._kernel(dispatcher_name(op))
         return kernel(*args, **kwargs)
 
 
@@ -431,8 +427,8 @@ def _runs(name: str, device: DeviceOps, known: dict[str, bool]) -> bool:
         seen = load_calls().get(dotted(name)) if name not in device.own and name in device.composed else None
         ways = [call.by_rule.get(key, {}) for call in seen.calls for key in ("explicit", "composite")] if seen is not None else []
         known[name] = True  # while the ops that it calls are asked: some compositions call themselves with other arguments
-        found = known[name] = name in INFRA_NAMES or (
-            not device.lacks(name) and all(_runs(dispatcher_name(op_called(op)), device, known) for op in {*chain(*ways)})
+        found = known[name] = not device.lacks(name) and (
+            name in INFRA_NAMES or all(_runs(dispatcher_name(op_called(op)), device, known) for op in {*chain(*ways)})
         )
     return found
 
@@ -449,6 +445,12 @@ def _without_kernels(missing: Sequence[str], backend: Backend, device_type: str,
 
 
 class _Busy(threading.local):
-    """Per-thread state: whether a kernel of an installation is running."""
+    """Per-thread state of an installation.
+
+    Attributes:
+        now: whether one of its kernels is running.
+        falling: whether the device's fallback is running.
+    """
 
     now = False
+    falling = False

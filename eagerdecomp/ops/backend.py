@@ -117,16 +117,17 @@ class Backend:
         object.__setattr__(self, "dtypes", None if dtypes is None else _dtypes_of(name, dtypes))
 
     @classmethod
-    def of_device(cls, device_type: str, name: str | None = None) -> Backend:
+    def of_device(cls, device_type: str, name: str | None = None, dtypes: Iterable[torch.dtype] | None = None) -> Backend:
         """Return what a device can run by itself, as a backend without Python kernels.
 
         Its ops are those with a kernel for the device's own dispatch key, those that run by such a kernel of their ``out=`` form,
-        and the ops of `infra` that torch composes. A fallback that the device has registered for all ops does not count, nor do
-        kernels that `install` registered.
+        and the ops of `infra` that torch composes. A fallback that the device has registered for all ops does not count. While a
+        backend is installed for the device, the result is what there was before.
 
         Args:
             device_type: ``"cpu"``, ``"cuda"``, or the name of your device, whose package must be imported.
             name: the backend's name; by default the device's.
+            dtypes: the dtypes that the kernels take; None: all.
 
         Raises:
             InstallError: if torch has no such device type.
@@ -137,9 +138,11 @@ class Backend:
             >>> "aten.mul.Tensor" in mine.ops, "aten.outer.default" in mine.ops  # torch composes `outer` of other ops
             (True, False)
         """
-        found = (overload(op) for op in device_ops(key_of_device(device_type)).all())
+        key = key_of_device(device_type)
+        device_type = torch.device(device_type).type  # PrivateUse1 by its current name
+        found = (overload(op) for op in device_ops(key).all())
         ops = OpSet._make((op for op in found if op is not None), {}, device_type)
-        return cls(device_type if name is None else name, ops, device_type=device_type)
+        return cls(device_type if name is None else name, ops, device_type=device_type, dtypes=dtypes)
 
     def __repr__(self) -> str:
         if self.name == _UNNAMED and not self.kernels:

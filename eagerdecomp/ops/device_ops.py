@@ -6,8 +6,10 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from eagerdecomp._torch.dispatcher import device_key, has_fallback, names_with_kernel
-from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, overload
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, has_tag, overload
 from eagerdecomp.errors import InstallError
 from eagerdecomp.ops.opset import INFRA_NAMES
 from eagerdecomp.ops.passthrough import is_passthrough_name
@@ -32,12 +34,13 @@ _MEMORY_NAMES = frozenset(
     }
 )
 
-#: Compositions that need a kernel of the device for another op -> that op. torch's own kernel of it only raises an error. Devices
-#: with a kernel of `_BUILT_IN` do not need it.
+#: Compositions that need a kernel of the device for another op -> that op, and ops on the way to it. torch's own kernel of it only
+#: raises an error. Devices with a kernel of `_BUILT_IN` do not need it.
 _OVERRIDEABLE = {
-    "aten::convolution": "aten::convolution_overrideable",
-    "aten::convolution_backward": "aten::convolution_backward_overrideable",
+    "aten::convolution": ("aten::convolution_overrideable", "aten::_convolution"),
+    "aten::convolution_backward": ("aten::convolution_backward_overrideable",),
 }
+_OVERRIDEABLE_OPS = frozenset(names[0] for names in _OVERRIDEABLE.values())
 _BUILT_IN = frozenset({"aten::_slow_conv2d_forward", "aten::_mps_convolution"})
 
 #: The alias keys of torch's compositions.
@@ -70,28 +73,33 @@ class DeviceOps:
 
     def lacks(self, name: str) -> bool:
         """Return whether an op has neither a kernel of the device nor a composition that the device can run."""
-        needed = self.relied_on(name)
-        return (
-            not self.runs(name) if needed is None else needed not in self.own and (name in _OVERRIDEABLE or not self.runs(needed))
-        )
+        if name in self.own:
+            return False
+        needed = self.relied_on(name)[:1]
+        if not needed:
+            return name in _OVERRIDEABLE_OPS or name not in self.composed
+        return needed[0] not in self.own and (name in _OVERRIDEABLE or needed[0] not in self.composed)
 
-    def relied_on(self, name: str) -> str | None:
-        """Return the op that torch's composition of an op needs from the device; None if the device has a kernel, or it needs none.
+    def relied_on(self, name: str) -> tuple[str, ...]:
+        """Return the op that torch's composition of an op needs from the device, and ops that it calls on the way.
 
-        The compositions of structured ops, such as ``add.Tensor`` and ``add_.Tensor``, only call the ``out=`` form.
+        The compositions of structured ops, such as ``add.Tensor`` and ``add_.Tensor``, only call the ``out=`` form. If the device
+        has a kernel for the op itself, none is needed.
         """
         if name in self.own:
-            return None
+            return ()
         if name not in _structured():
-            return None if self.own & _BUILT_IN else _OVERRIDEABLE.get(name)
+            return () if self.own & _BUILT_IN else _OVERRIDEABLE.get(name, ())
         op = overload(name)
         out = out_variant(op) if op is not None else None
-        return None if out is None else dispatcher_name(out)
+        return () if out is None else (dispatcher_name(out),)
 
     def memory(self) -> frozenset[str]:
         """Return the ops that compute nothing, only allocate, resize, view or copy bytes, and that the device runs."""
-        views = self.own & names_with_kernel("ADInplaceOrView")  # in-place ops too
-        found = {name for name in views if (op := overload(name)) is not None and _keeps_bytes(op)}
+        views = names_with_kernel("ADInplaceOrView")  # in-place ops too
+        found = {name for name in self.own & views if (op := overload(name)) is not None and _keeps_bytes(op)}
+        # torch composes in-place ops such as `transpose_` without any kernel.
+        found |= {name for name in self.composed & views if has_tag(name, torch.Tag.inplace_view)}
         return frozenset(found) | (self.own & _MEMORY_NAMES) | {name for name in INFRA_NAMES if not self.lacks(name)}
 
     def all(self) -> frozenset[str]:

@@ -10,11 +10,18 @@ import torch
 
 import eagerdecomp as ed
 from eagerdecomp._torch.dispatcher import close_library, names_with_kernel
-from eagerdecomp._torch.ops import dispatcher_name, dotted
+from eagerdecomp._torch.ops import dispatcher_name, dotted, has_tag
 from eagerdecomp.ops.device_ops import DeviceOps, device_ops
 from eagerdecomp.ops.passthrough import is_passthrough_name
 
 ALLOCATION = ("aten.empty.memory_format", "aten.empty_strided.default", "aten.copy_.default")
+
+#: Ops that torch composes without a kernel of the device, and that only views or allocation need.
+MEMORY = {dispatcher_name(op) for op in ed.infra()} | {
+    name
+    for name in names_with_kernel("CompositeExplicitAutograd") | names_with_kernel("CompositeExplicitAutogradNonFunctional")
+    if has_tag(name, torch.Tag.inplace_view)
+}
 
 
 @pytest.fixture
@@ -43,8 +50,9 @@ def test_a_backend_of_a_device_has_the_ops_with_a_kernel_for_its_key() -> None:
     here = {dispatcher_name(op) for op in found.ops}
     assert own <= here
     composed = here - names_with_kernel("CPU") - {"aten::convolution", "aten::convolution_backward"}
-    assert composed <= {dispatcher_name(op) for op in ed.infra()}  # such as `detach`
+    assert composed <= MEMORY  # such as `detach`
     assert "aten.outer.default" not in found.ops  # a composite
+    assert ed.Backend.of_device("cpu", "mine", [torch.float32]).dtypes == {torch.float32}
 
 
 def test_kernels_of_an_installation_are_not_the_devices() -> None:
@@ -59,7 +67,7 @@ def test_a_fallback_is_no_kernel(fallback: list[str]) -> None:
     found = ed.Backend.of_device("privateuseone")
     assert not {"aten.add.Tensor", "aten.mm.default"} & set(map(str, found.ops))
     fsdp = {op for op in found.ops if op.namespace == "fsdp"}  # if it was imported: torch has kernels of these ops for this key
-    assert set(found.ops) - fsdp < set(ed.infra())
+    assert {dispatcher_name(op) for op in {*found.ops} - fsdp} < MEMORY
 
 
 def test_structured_ops_run_by_the_kernel_of_their_out_form() -> None:
@@ -78,11 +86,24 @@ def test_a_convolution_runs_by_the_kernel_that_devices_may_override() -> None:
     assert not device_ops("CPU").lacks("aten::convolution")  # torch computes it there
 
 
+def test_an_overrideable_op_needs_a_kernel_itself() -> None:
+    assert having().lacks("aten::convolution_overrideable")
+    assert having("aten::convolution_overrideable").relied_on("aten::convolution") == (
+        "aten::convolution_overrideable",
+        "aten::_convolution",
+    )
+
+
+def test_the_first_name_of_a_device_is_the_device() -> None:
+    with ed.install(ALLOCATION, "privateuseone"), pytest.raises(ed.InstallError, match="already installed"):
+        ed.install(ALLOCATION, torch.device("privateuseone", 0))
+
+
 def test_memory_is_what_only_allocates_views_and_copies() -> None:
     own = {"aten::as_strided", "aten::set_.source_Tensor", "aten::unfold", "aten::_copy_from", "aten::record_stream"}
     found = having(*own, "aten::relu_", "aten::mm", "aten::native_batch_norm").memory()
     assert own <= found
-    assert found - own <= {dispatcher_name(op) for op in ed.infra()}
+    assert found - own <= MEMORY
 
 
 def test_an_op_of_the_set_without_a_kernel_is_named_when_the_backend_is_installed(fallback: list[str]) -> None:
