@@ -136,7 +136,7 @@ class OpSet:
         Args:
             op: an overload.
         """
-        return self._predicates.get(op)
+        return self._predicates.get(op) or self._predicates.get(canonical(op))
 
     def __contains__(self, op: object) -> bool:
         if isinstance(op, OpOverload):

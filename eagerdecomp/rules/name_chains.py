@@ -72,7 +72,8 @@ def can_disassemble() -> bool:
         return True
     warnings.warn(
         f"eagerdecomp does not know the instructions of Python {sys.version.split()[0]}, so it records all rules, which is slower. "
-        f"Results are the same. Use Python {'.'.join(map(str, NEWEST_PYTHON))} or older, or a newer eagerdecomp",
+        f"Values are the same; some errors may have another class. Use Python {'.'.join(map(str, NEWEST_PYTHON))} or older, or a "
+        "newer eagerdecomp",
         stacklevel=2,
     )
     return False
