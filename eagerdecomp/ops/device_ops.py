@@ -103,13 +103,13 @@ class DeviceOps:
         return frozenset(found) | (self.own & _MEMORY_NAMES) | {name for name in INFRA_NAMES if not self.lacks(name)}
 
     def all(self) -> frozenset[str]:
-        """Return the ops with a kernel of the device, the ops that run by such a kernel of another form, and `memory`.
+        """Return the ops with a kernel of the device, the ops that run by such a kernel of another form, and `infra`'s that run.
 
         Ops that run natively on every set, such as collectives, are not among them.
         """
         packets = {name.partition(".")[0] for name in self.own}
         forms = [name for name in _structured() if name.partition(".")[0].rstrip("_") in packets]
-        found = self.own | {name for name in (*forms, *_OVERRIDEABLE) if not self.lacks(name)} | self.memory()
+        found = self.own | {name for name in (*forms, *_OVERRIDEABLE, *INFRA_NAMES) if not self.lacks(name)}
         return frozenset(name for name in found if not is_passthrough_name(dotted(name)))
 
 

@@ -65,7 +65,7 @@ def guarded(watch: Outside) -> Iterator[None]:
 
     with overriding_silently():
         for name in op_names():
-            if name.startswith("aten::") and kernels.has_own(name) and (op := visible(name)) not in CORE:
+            if name.startswith("aten::") and name in kernels.device.own and (op := visible(name)) not in CORE:
                 kernels.register(name, watched(op))
     try:
         yield
