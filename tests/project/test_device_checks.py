@@ -117,6 +117,9 @@ CHECKED: dict[str, dict[str, str]] = {
     "tests/frontends/test_installation.py": {
         "frontends/installation.py:install": "test_devices_are_named_by_type",
     },
+    "tests/ops/test_device_ops.py": {
+        "ops/backend.py:Backend.of_device": "test_a_backend_of_a_device_has_the_ops_with_a_kernel_for_its_key",
+    },
     "tests/host/test_data_loading.py": {
         "runtime/runtime.py:_natively_in_data_loading.choose": "test_tensors_of_another_device_stay_decomposed",
     },
