@@ -19,7 +19,7 @@ from eagerdecomp._torch.dispatcher import (
     without_autocast,
 )
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
-from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, op_called, op_names, overload, visible
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, op_names, overload, visible
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import keep_everywhere, kept_of
 from eagerdecomp.dispatcher.device_kernels import SCALAR_TYPES, DeviceKernels, scalars_to_tensors, tensor_positions
@@ -428,9 +428,14 @@ def _runs(name: str, device: DeviceOps, known: dict[str, bool]) -> bool:
         ways = [call.by_rule.get(key, {}) for call in seen.calls for key in ("explicit", "composite")] if seen is not None else []
         known[name] = True  # while the ops that it calls are asked: some compositions call themselves with other arguments
         found = known[name] = not device.lacks(name) and (
-            name in INFRA_NAMES or all(_runs(dispatcher_name(op_called(op)), device, known) for op in {*chain(*ways)})
+            name in INFRA_NAMES or all(_runs(_undotted(op), device, known) for op in {*chain(*ways)})
         )
     return found
+
+
+def _undotted(text: str) -> str:
+    """Return the dispatcher's name for an overload's text, also for an op that this torch lacks."""
+    return text.replace(".", "::", 1).removesuffix(".default")
 
 
 def _without_kernels(missing: Sequence[str], backend: Backend, device_type: str, has_fallback: bool) -> str:
