@@ -29,6 +29,7 @@ __all__ = [
     "WeakStorage",
     "WeakTensor",
     "any_fake",
+    "can_be_copied",
     "desugars_first",
     "fake_tensor_log_off",
     "has_values",
@@ -132,6 +133,16 @@ def is_dense(tensor: torch.Tensor) -> bool:
         and not tensor.is_quantized
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
         and not torch._is_functional_tensor(tensor)
+    )
+
+
+def can_be_copied(tensor: torch.Tensor) -> bool:
+    """Return whether a call can be repeated on a copy of a tensor: it has a memory of its own, in any layout, or is a meta tensor."""
+    return (
+        getattr(type(tensor), "__torch_dispatch__", None) is PLAIN_TORCH_DISPATCH
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not torch._is_functional_tensor(tensor)
+        and not is_zero_tensor(tensor)
     )
 
 

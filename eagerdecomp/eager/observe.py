@@ -20,6 +20,7 @@ __all__ = [
     "Observed",
     "Strides",
     "all_strides",
+    "at_home",
     "bare",
     "copied",
     "copying",
@@ -159,7 +160,7 @@ def copied(
     copy = copying(alone, device=torch.device("cpu") if home else None)
 
     def change(value: Any) -> Any:
-        return copy(_at_home(value) if home else value)
+        return copy(at_home(value) if home else value)
 
     return [mapped(value, change) for value in args], {name: mapped(value, change) for name, value in kwargs.items()}
 
@@ -197,7 +198,8 @@ def on_meta(value: Any) -> Any:
     return torch.device("meta") if isinstance(value, torch.device) else value
 
 
-def _at_home(value: Any) -> Any:
+def at_home(value: Any) -> Any:
+    """Return the CPU for a device, and a copy of a generator, on the CPU; other values unchanged."""
     if isinstance(value, torch.device) and value.type != "meta":
         return torch.device("cpu")
     if isinstance(value, torch.Generator):

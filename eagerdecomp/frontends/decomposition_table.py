@@ -21,12 +21,13 @@ from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
 from eagerdecomp.diagnosis.no_route import attempts
 from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.observe import leaves_of, mapped
+from eagerdecomp.eager.verdict import refusal
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, tensors_in
 from eagerdecomp.planner.planner import Planner, planner_of
-from eagerdecomp.rules.failed_routes import FAKE_TENSOR_ERRORS, eager_accepts
+from eagerdecomp.rules.failed_routes import FAKE_TENSOR_ERRORS
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 
 __all__ = ["decompositions"]
@@ -291,7 +292,7 @@ class _Routes:
         if rule.source == "user":
             return ""
         symbolic = any(isinstance(size, torch.SymInt) for one in tensors_in([*args, *kwargs.values()]) for size in one.shape)
-        if not symbolic and not eager_accepts(rule.op, args, kwargs):
+        if not symbolic and refusal(rule.op, args, kwargs) is not None:
             raise NoRoute(rule.op) from error
         return f"raised {type(error).__name__} on fake tensors"
 

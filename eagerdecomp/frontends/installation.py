@@ -210,7 +210,6 @@ class Installation:
         # A verified call also runs natively, and native kernels need tensors, so scalars are converted before.
         self._engine.runtime.wrapped_numbers = verifying is None
         self._engine.may_fall_back = False
-        self._engine.asks_eager = device_type != "cpu"  # else its kernels are those installed here
         self._busy = _Busy()
         self._later_kernels: dict[OpOverload, Callable[..., Any]] = {}
         kept = kept_of(there, keep)
@@ -367,13 +366,12 @@ class Installation:
                 if native is not None:
                     busy.now = False
             assert entry is not None
-            if fallback is None:
-                return engine.unsupported(entry, args, kwargs, failure, entry.op)
-            busy.falling = True  # for the ops that torch's composition of this op calls
+            # For the ops that torch's composition of this op calls. On the CPU, eager is asked by the kernels that were there before.
+            busy.falling, busy.now = fallback is not None, native is not None
             try:
-                return engine.unsupported(entry, args, kwargs, failure, kernel)
+                return engine.unsupported(entry, args, kwargs, failure, entry.op if fallback is None else kernel)
             finally:
-                busy.falling = False
+                busy.falling = busy.now = False
 
         return skipped_by_dynamo(kernel)
 

@@ -12,9 +12,9 @@ __all__ = ["warn_caller"]
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
-def warn_caller(message: str) -> None:
-    """Issue a UserWarning at the innermost line that is neither in this library nor in code that it generated."""
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning at the innermost line that is neither in this library nor in code that it generated."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<")):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)

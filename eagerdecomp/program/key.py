@@ -38,6 +38,7 @@ __all__ = [
     "exact_guards",
     "has_lazy_bits",
     "key_labels",
+    "kind_guards",
     "key_of",
     "key_or_none",
     "parameter_name",
@@ -175,6 +176,15 @@ def exact_guards(op: OpOverload, *, offsets: bool = False) -> tuple[Guard, ...]:
         if offsets:
             found.append(reading(op, position, _OFFSET))
     return tuple(found)
+
+
+@functools.cache
+def kind_guards(op: OpOverload) -> tuple[Guard, ...]:
+    """Return guards for the facts of tensors that every program depends on: eager was asked about calls of this kind only."""
+    if has_all_facts_fixed(op):
+        return ()
+    places = [place for place, argument in enumerate(facts_of(op).arguments) if argument.holds_tensors and not argument.is_list]
+    return tuple(reading(op, place, fact) for place in places for fact in ("{}.dtype", "{}.dim()"))
 
 
 @functools.cache

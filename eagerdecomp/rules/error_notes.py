@@ -20,18 +20,16 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.fake import needs_data
-from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp.eager.observe import Caught, mapped
+from eagerdecomp.eager.verdict import refusal
 from eagerdecomp.errors import EagerDecompError, KernelError
 from eagerdecomp.host.notes import add_note
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import call_text, describe_call
 from eagerdecomp.ops.opset import Predicate
-from eagerdecomp.rules.failed_routes import eager_accepts
 from eagerdecomp.rules.rule import place_of
 
-__all__ = ["code_of", "is_own_kernel", "note_call", "note_error", "predicate_holds"]
+__all__ = ["code_of", "is_noted", "is_own_kernel", "note_call", "note_error", "predicate_holds"]
 
 # Attribute of an error: the op whose kernel or predicate raised it, until the op that was being decomposed is noted too.
 _RAISED_BY = "_eagerdecomp_raised_by"
@@ -60,7 +58,7 @@ def is_own_kernel(op: OpOverload, kernel: Callable[..., Any]) -> bool:
 def note_call(
     error: Exception, op: OpOverload, run: Callable[..., Any], kind: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Note which call of an op raised an error in its kernel or its predicate.
+    """Note which call of an op raised an error in its kernel or its predicate; nothing for a kernel if eager refuses the call too.
 
     Args:
         error: the error.
@@ -70,7 +68,7 @@ def note_call(
         args: positional arguments of the call.
         kwargs: keyword arguments of the call.
     """
-    if not _is_noted(error):
+    if not is_noted(error) and (kind == "predicate" or refusal(op, args, kwargs) is None):
         place = _Place(str(op), kind, place_of(run), describe_call(op, args, kwargs))
         _note(error, str(op), place, f"in the {kind} {place.place} of {op}\n  called as: {place.call}")
 
@@ -86,7 +84,7 @@ def predicate_holds(op: OpOverload, when: Predicate, args: Sequence[Any], kwargs
     except Exception as error:
         note_call(error, op, when, "predicate", args, kwargs)
         # If eager rejects the call too, or fake tensors lack the data, the error says more than a `KernelError` would.
-        if not isinstance(error, EagerDecompError) and not needs_data(error) and eager_accepts(op, args, kwargs):
+        if not isinstance(error, EagerDecompError) and not needs_data(error) and refusal(op, args, kwargs) is None:
             raise _kernel_error(error, getattr(error, _RAISED_IN)) from error
         raise
 
@@ -109,16 +107,16 @@ def note_error(backend: Backend, error: Exception, op: OpOverload, args: Sequenc
         KernelError: for a `TypeError` of a kernel or predicate, unless eager raises one too.
     """
     kernel = backend.kernels.get(op)
-    if not _is_noted(error) and kernel is not None and is_own_kernel(op, kernel) and backend.ops.predicate(op) is None:
+    if not is_noted(error) and kernel is not None and is_own_kernel(op, kernel) and backend.ops.predicate(op) is None:
         note_call(error, op, kernel, "kernel", args, kwargs)
-    if not _is_noted(error) and (backend.kernels or backend.ops.has_predicates):
+    if not is_noted(error) and (backend.kernels or backend.ops.has_predicates):
         _note_frame(error, _functions_of(backend))
-    if not _is_noted(error):
+    if not is_noted(error):
         return
     raised_by = error.op if isinstance(error, KernelError) else getattr(error, _RAISED_BY)
     where: _Place | None = getattr(error, _RAISED_IN, None)
     shown = error
-    if where is not None and isinstance(error, TypeError) and not _is_type_error_of_eager(op, args, kwargs):
+    if where is not None and isinstance(error, TypeError) and not isinstance(refusal(op, args, kwargs), TypeError):
         shown = _kernel_error(error, where)
     if raised_by != str(op):
         add_note(shown, f"while decomposing {describe_call(op, args, kwargs)}")
@@ -127,20 +125,8 @@ def note_error(backend: Backend, error: Exception, op: OpOverload, args: Sequenc
         raise shown from error
 
 
-def _is_type_error_of_eager(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether eager's CPU kernel raises a TypeError for a call too."""
-
-    def home(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value.detach().cpu().clone()
-        return torch.device("cpu") if isinstance(value, torch.device) else value
-
-    with Caught() as caught, no_current_modes(), without_torch_function(), torch.random.fork_rng(devices=[]):
-        builtin(op)(*mapped(list(args), home), **{name: mapped(value, home) for name, value in kwargs.items()})
-    return isinstance(caught.error, TypeError)
-
-
-def _is_noted(error: Exception) -> bool:
+def is_noted(error: Exception) -> bool:
+    """Return whether a kernel or predicate of the backend raised an error, for a call that eager accepts."""
     return isinstance(error, KernelError) or hasattr(error, _RAISED_BY)
 
 

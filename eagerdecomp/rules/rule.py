@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from eagerdecomp._torch.ops import OpOverload, is_absent, lacking_op, op_called
 from eagerdecomp.eager.layouts import layout_of
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.errors import ArgumentTypeError, RuleError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, resolve_ops
@@ -300,12 +301,15 @@ class IfRouted(Linkable):
             return None
 
 
+_NOT_COVERED = "does not cover this call"
+
+
 def first_applicable(
     op: OpOverload,
     rules: Iterable[Rule],
     apply: Callable[[Rule], Any],
     undo: Callable[[], None] | None = None,
-    failed: Callable[[Rule, Exception, bool], str] | None = None,
+    failed: Callable[[Rule, Exception], str] | None = None,
 ) -> Any:
     """Return the result of the first rule that handles the call: its route exists, and it does not return ``NotImplemented``.
 
@@ -314,8 +318,7 @@ def first_applicable(
         rules: the rules, in the order in which to try them.
         apply: runs a rule on the call.
         undo: called after each rule that does not handle the call.
-        failed: returns why the next rule is tried after an exception of a rule; "" if the exception must propagate. Its last
-            argument is whether an earlier rule had no route.
+        failed: returns why the next rule is tried after an exception of a rule; "" if the exception must propagate.
 
     Raises:
         NoRoute: if no rule handles the call. Other exceptions of a rule are the user's errors and propagate.
@@ -326,19 +329,20 @@ def first_applicable(
             result = apply(rule)
         except NoRoute as failure:
             attempts.append((rule, "", failure.without_frames()))
+        except Declined:
+            attempts.append((rule, _NOT_COVERED, None))
         except Exception as error:
             lacking = None  # in a user's rule, it may be a typo
             if isinstance(error, AttributeError) and rule.source != "user":
                 lacking = lacking_op(error)
-            unrouted = any(failure for _, _, failure in attempts)
-            reason = failed(rule, error, unrouted) if lacking is None and failed is not None else ""
+            reason = failed(rule, error) if lacking is None and failed is not None else ""
             if lacking is None and not reason:
                 raise
             attempts.append((rule, reason, None if lacking is None else NoRoute(lacking)))
         else:
             if result is not NotImplemented:
                 return result
-            attempts.append((rule, "does not cover this call", None))
+            attempts.append((rule, _NOT_COVERED, None))
         if undo is not None:
             undo()
     raise NoRoute(op, tuple(attempts))

@@ -12,7 +12,7 @@ from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.diagnosis.gaps import Gap
 from eagerdecomp.diagnosis.no_route import unsupported_error
-from eagerdecomp.eager.refusal import lacks_workspace, refusal
+from eagerdecomp.eager.verdict import lacks_workspace, refusal
 from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend
@@ -64,7 +64,6 @@ class Engine:
     Attributes:
         observed: if set, called with each call that is about to run natively, and with its `NoRoute` error.
         may_fall_back: whether the user can set `on_unsupported`, for error messages.
-        asks_eager: whether torch's CPU kernels are eager's, so that they can say whether eager refuses a call without a route.
 
     Raises:
         ArgumentError: for an invalid argument.
@@ -109,7 +108,6 @@ class Engine:
         self._gaps: dict[Gap, None] = {}  # gaps of calls so far, in order
         self.on_no_route: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
         self.may_fall_back = True
-        self.asks_eager = True
 
     def _watched(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         watched = run if self._watch is None else self._watch(op, run)
@@ -168,7 +166,7 @@ class Engine:
         if not failure.remembered:
             self._remember(entry, args, kwargs, failure.without_frames())
         if self.on_unsupported == "error" or begun or lacks_workspace(entry.op, args, kwargs):
-            refused = refusal(entry.op, args, kwargs) if self.asks_eager else None
+            refused = refusal(entry.op, args, kwargs)
             if refused is not None:
                 raise refused
             raise unsupported_error(

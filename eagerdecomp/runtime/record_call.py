@@ -19,18 +19,13 @@ from eagerdecomp._torch.ops import OpOverload, builtin, op_called
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
 from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.observe import Caught, leaves_of
+from eagerdecomp.eager.verdict import Declined, ask_once, refusal
+from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, reads_data, writes_several
 from eagerdecomp.planner.planner import Decision, Planner
-from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, key_or_none, program_arguments
-from eagerdecomp.rules.error_notes import code_of, note_call
-from eagerdecomp.rules.failed_routes import (
-    eager_accepts,
-    judge_kernel_error,
-    last_checked_op,
-    make_final,
-    may_be_failed_route,
-    reason_of_failure,
-)
+from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, key_or_none, kind_guards, program_arguments
+from eagerdecomp.rules.error_notes import code_of, is_noted, note_call
+from eagerdecomp.rules.failed_routes import may_be_failed_route, reason_of_failure
 from eagerdecomp.rules.result_checks import checked_kernel, checked_result
 from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.runtime.cache import OpPrograms
@@ -41,9 +36,10 @@ from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 from eagerdecomp.tracing.recursion import Chain
 from eagerdecomp.tracing.written_memory import WrittenMemory, computes_without_ops, is_composed
 
-__all__ = ["MissPath", "any_tensor", "marking_errors"]
+__all__ = ["MissPath", "any_tensor", "noting_errors"]
 
 _SCALAR_TENSOR: OpOverload = op_called("aten.scalar_tensor.default")
+_WARNS = "eager warns"
 _LAZY_BITS = "conj, neg or zero-tensor bits are set"
 
 
@@ -83,9 +79,10 @@ class MissPath:
         key = None if why else key_or_none(op, values)
         why = why or self._why_not_recorded(entry, table, key, values)
         args, kwargs = call_of(op, values)
+        why = why or self._why_watched(op, rules, args, kwargs)
         if why:
             return self.run_unrecorded(op, rules, entry, args, kwargs, why)
-        known = guard_values(op, values, guards)
+        known = guard_values(op, values, (*guards, *kind_guards(op)))
         recorder = self._recorder(op, values)
         try:
             with self._noting_reads(entry):
@@ -99,12 +96,29 @@ class MissPath:
             return result
         offsets = recording.reads_offsets or (recording.guards is None and self._planner.has_user_rules)
         exact = exact_guards(op, offsets=offsets)
-        guards = table.widen(exact if recording.guards is None or offsets else recording.guards, exact)
+        guards = table.widen(exact if recording.guards is None or offsets else (*recording.guards, *kind_guards(op)), exact)
         key = key_or_none(op, values, guards, {**known, **(recording.guards or {})})
         if key is not None:
             entry.count_miss(table, key)
             install_program(table, key, recording.program, self._kernel_of, self._planner.backend, guards)
         return result
+
+    def _why_watched(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+        """Ask eager about a call of a new kind, and emit eager's warnings. Return why no program may replace it, or "".
+
+        Not inside another rule, which may pass what eager refuses, for a user's rule, and for compositions, which check themselves.
+
+        Raises:
+            Exception: eager's error, if eager refuses the call.
+        """
+        if self._running.chain or not rules or rules[0].source in ("user", "composite"):
+            return ""
+        answer = ask_once(op, args, kwargs)
+        if answer.error is not None:
+            raise answer.error
+        for one in answer.warnings:
+            warn_caller(str(one.message), one.category)
+        return _WARNS if answer.warnings else ""
 
     def _why_not_recorded(self, entry: Entry, table: OpPrograms, key: Any, values: Sequence[Any]) -> str:
         """Return why a call with this key cannot be recorded, or "" if it can."""
@@ -177,6 +191,7 @@ class MissPath:
             rules = [rule for rule in rules if rule.source in ("composite", "explicit", "user") or rule.takes_sparse]
         if _any_quantised((*args, *kwargs.values())):  # eager runs only its compositions; rules would compute with the integers
             rules = [rule for rule in rules if rule.source in ("composite", "user")]
+        warns = why == _WARNS or bool(self._why_watched(op, rules, args, kwargs))
         entry.count_bypass(why)
         chain = self._running.chain
 
@@ -192,14 +207,13 @@ class MissPath:
         written = self._running.written
         start = len(written)
 
-        def failed(rule: Rule, error: Exception, unrouted: bool) -> str:
-            if rule.source == "user" or _share_memory(written[start:], [*args, *kwargs.values()]):
-                make_final(error)
-            return reason_of_failure(rule, args, kwargs, error, unrouted)
+        def failed(rule: Rule, error: Exception) -> str:
+            is_last = _share_memory(written[start:], [*args, *kwargs.values()])
+            return reason_of_failure(rule, args, kwargs, error, is_last=is_last)
 
         conjugate, negative, zero = lazy_bit_guards()
         try:
-            with without_torch_function(), conjugate, negative, zero, self._noting_reads(entry):
+            with without_torch_function(), conjugate, negative, zero, self._noting_reads(entry), _silence(warns):
                 return chain.run_with_cleanup(lambda: first_applicable(op, rules, apply, failed=failed))
         finally:
             if not chain:
@@ -241,9 +255,16 @@ class MissPath:
         """
         if _any_quantised((*args, *kwargs.values())):
             raise error if isinstance(error, NoRoute) or self._is_of_user(error) else NoRoute(entry.op)
+        if isinstance(error, Declined):
+            error = NoRoute(entry.op)
         if isinstance(error, NoRoute):
             return self._run_fallback_rules(entry, error, args, kwargs)
-        if not self._is_failed_route(entry.op, error, args, kwargs):
+        if not may_be_failed_route(error):
+            raise error
+        refused = refusal(entry.op, args, kwargs)
+        if refused is not None:
+            raise refused from None
+        if is_noted(error) or writes_several(entry.op) or self._is_of_user(error):
             raise error
         entry.count_bypass("its linked rule, or a cached program, failed for this call")
         op = entry.op
@@ -272,12 +293,6 @@ class MissPath:
         except NoRoute:
             raise failure from None
 
-    def _is_failed_route(self, op: OpOverload, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Return whether an error is a failed route: eager accepts the call, and the user's code did not raise it."""
-        if not may_be_failed_route(error) or last_checked_op(error) is op or writes_several(op):
-            return False
-        return not self._is_of_user(error) and eager_accepts(op, args, kwargs)
-
     def _is_of_user(self, error: Exception) -> bool:
         """Return whether code of the user raised an error, or may have raised it."""
         codes = self._codes_of_user
@@ -299,6 +314,17 @@ class MissPath:
         predicates = [backend.ops.predicate(op) for op in backend.ops] if backend.ops.has_predicates else []
         kernels = [kernel for op, kernel in backend.kernels.items() if inspect.unwrap(kernel) not in (op, builtin(op))]
         return frozenset(map(code_of, [*kernels, *filter(None, predicates), *self._planner.user_functions]))
+
+
+@contextmanager
+def _silence(silent: bool) -> Iterator[None]:
+    """Suppress the warnings of a rule if eager's were emitted already."""
+    if not silent:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _any_quantised(values: Iterable[Any]) -> bool:
@@ -344,11 +370,8 @@ class _NestedMode(DispatchMode):
         return result
 
 
-def marking_errors(op: OpOverload, run: Handler, own: Callable[..., Any] | None = None) -> Handler:
-    """Wrap the kernel of an op that a rule calls, to mark each error as final, or as caused by strides, and to note the call.
-
-    `own` is the backend's own kernel; None if torch's kernel runs.
-    """
+def noting_errors(op: OpOverload, run: Handler, own: Callable[..., Any]) -> Handler:
+    """Wrap the handler of an op that a rule calls, to note the calls for which the backend's own kernel raises an error."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -356,9 +379,7 @@ def marking_errors(op: OpOverload, run: Handler, own: Callable[..., Any] | None 
         except NoRoute:
             raise
         except Exception as error:
-            judge_kernel_error(op, args, kwargs, error)
-            if own is not None:
-                note_call(error, op, own, "kernel", args, kwargs)
+            note_call(error, op, own, "kernel", args, kwargs)
             raise
 
     return handler

@@ -35,7 +35,7 @@ from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.collectives import Callbacks
 from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.handlers import InBlocks, cached_program, guarded_kernel, kernel, linked_rule, unroutable
-from eagerdecomp.runtime.record_call import MissPath, any_tensor, marking_errors
+from eagerdecomp.runtime.record_call import MissPath, any_tensor, noting_errors
 from eagerdecomp.runtime.sparse_calls import by_layout, sparse_handler, takes_sparse
 
 __all__ = ["Runtime", "Watch"]
@@ -150,8 +150,8 @@ class Runtime:
         else:
             if entry.direct:
                 own = self.planner.backend.kernels.get(op)
-                own = own if own is not None and is_own_kernel(op, own) else None
-                yield lambda run: marking_errors(op, run, own)
+                if own is not None and is_own_kernel(op, own):
+                    yield lambda run: noting_errors(op, run, own)
             yield lambda run: self._miss_path.noting_writes(op, run)
         if of_user and self._host_random and facts_of(op).is_random and not entry.direct:
             yield lambda run: _natively_in_data_loading(entry, run)

@@ -22,7 +22,7 @@ from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Guard
 from eagerdecomp.program.symbolic_sizes import TrackedInt, plain
 from eagerdecomp.rules.error_notes import is_own_kernel, note_call, predicate_holds
-from eagerdecomp.rules.failed_routes import judge_kernel_error, make_final, reason_of_failure
+from eagerdecomp.rules.failed_routes import reason_of_failure
 from eagerdecomp.rules.refusals import refused_by_predicate, typed_kernel
 from eagerdecomp.rules.result_checks import checked_result, expected_of
 from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
@@ -230,13 +230,13 @@ class Recorder(DispatchMode):
             self._shared.slots = {key: slot for key, slot in self._shared.slots.items() if slot.number < made}
             self._why_not = why_not
 
-        def failed(rule: Rule, error: Exception, unrouted: bool) -> str:
-            return self._reason_of_failure(rule, args, kwargs, calls, error, unrouted)
+        def failed(rule: Rule, error: Exception) -> str:
+            return self._reason_of_failure(rule, args, kwargs, calls, error)
 
         return first_applicable(op, rules, lambda rule: self._apply(rule, args, kwargs), undo, failed)
 
     def _reason_of_failure(
-        self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception, unrouted: bool
+        self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception
     ) -> str:
         """Return why an error that a rule raised is a failed route; "" if the error propagates.
 
@@ -244,9 +244,8 @@ class Recorder(DispatchMode):
         """
         args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
         read = any(facts_of(call.op).reads_data and not facts_of(call.op).reads_masks for call in self._calls[start:])
-        if rule.source == "user" or read or self._written_since(start, args, kwargs):
-            make_final(error)
-        reason = reason_of_failure(rule, args, kwargs, error, unrouted)
+        is_last = read or bool(self._written_since(start, args, kwargs))
+        reason = reason_of_failure(rule, args, kwargs, error, is_last=is_last)
         if reason and self._reads is not None:
             self._reads.read_everything(f"{rule} {reason}")  # which facts it failed by is not known
         return reason
@@ -359,7 +358,6 @@ class Recorder(DispatchMode):
         except NoRoute:
             raise
         except Exception as error:
-            judge_kernel_error(op, plain_args, plain_kwargs, error)
             own = self._decide(op).kernel
             if own is not None and is_own_kernel(op, own):
                 note_call(error, op, own, "kernel", plain_args, plain_kwargs)

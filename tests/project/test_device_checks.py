@@ -108,7 +108,7 @@ CHECKED: dict[str, dict[str, str]] = {
         "eager/generators.py:states_of": "test_kernels_draw_from_the_default_generator_of_their_device",
     },
     "tests/eager/test_observe.py": {
-        "eager/observe.py:_at_home": "test_copies_on_the_cpu_are_of_all_devices_but_meta",
+        "eager/observe.py:at_home": "test_copies_on_the_cpu_are_of_all_devices_but_meta",
         "eager/observe.py:_copy": "test_copies_on_the_cpu_are_of_all_devices_but_meta",
     },
     "tests/frontends/test_dynamo.py": {

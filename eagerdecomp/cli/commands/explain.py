@@ -16,7 +16,7 @@ __all__ = ["COMMAND"]
 
 def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.diagnosis.explain_call import explain, one_overload
-    from eagerdecomp.eager.refusal import refusal
+    from eagerdecomp.eager.verdict import refusal
     from eagerdecomp.ops.call_text import CallTextError, parse_call
 
     backend = backend_from(args.ops, args.ops_option)

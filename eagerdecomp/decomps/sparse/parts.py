@@ -15,7 +15,6 @@ from torch import Tensor
 
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import op_called
-from eagerdecomp.rules.failed_routes import make_final
 from eagerdecomp.rules.rule import NoRoute
 
 __all__ = [
@@ -50,12 +49,8 @@ def raise_as_eager(name: str, *args: Any, **kwargs: Any) -> NoRoute:
         An exception for the rule to raise, if eager accepts the call after all.
     """
     op = op_called(name)
-    try:
-        with no_current_modes():  # nothing is computed, and nothing reaches a backend
-            op._op(*args, **kwargs)
-    except (RuntimeError, IndexError, TypeError, ValueError) as error:  # `NotImplementedError` is one of the first
-        make_final(error)
-        raise
+    with no_current_modes():  # nothing is computed, and nothing reaches a backend
+        op._op(*args, **kwargs)
     return NoRoute(op)
 
 

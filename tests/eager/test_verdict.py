@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.eager.refusal import refusal
+from eagerdecomp.eager.verdict import refusal
 
 aten = torch.ops.aten
 NOTHING = ed.infra() | ["aten.as_strided.default"]

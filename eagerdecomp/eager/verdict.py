@@ -1,0 +1,264 @@
+"""Ask eager whether it refuses a call: run torch's own CPU kernel on copies of the arguments, below all modes.
+
+A rule says what it can do; only eager says no. So rules do not restate eager's checks. Eager is asked
+
+- if nobody handled a call, before `UnsupportedOpError` is raised (`refusal`)
+- if a rule or a kernel raised an error: it is the user's if eager raises too, else the next rule is tried (`refusal`)
+- about each new kind of call that a recorded rule runs, so that the rule does not accept what eager refuses (`ask_once`)
+
+A linked rule is not asked about. It returns ``NotImplemented``, or raises `Declined`, for the calls that it does not cover; then the
+recorded rules of the op, or nobody, handle the call.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.decomp_tables import meta_is_decomposition
+from eagerdecomp._torch.dispatcher import without_autocast
+from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes, needs_data
+from eagerdecomp._torch.modes import no_current_modes, without_torch_function
+from eagerdecomp._torch.ops import OpOverload, has_kernel
+from eagerdecomp._torch.tensors import FakeTensor, can_be_copied, lazy_bits_visible
+from eagerdecomp.eager.observe import Caught, at_home, copied, leaves_of, mapped, on_meta, with_lazy_bits
+from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
+from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
+
+__all__ = ["Answer", "Declined", "ask_once", "lacks_workspace", "refusal"]
+
+#: Calls that take and return more elements are not run before a stand-in was refused.
+_MOST_ELEMENTS = 1_000_000
+#: Calls that take and return more elements than this are not run at all.
+_FAR_TOO_MANY = 20_000_000
+#: New kinds of calls on more elements are asked about by a stand-in.
+_FEW_ELEMENTS = 4_096
+#: Sizes of a stand-in are at most about this.
+_SMALL_SIZE = 12
+#: Number of kinds of calls that are remembered as accepted.
+_REMEMBERED = 20_000
+_KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+
+
+class Declined(Exception):
+    """Raised by a helper of a rule if the rule does not cover the call. A rule itself returns ``NotImplemented``."""
+
+
+class Answer(NamedTuple):
+    """What eager did for a call: the error that it raised, or None, and its warnings."""
+
+    error: Exception | None = None
+    warnings: Sequence[warnings.WarningMessage] = ()
+
+
+def refusal(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exception | None:
+    """Return the error that eager raises for a call.
+
+    Large calls are run only if a small stand-in or the meta kernel was refused: eager checks its arguments before it computes.
+
+    Args:
+        op: the overload.
+        args: positional arguments; they are copied, and nothing is written.
+        kwargs: keyword arguments.
+
+    Returns:
+        The error; None if eager accepts the call, or if it cannot be asked: for ops of other libraries, which may have effects, ops
+        without a CPU kernel, calls with very large results, tensors of which there is no copy, and the workspaces of rules.
+    """
+    tensors = [*tensors_in([*args, *kwargs.values()])]
+    if not _can_ask(op, args, kwargs):
+        return None
+    if any(isinstance(one, FakeTensor) for one in tensors):
+        return _refusal_on_fakes(op, args, kwargs)
+    if not all(map(can_be_copied, tensors)):
+        return None
+    shapes_refused, results = _ask_meta(op, args, kwargs)
+    size = 0 if tensors and all(one.is_meta for one in tensors) else _size(tensors) + results
+    if size > _FAR_TOO_MANY:
+        return None
+    if size > _MOST_ELEMENTS and not shapes_refused and _run(op, lambda: _stand_in(args, kwargs)).error is None:
+        return None
+    return _run(op, lambda: copied(op, args, kwargs, home=True)).error
+
+
+def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
+    """Ask eager about a call of a new kind: of other dtypes, ranks, layouts or scalars, or with other sizes equal.
+
+    The first question is a small stand-in of the call. Only if eager refuses that, the call itself is the next one. A kind that
+    eager accepts without a warning is remembered for the life of the process.
+
+    Args:
+        op: the overload.
+        args: positional arguments; they are copied, and nothing is written.
+        kwargs: keyword arguments.
+    """
+    tensors = [*tensors_in([*args, *kwargs.values()])]
+    if not all(map(can_be_copied, tensors)):
+        return Answer()
+    kind = _kind(op, args, kwargs)
+    if kind is None or kind in _accepted or not _can_ask(op, args, kwargs):
+        return Answer()
+    few = _size(tensors) <= _FEW_ELEMENTS and all(one.is_cpu for one in tensors)
+    numbers = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, int) and one > 1]
+    if math.prod(numbers) > _MOST_ELEMENTS and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
+        answer = Answer()
+    else:
+        answer = _run(op, lambda: copied(op, args, kwargs, home=True) if few else _stand_in(args, kwargs))
+    if answer.error is not None and not few:
+        answer = Answer(refusal(op, args, kwargs))
+    if answer.error is None and not answer.warnings:
+        if len(_accepted) >= _REMEMBERED:
+            _accepted.clear()
+        _accepted[kind] = None
+    return answer
+
+
+_accepted: dict[Hashable, None] = {}
+
+
+def lacks_workspace(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether torch's kernel would read beyond the empty workspace that a rule made for it, and crash."""
+    if not facts_of(op).reads_workspace_of:
+        return False
+    names = [argument.name for argument in facts_of(op).arguments]
+    return not arguments_of(op, args, kwargs)[names.index("workspace")].numel()
+
+
+def _can_ask(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if op.namespace not in TORCH_NAMESPACES or not any(has_kernel(op, key) for key in _KEYS):
+        return False
+    # The bytes of a storage are a device's.
+    return not any(isinstance(value, torch.UntypedStorage) for value in args) and not lacks_workspace(op, args, kwargs)
+
+
+def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]]) -> Answer:
+    """Run torch's kernel on arguments that `made` makes."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with Caught() as caught, _below_modes(), torch.random.fork_rng(devices=[], enabled=facts_of(op).is_random):
+            args, kwargs = made()
+            op(*args, **kwargs)
+    return Answer(caught.error, tuple(warned))
+
+
+@contextmanager
+def _below_modes() -> Iterator[None]:
+    with no_current_modes(), without_torch_function(), without_autocast(), lazy_bits_visible():
+        yield
+
+
+def _refusal_on_fakes(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exception | None:
+    """Return the error of the op's meta kernel for fake tensors."""
+    if facts_of(op).mutated:
+        return None  # the call would change them
+    fakes = mode_of_fakes(tensors_in([*args, *kwargs.values()]))
+
+    def ask(change: Callable[[Tensor], Tensor]) -> Exception | None:
+        def fake(value: Any) -> Any:
+            return change(value) if isinstance(value, Tensor) else value
+
+        with Caught() as caught, handling_fakes(fakes), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            op(*[mapped(value, fake) for value in args], **{name: mapped(value, fake) for name, value in kwargs.items()})
+        return caught.error
+
+    refused = ask(lambda tensor: tensor)
+    if refused is None or needs_data(refused):
+        return None
+    # torch registers decompositions as meta kernels. Like rules, they may fail because of strides.
+    if meta_is_decomposition(op) and not facts_of(op).rejects_strides and ask(Tensor.contiguous) is None:
+        return None
+    return refused
+
+
+def _ask_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[bool, int]:
+    """Return whether the op's meta kernel refuses a call, and the number of elements of its results (0 if unknown)."""
+    takes_device = any(argument.name == "device" for argument in facts_of(op).arguments)
+    with Caught() as caught, warnings.catch_warnings(), _below_modes():
+        warnings.simplefilter("ignore")
+        given = [mapped(value, _on_meta) for value in args]
+        named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
+        named |= {"device": "meta"} if takes_device else {}
+        return False, _size(leaves_of(op(*given, **named)))
+    return caught.error is not None, 0
+
+
+def _on_meta(value: Any) -> Any:
+    return None if isinstance(value, torch.Generator) else on_meta(value)
+
+
+def _size(values: Iterable[Any]) -> int:
+    return sum(one.numel() for one in values if isinstance(one, Tensor))
+
+
+# -- stand-ins, and kinds of calls ---------------------------------------------------------------------------------------------
+
+
+def _stand_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return small CPU arguments of the same dtypes, ranks and memory formats. Sizes that are equal stay equal.
+
+    Floats are ones, and integers zeros, which are valid indices.
+    """
+    sizes: dict[int, int] = {}
+    made: dict[int, Tensor] = {}
+
+    def small(size: int) -> int:
+        if size <= _SMALL_SIZE:
+            return size
+        return sizes.setdefault(size, _SMALL_SIZE + 4 * (len(sizes) + 1) if len(sizes) < 4 else _SMALL_SIZE)
+
+    def change(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return sizes.get(value, value) if value.__class__ is int else at_home(value)
+        if id(value) not in made:
+            shape = [small(size) for size in value.shape]
+            filled = torch.ones if value.is_floating_point() or value.is_complex() else torch.zeros
+            made[id(value)] = _arranged(filled(shape, dtype=value.dtype, device="cpu"), value)
+        return made[id(value)]
+
+    return [mapped(value, change) for value in args], {name: mapped(value, change) for name, value in kwargs.items()}
+
+
+def _arranged(made: Tensor, like: Tensor) -> Tensor:
+    """Return a tensor with the order of strides, the layout, and the lazy bits of another one of its rank."""
+    if like.layout is not torch.strided:
+        return made.to_sparse(layout=like.layout) if like.layout is torch.sparse_coo else made
+    order = sorted(range(like.dim()), key=lambda dim: like.stride(dim), reverse=True)
+    back = sorted(range(like.dim()), key=order.__getitem__)
+    return with_lazy_bits(made.permute(order).contiguous().permute(back), like)
+
+
+def _kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
+    """Return the facts of a call that eager's checks read, apart from data; None if they cannot be hashed.
+
+    Of sizes, only zeros and ones, and which are equal.
+    """
+    sizes: dict[Any, int] = {0: 0, 1: 1}
+    facts = (*map(lambda value: _fact(value, sizes), args), *((name, _fact(value, sizes)) for name, value in kwargs.items()))
+    switches = (
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    kind = op, facts, switches
+    with Caught() as caught:
+        hash(kind)
+    return None if caught.error is not None else kind
+
+
+def _fact(value: Any, sizes: dict[Any, int]) -> Any:
+    if isinstance(value, Tensor):
+        shape = tuple([sizes.setdefault(size, len(sizes)) for size in value.shape])
+        return shape, value.dtype, value.layout, value.is_conj(), value.is_neg(), value.device.type
+    if isinstance(value, (list, tuple)):
+        return tuple([_fact(one, sizes) for one in value])
+    if isinstance(value, float):
+        # Not its value, which may change at each step. Eager's checks compare with 0, 1, and the largest number of a dtype.
+        return float, math.frexp(value)[1] if math.isfinite(value) else repr(value), value < 0, value == 0, value > 1
+    return None if isinstance(value, torch.Generator) else (value.__class__, value)
