@@ -137,7 +137,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def can_be_copied(tensor: torch.Tensor) -> bool:
-    """Return whether a call can be repeated on a copy of a tensor: it has a memory of its own, in any layout, or is a meta tensor."""
+    """Return whether a call can be repeated on a copy of a tensor: it has memory of its own, in any layout, or is a meta tensor."""
     return (
         getattr(type(tensor), "__torch_dispatch__", None) is PLAIN_TORCH_DISPATCH
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

@@ -142,7 +142,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def copied(
-    op: OpOverload | None, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False
+    op: OpOverload | None, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False, gradients: bool = False
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return copies of the arguments of a call. The copies share memory as the arguments do.
 
@@ -152,12 +152,13 @@ def copied(
         kwargs: keyword arguments.
         home: copy to the CPU. A device argument becomes the CPU. A generator is copied, and that of another device is
             replaced by a new one.
+        gradients: whether a copy requires a gradient if the tensor does.
     """
     tensors = {id(one): one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)}
     users = Counter(map(_owner, tensors.values()))
     whole = op is not None and facts_of(op).whole_storage
     alone = {owner for owner, count in users.items() if count == 1 and not whole}
-    copy = copying(alone, device=torch.device("cpu") if home else None)
+    copy = copying(alone, device=torch.device("cpu") if home else None, gradients=gradients)
 
     def change(value: Any) -> Any:
         return copy(at_home(value) if home else value)

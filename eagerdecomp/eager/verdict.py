@@ -6,8 +6,8 @@ A rule says what it can do; only eager says no. So rules do not restate eager's 
 - if a rule or a kernel raised an error: it is the user's if eager raises too, else the next rule is tried (`refusal`)
 - about each new kind of call that a recorded rule runs, so that the rule does not accept what eager refuses (`ask_once`)
 
-A linked rule is not asked about. It returns ``NotImplemented``, or raises `Declined`, for the calls that it does not cover; then the
-recorded rules of the op, or nobody, handle the call.
+For a linked rule nothing is asked. It returns ``NotImplemented``, or raises `Declined`, for the calls that it does not cover; then
+the recorded rules of the op, or nobody, handle the call.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.decomp_tables import meta_is_decomposition
-from eagerdecomp._torch.dispatcher import without_autocast
+from eagerdecomp._torch.dispatcher import has_computed_kernel, without_autocast
 from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes, needs_data
 from eagerdecomp._torch.modes import no_current_modes, without_torch_function
-from eagerdecomp._torch.ops import OpOverload, has_kernel
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name
 from eagerdecomp._torch.tensors import FakeTensor, can_be_copied, lazy_bits_visible
+from eagerdecomp.eager.crashes import CRASHES
 from eagerdecomp.eager.observe import Caught, at_home, copied, leaves_of, mapped, on_meta, with_lazy_bits
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
@@ -38,12 +39,12 @@ _MOST_ELEMENTS = 1_000_000
 #: Calls that take and return more elements than this are not run at all.
 _FAR_TOO_MANY = 20_000_000
 #: New kinds of calls on more elements are asked about by a stand-in.
-_FEW_ELEMENTS = 4_096
+_FEW_ELEMENTS = 16_384
 #: Sizes of a stand-in are at most about this.
 _SMALL_SIZE = 12
 #: Number of kinds of calls that are remembered as accepted.
 _REMEMBERED = 20_000
-_KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+_KEYS = ("CPU", "SparseCPU", "SparseCsrCPU", "QuantizedCPU")
 
 
 class Declined(Exception):
@@ -84,7 +85,15 @@ def refusal(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
         return None
     if size > _MOST_ELEMENTS and not shapes_refused and _run(op, lambda: _stand_in(args, kwargs)).error is None:
         return None
-    return _run(op, lambda: copied(op, args, kwargs, home=True)).error
+    return _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True)).error or _refusal_of_devices(tensors)
+
+
+def _refusal_of_devices(tensors: Sequence[Tensor]) -> RuntimeError | None:
+    """Return the error of devices that meet in one call; on the CPU, where eager was asked, they cannot meet."""
+    found = sorted({str(one.device) for one in tensors if one.dim() or not one.is_cpu})
+    if len(found) < 2:
+        return None
+    return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(found)}!")
 
 
 def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
@@ -99,17 +108,21 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         kwargs: keyword arguments.
     """
     tensors = [*tensors_in([*args, *kwargs.values()])]
-    if not all(map(can_be_copied, tensors)):
+    if not all(map(can_be_copied, tensors)) or facts_of(op).refuses_more_on_cpu:
         return Answer()
     kind = _kind(op, args, kwargs)
     if kind is None or kind in _accepted or not _can_ask(op, args, kwargs):
         return Answer()
-    few = _size(tensors) <= _FEW_ELEMENTS and all(one.is_cpu for one in tensors)
+    whole = [not (one.is_floating_point() or one.is_complex()) for one in tensors]
+    indexed = any(whole) and not all(whole)  # integers that eager may use without a check
+    few = _size(tensors) <= _FEW_ELEMENTS and (indexed or all(one.is_cpu for one in tensors))
+    if indexed and not few:
+        return Answer()
     numbers = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, int) and one > 1]
     if math.prod(numbers) > _MOST_ELEMENTS and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
         answer = Answer()
     else:
-        answer = _run(op, lambda: copied(op, args, kwargs, home=True) if few else _stand_in(args, kwargs))
+        answer = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True) if few else _stand_in(args, kwargs))
     if answer.error is not None and not few:
         answer = Answer(refusal(op, args, kwargs))
     if answer.error is None and not answer.warnings:
@@ -131,7 +144,9 @@ def lacks_workspace(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def _can_ask(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    if op.namespace not in TORCH_NAMESPACES or not any(has_kernel(op, key) for key in _KEYS):
+    if op.namespace not in TORCH_NAMESPACES:
+        return False
+    if not any(has_computed_kernel(dispatcher_name(op), key) for key in _KEYS):
         return False
     # The bytes of a storage are a device's.
     return not any(isinstance(value, torch.UntypedStorage) for value in args) and not lacks_workspace(op, args, kwargs)
@@ -143,8 +158,17 @@ def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, An
         warnings.simplefilter("always")
         with Caught() as caught, _below_modes(), torch.random.fork_rng(devices=[], enabled=facts_of(op).is_random):
             args, kwargs = made()
-            op(*args, **kwargs)
+            crash = _would_crash(op, args, kwargs)
+            if crash and crash is not True:
+                raise RuntimeError(crash)
+            if not crash:
+                op(*args, **kwargs)
     return Answer(caught.error, tuple(warned))
+
+
+def _would_crash(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | bool:
+    crashes = CRASHES.get(str(op))
+    return crashes is not None and crashes(*args, **kwargs)
 
 
 @contextmanager
@@ -240,7 +264,7 @@ def _kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Has
     Of sizes, only zeros and ones, and which are equal.
     """
     sizes: dict[Any, int] = {0: 0, 1: 1}
-    facts = (*map(lambda value: _fact(value, sizes), args), *((name, _fact(value, sizes)) for name, value in kwargs.items()))
+    facts = (*(_fact(value, sizes) for value in args), *((name, _fact(value, sizes)) for name, value in kwargs.items()))
     switches = (
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),

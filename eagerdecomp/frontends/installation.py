@@ -366,7 +366,7 @@ class Installation:
                 if native is not None:
                     busy.now = False
             assert entry is not None
-            # For the ops that torch's composition of this op calls. On the CPU, eager is asked by the kernels that were there before.
+            # For the ops that torch's composition of this op calls; and on the CPU, eager is the kernels that were there before.
             busy.falling, busy.now = fallback is not None, native is not None
             try:
                 return engine.unsupported(entry, args, kwargs, failure, entry.op if fallback is None else kernel)

@@ -70,6 +70,8 @@ class UnstatedFacts:
     eager_error: float = 0.0
     #: Positions of tensors at which `torch.func.vmap` passes scalars, though Python code may not.
     vmap_scalars: tuple[int, ...] = ()
+    #: Its CPU kernel refuses calls that kernels of other devices, or of other processors, accept.
+    refuses_more_on_cpu: bool = False
     #: Name of the unsupported layout that the op returns even if no argument has this layout.
     makes_layout: str = ""
 
@@ -94,6 +96,12 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
     ),
     ({"reads_dtypes": True}, "result_type can_cast promote_types to type_as detach_copy"),
     ({"reads_masks": True}, "index"),
+    (
+        {"refuses_more_on_cpu": True},
+        "convolution_overrideable convolution_backward_overrideable _scaled_dot_product_fused_attention_overrideable "
+        "_scaled_dot_product_fused_attention_overrideable_backward _nnpack_spatial_convolution _jagged_to_padded_dense_forward "
+        "_padded_dense_to_jagged_forward",
+    ),
     (
         {"takes_offset": True},
         "as_strided as_strided_ as_strided_scatter as_strided_copy prims::as_strided prims::as_strided_scatter",

@@ -16,9 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
 from eagerdecomp._torch.fake import needs_data
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.eager.verdict import refusal

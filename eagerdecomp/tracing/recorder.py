@@ -235,9 +235,7 @@ class Recorder(DispatchMode):
 
         return first_applicable(op, rules, lambda rule: self._apply(rule, args, kwargs), undo, failed)
 
-    def _reason_of_failure(
-        self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception
-    ) -> str:
+    def _reason_of_failure(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
         """Return why an error that a rule raised is a failed route; "" if the error propagates.
 
         It always propagates from a user's rule, from a rule that has read data, and from one that has written to an argument.

@@ -14,6 +14,7 @@ from torch import Tensor
 from eagerdecomp.eager.layouts import in_format
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.errors import EagerDecompError
 
 __all__ = [
     "adjoint",
@@ -105,14 +106,14 @@ def contiguous_batch(x: Tensor, batch: Sequence[int]) -> Tensor:
     return unfolded(in_format(x, torch.contiguous_format), batch)
 
 
-def no_end(steps: int) -> RuntimeError:
+def no_end(steps: int) -> EagerDecompError:
     """Return the error of an iteration that did not end although its last step is far beyond what right kernels need."""
     return wrong_numbers(f"did not end after {steps} steps")
 
 
-def wrong_numbers(what: str) -> RuntimeError:
+def wrong_numbers(what: str) -> EagerDecompError:
     """Return the error of an iteration that does something which it cannot do with right kernels."""
-    return RuntimeError(
+    return EagerDecompError(
         f"the iteration of this decomposition {what}. A kernel of the backend returns wrong numbers. "
         "Find it with: eagerdecomp conformance MODULE:NAME"
     )
