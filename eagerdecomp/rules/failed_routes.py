@@ -14,6 +14,7 @@ import torch
 
 from eagerdecomp.eager.verdict import refusal
 from eagerdecomp.errors import EagerDecompError
+from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.rules.error_notes import is_noted
 from eagerdecomp.rules.rule import Rule
 
@@ -46,9 +47,17 @@ def reason_of_failure(
 ) -> str:
     """Return why the next rule is tried after an error of a rule; "" if the error propagates.
 
-    It propagates from a user's rule, from a kernel or predicate of the backend, and if `is_last`: then no other rule may run.
+    It propagates from a user's rule, and from a kernel or predicate of the backend.
+
+    Args:
+        rule: the rule.
+        args: positional arguments of the call.
+        kwargs: keyword arguments.
+        error: what it raised.
+        is_last: whether no other rule may run, because this one has read data, or has written to an argument.
 
     Raises:
+        EagerDecompError: if `is_last`.
         Exception: eager's error, if eager refuses the call.
     """
     if not may_be_failed_route(error):
@@ -56,6 +65,15 @@ def reason_of_failure(
     refused = refusal(rule.op, args, kwargs)
     if refused is not None:
         raise refused from None
-    if is_last or rule.source == "user" or is_noted(error):
+    if rule.source == "user" or is_noted(error):
         return ""
-    return f"raised {type(error).__name__}, which eager does not: {(str(error).splitlines() or [''])[0]}"
+    reason = f"raised {type(error).__name__}, which eager does not: {(str(error).splitlines() or [''])[0]}"
+    if is_last:
+        raise EagerDecompError(
+            f"{rule.op}: its {rule} {reason}\n"
+            f"  called as: {describe_call(rule.op, args, kwargs)}\n"
+            "  it had read data or written to an argument, so no other rule was tried\n"
+            "  what to do: if the backend has kernels of its own, test them: a kernel that returns wrong numbers leads here\n"
+            "  test them with: eagerdecomp conformance MODULE:BACKEND"
+        ) from error
+    return reason
