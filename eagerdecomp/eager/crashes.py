@@ -1,0 +1,62 @@
+"""Calls for which eager's CPU kernels crash, or use memory that is not theirs. Eager is not asked about them (`eager.verdict`)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["CRASHES"]
+
+
+def _pad_packed_sequence(data: Tensor, batch_sizes: Tensor, *more: Any) -> str:
+    """Return whether a batch grows. The kernel writes its sequences beyond the result, which has the size of the first batch."""
+    sizes = batch_sizes.tolist() if batch_sizes.dim() == 1 and batch_sizes.is_cpu else []
+    grows = any(before < after <= sizes[0] for before, after in itertools.pairwise(sizes))
+    return f"batch_sizes must not grow from one step to the next, but are {sizes}" if grows else ""
+
+
+def _coo_to_csr(self: Tensor, size: int, **options: Any) -> str:
+    """Return whether a row does not exist. The kernel writes a pointer for each row up to it."""
+    if self.dim() != 1 or not self.numel() or self.is_floating_point() or self.is_complex():
+        return ""
+    least, most = int(self.amin()), int(self.amax())
+    return f"index out of bounds: rows are {least} to {most}, of {size}" if least < 0 or most >= size else ""
+
+
+def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, **options: Any) -> bool:
+    """Return whether one factorization solves several right sides. The kernel reads past its end."""
+    return LD.shape[:-2] != B.shape[:-2]
+
+
+def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> bool:
+    """Return whether there is not one distance for each pair of rows. The kernel reads one for each."""
+    pairs = self.size(0) * (self.size(0) - 1) // 2 if self.dim() else 0
+    return grad.numel() < pairs or pdist.numel() < pairs
+
+
+def _always(*args: Any, **kwargs: Any) -> bool:
+    return True
+
+
+#: op -> a function of a call's arguments: the message of the error that stands for eager's crash, or True if the call is valid, or
+#: valid as far as a rule finds out; "" or False if eager can be asked.
+CRASHES: Mapping[str, Callable[..., str | bool]] = {
+    "aten._convert_indices_from_coo_to_csr.default": _coo_to_csr,
+    "aten._convert_indices_from_coo_to_csr.out": _coo_to_csr,
+    "aten._pad_packed_sequence.default": _pad_packed_sequence,
+    "aten._pdist_backward.default": _pdist_backward,
+    "aten.linalg_ldl_solve.default": _ldl_solve,
+    "aten.linalg_ldl_solve.out": _ldl_solve,
+    # They take indices and sizes that only their forward op makes.
+    **dict.fromkeys(
+        (
+            "aten._segment_reduce_backward.default",
+            "aten.adaptive_max_pool3d_backward.default",
+            "aten._linalg_check_errors.default",
+        ),
+        _always,
+    ),
+}
