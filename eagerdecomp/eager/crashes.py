@@ -55,7 +55,6 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
         (
             "aten._segment_reduce_backward.default",
             "aten.adaptive_max_pool3d_backward.default",
-            "aten._linalg_check_errors.default",
         ),
         _always,
     ),

@@ -117,7 +117,7 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     indexed = any(whole) and not all(whole)  # integers that eager may use without a check
     few = _size(tensors) <= _FEW_ELEMENTS and (indexed or all(one.is_cpu for one in tensors))
     if indexed and not few:
-        return Answer()
+        return Answer(refusal(op, args, kwargs) if _ask_meta(op, args, kwargs)[0] else None)
     numbers = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, int) and one > 1]
     if math.prod(numbers) > _MOST_ELEMENTS and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
         answer = Answer()

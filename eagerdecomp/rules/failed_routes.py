@@ -72,8 +72,8 @@ def reason_of_failure(
         raise EagerDecompError(
             f"{rule.op}: its {rule} {reason}\n"
             f"  called as: {describe_call(rule.op, args, kwargs)}\n"
-            "  it had read data or written to an argument, so no other rule was tried\n"
-            "  what to do: if the backend has kernels of its own, test them: a kernel that returns wrong numbers leads here\n"
-            "  test them with: eagerdecomp conformance MODULE:BACKEND"
+            "  why: it had read data or written to an argument, so no other rule was tried\n"
+            "  what to do: if all kernels are torch's, report this as a fault of the rule. Else:\n"
+            "  A kernel of the backend returns wrong numbers. Find it with: eagerdecomp conformance MODULE:BACKEND"
         ) from error
     return reason
