@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 __all__ = ["CRASHES"]
@@ -34,7 +36,16 @@ def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, **options: Any) -> bool:
 def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> bool:
     """Return whether there is not one distance for each pair of rows. The kernel reads one for each."""
     pairs = self.size(0) * (self.size(0) - 1) // 2 if self.dim() else 0
-    return grad.numel() < pairs or pdist.numel() < pairs
+    return self.is_contiguous() and pdist.is_contiguous() and min(grad.numel(), pdist.numel()) < pairs
+
+
+def _adaptive_max_pool3d_backward(grad_output: Tensor, self: Tensor, indices: Tensor) -> str:
+    """Return whether an index is outside its volume. The kernel adds to the memory there."""
+    volume = math.prod(self.shape[-3:])
+    if indices.dtype is not torch.int64 or not indices.numel():
+        return ""
+    least, most = int(indices.amin()), int(indices.amax())
+    return f"index out of bounds: indices are {least} to {most}, of {volume}" if least < 0 or most >= volume else ""
 
 
 def _always(*args: Any, **kwargs: Any) -> bool:
@@ -48,14 +59,9 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten._convert_indices_from_coo_to_csr.out": _coo_to_csr,
     "aten._pad_packed_sequence.default": _pad_packed_sequence,
     "aten._pdist_backward.default": _pdist_backward,
+    "aten.adaptive_max_pool3d_backward.default": _adaptive_max_pool3d_backward,
     "aten.linalg_ldl_solve.default": _ldl_solve,
     "aten.linalg_ldl_solve.out": _ldl_solve,
-    # They take indices and sizes that only their forward op makes.
-    **dict.fromkeys(
-        (
-            "aten._segment_reduce_backward.default",
-            "aten.adaptive_max_pool3d_backward.default",
-        ),
-        _always,
-    ),
+    # It takes lengths that only its forward op makes.
+    "aten._segment_reduce_backward.default": _always,
 }
