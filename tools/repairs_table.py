@@ -14,7 +14,6 @@ import torch
 
 from eagerdecomp._torch.ops import overload
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.eager.checks.table import CHECKS, REFUSED
 from eagerdecomp.eager.layouts import LAYOUTS
 from eagerdecomp.rules.shipped_faults import FAULTS, Fault
 
@@ -55,8 +54,8 @@ def route_around(fault: Fault) -> str:
         return "other rules of torch"
     if fault.kind == "strides" and fault.op in LAYOUTS:
         return "the entry, and restrides its result"
-    if fault.kind in ("accepts", "error") and (fault.op in CHECKS or fault.op in REFUSED):
-        return "the entry, after its own argument checks"
+    if fault.kind in ("accepts", "error"):
+        return "the entry, after eager was asked"
     return "other rules of torch"
 
 

@@ -10,8 +10,6 @@ from dataclasses import replace
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.decomps.derived import foreach, fsdp_copies, inplace_and_out
-from eagerdecomp.eager.checks.table import refusing
-from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.scalars import HELD, holding
 from eagerdecomp.rules.rule import Rule, index_rules, library_rules, rules_of
 
@@ -62,16 +60,16 @@ def _by_op(source: str) -> Mapping[OpOverload, tuple[Rule, ...]]:
 
 
 def _rules_of(op: OpOverload, source: str) -> Iterator[Rule]:
-    return map(_refusing, _by_op(source).get(op, ()))
+    return map(_holding, _by_op(source).get(op, ()))
 
 
 @functools.cache
-def _refusing(rule: Rule) -> Rule:
+def _holding(rule: Rule) -> Rule:
+    """Return a rule that gets its scalars as eager's kernel does."""
     name = str(rule.op)
-    if rule.linked:
-        return replace(rule, around=functools.partial(holding, name), effects=rule.effects or warns(name)) if name in HELD else rule
-    fn = refusing(name, rule.fn)
-    return rule if fn is rule.fn else replace(rule, fn=fn, effects=rule.effects or warns(name))
+    if name not in HELD:
+        return rule
+    return replace(rule, around=functools.partial(holding, name)) if rule.linked else replace(rule, fn=holding(name, rule.fn))
 
 
 def our_rules(op: OpOverload) -> Iterator[Rule]:

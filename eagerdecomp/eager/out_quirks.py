@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, has_kernel
-from eagerdecomp.eager.promotion import can_cast
 from eagerdecomp.ops.schema import facts_of, functional_variant
 
 __all__ = ["OutQuirks", "OutStrides", "out_quirks", "positions_in"]
@@ -34,27 +33,19 @@ class OutQuirks:
 
     # -- dtype
 
-    #: Messages for a dtype of ``out`` that is not accepted: one for all outputs, or one for each. Empty: ``out`` may have any
-    #: dtype to which the result can be cast. A TensorIterator casts; other kernels check the dtype (structured ones in `resize_out`
-    #: of the generated RegisterCPU.cpp). ``{result}`` and ``{out}`` are the names of the two dtypes (``Float``),
-    #: ``{cpp_result}`` and ``{cpp_out}`` their C++ types (``float``).
-    dtype_errors: tuple[str, ...] = ()
-    #: The class of that error: `cat` uses TORCH_CHECK_TYPE, all others TORCH_CHECK.
-    dtype_error_class: type[Exception] = RuntimeError
+    #: Whether ``out`` must have the result's dtype, or one that `accepts_dtype` accepts. Otherwise it may have any to which the
+    #: result can be cast. A TensorIterator casts; other kernels check the dtype (structured ones in `resize_out` of the generated
+    #: RegisterCPU.cpp).
+    exact_dtype: bool = False
     #: ``accepts_dtype(out, result, args)``: whether a dtype of ``out`` other than the result's is accepted; None: no other.
     accepts_dtype: Callable[[Tensor, Tensor, Sequence[Any]], bool] | None = None
     #: What the dtype of ``out`` decides. ``dtype``: the default of the argument `dtype` (`get_dtype_from_result`). ``self``: the
     #: dtype that a floating-point `self` is cast to (`std_var_out`). ``reduction``: the dtype in which a loss is reduced. Its
     #: elements are computed in their own dtype (`mean_out` or `sum_out` after the loss).
     dtype_from_out: Literal["", "dtype", "self", "reduction"] = ""
-    #: Comparison and logical ops write any dtype: their TensorIterator does not check the cast of the operands' common dtype.
-    writes_any_dtype: bool = False
     #: ``writes_no_result(args, result)``: whether the kernel casts no result to ``out``, and so accepts all dtypes. Without
     #: elements it returns before the cast; `pow` of base 1 fills ``out``.
     writes_no_result: Callable[[Sequence[Any], Tensor], bool] | None = None
-    #: The result is complex and the operands are real: `polar_out` requires `toComplexType` of the operands' dtype.
-    complex_result: bool = False
-
     # -- shape and strides
 
     strides: OutStrides = "result"
@@ -95,12 +86,7 @@ class OutQuirks:
     writes_if_dropping: bool = False
 
 
-_EXPECTED = ("Expected out tensor to have dtype {cpp_result}, but got {cpp_out} instead",)
-
-
-# Quirks of ops that accept only an ``out`` of the result's dtype, with their errors.
-def _exact(*errors: str) -> OutQuirks:
-    return OutQuirks(dtype_errors=errors or _EXPECTED)
+_EXACT = OutQuirks(exact_dtype=True)
 
 
 # Quirks of ops whose ``out`` must not overlap these arguments at all. (For `_apart_in_part`: must not overlap them partly.)
@@ -112,71 +98,37 @@ def _apart_in_part(*arguments: str) -> OutQuirks:
     return OutQuirks(no_partial_overlap=arguments)
 
 
-_MEDIANS = _exact(
-    "Expected tensor for 'values' to have the same type as tensor for argument #2 'self'; but type {out_type} does not "
-    "equal {result_type} (while checking arguments for median)",
-    "Expected tensor for argument #1 'indices' to have scalar type Long; but got {out_type} instead "
-    "(while checking arguments for median)",
-)
-
 #: Quirks of groups of ops: packets, overloads, and in-place ops. An in-place op has the quirks of its functional packet.
 _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
     (
-        _exact(),
+        _EXACT,
         "_convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _linalg_det _linalg_eigh _linalg_slogdet "
-        "_linalg_solve_ex _linalg_svd _log_softmax _log_softmax_backward_data _native_batch_norm_legit _slow_conv2d_forward "
-        "_softmax _softmax_backward_data _upsample_bilinear2d_aa_backward _upsample_nearest_exact1d "
+        "_linalg_solve_ex _linalg_svd _log_softmax _log_softmax_backward_data _native_batch_norm_legit "
+        "_slow_conv2d_forward _softmax _softmax_backward_data _upsample_bilinear2d_aa_backward _upsample_nearest_exact1d "
         "_upsample_nearest_exact1d_backward abs adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d "
-        "adaptive_max_pool2d_backward adaptive_max_pool3d adaptive_max_pool3d_backward addbmm addmm.out addmv aminmax argmax "
-        "argmin avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward baddbmm.out binary_cross_entropy "
-        "binary_cross_entropy_backward bitwise_not bmm.out ceil conj_physical dot elu floor frac fractional_max_pool2d "
-        "fractional_max_pool2d_backward fractional_max_pool3d fractional_max_pool3d_backward gather gelu gelu_backward "
-        "glu_backward hardshrink hardsigmoid hardswish hardtanh hash_tensor heaviside histc histogram huber_loss_backward "
-        "index index_add index_copy index_reduce isin.Tensor_Tensor_out leaky_relu linalg_cholesky_ex linalg_cross "
-        "linalg_inv_ex linalg_ldl_factor_ex linalg_ldl_solve linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_qr "
-        "linalg_solve_triangular linalg_vector_norm linear log_sigmoid_backward log_sigmoid_forward log_softmax lu_unpack "
+        "adaptive_max_pool2d_backward adaptive_max_pool3d adaptive_max_pool3d_backward addbmm addmm.out addmv amax amin "
+        "aminmax argmax argmin avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward baddbmm.out "
+        "binary_cross_entropy binary_cross_entropy_backward bitwise_not bmm.out bucketize.Tensor_out ceil clamp.out "
+        "clamp_max.out clamp_min.out complex conj_physical cummax cummin dot elu floor frac fractional_max_pool2d "
+        "fractional_max_pool2d_backward fractional_max_pool3d fractional_max_pool3d_backward frexp gather gelu "
+        "gelu_backward glu_backward hardshrink hardsigmoid hardswish hardtanh hash_tensor heaviside histc histogram "
+        "huber_loss_backward index index_add index_copy index_reduce index_select isin.Tensor_Tensor_out isneginf "
+        "isposinf kthvalue leaky_relu lerp.Tensor_out linalg_cholesky_ex linalg_cross linalg_inv_ex linalg_ldl_factor_ex "
+        "linalg_ldl_solve linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_qr linalg_solve_triangular "
+        "linalg_vector_norm linear log_sigmoid_backward log_sigmoid_forward log_softmax logcumsumexp lu_unpack "
         "masked_select max.dim_max max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices "
-        "max_unpool2d max_unpool3d min.dim_min mish mm.out multi_margin_loss multi_margin_loss_backward "
-        "multilabel_margin_loss_backward multilabel_margin_loss_forward mv nan_to_num narrow_copy native_batch_norm neg "
-        "nll_loss2d_backward nll_loss2d_forward nll_loss_backward nll_loss_forward nonzero_static norm.dtype_out norm.out ormqr "
-        "reflection_pad1d reflection_pad1d_backward renorm replication_pad1d replication_pad1d_backward replication_pad2d "
-        "replication_pad2d_backward round scatter.reduce_out scatter.src_out scatter.value_out scatter_add scatter_reduce sgn "
-        "sign signbit silu slow_conv_transpose2d slow_conv_transpose3d soft_margin_loss softmax softplus softshrink sort take "
-        "topk triangular_solve tril triu trunc upsample_bicubic2d upsample_bicubic2d_backward upsample_bilinear2d "
-        "upsample_bilinear2d_backward upsample_linear1d upsample_linear1d_backward upsample_nearest1d "
-        "upsample_nearest1d_backward upsample_nearest2d upsample_nearest2d_backward upsample_trilinear3d "
-        "upsample_trilinear3d_backward vdot",
+        "max_unpool2d max_unpool3d median.dim_values min.dim_min mish mm.out mode multi_margin_loss "
+        "multi_margin_loss_backward multilabel_margin_loss_backward multilabel_margin_loss_forward multinomial mv "
+        "nan_to_num nanmedian.dim_values narrow_copy native_batch_norm neg nll_loss2d_backward nll_loss2d_forward "
+        "nll_loss_backward nll_loss_forward nonzero nonzero_static norm.dtype_out norm.out ormqr polar reflection_pad1d "
+        "reflection_pad1d_backward renorm replication_pad1d replication_pad1d_backward replication_pad2d "
+        "replication_pad2d_backward round scatter.reduce_out scatter.src_out scatter.value_out scatter_add scatter_reduce "
+        "searchsorted.Tensor_out sgn sign signbit silu slow_conv_transpose2d slow_conv_transpose3d soft_margin_loss "
+        "softmax softplus softshrink sort take topk triangular_solve tril triu trunc upsample_bicubic2d "
+        "upsample_bicubic2d_backward upsample_bilinear2d upsample_bilinear2d_backward upsample_linear1d "
+        "upsample_linear1d_backward upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d "
+        "upsample_nearest2d_backward upsample_trilinear3d upsample_trilinear3d_backward vdot where",
     ),
-    (
-        _exact("Expected the dtype for input and out to match, but got {result} for input's dtype and {out} for out's dtype."),
-        "amax amin",
-    ),
-    (
-        _exact(
-            "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64) depending on whether "
-            "out_int32 flag is True, but we got output tensor's dtype {out} and out_int32 flag is {out_int32}"
-        ),
-        "bucketize.Tensor_out searchsorted.Tensor_out",
-    ),
-    (_exact("Found dtype {out} but expected {result}"), "clamp.out clamp_max.out clamp_min.out lerp.Tensor_out"),
-    (_exact("Expected object of scalar type {result} but got scalar type {out} for argument 'out'"), "complex polar"),
-    (_exact("expected scalar_type {result} but found {out}"), "cummax cummin logcumsumexp"),
-    (
-        _exact(
-            "torch.frexp() expects mantissa to have dtype {cpp_result} but got {cpp_out}",
-            "torch.frexp() expects exponent to have int dtype but got {cpp_out}",
-        ),
-        "frexp",
-    ),
-    (_exact("index_select(): self and result must have the same scalar type"), "index_select"),
-    (_exact("isneginf does not support non-boolean outputs."), "isneginf"),
-    (_exact("isposinf does not support non-boolean outputs."), "isposinf"),
-    (_exact("output values must be of same type as input", "output indices must be of scalar type Long"), "kthvalue"),
-    (_MEDIANS, "median.dim_values nanmedian.dim_values"),
-    (_exact(*(f"expected scalar type '{{result}}' but got '{{out}}' for {name} output" for name in ("values", "indices"))), "mode"),
-    (_exact("multinomial expects {result} tensor out, got: {out}"), "multinomial"),
-    (_exact("nonzero: Expected out tensor to have scalar type {result} but got scalar type{out}"), "nonzero"),
-    (_exact("Expected out type to be {result} but got {out}"), "where"),
     # magnitudes of complex numbers are copied to any dtype but another complex one
     (
         OutQuirks(
@@ -186,31 +138,12 @@ _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
         ),
         "abs",
     ),
-    *(
-        (
-            OutQuirks(
-                dtype_errors=(f"{name} only supports bool tensor for result, got: {{out}}",),
-                accepts_dtype=lambda out, result, args: out.dtype in (torch.bool, torch.uint8),
-            ),
-            name,
-        )
-        for name in ("all", "any")
-    ),
-    (
-        OutQuirks(
-            dtype_errors=("torch.cat(): input types can't be cast to the desired output type {out}",),
-            dtype_error_class=TypeError,
-            accepts_dtype=lambda out, result, args: can_cast(result.dtype, out.dtype),
-        ),
-        "cat stack",
-    ),
-    (OutQuirks(dtype_errors=_EXPECTED, dtype_from_out="dtype"), "cumprod cumsum mean nansum prod.int_out sum.IntList_out"),
+    (OutQuirks(exact_dtype=True, accepts_dtype=lambda out, result, args: out.dtype in (torch.bool, torch.uint8)), "all any"),
+    (OutQuirks(exact_dtype=True, dtype_from_out="dtype"), "cumprod cumsum mean nansum prod.int_out sum.IntList_out"),
     (OutQuirks(dtype_from_out="reduction"), "huber_loss mse_loss smooth_l1_loss"),
     (OutQuirks(dtype_from_out="self"), "std.correction_out var.correction_out"),
-    (OutQuirks(writes_any_dtype=True), "lt le gt ge logical_and logical_or logical_xor"),
     (OutQuirks(writes_no_result=lambda args, result: not result.numel()), "col2im im2col"),
     (OutQuirks(writes_no_result=lambda args, result: args[0] == 1 and args[0] is not True), "pow.Scalar_out"),
-    (OutQuirks(complex_result=True), "polar"),
     (OutQuirks(strides="contiguous"), "_fft_r2c _fft_c2r _fft_c2c cholesky cholesky_solve isin"),
     (
         OutQuirks(strides="always"),
@@ -301,8 +234,7 @@ def out_quirks(op: OpOverload) -> OutQuirks:
     if facts_of(op).is_out and torch.Tag.generated in op.tags and has_kernel(op, "CompositeExplicitAutograd"):
         # A generated kernel calls the functional op, resizes ``out`` to contiguous strides, checks its dtype and copies the result.
         # A kernel written by hand passes ``out`` on to another op, which does all this.
-        errors = found.dtype_errors or _EXPECTED
-        return replace(found, strides="contiguous", dtype_errors=errors, checks_overlap_first=False)
+        return replace(found, strides="contiguous", exact_dtype=True, checks_overlap_first=False)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Convert Python scalars to the dtypes in which ATen passes them to kernels, and reject scalars that the dtype cannot represent."""
+"""Convert Python scalars to the dtypes in which ATen passes them to kernels; decline scalars that these cannot represent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from eagerdecomp.eager.messages import not_held
+from eagerdecomp.eager.verdict import Declined
 
 __all__ = ["HELD", "cast_number", "held_number", "holding", "holds", "real_number"]
 
@@ -18,11 +18,11 @@ def real_number(value: Any, dtype: torch.dtype) -> Any:
     if not isinstance(value, complex) or dtype.is_complex:
         return value
     if value.imag:
-        raise not_held(_wide(dtype))
+        raise Declined
     if dtype.is_floating_point:
         return value.real
     if not math.isfinite(value.real):
-        raise not_held(dtype)
+        raise Declined
     return int(value.real)
 
 
@@ -51,18 +51,18 @@ def held_number(value: Any, dtype: torch.dtype) -> Any:
     A symbolic scalar of a suitable kind is returned unchanged.
 
     Raises:
-        RuntimeError: eager's error, if the dtype cannot represent it.
+        Declined: if the dtype cannot represent it.
     """
     if dtype is torch.bool:
         return bool(value)
     if isinstance(value, torch.SymInt) or (isinstance(value, torch.SymFloat) and (dtype.is_floating_point or dtype.is_complex)):
         return value
     if isinstance(value, complex) and value.imag and not dtype.is_complex:
-        raise not_held(dtype)
+        raise Declined
     value = real_number(value, dtype)
     parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
     if not all(holds(dtype.to_real(), part) for part in parts):
-        raise not_held(dtype)
+        raise Declined
     return value if dtype.is_floating_point or dtype.is_complex else int(value)
 
 

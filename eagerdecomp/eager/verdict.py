@@ -108,7 +108,8 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         kwargs: keyword arguments.
     """
     tensors = [*tensors_in([*args, *kwargs.values()])]
-    if not all(map(can_be_copied, tensors)) or facts_of(op).refuses_more_on_cpu:
+    asked = facts_of(op).asked
+    if asked == "never" or not all(one.is_cpu or asked == "always" for one in tensors) or not all(map(can_be_copied, tensors)):
         return Answer()
     kind = _kind(op, args, kwargs)
     if kind is None or kind in _accepted or not _can_ask(op, args, kwargs):

@@ -1,13 +1,13 @@
 """A table of facts about ops that their schemas and tags do not state. `facts_of` (`ops/schema.py`) returns them with the others.
 
-Facts about `out=` and in-place ops are in `eager/out_quirks.py`, and argument checks in `eager/checks`.
+Facts about `out=` and in-place ops are in `eager/out_quirks.py`, and calls for which eager crashes in `eager/crashes.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 __all__ = ["ROWS", "UNSTATED", "UnstatedFacts"]
 
@@ -70,8 +70,9 @@ class UnstatedFacts:
     eager_error: float = 0.0
     #: Positions of tensors at which `torch.func.vmap` passes scalars, though Python code may not.
     vmap_scalars: tuple[int, ...] = ()
-    #: Its CPU kernel refuses calls that kernels of other devices, or of other processors, accept.
-    refuses_more_on_cpu: bool = False
+    #: For which calls eager's CPU kernel is asked whether it refuses them. It refuses some that kernels of other devices, or of
+    #: other processors, accept.
+    asked: Literal["always", "on the CPU", "never"] = "always"
     #: Name of the unsupported layout that the op returns even if no argument has this layout.
     makes_layout: str = ""
 
@@ -97,7 +98,12 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
     ({"reads_dtypes": True}, "result_type can_cast promote_types to type_as detach_copy"),
     ({"reads_masks": True}, "index"),
     (
-        {"refuses_more_on_cpu": True},
+        {"asked": "on the CPU"},
+        "nansum histc rrelu_with_noise rrelu_with_noise_functional _upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward "
+        "_upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward _upsample_lanczos2d_aa _upsample_lanczos2d_aa_backward",
+    ),
+    (
+        {"asked": "never"},
         "convolution_overrideable convolution_backward_overrideable _scaled_dot_product_fused_attention_overrideable "
         "_scaled_dot_product_fused_attention_overrideable_backward _nnpack_spatial_convolution _jagged_to_padded_dense_forward "
         "_padded_dense_to_jagged_forward",

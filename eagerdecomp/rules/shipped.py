@@ -11,10 +11,9 @@ import torch
 
 from eagerdecomp._torch.decomp_tables import core_entry, full_table, without_disabling
 from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel
-from eagerdecomp.eager.checks.table import refusing
-from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.layouts import layout_of
 from eagerdecomp.eager.promotion import HALF
+from eagerdecomp.eager.scalars import holding
 from eagerdecomp.eager.unsupported_layouts import of_plain_tensors
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite
@@ -89,7 +88,7 @@ def compositions(op: OpOverload) -> Iterator[Rule]:
         yield Rule(op, kernel, "composite", f"{op} (its own body)" if of_others else f"{op} (C++ composite)", effects=of_others)
     if has_kernel(op, "CompositeExplicitAutograd") and functional_variant(op) is None:
         name = facts_of(op).name
-        kernel = refusing(name, of_plain_tensors(op, call_at_key(op, "CompositeExplicitAutograd")))
+        kernel = holding(name, of_plain_tensors(op, call_at_key(op, "CompositeExplicitAutograd")))
         if op is aten.native_layer_norm.default:
             kernel = _as_batch_norm(kernel)
         where = f"{name} (its own body)" if of_others else f"{name} (C++ composite-explicit kernel)"
@@ -136,5 +135,5 @@ def _table_rule(op: OpOverload, entry: Callable[..., Any], source: str) -> Rule:
     if op in (aten.add.Scalar, aten.sub.Scalar):
         entry = _with_alpha(entry)
     layout = layout_of(op)
-    fn = refusing(name, entry if layout is None else with_eager_strides(entry, layout))
-    return Rule(op, fn, source, where, effects=warns(name))
+    fn = holding(name, entry if layout is None else with_eager_strides(entry, layout))
+    return Rule(op, fn, source, where)

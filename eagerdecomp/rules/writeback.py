@@ -11,17 +11,16 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp._torch.tensors import same_storage
-from eagerdecomp.eager.messages import no_cast, shape_text
 from eagerdecomp.eager.out_quirks import OutQuirks, OutStrides, out_quirks
-from eagerdecomp.eager.promotion import can_cast, computed_in
+from eagerdecomp.eager.promotion import can_cast
 from eagerdecomp.eager.strides import is_dense, reach
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.rules.link import Linkable, link, link_on_call
 from eagerdecomp.rules.rule import Call, link_when_called, to_be_fused
 
 __all__ = [
-    "by_a_kernel",
     "check_apart",
     "check_overlap",
     "check_result",
@@ -31,7 +30,6 @@ __all__ = [
     "expanded_dims",
     "functional_of",
     "inplace_by",
-    "refuse_cast_first",
     "resize_",
     "write_list",
     "write_out",
@@ -39,36 +37,10 @@ __all__ = [
 
 aten = torch.ops.aten
 
-_SHARED = (
-    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
-    "Please clone() the tensor before performing the operation."
-)
-
 
 def _check_cast(result: Tensor, target: Tensor) -> None:
     if result.dtype is not target.dtype and not can_cast(result.dtype, target.dtype):
-        raise no_cast(result.dtype, target.dtype)
-
-
-def by_a_kernel(refused: NotImplementedError) -> bool:
-    """Return whether a kernel raised this error.
-
-    Otherwise a check of the op raised it. In eager, such a check runs before the check of the result dtype, and the kernel runs
-    after it.
-    """
-    return '" not implemented for' in str(refused) and '_check" not' not in str(refused)
-
-
-def refuse_cast_first(refused: NotImplementedError, target: Tensor, operands: Iterable[Any]) -> None:
-    """Raise eager's cast error instead of `refused`, if a pointwise kernel raised it and `target` cannot hold the result.
-
-    Eager checks the cast to the dtype of the target before it runs the kernel, but after the op's other checks.
-    """
-    if not by_a_kernel(refused):
-        return
-    dtype = computed_in(operands)
-    if dtype is not None and not can_cast(dtype, target.dtype):
-        raise no_cast(dtype, target.dtype) from None
+        raise Declined
 
 
 def expanded_dims(tensor: Tensor) -> list[int]:
@@ -88,12 +60,9 @@ def _overlap_status(left: Tensor, right: Tensor) -> Literal["no", "partial", "fu
 
 
 def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
-    """Reject writes that eager rejects: into an expanded tensor, or into memory that partly overlaps an input."""
+    """Decline writes that eager refuses: into an expanded tensor, or into memory that partly overlaps an input."""
     if not target.is_contiguous() and expanded_dims(target):  # ATen's `has_internal_overlap`, its certain case
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-            "Please clone() the tensor before performing the operation."
-        )
+        raise Declined
     for given in inputs:
         if (
             isinstance(given, Tensor)
@@ -101,26 +70,24 @@ def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
             and same_storage(target, given)
             and _overlap_status(target, given) == "partial"
         ):
-            raise RuntimeError(_SHARED)
+            raise Declined
 
 
 def check_apart(target: Tensor, inputs: Iterable[Any]) -> None:
-    """Reject an `out` that shares memory with an input or is one: ATen's `assert_no_overlap`."""
+    """Decline an `out` that shares memory with an input or is one: ATen's `assert_no_overlap`."""
     for given in inputs:
         if isinstance(given, (list, tuple)):
             check_apart(target, given)
         elif isinstance(given, Tensor) and (
             given is target or (same_storage(target, given) and _overlap_status(target, given) != "no")
         ):
-            raise RuntimeError(_SHARED)
+            raise Declined
 
 
 def check_result(result: Tensor, target: Tensor) -> None:
-    """Reject a result that eager's in-place op cannot write: its shape differs, or its dtype cannot be cast to the target's."""
+    """Decline a result that eager's in-place op cannot write: its shape differs, or its dtype cannot be cast to the target's."""
     if result.shape != target.shape:
-        raise RuntimeError(
-            f"output with shape {shape_text(target.shape)} doesn't match the broadcast shape {shape_text(result.shape)}"
-        )
+        raise Declined
     _check_cast(result, target)
 
 
@@ -226,9 +193,8 @@ def inplace_by(
         expanded: for an op that eager runs on expanded tensors: takes the op's arguments; if `self` is expanded, writes it and
             returns True.
     """
-    # `shares`: inputs may overlap `self`. `casts`: eager checks the cast to the dtype of `self` before the kernel runs.
-    # `first`: the overlap check comes before the kernel.
-    shares, casts = not quirks.checks_overlap_first, quirks.pointwise and not quirks.writes_any_dtype
+    # `shares`: inputs may overlap `self`. `first`: the overlap check comes before the kernel.
+    shares = not quirks.checks_overlap_first
     first = not shares and expanded is None
     # Local names, so that linking does not copy globals for each in-place op.
     copy_: Any = aten.copy_.default
@@ -239,11 +205,7 @@ def inplace_by(
             return by_blocks(self, rows, kwargs)
         if first and (not self.is_contiguous() or (isinstance(other, Tensor) and same_storage(self, other))):
             check_overlap(self, (other,))
-        try:
-            result = functional(self, other, *args, **kwargs) if args or kwargs else functional(self, other)
-        except NotImplementedError as refused:
-            refuse_cast_first(refused, self, (self, other, *args) if casts else ())
-            raise
+        result = functional(self, other, *args, **kwargs) if args or kwargs else functional(self, other)
         if result.dtype is not self.dtype or result.shape != self.shape:
             check_result(result, self)
         if not first and (not self.is_contiguous() or (isinstance(other, Tensor) and same_storage(self, other))):
@@ -259,11 +221,7 @@ def inplace_by(
         suspect = operands > 1 or not self.is_contiguous()
         if first and suspect:
             check_overlap(self, args)
-        try:
-            result = functional(self, *args, **kwargs)
-        except NotImplementedError as refused:
-            refuse_cast_first(refused, self, (self, *args) if casts else ())
-            raise
+        result = functional(self, *args, **kwargs)
         if result.dtype is not self.dtype or result.shape != self.shape:
             check_result(result, self)
         if not first and suspect:
@@ -326,9 +284,7 @@ def write_out(target: Tensor, result: Tensor, inputs: Iterable[Any], strides: Ou
     """Write a result into `out` and return `out`: check the cast, resize with eager's warning, copy."""
     _check_cast(result, target)
     if result.device != target.device:
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {result.device} and {target.device}!"
-        )
+        raise Declined
     resized = result.shape != target.shape
     if resized or strides == "always":
         # `gapped`: a result of LAPACK has gaps between its elements. Allocate memory up to the last element, and keep the gaps.
@@ -360,7 +316,7 @@ def _warn_resize(target: Tensor, result: Tensor) -> None:
     if target.numel():
         warn_caller(
             "An output with one or more elements was resized since it had shape "
-            f"{shape_text(target.shape)}, which does not match the required output shape {shape_text(result.shape)}. "
+            f"{list(target.shape)}, which does not match the required output shape {list(result.shape)}. "
             "This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they have "
             "zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements with "
             "t.resize_(0)."

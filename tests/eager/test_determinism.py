@@ -99,29 +99,6 @@ def test_alerts_equal_eagers(call: str, warn_only: bool, name: str, capfd: pytes
         assert _seen(run)[-1] == []
 
 
-@pytest.mark.full
-def test_only_ops_of_the_table_alert() -> None:
-    """For all recorded calls of all ATen ops, eager's alerts are those of the table."""
-    from eagerdecomp.conformance.generic_spec import examples_of
-    from eagerdecomp.eager.determinism import NONDETERMINISTIC
-    from eagerdecomp.ops.call_text import parse_call
-    from eagerdecomp.planner.rule_calls import load_calls
-
-    torch.use_deterministic_algorithms(True)
-    alerted = set()
-    for name in load_calls():
-        namespace, packet, overload = name.split(".")
-        op = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
-        if op is None or any(argument.alias_info for argument in op._schema.arguments):
-            continue
-        for text in examples_of(op)[:3]:
-            args, kwargs = parse_call(text)
-            _, error = outcome(lambda: op(*args, **kwargs))  # noqa: B023 - called at once
-            if isinstance(error, RuntimeError) and "does not have a deterministic implementation" in str(error):
-                alerted.add((name, str(error).split(" ")[0]))
-    assert alerted == {(name, kernel) for name, (kernel, _) in NONDETERMINISTIC.items()}
-
-
 FILLED: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
     "empty": lambda dtype: torch.empty(10, 9, dtype=dtype),
     "empty.out": lambda dtype: torch.empty(10, 9, out=torch.zeros(1, dtype=dtype)),

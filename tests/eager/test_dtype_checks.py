@@ -13,7 +13,6 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import overload
-from eagerdecomp.eager.checks.table import REFUSED
 
 aten = torch.ops.aten
 
@@ -97,20 +96,145 @@ def arguments(name: str, dtype: torch.dtype) -> list[Any]:
     ]
 
 
-CASES = [(name, dtype) for name, (_, dtypes) in REFUSED.items() for dtype in sorted(dtypes, key=str)]
+#: Ops whose kernels in eager take some dtypes only, while their decompositions take more.
+OPS = [
+    "_adaptive_avg_pool2d",
+    "_batch_norm_with_update",
+    "_log_softmax",
+    "_log_softmax_backward_data",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit.no_stats",
+    "_prelu_kernel",
+    "_prelu_kernel_backward",
+    "_softmax",
+    "_softmax_backward_data",
+    "_upsample_nearest_exact1d",
+    "aminmax",
+    "batch_norm_backward",
+    "binary_cross_entropy",
+    "binary_cross_entropy_backward",
+    "binary_cross_entropy_with_logits",
+    "bitwise_left_shift.Scalar_Tensor",
+    "bitwise_left_shift.Tensor",
+    "bitwise_left_shift.Tensor_Scalar",
+    "bitwise_right_shift.Scalar_Tensor",
+    "bitwise_right_shift.Tensor",
+    "bitwise_right_shift.Tensor_Scalar",
+    "celu",
+    "clamp_max.Tensor",
+    "clamp_min.Tensor",
+    "col2im",
+    "copysign.Tensor",
+    "count_nonzero",
+    "count_nonzero.dim_IntList",
+    "dot",
+    "elu",
+    "elu_backward",
+    "frac",
+    "gelu",
+    "gelu_backward",
+    "glu",
+    "glu_backward",
+    "hardshrink",
+    "hardsigmoid",
+    "hardsigmoid_backward",
+    "hardswish",
+    "hardswish_backward",
+    "hardtanh_backward",
+    "huber_loss",
+    "huber_loss_backward",
+    "igamma",
+    "igammac",
+    "im2col",
+    "kthvalue",
+    "lcm",
+    "leaky_relu",
+    "leaky_relu_backward",
+    "linalg_cross",
+    "log_sigmoid_backward",
+    "log_sigmoid_forward",
+    "logaddexp",
+    "logaddexp2",
+    "logit_backward",
+    "max_unpool2d",
+    "max_unpool3d",
+    "median",
+    "median.dim",
+    "mse_loss",
+    "mse_loss_backward",
+    "multi_margin_loss",
+    "multilabel_margin_loss_forward",
+    "nanmedian",
+    "nanmedian.dim",
+    "native_batch_norm",
+    "native_batch_norm_backward",
+    "native_group_norm",
+    "native_group_norm_backward",
+    "native_layer_norm",
+    "native_layer_norm_backward",
+    "nll_loss2d_backward",
+    "nll_loss2d_forward",
+    "nll_loss_backward",
+    "nll_loss_forward",
+    "polar",
+    "pow.Tensor_Tensor",
+    "reflection_pad1d",
+    "reflection_pad1d_backward",
+    "replication_pad1d",
+    "replication_pad2d",
+    "selu",
+    "sigmoid_backward",
+    "silu",
+    "silu_backward",
+    "softplus",
+    "softplus_backward",
+    "softshrink",
+    "special_bessel_j0",
+    "special_bessel_j1",
+    "special_erfcx",
+    "special_log_ndtr",
+    "special_ndtri",
+    "special_spherical_bessel_j0",
+    "special_xlog1py",
+    "special_xlog1py.other_scalar",
+    "special_xlog1py.self_scalar",
+    "special_zeta",
+    "special_zeta.other_scalar",
+    "special_zeta.self_scalar",
+    "tanh_backward",
+    "threshold",
+    "threshold_backward",
+    "trace",
+    "upsample_bicubic2d",
+    "upsample_bilinear2d",
+    "upsample_linear1d",
+    "upsample_nearest1d",
+    "upsample_trilinear3d",
+    "xlogy.Scalar_Other",
+    "xlogy.Scalar_Self",
+    "xlogy.Tensor",
+]
+DTYPES = (
+    *(torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex32, torch.complex64, torch.complex128),
+)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
-def test_dtypes_that_eager_rejects_raise_its_error(name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("name", OPS)
+def test_dtypes_that_eager_refuses_raise_its_error(name: str) -> None:
+    name = f"aten.{name}" if "." in name else f"aten.{name}.default"
     op = overload(name.replace(".", "::", 1).removesuffix(".default"))
     assert op is not None
-    args = arguments(name, dtype)
-    kind, want = outcome(lambda: op(*args))
-    assert kind == "error", f"eager takes {dtype} in {name} now: take it from REFUSED"
-    kind, got = outcome(lambda: on_core(lambda: op(*args), CORE - {op}))
-    assert (kind, type(got)) == ("error", type(want)), f"eager raised {want!r}; got {got!r}"
-    assert str(got) == str(want)
+    refused = 0
+    for dtype in DTYPES:
+        args = arguments(name, dtype)
+        kind, want = outcome(lambda: op(*args))  # noqa: B023 - called at once
+        if kind == "error":
+            kind, got = outcome(lambda: on_core(lambda: op(*args), CORE - {op}))  # noqa: B023
+            assert (kind, type(got), str(got)) == ("error", type(want), str(want)), dtype
+            refused += 1
+    assert refused
 
 
 ZERO, ROW, SQUARE, CUBE = torch.ones(()), torch.ones(3), torch.ones(3, 3), torch.ones(3, 3, 3)

@@ -24,7 +24,6 @@ CHECKED: dict[str, dict[str, str]] = {
     "examples/npu/tests/test_modes.py": {
         "decomps/image/upsample_antialias.py:_check_real": "test_dtypes_that_only_the_cpu_rejects_are_computed",
         "decomps/random/sampling.py:_rrelu": "test_dtypes_that_only_the_cpu_rejects_are_computed",
-        "eager/checks/arguments.py:_nansum": "test_dtypes_that_only_the_cpu_rejects_are_computed",
         "decomps/derived/inplace_and_out.py:_filled_mask": "test_a_value_that_overlaps_its_target_is_refused_off_the_cpu",
         "decomps/shape/indexing.py:_histc": "test_integers_are_counted_where_the_cpu_would_refuse_them",
     },

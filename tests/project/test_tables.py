@@ -14,7 +14,6 @@ from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import families, our_rules, sparse_rule
 from eagerdecomp.decomps.derived import foreach
 from eagerdecomp.eager import layouts
-from eagerdecomp.eager.checks import table as refusals
 from eagerdecomp.ops import passthrough
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_variant
@@ -79,8 +78,6 @@ def test_rules_of_an_op_are_those_of_its_family_then_its_schemas_then_the_last_r
 
 DOTTED = {
     "faults.FAULTS": {fault.op for fault in shipped_faults.FAULTS},
-    "refusals.REFUSED": refusals.REFUSED,
-    "refusals.CHECKS": refusals.CHECKS,
     "passthrough.PASSTHROUGH_OPS": passthrough.PASSTHROUGH_OPS,
     "passthrough.SPARSE_OPS": passthrough.SPARSE_OPS,
     "layouts.LAYOUTS": layouts.LAYOUTS,

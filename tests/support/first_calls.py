@@ -11,7 +11,6 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload, op_named
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.eager.checks.table import CHECKS
 from eagerdecomp.eager.observe import Observed, observe
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.planner.rule_calls import load_calls
@@ -46,7 +45,7 @@ def ops_and_sets() -> list[tuple[str, str]]:
         op = op_named(name)
         if op is not None and name not in INCONSISTENT and seen.calls:
             on = "prims" if op in OP_SETS["core"] else "core"
-            if op not in OP_SETS[on] and (name in CHECKS or any(rule.source in _SOURCES[on] for rule in our_rules(op))):
+            if op not in OP_SETS[on] and any(rule.source in _SOURCES[on] for rule in our_rules(op)):
                 found.append((name, on))
     return found
 

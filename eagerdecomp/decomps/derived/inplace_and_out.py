@@ -9,24 +9,21 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager.checks.table import CHECKS
 from eagerdecomp.eager.layouts import iterator_strides
-from eagerdecomp.eager.messages import cpp_name, scalar_type_name, type_name
-from eagerdecomp.eager.out_quirks import OutQuirks, OutStrides, out_quirks, positions_in
-from eagerdecomp.eager.promotion import can_cast, computed_in
+from eagerdecomp.eager.out_quirks import OutStrides, out_quirks, positions_in
+from eagerdecomp.eager.promotion import HALF, can_cast, floating
 from eagerdecomp.eager.strides import lies_in_lines
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, settled_by_out
 from eagerdecomp.rules.link import Call, Linkable, link_on_call, ops_on_call
 from eagerdecomp.rules.restride import restrided
 from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.writeback import (
-    by_a_kernel,
     check_apart,
     check_overlap,
     expanded_dims,
     inplace_by,
-    refuse_cast_first,
     resize_,
     write_out,
 )
@@ -58,14 +55,14 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
 def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     places = [place for place, argument in enumerate(facts_of(op).arguments) if place and argument.holds_tensors]
     operands = len(places) if places in ([], [1]) else 2
-    quirks, check, write = out_quirks(op), CHECKS.get(str(op)), _EXPANDED.get(op._schema.name)
+    quirks, refused, write = out_quirks(op), _REFUSED.get(str(op)), _EXPANDED.get(op._schema.name)
     (apart,) = positions_in(op, quirks.no_overlap)
 
     def link(call: Call) -> Callable[..., Any]:
         expanded = None if write is None else _into_expanded(variant, write)
         functional = _with_defaults(op, variant, variant)
-        if check is not None:
-            functional = _checked(check, functional)
+        if refused is not None:
+            functional = _declining(refused, functional)
         if quirks.dtype_from_out:
             functional = _in_own_dtype(functional)
         if apart:
@@ -75,9 +72,44 @@ def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[Call], Cal
     return link
 
 
-def _checked(check: Callable[..., None], functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
+#: Op -> whether eager refuses a call, though it accepts the call of the functional variant and can cast its result.
+_REFUSED: dict[str, Callable[..., bool]] = {
+    "aten._int_mm.out": lambda self, mat2, *, out: not out.is_contiguous() or out.shape != (self.size(0), mat2.size(1)),
+    "aten.abs_.default": lambda self: self.is_complex(),
+    "aten.heaviside.out": lambda self, values, *, out: out.dtype is not self.dtype,
+    "aten.ldexp.out": lambda self, other, *, out: _is_no_ldexp(self, out),
+    "aten.ldexp_.default": lambda self, other: _is_no_ldexp(self, self),
+    "aten.mean.dtype_out": lambda self, *, dtype=None, out: not can_cast(self.dtype, out.dtype) or _is_no_mean(self, dtype),
+    "aten.mean.out": lambda self, *more, dtype=None, out: _is_no_mean(self, dtype),
+    "aten.nansum.out": lambda self, *more, dtype=None, out: (
+        bool(self.numel()) and self.dtype.is_floating_point and not (dtype or out.dtype).is_floating_point
+    ),
+    "aten.std.correction_out": lambda *args, **kwargs: _is_no_spread(*args, **kwargs),
+    "aten.var.correction_out": lambda *args, **kwargs: _is_no_spread(*args, **kwargs),
+}
+
+
+def _is_no_ldexp(self: Tensor, target: Tensor) -> bool:
+    return not self.dtype.is_complex and not can_cast(floating(self.dtype), target.dtype)
+
+
+def _is_no_mean(self: Tensor, dtype: torch.dtype | None) -> bool:
+    return not ((dtype or self.dtype).is_floating_point or (dtype or self.dtype).is_complex)
+
+
+def _is_no_spread(self: Tensor, dim: Sequence[int] | None = None, *more: Any, out: Tensor, **options: Any) -> bool:
+    if not self.numel() or not self.dtype.is_floating_point:
+        return False
+    dims = {one % self.dim() for one in dim or () if self.dim()} or set(range(self.dim()))
+    if all(size == 1 for place, size in enumerate(self.shape) if place not in dims):  # eager fills in a single number
+        return self.dtype in HALF and (out.dtype.is_complex or (out.dtype.is_floating_point and out.dtype not in HALF))
+    return out.dtype.is_complex
+
+
+def _declining(refused: Callable[..., bool], functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def run(*args: Any, **kwargs: Any) -> Tensor:
-        check(*args, **kwargs)
+        if refused(*args, **kwargs):
+            raise Declined
         return functional(*args, **kwargs)
 
     return run
@@ -87,7 +119,7 @@ def _in_own_dtype(cumulated: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def run(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
         wanted = dtype or self.dtype
         if self.dtype is not wanted:
-            raise _dtype_error("Bad in-place call: dtypes {cpp_out} and {cpp_result} should match", self, wanted)
+            raise Declined
         return cumulated(self, dim, dtype=wanted)
 
     return run
@@ -264,19 +296,19 @@ _EXPANDED: dict[str, _Write] = {
 
 
 def _out_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
-    facts, quirks, check = facts_of(op), out_quirks(op), CHECKS.get(str(op))
+    facts, quirks, refused = facts_of(op), out_quirks(op), _REFUSED.get(str(op))
     names = [facts.arguments[position].name for position in facts.mutated]
     several, first, from_out = len(names) > 1, quirks.checks_overlap_first, quirks.dtype_from_out
     accepts, strides = quirks.accepts_dtype, quirks.strides
     apart, in_part = positions_in(op, quirks.no_overlap), positions_in(op, quirks.no_partial_overlap)
-    errors = quirks.dtype_errors * (1 if len(quirks.dtype_errors) == len(names) else len(names))
+    exact = quirks.exact_dtype
     adjusts = quirks.writes_no_result or quirks.strides_ndim or quirks.lapack_fits_all or (quirks.pointwise and several)
 
     functional = _with_defaults(op, variant, _summed_in(variant) if from_out == "reduction" else variant)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if check is not None:
-            check(*args, **kwargs)
+        if refused is not None and refused(*args, **kwargs):
+            return NotImplemented
         targets = tuple(map(kwargs.pop, names))
         target = targets[0]
         if first:
@@ -286,21 +318,17 @@ def _out_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
             args = (_float_cast(args[0], target.dtype), *args[1:])
         elif from_out and kwargs.get("dtype") is None:
             kwargs["dtype"] = target.dtype
-        try:
-            result = functional(*args, **kwargs)
-        except NotImplementedError as refused:
-            _refuse_dtype_first(quirks, refused, target, args)
-            raise
+        result = functional(*args, **kwargs)
         results = result if several else (result,)
         if quirks.no_overlap:
             for one, positions in zip(targets, apart, strict=True):
                 check_apart(one, _at(positions, args))
         if quirks.copies_unless_columns and target.shape == result.shape and not lies_in_lines(target):
             return aten.copy_.default(target, result)
-        if errors:
-            for place, one in enumerate(targets):
-                if one.dtype is not (dtype := results[place].dtype) and not (accepts and accepts(one, results[place], args)):
-                    raise _dtype_error(errors[place], one, dtype, quirks.dtype_error_class)
+        if exact:
+            for one, its in zip(targets, results, strict=True):
+                if one.dtype is not its.dtype and not (accepts and accepts(one, its, args)):
+                    return NotImplemented
         wanted = strides
         if adjusts:
             results, wanted = adjust(targets, results, args)
@@ -325,17 +353,6 @@ def _float_cast(given: Tensor, dtype: torch.dtype) -> Tensor:
     if given.dtype is dtype or not (given.dtype.is_floating_point and dtype.is_floating_point):
         return given
     return _to(given, dtype=dtype)  # type: ignore[no-any-return]
-
-
-def _refuse_dtype_first(quirks: OutQuirks, refused: NotImplementedError, target: Tensor, args: Any) -> None:
-    """Raise eager's error about the dtype of `out`. Pointwise ops check it before their kernel refuses the operands."""
-    dtype = computed_in(args) if quirks.pointwise and quirks.dtype_errors and by_a_kernel(refused) else None
-    if dtype is not None:
-        dtype = dtype.to_complex() if quirks.complex_result else dtype
-        if target.dtype is not dtype:
-            raise _dtype_error(quirks.dtype_errors[0], target, dtype)
-    if quirks.pointwise and not quirks.writes_any_dtype:
-        refuse_cast_first(refused, target, args)
 
 
 def _fits_lapack(target: Tensor, result: Tensor) -> bool:
@@ -369,24 +386,17 @@ def _with_iterator_strides(targets: Sequence[Tensor], results: Any, args: Any) -
     return laid
 
 
-def _dtype_error(words: str, target: Tensor, wanted: torch.dtype, kind: type[Exception] = RuntimeError) -> Exception:
-    names = {"result": scalar_type_name(wanted), "out": scalar_type_name(target.dtype), "out_int32": str(wanted is torch.int32)}
-    names |= {"cpp_result": cpp_name(wanted), "cpp_out": cpp_name(target.dtype)}
-    return kind(words.format(**names, result_type=type_name(wanted), out_type=type_name(target.dtype)))
-
-
 def _list_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
     """Make the rule for an op that writes a list of tensors and returns nothing (`split_with_sizes_copy.out`)."""
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
-    called = f"{op._schema.name.partition('::')[2]}_{op._overloadname}"
     (positions,) = positions_in(op, out_quirks(op).no_partial_overlap)
 
     def run(*args: Any, **kwargs: Any) -> None:
         targets = kwargs.pop(name)
         results = variant(*args, **kwargs)
         if len(targets) != len(results):
-            raise RuntimeError(f"{called} expected an out= argument of size {len(results)}, got size {len(targets)}")
+            raise Declined
         for target, result in zip(targets, results, strict=True):
             write_out(target, result, _at(positions, args))
 

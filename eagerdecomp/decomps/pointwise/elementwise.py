@@ -11,7 +11,6 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.out_quirks import out_quirks
 from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted, widened
@@ -565,7 +564,7 @@ rule("aten.xlogy.Tensor", compute="operands", operands=(0, 1), promotes=True)(_t
 rule("aten.special_xlog1py.default", compute="operands", operands=(0, 1), promotes=True)(
     _times_log(op_called("aten.log1p.default"))
 )
-rule("aten.lerp.Tensor", recorded=True)(refusing("aten.lerp.Tensor", _lerp_by_tensor))
+rule("aten.lerp.Tensor", recorded=True)(_lerp_by_tensor)
 rule("aten.nextafter.default", recorded=True)(_nextafter)
 rule("aten.fmax.default", recorded=True)(_skipping_nan("fmax", op_called("aten.lt.Tensor"), op_called("aten.maximum.default")))
 rule("aten.fmin.default", recorded=True)(_skipping_nan("fmin", op_called("aten.gt.Tensor"), op_called("aten.minimum.default")))

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.scans import BLOCK, FEW, before, by_doubling, entries_of_blocks, joined, scan, totals_before
-from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type, number_like
@@ -48,8 +47,15 @@ def _accumulated_in(self: Tensor, dtype: torch.dtype | None) -> Tensor:
 # -- sums -----------------------------------------------------------------------------------------------------------------
 
 
+def _is_refused(self: Tensor, dtype: torch.dtype | None) -> bool:
+    """Return whether eager refuses the dtype in which a call accumulates."""
+    return bool(self.numel()) and (dtype in WIDE_UNSIGNED | {torch.bool} or (dtype or self.dtype) is torch.complex32)
+
+
 def _cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     """Compute cumsum by a scan, for op sets without it. torch's decomposition sums a table of ``n^2`` elements."""
+    if _is_refused(self, dtype):
+        return NotImplemented
     dim = _dim_of(self, dim)
     x = _accumulated_in(self, dtype)
     if not self.dim() or not self.numel():
@@ -62,6 +68,8 @@ def _cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
 
 def _cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     """Compute cumprod: integers wrap around, so a scan may multiply them in any order; for floats see `_running_product`."""
+    if _is_refused(self, dtype):
+        return NotImplemented
     dim = _dim_of(self, dim)
     x = _accumulated_in(self, dtype)
     if not self.dim() or not self.numel():
@@ -347,7 +355,7 @@ def _added(left: Tensor, right: Tensor) -> Tensor:
     return aten.add.Tensor(high, aten.log1p.default(aten.exp.default(below)))  # type: ignore[no-any-return]
 
 
-rule("aten.cumsum.default")(refusing("aten.cumsum.default", _cumsum))
-rule("aten.cumprod.default")(refusing("aten.cumprod.default", _cumprod))
+rule("aten.cumsum.default")(_cumsum)
+rule("aten.cumprod.default")(_cumprod)
 rule("aten.cummax.default")(_running("cummax", op_called("aten.maximum.default")))
 rule("aten.cummin.default")(_running("cummin", op_called("aten.minimum.default")))
