@@ -29,10 +29,11 @@ from eagerdecomp._torch.ops import OpOverload, dispatcher_name
 from eagerdecomp._torch.tensors import FakeTensor, can_be_copied, lazy_bits_visible
 from eagerdecomp.eager.crashes import CRASHES
 from eagerdecomp.eager.observe import Caught, at_home, copied, leaves_of, mapped, on_meta, with_lazy_bits
+from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 
-__all__ = ["Answer", "Declined", "ask_once", "lacks_workspace", "refusal"]
+__all__ = ["Answer", "Declined", "ask_once", "lacks_workspace", "refusal", "refuse"]
 
 #: Calls that take and return more elements are not run before a stand-in was refused.
 _MOST_ELEMENTS = 1_000_000
@@ -47,6 +48,9 @@ _REMEMBERED = 20_000
 _KEYS = ("CPU", "SparseCPU", "SparseCsrCPU", "QuantizedCPU")
 
 
+_ONE = torch.ones((), device="cpu")
+
+
 class Declined(Exception):
     """Raised by a helper of a rule if the rule does not cover the call. A rule itself returns ``NotImplemented``."""
 
@@ -56,6 +60,25 @@ class Answer(NamedTuple):
 
     error: Exception | None = None
     warnings: Sequence[warnings.WarningMessage] = ()
+
+    def warn(self) -> None:
+        """Emit the warnings at the line of the user's program."""
+        for one in self.warnings:
+            warn_caller(str(one.message), one.category)
+
+
+def refuse(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise the error that eager raises for a call, after its warnings. Do nothing if eager accepts the call, or cannot be asked.
+
+    Args:
+        op: the overload.
+        args: positional arguments; they are copied, and nothing is written.
+        kwargs: keyword arguments.
+    """
+    answer = _answer(op, args, kwargs)
+    if answer.error is not None:
+        answer.warn()
+        raise answer.error from None
 
 
 def refusal(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exception | None:
@@ -72,20 +95,25 @@ def refusal(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
         The error; None if eager accepts the call, or if it cannot be asked: for ops of other libraries, which may have effects, ops
         without a CPU kernel, calls with very large results, tensors of which there is no copy, and the workspaces of rules.
     """
+    return _answer(op, args, kwargs).error
+
+
+def _answer(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
     tensors = [*tensors_in([*args, *kwargs.values()])]
     if not _can_ask(op, args, kwargs):
-        return None
+        return Answer()
     if any(isinstance(one, FakeTensor) for one in tensors):
-        return _refusal_on_fakes(op, args, kwargs)
+        return Answer(_refusal_on_fakes(op, args, kwargs))
     if not all(map(can_be_copied, tensors)):
-        return None
+        return Answer()
     shapes_refused, results = _ask_meta(op, args, kwargs)
     size = 0 if tensors and all(one.is_meta for one in tensors) else _size(tensors) + results
     if size > _FAR_TOO_MANY:
-        return None
+        return Answer()
     if size > _MOST_ELEMENTS and not shapes_refused and _run(op, lambda: _stand_in(args, kwargs)).error is None:
-        return None
-    return _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True)).error or _refusal_of_devices(tensors)
+        return Answer()
+    answer = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True))
+    return answer if answer.error is not None else Answer(_refusal_of_devices(tensors))
 
 
 def _refusal_of_devices(tensors: Sequence[Tensor]) -> RuntimeError | None:
@@ -125,7 +153,7 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     else:
         answer = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True) if few else _stand_in(args, kwargs))
     if answer.error is not None and not few:
-        answer = Answer(refusal(op, args, kwargs))
+        answer = _answer(op, args, kwargs)
     if answer.error is None and not answer.warnings:
         if len(_accepted) >= _REMEMBERED:
             _accepted.clear()
@@ -155,15 +183,23 @@ def _can_ask(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]]) -> Answer:
     """Run torch's kernel on arguments that `made` makes."""
+    with _below_modes(), Caught() as failed:
+        args, kwargs = made()
+        crash = _would_crash(op, args, kwargs)
+    if failed.error is not None or crash:
+        return Answer(RuntimeError(crash) if failed.error is None and crash is not True else None)
+    caught = Caught()
+
+    def ask(number: Any) -> Any:
+        with caught, _below_modes(), torch.random.fork_rng(devices=[], enabled=facts_of(op).is_random):
+            op(*args, **kwargs)
+        return number
+
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        with Caught() as caught, _below_modes(), torch.random.fork_rng(devices=[], enabled=facts_of(op).is_random):
-            args, kwargs = made()
-            crash = _would_crash(op, args, kwargs)
-            if crash and crash is not True:
-                raise RuntimeError(crash)
-            if not crash:
-                op(*args, **kwargs)
+        with _below_modes():
+            # A C++ kernel that an overload calls prints its warnings to stderr, unless a method of a tensor is running.
+            _ONE.apply_(ask)
     return Answer(caught.error, tuple(warned))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.eager.verdict import refusal
+from eagerdecomp.eager.verdict import refuse
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.rules.error_notes import is_noted
@@ -62,9 +62,7 @@ def reason_of_failure(
     """
     if not may_be_failed_route(error):
         return ""
-    refused = refusal(rule.op, args, kwargs)
-    if refused is not None:
-        raise refused from None
+    refuse(rule.op, args, kwargs)
     if rule.source == "user" or is_noted(error):
         return ""
     reason = f"raised {type(error).__name__}, which eager does not: {(str(error).splitlines() or [''])[0]}"

@@ -12,7 +12,7 @@ from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.diagnosis.gaps import Gap
 from eagerdecomp.diagnosis.no_route import unsupported_error
-from eagerdecomp.eager.verdict import lacks_workspace, refusal
+from eagerdecomp.eager.verdict import lacks_workspace, refuse
 from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend
@@ -163,12 +163,9 @@ class Engine:
         """
         # An op that writes several tensors may have written some of them, and would write them twice if it ran again.
         begun = writes_several(entry.op) and not entry.routeless
-        if not failure.remembered:
-            self._remember(entry, args, kwargs, failure.without_frames())
         if self.on_unsupported == "error" or begun or lacks_workspace(entry.op, args, kwargs):
-            refused = refusal(entry.op, args, kwargs)
-            if refused is not None:
-                raise refused
+            refuse(entry.op, args, kwargs)
+            self._remember(entry, args, kwargs, failure)
             raise unsupported_error(
                 self.planner, entry.op, args, kwargs, failure, may_fall_back=self.may_fall_back, seen=self._gaps
             )
@@ -180,13 +177,18 @@ class Engine:
             self._gaps[Gap(str(entry.op), ((str(entry.op),),))] = None
             words = f"{entry.op} has no route to {self.backend.ops!r} and runs natively"
             warn_caller(words)
-        return native(*args, **kwargs)
+        result = native(*args, **kwargs)
+        self._remember(entry, args, kwargs, failure)
+        return result
 
     def _remember(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> None:
         """Cache that the key of this call has no route, so that later calls with this key skip the search.
 
         Not with user rules or predicates, which may depend on more than the key, nor if the search read data.
         """
+        if failure.remembered:
+            return
+        failure = failure.without_frames()
         if entry.has_read_data() or self.planner.has_user_rules or self.backend.ops.has_predicates:
             return
         key = key_or_none(entry.op, arguments_of(entry.op, args, kwargs))

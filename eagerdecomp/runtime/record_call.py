@@ -19,8 +19,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin, op_called
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
 from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.observe import Caught, leaves_of
-from eagerdecomp.eager.verdict import Declined, ask_once, refusal
-from eagerdecomp.host.warn import warn_caller
+from eagerdecomp.eager.verdict import Declined, ask_once, refuse
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, reads_data, writes_several
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, key_or_none, kind_guards, program_arguments
@@ -109,15 +108,14 @@ class MissPath:
         Not inside another rule, which may pass what eager refuses, for a user's rule, and for compositions, which check themselves.
 
         Raises:
-            Exception: eager's error, if eager refuses the call.
+            NoRoute: if eager refuses the call.
         """
         if self._running.chain or not rules or rules[0].source in ("user", "composite"):
             return ""
         answer = ask_once(op, args, kwargs)
         if answer.error is not None:
-            raise answer.error
-        for one in answer.warnings:
-            warn_caller(str(one.message), one.category)
+            raise NoRoute(op, refused=f"eager refuses it: {answer.error}")
+        answer.warn()
         return _WARNS if answer.warnings else ""
 
     def _why_not_recorded(self, entry: Entry, table: OpPrograms, key: Any, values: Sequence[Any]) -> str:
@@ -261,9 +259,7 @@ class MissPath:
             return self._run_fallback_rules(entry, error, args, kwargs)
         if not may_be_failed_route(error):
             raise error
-        refused = refusal(entry.op, args, kwargs)
-        if refused is not None:
-            raise refused from None
+        refuse(entry.op, args, kwargs)
         if is_noted(error) or writes_several(entry.op) or self._is_of_user(error):
             raise error
         entry.count_bypass("its linked rule, or a cached program, failed for this call")
