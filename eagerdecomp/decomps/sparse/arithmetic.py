@@ -20,7 +20,6 @@ from eagerdecomp.decomps.sparse.parts import (
     make_coo,
     parts,
     positions_of,
-    raise_as_eager,
     retyped,
     take_over,
     times_number,
@@ -86,25 +85,25 @@ def _can_add(self: Tensor, other: Any, alpha: Any) -> bool:
     return not (isinstance(alpha, complex) and not dtype.is_complex) and not (whole and isinstance(alpha, float))
 
 
-def _added(name: str, self: Any, other: Any, alpha: Any, sign: int) -> Any:
+def _added(self: Any, other: Any, alpha: Any, sign: int) -> Any:
     if is_matrix(other) and isinstance(self, Tensor) and self.layout is torch.strided:
         other = as_coo(other)
-    if not _coo_or_strided(self, other):
+    if not _coo_or_strided(self, other) or not _can_add(self, other, alpha) or (sign < 0 and self.dtype is torch.bool):
         return NotImplemented
-    if not _can_add(self, other, alpha) or (sign < 0 and self.dtype is torch.bool):
-        raise raise_as_eager(name, self, other, alpha=alpha)
     alpha = alpha if sign > 0 else -alpha
     return _sum_of(self, other, alpha) if is_coo(self) else add_to_dense(self, other, alpha)
 
 
-def _added_in_place(name: str, self: Any, other: Any, alpha: Any, sign: int) -> Any:
+def _added_in_place(self: Any, other: Any, alpha: Any, sign: int) -> Any:
     if is_matrix(other) and isinstance(self, Tensor) and self.layout is torch.strided:
         other = as_coo(other)
     if not _coo_or_strided(self, other):
         return NotImplemented
     if not _can_add(self, other, alpha) or not torch.can_cast(torch.promote_types(self.dtype, other.dtype), self.dtype):
-        raise raise_as_eager(name, self, other, alpha=alpha)
-    found = _added(name, self, other, alpha, sign)
+        return NotImplemented
+    found = _added(self, other, alpha, sign)
+    if found is NotImplemented:
+        return found
     if not is_coo(self):
         return aten.copy_.default(self, found)
     indices, values = parts(found)
@@ -113,22 +112,22 @@ def _added_in_place(name: str, self: Any, other: Any, alpha: Any, sign: int) -> 
 
 @rule("aten.add.Tensor", source="sparse")
 def _add(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    return _added("aten.add.Tensor", self, other, alpha, 1)
+    return _added(self, other, alpha, 1)
 
 
 @rule("aten.sub.Tensor", source="sparse")
 def _sub(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    return _added("aten.sub.Tensor", self, other, alpha, -1)
+    return _added(self, other, alpha, -1)
 
 
 @rule("aten.add_.Tensor", source="sparse")
 def _add_in_place(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    return _added_in_place("aten.add_.Tensor", self, other, alpha, 1)
+    return _added_in_place(self, other, alpha, 1)
 
 
 @rule("aten.sub_.Tensor", source="sparse")
 def _sub_in_place(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    return _added_in_place("aten.sub_.Tensor", self, other, alpha, -1)
+    return _added_in_place(self, other, alpha, -1)
 
 
 # -- products ------------------------------------------------------------------------------------------------------------------
@@ -233,7 +232,7 @@ def _times_sparse(self: Tensor, other: Tensor) -> Any:
     return make_coo(source.shape, indices, values, source.is_coalesced())
 
 
-def _product(name: str, self: Any, other: Any) -> Any:
+def _product(self: Any, other: Any) -> Any:
     if is_matrix(self) and _is_number(other):
         return with_compressed_values(self, _times_number(as_coo(self), other)._values())
     if not _coo_or_strided(self, other):
@@ -245,24 +244,19 @@ def _product(name: str, self: Any, other: Any) -> Any:
     if is_coo(self) and is_coo(other):
         both = self.is_coalesced() and other.is_coalesced()
         if both and torch.promote_types(self.dtype, other.dtype) is torch.bool:
-            raise raise_as_eager(name, self, other)
+            return NotImplemented
         alike = self.sparse_dim() == other.sparse_dim() and self.dim() == other.dim() and self.shape == other.shape
         if not alike or not self.dim():
-            if not self.dim() or not other.dim():
-                return NotImplemented
-            raise raise_as_eager(name, self, other)
+            return NotImplemented
         return _times_sparse(self, other)
     sparse, dense = (self, other) if is_coo(self) else (other, self)
-    try:
-        broadcast_shapes(sparse.shape, dense.shape)
-    except RuntimeError:
-        raise raise_as_eager(name, self, other) from None
+    broadcast_shapes(sparse.shape, dense.shape)
     return _times_dense(sparse, dense)
 
 
 @rule("aten.mul.Tensor", "aten.mul.Scalar", source="sparse")
 def _mul(self: Any, other: Any) -> Any:
-    return _product("aten.mul.Tensor", self, other)
+    return _product(self, other)
 
 
 @rule("aten.mul_.Tensor", "aten.mul_.Scalar", source="sparse")
@@ -270,12 +264,12 @@ def _mul_in_place(self: Any, other: Any) -> Any:
     if not _coo_or_strided(self, other):
         return NotImplemented
     if not torch.can_cast(torch.result_type(self, other), self.dtype) or not is_coo(self):
-        raise raise_as_eager("aten.mul_.Tensor", self, other)
-    found = _product("aten.mul_.Tensor", self, other)
+        return NotImplemented
+    found = _product(self, other)
     if found is NotImplemented:
         return found
     if found.shape != self.shape:
-        raise raise_as_eager("aten.mul_.Tensor", self, other)
+        return NotImplemented
     return _into(self, found, found.is_coalesced() and is_coo(other))  # else eager forgets that it was
 
 
@@ -288,12 +282,11 @@ def _into(self: Tensor, found: Tensor, coalesced: bool) -> Tensor:
 # -- quotients -----------------------------------------------------------------------------------------------------------------
 
 
-def _quotient(name: str, self: Any, other: Any, rounding_mode: str | None) -> Any:
+def _quotient(self: Any, other: Any, rounding_mode: str | None) -> Any:
     if not _coo_or_strided(self, other):
         return NotImplemented
     if not is_coo(self) or not (_is_number(other) or (is_coo(other) and other.dim() == 0)):
-        named = {} if rounding_mode is None else {"rounding_mode": rounding_mode}
-        raise raise_as_eager(name, self, other, **named)
+        return NotImplemented
     if is_coo(other):
         return NotImplemented
     if rounding_mode is not None:
@@ -313,17 +306,17 @@ def _quotient(name: str, self: Any, other: Any, rounding_mode: str | None) -> An
 
 @rule("aten.div.Tensor", "aten.div.Scalar", source="sparse")
 def _div(self: Any, other: Any) -> Any:
-    return _quotient("aten.div.Tensor", self, other, None)
+    return _quotient(self, other, None)
 
 
 @rule("aten.div.Tensor_mode", "aten.div.Scalar_mode", source="sparse")
 def _div_mode(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
-    return _quotient("aten.div.Tensor_mode", self, other, rounding_mode)
+    return _quotient(self, other, rounding_mode)
 
 
 @rule("aten.floor_divide.default", source="sparse")
 def _floor_divide(self: Any, other: Any) -> Any:
-    return _quotient("aten.floor_divide.default", self, other, "floor")
+    return _quotient(self, other, "floor")
 
 
 @rule("aten.div_.Tensor", "aten.div_.Scalar", source="sparse")
@@ -332,10 +325,12 @@ def _div_in_place(self: Any, other: Any) -> Any:
         return NotImplemented
     dtype = torch.result_type(self, other)
     if not is_coo(self) or not _is_number(other) or not (self.dtype.is_floating_point or self.dtype.is_complex):
-        raise raise_as_eager("aten.div_.Tensor", self, other)
+        return NotImplemented
     if not torch.can_cast(dtype, self.dtype):
-        raise raise_as_eager("aten.div_.Tensor", self, other)
-    found = _quotient("aten.div_.Tensor", self, other, None)
+        return NotImplemented
+    found = _quotient(self, other, None)
+    if found is NotImplemented:
+        return found
     return _into(self, found, found.is_coalesced())
 
 
@@ -360,12 +355,10 @@ def _of_each(dense: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _of_each_in_place(name: str, dense: Callable[..., Any]) -> Callable[..., Any]:
+def _of_each_in_place(dense: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if not is_coo(self):
+        if not is_coo(self) or not self.is_coalesced():
             return NotImplemented
-        if not self.is_coalesced():
-            raise raise_as_eager(name, self, *args, **kwargs)
         dense(aten._values.default(self), *args, **kwargs)
         return self
 
@@ -377,7 +370,7 @@ for _name in OF_COALESCED:
     if _name in _WITHOUT_IN_PLACE:
         continue
     _in_place = f"aten.{_name}_.default"
-    rule(_in_place, source="sparse")(_of_each_in_place(_in_place, op_called(_in_place)))
+    rule(_in_place, source="sparse")(_of_each_in_place(op_called(_in_place)))
 
 
 @rule("aten.neg.default", source="sparse")
@@ -406,7 +399,7 @@ def _view_as_real(self: Tensor) -> Any:
         return NotImplemented
     indices, values = parts(self)
     if not values.dtype.is_complex:
-        raise raise_as_eager("aten.view_as_real.default", self)
+        return NotImplemented
     return make_coo([*self.shape, 2], indices, aten.view_as_real.default(values), self.is_coalesced())
 
 
@@ -416,16 +409,14 @@ def _view_as_complex(self: Tensor) -> Any:
         return NotImplemented
     indices, values = parts(self)
     if not self.dense_dim() or self.shape[-1] != 2 or values.dtype not in (torch.float16, torch.float32, torch.float64):
-        raise raise_as_eager("aten.view_as_complex.default", self)
+        return NotImplemented
     return make_coo(self.shape[:-1], indices, aten.view_as_complex.default(values), self.is_coalesced())
 
 
 @rule("aten.pow.Tensor_Scalar", source="sparse")
 def _pow(self: Tensor, exponent: Any) -> Any:
-    if not is_coo(self):
+    if not is_coo(self) or exponent == 0 or not torch.can_cast(torch.result_type(self, exponent), self.dtype):
         return NotImplemented
-    if exponent == 0 or not torch.can_cast(torch.result_type(self, exponent), self.dtype):
-        raise raise_as_eager("aten.pow.Tensor_Scalar", self, exponent)
     self = coalesced(self)
     return with_values(self, retyped(aten.pow.Tensor_Scalar(aten._values.default(self), exponent), self.dtype))
 

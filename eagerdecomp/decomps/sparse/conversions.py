@@ -26,7 +26,6 @@ from eagerdecomp.decomps.sparse.parts import (
     make_coo,
     parts,
     positions_of,
-    raise_as_eager,
     retyped,
     take_over,
     unflattened,
@@ -52,10 +51,8 @@ def _to_dense(self: Tensor, dtype: torch.dtype | None = None, masked_grad: bool 
     """Add every stored element to a tensor of zeros."""
     if is_matrix(self) and dtype is None:
         self = as_coo(self)
-    if not is_coo(self):
+    if not is_coo(self) or dtype is not None:
         return NotImplemented
-    if dtype is not None:
-        raise raise_as_eager("aten._to_dense.default", self, dtype)
     return add_to_dense(aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device), self)
 
 
@@ -81,10 +78,10 @@ def _to_sparse(self: Tensor, *, layout: Any = None, blocksize: Any = None, dense
         return NotImplemented
     if is_coo(self):
         if blocksize is not None or dense_dim is not None:
-            raise raise_as_eager("aten._to_sparse.default", self, layout=layout, blocksize=blocksize, dense_dim=dense_dim)
+            return NotImplemented
         return self
     if blocksize is not None or not 0 <= (dense_dim or 0) <= self.dim():
-        raise raise_as_eager("aten._to_sparse.default", self, layout=layout, blocksize=blocksize, dense_dim=dense_dim)
+        return NotImplemented
     return _sparsified(self, self.dim() - (dense_dim or 0))
 
 
@@ -96,10 +93,10 @@ def _to_sparse_dim(self: Tensor, sparse_dim: int) -> Any:
         return NotImplemented
     if is_coo(self):
         if sparse_dim != self.sparse_dim():
-            raise raise_as_eager("aten._to_sparse.sparse_dim", self, sparse_dim)
+            return NotImplemented
         return self
     if self.dim() and not 0 < sparse_dim <= self.dim():
-        raise raise_as_eager("aten._to_sparse.sparse_dim", self, sparse_dim)
+        return NotImplemented
     return _sparsified(self, sparse_dim if self.dim() else 0)
 
 
@@ -130,10 +127,8 @@ def _to_csc(self: Tensor, dense_dim: int | None = None) -> Any:
 def _clone(self: Tensor, *, memory_format: Any = None) -> Any:
     if is_matrix(self) and memory_format in (None, torch.preserve_format):
         return with_compressed_values(self, aten.clone.default(aten.values.default(self)))
-    if not is_coo(self):
+    if not is_coo(self) or memory_format not in (None, torch.preserve_format):
         return NotImplemented
-    if memory_format not in (None, torch.preserve_format):
-        raise raise_as_eager("aten.clone.default", self, memory_format=memory_format)
     return with_values(self, aten.clone.default(aten._values.default(self)))
 
 
@@ -155,7 +150,7 @@ def _to_copy(
     if not is_coo(self) or layout not in (None, torch.sparse_coo) or pin_memory:
         return NotImplemented
     if memory_format not in (None, torch.preserve_format):
-        raise raise_as_eager("aten._to_copy.default", self, dtype=dtype, memory_format=memory_format)
+        return NotImplemented
     indices, values = parts(self)
     kept = aten._to_copy.default(indices, device=device) if device is not None else aten.clone.default(indices)
     if dtype is None and device is None:
@@ -168,7 +163,7 @@ def _to_copy(
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
     if not (is_coo(self) and is_coo(src)):
         if self.layout in (torch.strided, torch.sparse_coo) and src.layout in (torch.strided, torch.sparse_coo):
-            raise raise_as_eager("aten.copy_.default", self, src, non_blocking)
+            return NotImplemented
         return NotImplemented
     if self is src:
         return self
@@ -180,7 +175,7 @@ def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
 @rule("aten.copy_sparse_to_sparse_.default", takes_sparse=True)
 def _copy_sparse(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
     if not (is_coo(self) and is_coo(src)):
-        raise raise_as_eager("aten.copy_sparse_to_sparse_.default", self, src, non_blocking)
+        return NotImplemented
     if self is src:
         return self
     indices, values = parts(src)
@@ -320,7 +315,7 @@ def _sparse_mask(self: Tensor, mask: Tensor) -> Any:
         self.sparse_dim() != mask.sparse_dim() or not torch.can_cast(torch.promote_types(self.dtype, mask.dtype), self.dtype)
     )
     if self.shape != mask.shape or unlike:
-        raise raise_as_eager("aten.sparse_mask.default", self, mask)
+        return NotImplemented
     indices = aten._indices.default(mask)
     if is_coo(self):
         values = _looked_up(coalesced(self), mask)
@@ -347,7 +342,7 @@ def _mask_projection(self: Tensor, mask: Tensor, accumulate_matches: bool = Fals
 def _embedding_backward(grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> Any:
     """Return a gradient row per index, except for padding indices."""
     if scale_grad_by_freq:
-        raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+        return NotImplemented
     width = grad.shape[-1]
     flat, rows = aten.reshape.default(indices, [1, -1]), aten.reshape.default(grad, [-1, width])
     if padding_idx != -1:
@@ -374,10 +369,7 @@ def _embedding_bag_backward(
 ) -> Any:
     """Return for each index the gradient of its bag, divided by the bag's size in mode "mean"."""
     if mode == 2:  # maxima
-        raise raise_as_eager(
-            "aten._embedding_bag_sparse_backward.default",
-            *(grad, indices, offsets, offset2bag, bag_size, num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx),
-        )
+        return NotImplemented
     rows = aten.index_select.default(grad, 0, offset2bag)
     if mode == 1:
         sizes = aten.index_select.default(aten.clamp.default(bag_size, 1), 0, offset2bag)

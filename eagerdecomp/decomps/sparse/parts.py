@@ -13,10 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.modes import no_current_modes
-from eagerdecomp._torch.ops import op_called
-from eagerdecomp.rules.rule import NoRoute
-
 __all__ = [
     "add_to_dense",
     "coalesced",
@@ -26,7 +22,6 @@ __all__ = [
     "make_coo",
     "parts",
     "positions_of",
-    "raise_as_eager",
     "retyped",
     "take_over",
     "times_number",
@@ -40,18 +35,6 @@ aten = torch.ops.aten
 def is_coo(value: Any) -> bool:
     """Return whether a value is a COO tensor."""
     return isinstance(value, Tensor) and value.layout is torch.sparse_coo
-
-
-def raise_as_eager(name: str, *args: Any, **kwargs: Any) -> NoRoute:
-    """Call eager's own kernel to raise its error, after a check found that eager rejects the call.
-
-    Returns:
-        An exception for the rule to raise, if eager accepts the call after all.
-    """
-    op = op_called(name)
-    with no_current_modes():  # nothing is computed, and nothing reaches a backend
-        op._op(*args, **kwargs)
-    return NoRoute(op)
 
 
 # -- making and reading --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from eagerdecomp.decomps.sparse.parts import (
     like,
     make_coo,
     parts,
-    raise_as_eager,
     take_over,
     times_number,
 )
@@ -77,10 +76,10 @@ def _fits_compressed(mat1: Tensor, mat2: Tensor, *others: Tensor) -> bool:
     return plain and mat2.dim() == 2 and mat1.shape[1] == mat2.shape[0] and mat1.dtype in _SPARSE_BY_SPARSE
 
 
-def _addmm(name: str, self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any, alpha: Any) -> Any:
+def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any, alpha: Any) -> Any:
     if is_matrix(mat1) and self.layout is mat2.layout is torch.strided:
         if not _fits_compressed(mat1, mat2, self):
-            raise raise_as_eager(name, self, mat1, mat2, beta=beta, alpha=alpha)
+            return NotImplemented
         mat1 = as_coo(mat1)
     if any(one.layout not in (torch.strided, torch.sparse_coo) for one in (self, mat1, mat2)):
         return NotImplemented
@@ -88,25 +87,25 @@ def _addmm(name: str, self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any, alpha
     fits = dense and _fits(mat1, mat2, self) and self.dim() <= 2
     size = [mat1.shape[0], mat2.shape[1]] if fits else []
     if not fits or any(have not in (1, want) for have, want in zip(self.shape[::-1], size[::-1], strict=False)):
-        raise raise_as_eager(name, self, mat1, mat2, beta=beta, alpha=alpha)
+        return NotImplemented
     return _times(mat1, mat2, alpha, _scaled(self, beta, size))
 
 
 @rule("aten.addmm.default", source="sparse")
 def _addmm_rule(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return _addmm("aten.addmm.default", self, mat1, mat2, beta, alpha)
+    return _addmm(self, mat1, mat2, beta, alpha)
 
 
 @rule("aten._sparse_addmm.default", takes_sparse=True)
 def _sparse_addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return _addmm("aten._sparse_addmm.default", self, mat1, mat2, beta, alpha)
+    return _addmm(self, mat1, mat2, beta, alpha)
 
 
 @rule("aten.addmm_.default", source="sparse")
 def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     if self.layout is not torch.strided:
         return NotImplemented
-    found = _addmm("aten.addmm_.default", self, mat1, mat2, beta, alpha)
+    found = _addmm(self, mat1, mat2, beta, alpha)
     return found if found is NotImplemented else aten.copy_.default(self, found)
 
 
@@ -114,13 +113,13 @@ def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, 
 def _mm(self: Tensor, mat2: Tensor) -> Any:
     if is_matrix(self) and mat2.layout is torch.strided:
         if not _fits_compressed(self, mat2):
-            raise raise_as_eager("aten.mm.default", self, mat2)
+            return NotImplemented
         return _times(as_coo(self), mat2)
     if any(one.layout not in (torch.strided, torch.sparse_coo) for one in (self, mat2)):
         return NotImplemented
     both = is_coo(self) and is_coo(mat2)
     if not _fits(self, mat2) or (both and self.dtype not in _SPARSE_BY_SPARSE):
-        raise raise_as_eager("aten.mm.default", self, mat2)
+        return NotImplemented
     if is_coo(self):
         return _sparse_by_sparse(self, mat2) if is_coo(mat2) else _times(self, mat2)
     # (self mat2) is (mat2.T self.T).T
@@ -134,13 +133,13 @@ def _mm(self: Tensor, mat2: Tensor) -> Any:
 def _mv(self: Tensor, vec: Tensor) -> Any:
     if is_matrix(self) and vec.layout is torch.strided and vec.dim() == 1:
         if not _fits_compressed(self, aten.unsqueeze.default(vec, 1)):
-            raise raise_as_eager("aten.mv.default", self, vec)
+            return NotImplemented
         self = as_coo(self)
     if self.layout not in (torch.strided, torch.sparse_coo):
         return NotImplemented
     known = is_coo(self) and vec.layout is torch.strided and vec.dim() == 1 and self.dim() == 2
     if not known or not _fits(self, aten.unsqueeze.default(vec, 1)):
-        raise raise_as_eager("aten.mv.default", self, vec)
+        return NotImplemented
     return aten.select.int(_times(self, aten.unsqueeze.default(vec, 1)), 1, 0)
 
 
@@ -151,9 +150,9 @@ def _bmm(self: Tensor, mat2: Tensor) -> Any:
         return NotImplemented
     known = is_coo(self) and mat2.layout is torch.strided and self.dim() == mat2.dim() == 3 and self.sparse_dim() == 3
     if not known or self.shape[0] != mat2.shape[0] or self.shape[2] != mat2.shape[1] or self.dtype is not mat2.dtype:
-        raise raise_as_eager("aten.bmm.default", self, mat2)
+        return NotImplemented
     if self.dtype in (torch.float16, torch.bfloat16, torch.bool):
-        raise raise_as_eager("aten.bmm.default", self, mat2)
+        return NotImplemented
     indices, values = parts(coalesced(self))
     batch, height, width, depth = self.shape[0], self.shape[1], self.shape[2], mat2.shape[2]
     block = aten.select.int(indices, 0, 0)
@@ -166,10 +165,8 @@ def _bmm(self: Tensor, mat2: Tensor) -> Any:
 @rule("aten.hspmm.default", takes_sparse=True)
 def _hspmm(mat1: Tensor, mat2: Tensor) -> Any:
     """Return the nonzero rows of the product as a tensor with one sparse dimension."""
-    if not is_coo(mat1) or mat2.layout is not torch.strided:
+    if not is_coo(mat1) or mat2.layout is not torch.strided or not _fits(mat1, mat2):
         return NotImplemented
-    if not _fits(mat1, mat2):
-        raise raise_as_eager("aten.hspmm.default", mat1, mat2)
     rows, found = _rows_of_product(mat1, mat2, 1)
     return make_coo([mat1.shape[0], mat2.shape[1]], aten.unsqueeze.default(rows, 0), found, False)
 
@@ -195,10 +192,10 @@ def _sspaddmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha:
         return NotImplemented
     fits = _fits(mat1, mat2, self) and mat1.dtype not in (torch.float16, torch.bfloat16)
     if not fits and list(self.shape) == [0]:
-        raise raise_as_eager("aten.smm.default", mat1, mat2)
+        return NotImplemented
     # `smm` passes an empty tensor of shape [0], times zero.
     if not fits or (list(self.shape) != [mat1.shape[0], mat2.shape[1]] and list(self.shape) != [0]):
-        raise raise_as_eager("aten.sspaddmm.default", self, mat1, mat2, beta=beta, alpha=alpha)
+        return NotImplemented
     indices, values = parts(self)
     rows, found = _rows_of_product(mat1, mat2, alpha)
     height, width = found.shape[0], found.shape[1]
@@ -243,10 +240,8 @@ def _sparse_by_sparse(self: Tensor, other: Tensor) -> Any:
 
 @rule("aten._sparse_sparse_matmul.default", takes_sparse=True)
 def _sparse_sparse_matmul(self: Tensor, other: Tensor) -> Any:
-    if not (is_coo(self) and is_coo(other)):
+    if not (is_coo(self) and is_coo(other)) or not _fits(self, other) or self.dtype not in _SPARSE_BY_SPARSE:
         return NotImplemented
-    if not _fits(self, other) or self.dtype not in _SPARSE_BY_SPARSE:
-        raise raise_as_eager("aten._sparse_sparse_matmul.default", self, other)
     return _sparse_by_sparse(self, other)
 
 
@@ -275,7 +270,7 @@ def _softmax(name: str, self: Tensor, dim: int, half_to_float: bool, log: bool) 
         return NotImplemented
     floats = self.dtype in (torch.float32, torch.float64)
     if half_to_float or not self.dim() or not -self.dim() <= dim < self.dim() or not floats:
-        raise raise_as_eager(name, self, dim, half_to_float)
+        return NotImplemented
     self = coalesced(self)
     indices, values = parts(self)
     dim %= self.dim()

@@ -18,7 +18,6 @@ from eagerdecomp.decomps.sparse.parts import (
     make_coo,
     parts,
     positions_of,
-    raise_as_eager,
     retyped,
 )
 from eagerdecomp.rules.rule import rule
@@ -71,7 +70,7 @@ def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
         return NotImplemented
     one, other = _wrapped(dim0, self.dim()), _wrapped(dim1, self.dim())
     if one is None or other is None or (one != other and max(one, other) >= self.sparse_dim()):
-        raise raise_as_eager("aten.transpose.int", self, dim0, dim1)
+        return NotImplemented
     return _transposed(self, one, other)
 
 
@@ -79,10 +78,8 @@ def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
 def _t(self: Tensor) -> Any:
     if is_matrix(self):
         return _flipped(self)
-    if not is_coo(self):
+    if not is_coo(self) or self.dim() > 2 or self.sparse_dim() > 2 or self.dense_dim():
         return NotImplemented
-    if self.dim() > 2 or self.sparse_dim() > 2 or self.dense_dim():
-        raise raise_as_eager("aten.t.default", self)
     return _transposed(self, 0, 1) if self.dim() == 2 else self
 
 
@@ -94,7 +91,7 @@ def _permute(self: Tensor, dims: Sequence[int]) -> Any:
     count = self.sparse_dim()
     plain = None not in wrapped and len(set(wrapped)) == self.dim() == len(dims)
     if not plain or any((dim or 0) >= count for dim in wrapped[:count]):
-        raise raise_as_eager("aten.permute.default", self, dims)
+        return NotImplemented
     return _permuted(self, [dim or 0 for dim in wrapped])
 
 
@@ -104,7 +101,7 @@ def _unsqueeze(self: Tensor, dim: int) -> Any:
         return NotImplemented
     at = _wrapped(dim, self.dim() + 1)
     if at is None:
-        raise raise_as_eager("aten.unsqueeze.default", self, dim)
+        return NotImplemented
     indices, values = parts(self)
     count = indices.shape[0]
     size = [*self.shape[:at], 1, *self.shape[at:]]
@@ -125,7 +122,7 @@ def _select(self: Tensor, dim: int, index: int) -> Any:
         return NotImplemented
     at = _wrapped(dim, self.dim())
     if at is None or not -self.shape[at] <= index < self.shape[at]:
-        raise raise_as_eager("aten.select.int", self, dim, index)
+        return NotImplemented
     index %= self.shape[at]
     indices, values = parts(self)
     count = indices.shape[0]
@@ -149,7 +146,7 @@ def _narrow(self: Tensor, dim: int, start: int, length: int) -> Any:
         return NotImplemented
     at = _wrapped(dim, self.dim())
     if at is None or length < 0 or start < 0 or start + length > self.shape[at]:
-        raise raise_as_eager("aten.narrow_copy.default", self, dim, start, length)
+        return NotImplemented
     indices, values = parts(self)
     count = indices.shape[0]
     size = [*self.shape[:at], length, *self.shape[at + 1 :]]
@@ -176,11 +173,11 @@ def _index_select(self: Tensor, dim: int, index: Tensor) -> Any:
     if not is_coo(self) or index.layout is not torch.strided:
         return NotImplemented
     if at is None or index.dim() != 1 or index.dtype not in (torch.int64, torch.int32):
-        raise raise_as_eager("aten.index_select.default", self, dim, index)
+        return NotImplemented
     size = self.shape[at]
     wrong = aten.logical_or.default(aten.lt.Scalar(index, -size), aten.ge.Scalar(index, size))
     if index.shape[0] and aten._local_scalar_dense.default(aten.any.default(wrong)):
-        raise raise_as_eager("aten.index_select.default", self, dim, index)
+        return NotImplemented
     index = retyped(index, torch.int64)
     index = aten.where.self(aten.lt.Scalar(index, 0), aten.add.Scalar(index, size), index)
     indices, values = parts(self)
@@ -221,11 +218,11 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     at = _wrapped(dim, first.dim())
     alike = all(is_coo(one) and one.dim() == first.dim() for one in tensors)
     if at is None or not alike:
-        raise raise_as_eager("aten.cat.default", tensors, dim)
+        return NotImplemented
     for one in tensors:
         others = [n for n in range(first.dim()) if n != at]
         if one.sparse_dim() != first.sparse_dim() or any(one.shape[n] != first.shape[n] for n in others):
-            raise raise_as_eager("aten.cat.default", tensors, dim)
+            return NotImplemented
     dtype = first.dtype
     for one in tensors:
         dtype = torch.promote_types(dtype, one.dtype)
@@ -275,7 +272,7 @@ def _sparse_sum(self: Tensor, dim: Sequence[int]) -> Any:
         return NotImplemented
     dims = [_wrapped(one, self.dim()) for one in dim]
     if not dims or None in dims or len(set(dims)) < len(dims):
-        raise raise_as_eager("aten._sparse_sum.dim", self, dim)
+        return NotImplemented
     known = [one or 0 for one in dims]
     whole = set(range(self.sparse_dim())) <= set(known)
     return _summed(self if whole else coalesced(self), known)
@@ -296,7 +293,7 @@ def _sum_dim(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, 
         self = make_coo(self.shape, self._indices(), retyped(self._values(), dtype), self.is_coalesced())
     dims = [_wrapped(one, self.dim()) for one in (dim or range(self.dim()))]
     if None in dims or len(set(dims)) < len(dims) or not self.dim():
-        raise raise_as_eager("aten.sum.dim_IntList", self, dim, keepdim, dtype=dtype)
+        return NotImplemented
     if dtype is None and not (self.dtype.is_floating_point or self.dtype.is_complex):
         self = make_coo(self.shape, self._indices(), retyped(self._values(), torch.int64), self.is_coalesced())
     known = [one or 0 for one in dims]
@@ -343,8 +340,7 @@ def _norm(self: Tensor, p: Any, dim: Sequence[int], keepdim: bool = False, *, dt
         return NotImplemented
     floats = self.dtype.is_floating_point or self.dtype.is_complex
     if keepdim or len(dim) not in (0, self.dim()) or dtype is not None or not floats:
-        named = {} if dtype is None else {"dtype": dtype}
-        raise raise_as_eager("aten.norm.ScalarOpt_dim" + ("_dtype" if named else ""), self, p, dim, keepdim, **named)
+        return NotImplemented
     values = aten._values.default(coalesced(self))
     return aten.linalg_vector_norm.default(aten.reshape.default(values, [-1]), 2 if p is None else p)
 

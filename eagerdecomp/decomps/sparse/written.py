@@ -9,7 +9,7 @@ import torch
 
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.sparse import arithmetic, conversions, products, shape
-from eagerdecomp.decomps.sparse.parts import is_coo, like, parts, raise_as_eager, retyped, take_over
+from eagerdecomp.decomps.sparse.parts import is_coo, like, parts, retyped, take_over
 from eagerdecomp.rules.rule import rule, rules_of
 
 aten = torch.ops.aten
@@ -29,7 +29,7 @@ def _writing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
             return found
         fits = torch.can_cast(found.dtype, out.dtype) or (name == "aten.mul.out" and out.dtype is torch.bool)
         if found.layout is not out.layout or not fits:
-            raise raise_as_eager(name, *args, out=out, **kwargs)
+            return NotImplemented
         if is_coo(out):
             indices, values = parts(found)
             return take_over(out, like(found, indices, retyped(values, out.dtype), found.is_coalesced()))
