@@ -1,0 +1,171 @@
+"""Wrong calls of every op: draw them from recorded calls, and compare the mode's errors with eager's, verbatim.
+
+    python conformance/wrong_calls.py [--ops core|prims|tiny] [--only PATTERN] [--seed N]
+
+Each recorded call is made wrong in one place: another dtype or rank, another size, an integer or a float that is out of range. What
+eager eager accepts, the mode must accept or call unsupported. Each op runs in a fork, because eager crashes for some.
+The exit code is 1 if a call differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import math
+import os
+import random
+import re
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp._torch.dispatcher import has_computed_kernel
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_named
+from eagerdecomp.eager.observe import copied
+from eagerdecomp.ops.call_text import call_text, parse_call
+from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.planner.rule_calls import load_calls
+
+SETS: dict[str, Callable[[], ed.OpSet]] = {"core": ed.core_aten, "prims": ed.prims, "tiny": ed.tiny}
+
+#: Ops that are not drawn: with wrong arguments eager uses memory that is not its own (see also `conformance/fuzz_limits.py`).
+UNSAFE = re.compile(
+    r"aten\.(_(?!foreach_|log_softmax|softmax)|.*_backward\b|cudnn|miopen|mkldnn|mps|record_stream|slow_conv|thnn_conv"
+    r"|native_channel|linalg_ldl_solve|linalg_lu_solve|lu_solve|lu_unpack|ormqr|linalg_householder_product|orgqr|fbgemm|quantize|q_|int_repr"
+    r"|searchsorted|bucketize|empty|new_empty|resize|set_|as_strided|rename|from_file|to_mkldnn|unsafe_|sym_|data|retain_grad)"
+)
+
+CALLS = 2  # recorded calls of an op
+WRONGS = 6  # wrong calls of each
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A call that is wrong in one place."""
+
+    op: OpOverload
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.op}({call_text(tuple(self.args), self.kwargs)}) ({self.what})"
+
+
+def _variants(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield other values for an argument."""
+    if isinstance(value, Tensor):
+        for dtype in (torch.int64, torch.bool, torch.float32, torch.bfloat16, torch.complex64):
+            if dtype is not value.dtype:
+                yield str(dtype), value.to(dtype)
+        yield "one dimension more", value.unsqueeze(0)
+        if value.dim():
+            yield "one dimension less", value[0] if value.shape[0] else value.new_zeros(value.shape[1:])
+            yield "one row more", torch.cat([value, value[:1]]) if value.shape[0] else value.new_zeros((1, *value.shape[1:]))
+            yield "nothing", value[:0]
+    elif isinstance(value, bool) or value is None:
+        return
+    elif isinstance(value, int):
+        yield from ((f"{one}", one) for one in (value + 7, -value - 9, 0, -1))
+    elif isinstance(value, float):
+        yield from ((f"{one}", one) for one in (-1.5, math.nan, math.inf, 1e300))
+    elif isinstance(value, list) and value and all(type(one) is int for one in value):
+        yield from (("longer", [*value, 1]), ("shorter", value[1:]), ("negative", [-3, *value[1:]]), ("zero", [0, *value[1:]]))
+
+
+def wrong_calls(name: str, seed: int) -> Iterator[Wrong]:
+    """Yield calls of an op that differ from recorded ones in one argument."""
+    op = op_named(name)
+    if op is None or UNSAFE.match(name) or facts_of(op).is_random or not has_computed_kernel(dispatcher_name(op), "CPU"):
+        return
+    drawn = random.Random(f"{seed} {name}")
+    texts = [one.example for one in load_calls()[name].calls if len(one.example) < 300]
+    for text in drawn.sample(texts, min(CALLS, len(texts))):
+        args, kwargs = parse_call(text)
+        places = [(place, what, value) for place, given in enumerate(args) for what, value in _variants(given)]
+        for place, what, value in drawn.sample(places, min(WRONGS, len(places))):
+            yield Wrong(op, [*args[:place], value, *args[place + 1 :]], kwargs, f"argument {place}: {what}")
+
+
+def outcome(run: Callable[[], Any]) -> tuple[str, str, str]:
+    """Return whether a call raises, the class of its error, and its text."""
+    try:
+        run()
+    except Exception as error:
+        return "raises", type(error).__name__, str(error).partition("\nException raised from")[0]
+    return "returns", "", ""
+
+
+def differing(wrong: Wrong, ops: ed.OpSet) -> str:
+    """Return how a wrong call differs in the mode; "" if it does not."""
+
+    def copies() -> tuple[list[Any], dict[str, Any]]:
+        return copied(wrong.op, wrong.args, wrong.kwargs)
+
+    args, kwargs = copies()
+    want = outcome(lambda: wrong.op(*args, **kwargs))
+    for _ in range(2):
+        args, kwargs = copies()
+        with ed.EagerDecompMode(ops - [wrong.op]):
+            have = outcome(lambda: wrong.op(*args, **kwargs))  # noqa: B023 - called at once
+        if have != want and not (want[0] == "returns" and have[1] == "UnsupportedOpError"):
+            return f"{wrong}\n    eager {' '.join(want)[:200]}\n    mode  {' '.join(have)[:200]}"
+    return ""
+
+
+def in_fork(run: Callable[[], Sequence[str]]) -> Sequence[str] | int:
+    """Return what a function returns in a forked process, or the signal that ended it."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(readable)
+        signal.alarm(60)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # kernels print warnings
+        with os.fdopen(writable, "w") as out:
+            out.write("\0".join(run()))
+        os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable) as text:
+        found = text.read()
+    _, status = os.waitpid(child, 0)
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else [one for one in found.split("\0") if one]
+
+
+def main() -> int:
+    """Run all ops; print the calls that differ."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops", choices=SETS, default="core")
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    ops, calls, wrong, crashed = SETS[arguments.ops](), 0, 0, 0
+    for first in (*wrong_calls("aten.logaddexp.default", 0), *wrong_calls("aten.addmv.default", 0)):
+        differing(first, ops)  # what it imports, each fork would import again
+    for name in fnmatch.filter(sorted(load_calls()), arguments.only):
+        drawn = list(wrong_calls(name, arguments.seed))
+        if not drawn:
+            continue
+        calls += len(drawn)
+        found = in_fork(lambda: [text for one in drawn if (text := differing(one, ops))])  # noqa: B023 - called at once
+        if isinstance(found, int):
+            crashed += 1
+            print(f"{name}: ended by signal {found}", flush=True)
+            continue
+        wrong += len(found)
+        for text in found:
+            print(text, flush=True)
+    print(f"{calls} calls, {wrong} differ, {crashed} ops crashed")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
