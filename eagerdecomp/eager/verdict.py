@@ -106,7 +106,7 @@ def _answer(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return Answer(_refusal_on_fakes(op, args, kwargs))
     if not all(map(can_be_copied, tensors)):
         return Answer()
-    if not _is_small(tensors, args, kwargs):
+    if _size(tensors) > _FEW_ELEMENTS or _has_large_numbers(args, kwargs):
         shapes_refused, results = _ask_meta(op, args, kwargs)
         size = 0 if tensors and all(one.is_meta for one in tensors) else _size(tensors) + results
         if size > _FAR_TOO_MANY:
@@ -148,7 +148,7 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     few = _size(tensors) <= _FEW_ELEMENTS and (indexed or all(one.is_cpu for one in tensors))
     if indexed and not few:
         return Answer(refusal(op, args, kwargs) if _ask_meta(op, args, kwargs)[0] else None)
-    if not _is_small(tensors, args, kwargs) and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
+    if _has_large_numbers(args, kwargs) and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
         answer = Answer()
     else:
         answer = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True) if few else _stand_in(args, kwargs))
@@ -250,10 +250,10 @@ def _ask_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return caught.error is not None, 0
 
 
-def _is_small(tensors: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a call surely has a small result: its tensors are small, and so is the product of its integers."""
+def _has_large_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call may have a large result, though its tensors are small."""
     numbers = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, int) and one > 1]
-    return _size(tensors) <= _FEW_ELEMENTS and math.prod(numbers) <= _MOST_ELEMENTS
+    return math.prod(numbers) > _MOST_ELEMENTS
 
 
 def _on_meta(value: Any) -> Any:
