@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.observe import Caught
+
 __all__ = ["CRASHES"]
 
 
@@ -29,8 +31,25 @@ def _coo_to_csr(self: Tensor, size: int, **options: Any) -> str:
 
 
 def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, **options: Any) -> bool:
-    """Return whether one factorization solves several right sides. The kernel reads past its end."""
-    return LD.shape[:-2] != B.shape[:-2]
+    """Return whether one factorization solves several right sides. After its checks, the kernel reads past its end."""
+    if LD.shape[:-2] == B.shape[:-2] or LD.dtype.itemsize < 4:
+        return False
+    with Caught() as caught:
+        torch.linalg.ldl_solve(*(one.to("meta") for one in (LD, pivots, B)))
+    return caught.error is None
+
+
+def _eigvals(self: Tensor, **options: Any) -> str:
+    """Return whether a number is not finite. LAPACK's kernel crashes, and only `linalg_eig` checks this."""
+    return "" if self.isfinite().all() else "torch.linalg.eigvals: input tensor should not contain infs or NaNs."
+
+
+def _lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, **options: Any) -> str:
+    """Return whether a matrix lacks pivots. The kernel reads them all the same."""
+    if not unpack_pivots or LU_data.dim() < 2 or LU_pivots.dtype is not torch.int32:
+        return ""
+    fits = LU_pivots.shape[:-1] == LU_data.shape[:-2] and LU_pivots.shape[-1:].numel() >= min(LU_data.shape[-2:])
+    return "" if fits else f"lu_unpack: pivots of shape {list(LU_pivots.shape)} for matrices of shape {list(LU_data.shape)}"
 
 
 def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> bool:
@@ -60,6 +79,11 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten._pad_packed_sequence.default": _pad_packed_sequence,
     "aten._pdist_backward.default": _pdist_backward,
     "aten.adaptive_max_pool3d_backward.default": _adaptive_max_pool3d_backward,
+    "aten._linalg_eigvals.default": _eigvals,
+    "aten.linalg_eigvals.default": _eigvals,
+    "aten.linalg_eigvals.out": _eigvals,
+    "aten.lu_unpack.default": _lu_unpack,
+    "aten.lu_unpack.out": _lu_unpack,
     "aten.linalg_ldl_solve.default": _ldl_solve,
     "aten.linalg_ldl_solve.out": _ldl_solve,
     # It takes lengths that only its forward op makes.

@@ -17,9 +17,6 @@ from eagerdecomp.decomps.math.matrices import (
     adjoint,
     arange,
     batch_shape,
-    check_floating,
-    check_kernel,
-    check_square,
     column_major,
     conjugate,
     cut,
@@ -130,9 +127,6 @@ def _cholesky_factor(self: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
 
 @rule("aten.linalg_cholesky_ex.default", recorded=True)
 def _linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    check_square("linalg.cholesky", self)
-    check_floating("linalg.cholesky", self, half=False)
-    check_kernel("tril" if self.dtype.itemsize == 1 else "cholesky_cpu", self, empty=False)
     factor, info = _cholesky_factor(self, upper)
     if check_errors:
         aten._linalg_check_errors.default(info, "linalg.cholesky_ex", is_matrix=self.dim() == 2)
@@ -143,8 +137,6 @@ def _linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool
 def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
     if self.numel() == 0:  # whatever its shape, which eager asks for later
         return aten.empty.memory_format(self.shape, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
-    check_square("cholesky", self)
-    check_kernel("cholesky_cpu", self, empty=False)
     factor, info = _cholesky_factor(self, upper)
     aten._linalg_check_errors.default(info, "cholesky", is_matrix=self.dim() == 2)
     return factor
@@ -152,8 +144,6 @@ def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
 
 @rule("aten.cholesky_inverse.default", recorded=True)
 def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
-    check_square("cholesky_inverse", self)
-    check_kernel("cholesky_inverse_out_cpu", self)
     batch = batch_shape(self)
     factor = folded(adjoint(self) if upper else self)
     if self.numel():
@@ -165,7 +155,6 @@ def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
 
 @rule("aten._cholesky_solve_helper.default", recorded=True)
 def _cholesky_solve_helper(self: Tensor, A: Tensor, upper: bool) -> Tensor:
-    check_kernel("cholesky_solve_cpu", self)
     batch = batch_shape(self)
     factor = folded(A, batch)
     other = adjoint(factor)
@@ -339,9 +328,6 @@ def _columns_of_identity(matrix: Tensor, columns: int) -> Tensor:
 
 @rule("aten.geqrf.default", recorded=True)
 def _geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
-    if self.dim() < 2:
-        raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
-    check_kernel("geqrf_cpu", self)
     batch = batch_shape(self)
     matrix = folded(self)
     upper, lower, tau = _factors(matrix)
@@ -356,13 +342,6 @@ def _geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
 
 @rule("aten.linalg_qr.default", recorded=True)
 def _linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
-    name = "linalg.qr"
-    if A.dim() < 2:
-        raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
-    check_floating(name, A, half=False)
-    if mode not in ("reduced", "complete", "r"):
-        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
-    check_kernel("geqrf_cpu", A)
     batch = batch_shape(A)
     matrix = folded(A)
     upper, lower, tau = _factors(matrix)
@@ -391,31 +370,12 @@ def _refined(matrix: Tensor, unitary: Tensor, upper: Tensor) -> Tensor:
 
 @rule("aten.linalg_householder_product.default", recorded=True)
 def _linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
-    name = "torch.linalg.householder_product"
-    if input.dim() < 2:
-        raise RuntimeError(f"{name}: input must have at least 2 dimensions.")
-    if input.size(-2) < input.size(-1):
-        raise RuntimeError(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]")
-    if input.size(-1) < tau.size(-1):
-        raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
-    _check_tau(name, input, tau)
-    check_kernel("orgqr_cpu", input)
+    if not input.size(-2) >= input.size(-1) >= tau.size(-1):
+        return NotImplemented  # type: ignore[no-any-return]
     batch = batch_shape(input)
     matrix = folded(input)
     lower, factors = _vectors(matrix, tau)
     return column_major(_applied(lower, factors, _columns_of_identity(matrix, matrix.size(2))), batch)
-
-
-def _check_tau(name: str, input: Tensor, tau: Tensor) -> None:
-    if input.dim() - tau.dim() != 1:
-        raise RuntimeError(
-            f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {tau.dim()}"
-            f" and input.ndim is equal to {input.dim()}"
-        )
-    if list(tau.shape[:-1]) != batch_shape(input):
-        raise RuntimeError(
-            f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(tau.shape[:-1])}"
-        )
 
 
 def _vectors(matrix: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
@@ -426,19 +386,8 @@ def _vectors(matrix: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
 
 @rule("aten.ormqr.default", recorded=True)
 def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
-    name = "torch.ormqr"
-    for given, letter in ((self, "input"), (input3, "other")):
-        if given.dim() < 2:
-            raise RuntimeError(f"{name}: {letter} must have at least 2 dimensions.")
-    at = -2 if left else -1
-    if input3.size(at) < input2.size(-1):
-        raise RuntimeError(f"{name}: other.shape[{at}] must be greater than or equal to tau.shape[-1]")
-    if input3.size(at) != self.size(-2):
-        raise RuntimeError(f"{name}: other.shape[{at}] must be equal to input.shape[-2]")
     if min(self.shape[-2:]) != input2.size(-1):
-        raise RuntimeError(f"{name}: tau.shape[-1] must be equal to min(other.shape[-2], input.shape[-1])")
-    _check_tau(name, self, input2)
-    check_kernel("ormqr_cpu", self)
+        return NotImplemented  # type: ignore[no-any-return]
     batch = batch_shape(self)
     lower, factors = _vectors(folded(self), input2)
     other = folded(input3)

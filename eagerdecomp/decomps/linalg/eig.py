@@ -19,21 +19,19 @@ from eagerdecomp.decomps.math.matrices import (
     adjoint,
     arange,
     batch_shape,
-    check_square,
     column_major,
     conjugate,
     cut,
     divided,
     eye,
-    first_set,
     folded,
     lifted,
     real_part,
     reflection,
     unfolded,
 )
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -287,14 +285,7 @@ def _by_blocks(matrix: Tensor, vectors: bool, places: _Places) -> tuple[Tensor, 
             return work, basis, coupled
         least = int(aten._local_scalar_dense.default(aten.amin.default(first)))
         work, basis = _swept(work, basis, first, last, (least, final), sweep % (_STUCK + 1) == _STUCK)
-    failed = aten.unsqueeze.default(aten.gt.Scalar(aten.squeeze.dim(last, 1), 0), 1)
-    raise _NoConvergence(first_set(failed))
-
-
-class _NoConvergence(Exception):
-    def __init__(self, info: Tensor) -> None:
-        super().__init__(info)
-        self.info = info
+    raise Declined
 
 
 # -- blocks of two rows -------------------------------------------------------------------------------------------
@@ -433,41 +424,25 @@ def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 # -- the ops ------------------------------------------------------------------------------------------------------
 
 
-def _checked(name: str, self: Tensor) -> torch.dtype:
-    check_square(name, self)
-    if not (self.is_floating_point() or self.is_complex()) or self.dtype.itemsize == 1:
-        raise RuntimeError(f"Unknown Complex ScalarType for {scalar_type_name(self.dtype)}")
-    if self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
-        raise not_implemented("linalg_eig_out_cpu", self.dtype)
-    return self.dtype.to_complex()
-
-
-def _found(name: str, self: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
-    top = aten._local_scalar_dense.default(aten.amax.default(aten.abs.default(self)))
-    if not math.isfinite(top):
-        raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs.")
-    try:
-        return _eigen(folded(self), vectors)
-    except _NoConvergence as failure:
-        aten._linalg_check_errors.default(failure.info, name, is_matrix=self.dim() == 2)
-        raise
+def _found(self: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
+    if not math.isfinite(aten._local_scalar_dense.default(aten.amax.default(aten.abs.default(self)))):
+        raise Declined
+    return _eigen(folded(self), vectors)
 
 
 @rule("aten.linalg_eig.default", recorded=True)
 def _linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
-    dtype = _checked("linalg.eig", self)
-    batch = batch_shape(self)
+    batch, dtype = batch_shape(self), self.dtype.to_complex()
     if not self.numel():
         values = aten.empty.memory_format(self.shape[:-1], dtype=dtype, device=self.device)
         return values, column_major(aten.empty.memory_format(folded(self).shape, dtype=dtype, device=self.device), batch)
-    values, vectors = _found("linalg.eig", self, True)
+    values, vectors = _found(self, True)
     assert vectors is not None
     return unfolded(values, batch), column_major(vectors, batch)
 
 
 @rule("aten._linalg_eigvals.default", recorded=True)
 def _linalg_eigvals(self: Tensor) -> Tensor:
-    dtype = _checked("linalg.eigvals", self)
     if not self.numel():
-        return aten.empty.memory_format(self.shape[:-1], dtype=dtype, device=self.device)  # type: ignore[no-any-return]
-    return unfolded(_found("linalg.eigvals", self, False)[0], batch_shape(self))
+        return aten.empty.memory_format(self.shape[:-1], dtype=self.dtype.to_complex(), device=self.device)  # type: ignore[no-any-return]
+    return unfolded(_found(self, False)[0], batch_shape(self))

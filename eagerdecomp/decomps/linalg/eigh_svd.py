@@ -19,12 +19,10 @@ from torch import Tensor
 from eagerdecomp._torch.dispatcher import functional_trace_active
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.decomps.math.matrices import (
+    LAPACK_DTYPES,
     adjoint,
     arange,
     batch_shape,
-    check_floating,
-    check_kernel,
-    check_square,
     column_major,
     conjugate,
     cut,
@@ -42,14 +40,10 @@ from eagerdecomp.decomps.math.matrices import (
 from eagerdecomp.decomps.math.polar import unitary_factor
 from eagerdecomp.decomps.math.rotations import diagonalized, diagonalized_blindly, logarithm_of, rotated
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
-
-#: LAPACK's error codes for a NaN in the matrix and in the right side, for each driver.
-_ARGUMENTS = {None: (-4, -6), "gelsy": (-4, -6), "gelsd": (-4, -6), "gelss": (-4, -6), "gels": (-5, -7)}
 
 #: Up to this number of columns, rotations take so few steps that it does not pay to check the spread of the values' magnitudes.
 _FEW = 24
@@ -152,7 +146,8 @@ def _unreadable(A: Tensor) -> bool:
 
 @rule("aten._linalg_eigh.default")
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    if _unreadable(A):
+    known = UPLO.upper() in ("L", "U") and A.size(-1) == A.size(-2) and A.dtype in LAPACK_DTYPES
+    if not known or _unreadable(A):
         return NotImplemented  # type: ignore[no-any-return]
     return _eigh(A, UPLO, compute_v, blind=False)
 
@@ -164,10 +159,6 @@ def _linalg_eigh_blindly(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> 
 
 
 def _eigh(A: Tensor, UPLO: str, compute_v: bool, blind: bool) -> tuple[Tensor, Tensor]:
-    check_square("linalg.eigh", A)
-    if UPLO.upper() not in ("L", "U"):
-        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    check_kernel("linalg_eigh_cpu", A, empty=False)
     batch = batch_shape(A)
     matrix = folded(A)
     if matrix.numel() == 0:
@@ -294,9 +285,9 @@ def _completed(unitary: Tensor) -> Tensor:
 def _linalg_svd(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if _unreadable(A):
+    if driver is not None or A.dtype not in LAPACK_DTYPES or _unreadable(A):
         return NotImplemented  # type: ignore[no-any-return]
-    return _svd(A, full_matrices, compute_uv, driver, blind=False)
+    return _svd(A, full_matrices, compute_uv, blind=False)
 
 
 @rule("aten._linalg_svd.default", recorded=True)
@@ -304,17 +295,10 @@ def _linalg_svd_blindly(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Use a fixed number of steps: for traced calls, which may not read data, and for sets without an op that reads data."""
-    return _svd(A, full_matrices, compute_uv, driver, blind=True)
+    return _svd(A, full_matrices, compute_uv, blind=True)
 
 
-def _svd(A: Tensor, full_matrices: bool, compute_uv: bool, driver: str | None, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
-    name = "linalg.svd"
-    if A.dim() < 2:
-        raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
-    check_floating(name, A, half=False)
-    if driver is not None:
-        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
-    check_kernel("linalg_svd_cpu", A, empty=False)
+def _svd(A: Tensor, full_matrices: bool, compute_uv: bool, blind: bool) -> tuple[Tensor, Tensor, Tensor]:
     batch = batch_shape(A)
     rows, columns = A.shape[-2:]
     matrix = folded(A)
@@ -359,11 +343,6 @@ def _empty_svd(A: Tensor, matrix: Tensor, full_matrices: bool, compute_uv: bool)
 
 @rule("aten.linalg_pinv.atol_rtol_tensor", recorded=True)
 def _linalg_pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
-    if self.dim() < 2 or self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
-        given = f"{scalar_type_name(self.dtype)}{{{shape_text(self.shape)}}}"
-        raise RuntimeError(
-            f"linalg.pinv({given}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types"
-        )
     rows, columns = self.shape[-2:]
     if self.numel() == 0:
         shape = [*batch_shape(self), columns, rows]
@@ -407,11 +386,6 @@ def _linalg_lstsq(
     """
     vector = b.dim() == self.dim() - 1 and list(b.shape) == list(self.shape[:-1])
     right = aten.unsqueeze.default(b, -1) if vector else b
-    known = driver in (None, "gels", "gelsy", "gelsd", "gelss") and self.dtype is b.dtype and 2 <= right.dim() <= self.dim()
-    if not known or self.size(-2) != right.size(-2):
-        return NotImplemented  # type: ignore[no-any-return]
-    if self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
-        raise RuntimeError("This function doesn't handle types other than float and double")
     batch = broadcast_shapes(batch_shape(self), batch_shape(right))
     if right.dim() < self.dim():  # like eager, which takes the rows of a right side without a batch for a batch too
         batch = broadcast_shapes(batch, list(right.shape[:-1]))
@@ -432,13 +406,13 @@ def _linalg_lstsq(
         elif rows > columns and driver in ("gelsd", "gelss") and (not columns or 0 in batch_shape(self)):  # all of full rank
             residuals = unfolded(aten.sum.dim_IntList(_squares(given), [1]), batch)
         return _as_solution(found, vector, rows, batch), residuals, rank, singular
-    _refuse_nan(matrix, given, batch, driver)
+    sums = (aten.sum.dim_IntList(aten.abs.default(x), [1, 2]) for x in (matrix, given))
+    _refuse(aten.isnan.default(aten.add.Tensor(*sums)), batch)
     if driver == "gels":
         nothing = aten.eq.Scalar(aten.amax.default(aten.abs.default(matrix), [1, 2], True), 0)
         # For a zero matrix LAPACK returns zeros and no residuals. It refuses other matrices that do not have full rank.
         solved, info = _by_qr(matrix, given)
-        info = aten.where.self(aten.squeeze.dims(nothing, [1, 2]), number_like(info, 0), info)
-        aten._linalg_check_errors.default(unfolded(info, batch), "torch.linalg.lstsq", is_matrix=self.dim() == 2)
+        _refuse(aten.where.self(aten.squeeze.dims(nothing, [1, 2]), number_like(info, 0), info), batch)
         found = aten.where.self(nothing, number_like(given, 0.0), solved)
         if rows > columns:
             missed = _missed(matrix, found, given)
@@ -473,12 +447,10 @@ def _as_solution(found: Tensor, vector: bool, rows: int, batch: Sequence[int]) -
     return aten.squeeze.dim(solution, -1) if vector else solution
 
 
-def _refuse_nan(matrix: Tensor, given: Tensor, batch: Sequence[int], driver: str | None) -> None:
-    """Raise LAPACK's error for NaN. Its drivers look for NaN first, and report the number of the argument that has it."""
-    first, second = (aten.isnan.default(aten.sum.dim_IntList(aten.abs.default(x), [1, 2])) for x in (matrix, given))
-    wrong = [aten.full.default([], number, dtype=torch.int32, device=matrix.device) for number in _ARGUMENTS[driver]]
-    info = aten.where.self(first, wrong[0], aten.where.self(second, wrong[1], number_like(wrong[0], 0)))
-    aten._linalg_check_errors.default(unfolded(info, batch), "torch.linalg.lstsq", is_matrix=not batch)
+def _refuse(wrong: Tensor, batch: Sequence[int]) -> None:
+    """Raise an error if a number of `wrong` is not 0. Traced calls keep the op that raises it."""
+    info = aten._to_copy.default(unfolded(wrong, batch), dtype=torch.int32)
+    aten._linalg_check_errors.default(info, "torch.linalg.lstsq", is_matrix=not batch)
 
 
 def _missed(matrix: Tensor, found: Tensor, given: Tensor) -> Tensor:
@@ -508,9 +480,6 @@ def _averaged(matrix: Tensor) -> Tensor:
 @rule("aten.linalg_matrix_sqrth.default", recorded=True)
 def _linalg_matrix_sqrth(self: Tensor) -> Tensor:
     """Compute the square root of a Hermitian matrix by its eigenvalues. As in eager, negative eigenvalues count as zero."""
-    name = "linalg.matrix_sqrth"
-    check_square(name, self)
-    check_floating(name, self, half=True)
     if not self.numel():
         return aten.clone.default(self)  # type: ignore[no-any-return]
     batch = batch_shape(self)
@@ -523,14 +492,10 @@ def _linalg_matrix_sqrth(self: Tensor) -> Tensor:
 @rule("aten.linalg_polar.default", recorded=True)
 def _linalg_polar(A: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the polar decomposition by singular values: ``A = (U Vh) (Vh^H S Vh)``."""
-    name = "linalg.polar"
-    if A.dim() < 2:
-        raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
-    check_floating(name, A, half=False)
     batch = batch_shape(A)
     rows, columns = A.shape[-2:]
     if rows < columns:
-        raise RuntimeError(f"{name}: input must have at least as many rows as columns, but got {rows} by {columns} matrices")
+        return NotImplemented  # type: ignore[no-any-return]
     if not A.numel():
         shapes = ([*batch, rows, columns], [*batch, columns, columns])
         unitary, positive = (aten.full.default(shape, 0, dtype=A.dtype, device=A.device) for shape in shapes)

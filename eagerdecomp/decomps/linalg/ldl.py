@@ -16,9 +16,6 @@ from eagerdecomp.decomps.math.matrices import (
     adjoint,
     arange,
     batch_shape,
-    check_floating,
-    check_kernel,
-    check_square,
     column_major,
     conjugate,
     cut,
@@ -32,7 +29,6 @@ from eagerdecomp.decomps.math.matrices import (
     unfolded,
 )
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 
@@ -203,10 +199,6 @@ def _factored(matrix: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 @rule("aten.linalg_ldl_factor_ex.default", recorded=True)
 def _linalg_ldl_factor_ex(self: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    name = "torch.linalg.ldl_factor_ex"
-    check_square(name, self)
-    check_floating(name, self, half=False)
-    check_kernel("ldl_factor_kernel_cpu", self)
     batch = batch_shape(self)
     matrix = folded(self)
     if matrix.numel():
@@ -217,7 +209,7 @@ def _linalg_ldl_factor_ex(self: Tensor, *, hermitian: bool = False, check_errors
         info = aten.full.default([matrix.size(0)], 0, dtype=torch.int32, device=matrix.device)
     found = unfolded(info, batch)
     if check_errors:
-        aten._linalg_check_errors.default(found, name, is_matrix=self.dim() == 2)
+        aten._linalg_check_errors.default(found, "torch.linalg.ldl_factor_ex", is_matrix=self.dim() == 2)
     return column_major(factor, batch), unfolded(pivots, batch), found
 
 
@@ -256,11 +248,6 @@ def _in_order(factor: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @rule("aten.linalg_ldl_solve.default", recorded=True)
 def _linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
-    name = "torch.linalg.ldl_solve"
-    check_square(name, LD)
-    check_floating(name, LD, half=False)
-    _check_solve(name, LD, pivots, B)
-    check_kernel("ldl_solve_kernel_cpu", LD)
     batch = broadcast_shapes(batch_shape(B), batch_shape(LD))
     right = folded(B, batch)
     if not right.numel() or not LD.numel():
@@ -313,23 +300,3 @@ def _by_blocks(mixed: Tensor, leads: Tensor, right: Tensor, hermitian: bool) -> 
     bottoms = aten.constant_pad_nd.default(first, [0, 0, 1, 0])
     alone = aten.where.self(tops, aten.constant_pad_nd.default(one, [0, 0, 0, 1]), alone)
     return aten.where.self(bottoms, aten.constant_pad_nd.default(other, [0, 0, 1, 0]), alone)  # type: ignore[no-any-return]
-
-
-def _check_solve(name: str, LD: Tensor, pivots: Tensor, B: Tensor) -> None:
-    if LD.dtype is not B.dtype:
-        raise RuntimeError(
-            f"Expected b and A to have the same dtype, but found b of type {scalar_type_name(B.dtype)}"
-            f" and A of type {scalar_type_name(LD.dtype)} instead."
-        )
-    if LD.size(-1) != B.size(-2):
-        raise RuntimeError(
-            f"Incompatible matrix sizes for {name}: each A matrix is {LD.size(-1)} by {LD.size(-1)}"
-            f" but each b matrix is {B.size(-2)} by {B.size(-1)}"
-        )
-    if list(pivots.shape) != list(LD.shape[:-1]):
-        raise RuntimeError(
-            f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same,"
-            f" but got pivots with shape {list(pivots.shape)} instead"
-        )
-    if pivots.dtype.is_floating_point or pivots.dtype.is_complex or pivots.dtype is torch.bool:
-        raise RuntimeError(f"{name}: Expected pivots to be integers. Got {scalar_type_name(pivots.dtype)}")

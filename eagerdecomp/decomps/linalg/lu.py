@@ -14,12 +14,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.matrices import (
+    LAPACK_DTYPES,
     arange,
     batch_shape,
-    check_floating,
-    check_kernel,
-    check_square,
-    check_system,
     column_major,
     conjugate,
     contiguous_batch,
@@ -39,7 +36,6 @@ from eagerdecomp.decomps.math.matrices import (
     whole_batch,
 )
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -53,10 +49,6 @@ PANEL = 32
 
 @rule("aten.linalg_solve_triangular.default", recorded=True)
 def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-    name = "linalg.solve_triangular"
-    check_square(name, self)
-    check_system(name, self, B, left)
-    check_kernel("triangular_solve_cpu", self)
     if B.dtype is not self.dtype:
         B = aten._to_copy.default(B, dtype=self.dtype)
     batch = broadcast_shapes(batch_shape(B), batch_shape(self))
@@ -76,22 +68,6 @@ def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool
 def _triangular_solve(
     self: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
-    for given, letter in ((self, "b"), (A, "A")):
-        if given.dim() < 2:
-            raise RuntimeError(
-                f"torch.triangular_solve: Expected {letter} to have at least 2 dimensions,"
-                f" but it has {given.dim()} dimensions instead"
-            )
-    if self.dtype is not A.dtype:
-        mine, others = scalar_type_name(self.dtype), scalar_type_name(A.dtype)
-        raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {mine} and A of type {others} instead.")
-    check_square("", A)
-    if A.size(-1) != self.size(-2):
-        raise RuntimeError(
-            f"Incompatible matrix sizes for triangular_solve: each A matrix is {A.size(-1)} by {A.size(-1)}"
-            f" but each b matrix is {self.size(-2)} by {self.size(-1)}"
-        )
-    check_kernel("triangular_solve_cpu", A)
     batch = broadcast_shapes(batch_shape(A), batch_shape(self))
     matrix = folded(A, batch)
     turned = transposed(matrix) if transpose else matrix
@@ -280,18 +256,15 @@ def _packed_results(found: _Factors, batch: Sequence[int]) -> tuple[Tensor, Tens
     return column_major(transposed(found.packed), batch), unfolded(pivots, batch), unfolded(info, batch)
 
 
-def _check_pivot(pivot: bool, A: Tensor) -> None:
-    """Raise eager's error for the CPU, whose LAPACK always exchanges rows. Other devices need not."""
-    if not pivot and A.numel() and A.is_cpu:
-        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
+def _is_covered(A: Tensor, pivot: bool) -> bool:
+    """Return whether eager accepts a call. On the CPU, LAPACK always exchanges rows; other devices need not."""
+    return not A.numel() or (A.dtype in LAPACK_DTYPES and (pivot or not A.is_cpu))
 
 
 @rule("aten.linalg_lu_factor_ex.default", recorded=True)
 def _linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    if A.dim() < 2:
-        raise RuntimeError(f"torch.lu_factor: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
-    check_kernel("lu_cpu", A, empty=False)
-    _check_pivot(pivot, A)
+    if not _is_covered(A, pivot):
+        return NotImplemented  # type: ignore[no-any-return]
     factors, pivots, info, _ = _factor_call(A, pivoting=pivot)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.lu_factor_ex", is_matrix=A.dim() == 2)
@@ -332,10 +305,8 @@ def _permutation(order: Tensor, like: Tensor, batch: Sequence[int]) -> Tensor:
 
 @rule("aten.linalg_lu.default", recorded=True)
 def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    if A.dim() < 2:
-        raise RuntimeError(f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
-    check_kernel("lu_cpu", A, empty=False)
-    _check_pivot(pivot, A)
+    if not _is_covered(A, pivot):
+        return NotImplemented  # type: ignore[no-any-return]
     batch = batch_shape(A)
     found = _factored(folded(A), pivoting=pivot)
     none = None if pivot else aten.empty.memory_format([0], dtype=A.dtype, device=A.device)
@@ -343,29 +314,13 @@ def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor
     return (permutation, *_triangles(transposed(found.packed), batch))
 
 
-def _check_lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_pivots: bool) -> None:
-    if LU_data.dim() < 2:
-        raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(LU_data.shape)} instead")
-    if unpack_pivots and LU_pivots.dtype is not torch.int32:
-        raise RuntimeError(
-            "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.\n"
-            "Note: this function is intended to be used with the output produced by torch.linalg.lu_factor"
-        )
-
-
 @rule("aten.lu_unpack.default")
 def _lu_unpack_of_pivots(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Read the pivots and refuse those that no matrix has. The next rule reads no data."""
-    _check_lu_unpack(LU_data, LU_pivots, unpack_pivots)
     if unpack_pivots and LU_pivots.numel() and LU_data.numel():
-        least, most = _ends(LU_pivots)
-        if least < 1 or most > LU_data.size(-2):
-            raise RuntimeError(
-                "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."
-                "Did you properly pass the result of lu_factor?"
-            )
+        _refuse_beyond(LU_pivots, LU_data.size(-2))
     return aten.lu_unpack.default(LU_data, LU_pivots, unpack_data, unpack_pivots)  # type: ignore[no-any-return]
 
 
@@ -373,7 +328,6 @@ def _lu_unpack_of_pivots(
 def _lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    _check_lu_unpack(LU_data, LU_pivots, unpack_pivots)
     batch = batch_shape(LU_data)
 
     def empty() -> Tensor:
@@ -410,46 +364,30 @@ def _taken_along(found: _Factors, batch: Sequence[int]) -> Tensor:
     return column_major(solve_triangular(transposed(found.packed), transposed(found.right), upper=True), batch)
 
 
-def _check_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, left: bool) -> None:
-    name = "linalg.lu_solve"
-    check_floating(name, LU, half=False)
-    if pivots.dtype is not torch.int32:
-        raise RuntimeError(f"{name}: pivots should be a Tensor of scalar type torch.int32")
-    check_square(name, LU, "LU")
-    check_system(name, LU, B, left)
-    if LU.size(-1) != pivots.size(-1):
-        raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix")
-    if B.numel():
-        check_kernel("lu_solve_cpu", LU)
-
-
 @rule("aten.linalg_lu_solve.default")
 def _linalg_lu_solve_of_pivots(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """Read the pivots and refuse those that no matrix has. The next rule reads no data."""
-    _check_lu_solve(LU, pivots, B, left)
     if B.numel():
-        least, most = _ends(pivots)
-        for bound, wrong in (("greater or equal to 1", least < 1), ("smaller or equal to LU.size(-2)", most > LU.size(-1))):
-            if wrong:
-                raise RuntimeError(f"Pivots given to lu_solve must all be {bound}. Did you properly pass the result of lu_factor?")
+        _refuse_beyond(pivots, LU.size(-1))
     return aten.linalg_lu_solve.default(LU, pivots, B, left=left, adjoint=adjoint)  # type: ignore[no-any-return]
 
 
-def _ends(pivots: Tensor) -> tuple[int, int]:
-    least, most = aten.amin.default(pivots), aten.amax.default(pivots)
-    return int(aten._local_scalar_dense.default(least)), int(aten._local_scalar_dense.default(most))
+def _refuse_beyond(pivots: Tensor, rows: int) -> None:
+    """Raise an error for pivots that no matrix has. It is no `Declined`: the next rule would accept them."""
+    least, most = (int(aten._local_scalar_dense.default(end(pivots))) for end in (aten.amin.default, aten.amax.default))
+    if not 1 <= least <= most <= rows:
+        raise ValueError(f"pivots are {least} to {most}, of {rows} rows")
 
 
 @rule("aten.linalg_lu_solve.default", recorded=True)
 def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    _check_lu_solve(LU, pivots, B, left)
     batch = broadcast_shapes(batch_shape(B), batch_shape(LU))
     rows = LU.size(-1)
     own = batch_shape(LU)
     if not B.numel():
         nothing = folded(B, batch)
         return column_major(nothing, batch) if left else contiguous_batch(nothing, batch)
-    order = _order_of(aten.reshape.default(pivots, [math.prod(own), rows]), rows)
+    order = _order_of(aten.reshape.default(pivots, [math.prod(pivots.shape[:-1]), rows]), rows)
     return _result(LU, unfolded(order, own), B, batch, left=left, adjoint=adjoint)
 
 
@@ -470,18 +408,8 @@ def _result(
 def _linalg_solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    name = "linalg.solve"
-    check_floating(name, A, half=False)
-    if A.dtype is not B.dtype:
-        first, second = scalar_type_name(A.dtype), scalar_type_name(B.dtype)
-        raise RuntimeError(
-            f"{name}: Expected A and B to have the same dtype, but found A of type {first} and B of type {second} instead"
-        )
-    check_square(name, A)
     vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and list(B.shape) == list(A.shape[:-1]))
     right = aten.unsqueeze.default(B, -1) if vector else B
-    check_system(name, A, right, left)
-    check_kernel("lu_cpu", A, empty=False)
     own = batch_shape(A)
     batch = broadcast_shapes(batch_shape(right), own)
     along = left and batch == own == batch_shape(right)  # the elimination takes the right side along
@@ -499,9 +427,6 @@ def _linalg_solve_ex(
 
 @rule("aten.linalg_inv_ex.default", recorded=True)
 def _linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    name = "linalg.inv"
-    check_square(name, A)
-    check_floating(name, A, half=True)
     batch = batch_shape(A)
     matrix = folded(A)
     found = _factored(matrix, aten.expand.default(eye(A.size(-1), A), matrix.shape))
@@ -526,10 +451,6 @@ def _parity(pivots: Tensor) -> Tensor:
 
 @rule("aten._linalg_det.default", recorded=True)
 def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    name = "linalg.det"
-    check_floating(name, A, half=False)
-    check_square(name, A)
-    check_kernel("lu_cpu", A, empty=False)
     factors, pivots = _factors_of_determinant(A)
     product = aten.prod.dim_int(aten.diagonal.default(factors, 0, -2, -1), -1)
     return aten.mul.Tensor(product, _parity(pivots)), factors, pivots
@@ -537,9 +458,6 @@ def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @rule("aten._linalg_slogdet.default", recorded=True)
 def _linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    name = "linalg.slogdet"
-    check_square(name, A)
-    check_floating(name, A, half=True)
     factors, pivots = _factors_of_determinant(A)
     diagonal = aten.diagonal.default(factors, 0, -2, -1)
     sign = aten.mul.Tensor(aten.prod.dim_int(aten.sgn.default(diagonal), -1), _parity(pivots))

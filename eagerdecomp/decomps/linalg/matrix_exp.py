@@ -11,9 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.matrices import batch_shape, check_floating, check_square, eye, folded, unfolded
-from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.eager.promotion import HALF, number_like
+from eagerdecomp.decomps.math.matrices import batch_shape, eye, folded, unfolded
+from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -71,13 +70,6 @@ def _exponential(x: Tensor) -> Tensor:
 
 @rule("aten.linalg_matrix_exp.default", recorded=True)
 def _linalg_matrix_exp(self: Tensor) -> Tensor:
-    name = "linalg.matrix_exp"
-    check_square(name, self)
-    check_floating(name, self, half=False)
-    if self.dtype not in (*_TAYLOR, *HALF) and (self.numel() or (self.dtype.itemsize == 1 and self.size(-1) > 1)):
-        # The error names eager's first kernel: `exp` for matrices of one entry, a product, sum or comparison for others.
-        several = "bmm" if self.dtype.is_complex else "sum_cpu" if self.numel() else "le_cpu"
-        raise not_implemented(several if self.size(-1) > 1 else "exp_vml_cpu", self.dtype)
     if self.numel() == 0:
         return aten.empty.memory_format(self.shape, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
     x = folded(self)

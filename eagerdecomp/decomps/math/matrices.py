@@ -12,18 +12,14 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.layouts import in_format
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.errors import EagerDecompError
 
 __all__ = [
+    "LAPACK_DTYPES",
     "adjoint",
     "arange",
     "batch_shape",
-    "check_floating",
-    "check_kernel",
-    "check_square",
-    "check_system",
     "column_major",
     "conjugate",
     "cut",
@@ -51,8 +47,8 @@ __all__ = [
 
 aten = torch.ops.aten
 
-_REAL = (torch.float32, torch.float64)
-_COMPLEX = (torch.complex64, torch.complex128)
+#: The dtypes for which eager factorizes matrices.
+LAPACK_DTYPES = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 
 #: Rows of a diagonal block that substitution inverts. The condition number of a triangular matrix can grow like ``2 ** rows``, and
 #: one step of refinement corrects an inverse only while the condition number is below ``1 / eps``.
@@ -415,38 +411,3 @@ def first_set(bad: Tensor) -> Tensor:
     none = aten.full.default([], count + 1, dtype=torch.int64, device=bad.device)
     first = aten.amin.default(aten.where.self(bad, places, none), [1])
     return aten._to_copy.default(aten.remainder.Scalar(first, count + 1), dtype=torch.int32)  # type: ignore[no-any-return]
-
-
-# -- checks -------------------------------------------------------------------------------------------------------
-
-
-def check_square(name: str, matrix: Tensor, letter: str = "A") -> None:
-    prefix = f"{name}: " if name else ""
-    if matrix.dim() < 2:
-        raise RuntimeError(f"{prefix}The input tensor {letter} must have at least 2 dimensions.")
-    rows, columns = matrix.shape[-2:]
-    if rows != columns:
-        raise RuntimeError(f"{prefix}{letter} must be batches of square matrices, but they are {rows} by {columns} matrices")
-
-
-def check_floating(name: str, matrix: Tensor, *, half: bool) -> None:
-    if not (matrix.is_floating_point() or matrix.is_complex()):
-        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type_name(matrix.dtype)}")
-    if half and matrix.dtype not in _REAL + _COMPLEX:
-        raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {scalar_type_name(matrix.dtype)}")
-
-
-def check_kernel(kernel: str, matrix: Tensor, *, empty: bool = True) -> None:
-    """Refuse a dtype as ATen's kernel does. Without `empty`, accept tensors without elements, which do not reach the kernel."""
-    if matrix.dtype not in _REAL + _COMPLEX and (empty or matrix.numel()):
-        raise not_implemented(kernel, matrix.dtype)
-
-
-def check_system(name: str, matrix: Tensor, right: Tensor, left: bool) -> None:
-    if right.dim() < 2:
-        raise RuntimeError(f"{name}: The input tensor B must have at least 2 dimensions.")
-    if matrix.size(-1) != right.size(-2 if left else -1):
-        raise RuntimeError(
-            f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'}"
-            f" ({matrix.size(-2)}x{matrix.size(-1)} and {right.size(-2)}x{right.size(-1)})"
-        )
