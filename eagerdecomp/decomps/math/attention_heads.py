@@ -1,4 +1,4 @@
-"""Attention operands as a matrix per key/value head, and the checks of the fused op.
+"""Attention operands as a matrix per key/value head, and which calls of the fused op rules cover.
 
 The query heads that share a key/value head (grouped-query attention) are stacked in the rows of one matrix.
 """
@@ -12,35 +12,20 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.promotion import HALF
+from eagerdecomp.eager.verdict import Declined
 
 __all__ = ["as_rows", "check_attention", "heads_last", "with_strides_of", "scaling_of", "visible", "widened"]
 
 aten = torch.ops.aten
 
-_NAME = "scaled_dot_product_attention_flash_attention"
-_TYPE_NAMES = {torch.float32: "Float", torch.float64: "Double", torch.bfloat16: "BFloat16", torch.float16: "Half"}
-
 
 def check_attention(query: Tensor, key: Tensor, value: Tensor, dropout_p: float, attn_mask: Tensor | None) -> None:
-    """Check the call as the op does, in its order and with its messages."""
-    if query.dtype not in _TYPE_NAMES:
-        shown = str(query.dtype).removeprefix("torch.").removesuffix("32").removesuffix("64").capitalize()
-        raise RuntimeError(f"{_NAME}: Expected data type in FP32, FP64, BF16, FP16, but got {shown} instead.")
-    if not query.dim() == key.dim() == value.dim() == 4:
-        raise RuntimeError(f"{_NAME}: Accept only 4 dims inputs shape of {{B, H, T, K}}")
-    if dropout_p != 0.0:
-        raise RuntimeError(f"{_NAME}: Currently do not support dropout > 0")
-    if not query.size(3) == key.size(3) == value.size(3):
-        raise RuntimeError(f"{_NAME}: Q/K/V should have the same head size")
-    for other in (key, value):
-        if other.dtype is not query.dtype:
-            found = _TYPE_NAMES.get(other.dtype, str(other.dtype).removeprefix("torch."))
-            raise RuntimeError(f"expected scalar type {_TYPE_NAMES[query.dtype]} but found {found}")
-    if attn_mask is not None:
-        if attn_mask.dtype not in (torch.float32, query.dtype):
-            raise RuntimeError(f"{_NAME}: Attention mask is the same data type as query")
-        if attn_mask.dim() not in (2, 4):
-            raise RuntimeError(f"{_NAME}: Attention mask dim in {{2, 4}}")
+    """Decline calls that eager refuses. Eager is not asked after a rule of the user, such as `blocked_attention`, declined."""
+    dtype = query.dtype
+    fits = dtype is key.dtype is value.dtype and dtype in (*HALF, torch.float32, torch.float64) and dropout_p == 0.0
+    fits = fits and query.dim() == key.dim() == value.dim() == 4 and query.size(3) == key.size(3) == value.size(3)
+    if not fits or (attn_mask is not None and (attn_mask.dtype not in (torch.float32, dtype) or attn_mask.dim() not in (2, 4))):
+        raise Declined
 
 
 def as_rows(x: Tensor, groups: int, *, by_strides: bool = False) -> Tensor:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.operators import TensorExpr
-from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.eager.promotion import HALF, computed_in, floating, in_type
+from eagerdecomp.eager.promotion import computed_in, floating, in_type
 from eagerdecomp.rules.wide_dtype import has_float64, wide_of
 
 __all__ = [
@@ -107,17 +106,13 @@ def is_integral(dtype: torch.dtype) -> bool:
 
 
 def bitwise_and(self: Tensor, other: Tensor) -> Any:
-    left, right, dtype = in_common(self, other)
-    if not is_integral(dtype):
-        raise not_implemented("bitwise_and_cpu", dtype)
+    left, right, _ = in_common(self, other)
     inverted = aten.bitwise_or.Tensor(aten.bitwise_not.default(left), aten.bitwise_not.default(right))
     return aten.bitwise_not.default(inverted)
 
 
 def bitwise_xor(self: Tensor, other: Tensor) -> Any:
-    left, right, dtype = in_common(self, other)
-    if not is_integral(dtype):
-        raise not_implemented("bitwise_xor_cpu", dtype)
+    left, right, _ = in_common(self, other)
     return bitwise_and(aten.bitwise_or.Tensor(left, right), aten.bitwise_not.default(bitwise_and(left, right)))
 
 
@@ -388,13 +383,10 @@ def of_one(
 ) -> Callable[[Tensor], Any]:
     """Make the rule of a formula in float64. Integers become the default dtype.
 
-    Complex numbers raise the error of eager's kernel; so do float16 and bfloat16 without `half`. Dtypes narrower than float64 may
-    use a `short` formula, which need not be exact to the last bit of float64.
+    Dtypes narrower than float64 may use a `short` formula, which need not be exact to the last bit of float64.
     """
 
     def run(self: Tensor) -> Any:
-        if self.dtype.is_complex or (self.dtype in HALF and not half):
-            raise not_implemented(kernel, self.dtype)
         dtype = floating(self.dtype)
         chosen = formula if short is None or dtype is torch.float64 else short
         return chosen(TensorExpr(self).to(wide_of(dtype))).to(dtype).tensor
