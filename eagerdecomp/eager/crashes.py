@@ -16,10 +16,10 @@ __all__ = ["CRASHES"]
 
 
 def _pad_packed_sequence(data: Tensor, batch_sizes: Tensor, *more: Any) -> str:
-    """Return whether a batch grows. The kernel writes its sequences beyond the result, which has the size of the first batch."""
+    """Return whether a batch grows or is negative. The kernel writes outside the result, which has the size of the first batch."""
     sizes = batch_sizes.tolist() if batch_sizes.dim() == 1 and batch_sizes.is_cpu else []
-    grows = any(before < after <= sizes[0] for before, after in itertools.pairwise(sizes))
-    return f"batch_sizes must not grow from one step to the next, but are {sizes}" if grows else ""
+    wrong = any(before < after <= sizes[0] or after < 0 <= sizes[0] for before, after in itertools.pairwise(sizes))
+    return f"batch_sizes must not grow from one step to the next, nor be negative, but are {sizes}" if wrong else ""
 
 
 def _coo_to_csr(self: Tensor, size: int, **options: Any) -> str:
@@ -31,8 +31,11 @@ def _coo_to_csr(self: Tensor, size: int, **options: Any) -> str:
 
 
 def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, **options: Any) -> bool:
-    """Return whether one factorization solves several right sides. After its checks, the kernel reads past its end."""
-    if LD.shape[:-2] == B.shape[:-2] or LD.dtype.itemsize < 4:
+    """Return whether one factorization solves several right sides, or pivots are not int32.
+
+    After its checks, the kernel reads past the end of the factorization, and reads all pivots as int32.
+    """
+    if (LD.shape[:-2] == B.shape[:-2] and pivots.dtype is torch.int32) or LD.dtype.itemsize < 4:
         return False
     with Caught() as caught:
         torch.linalg.ldl_solve(*(one.to("meta") for one in (LD, pivots, B)))
@@ -50,6 +53,81 @@ def _lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unp
         return ""
     fits = LU_pivots.shape[:-1] == LU_data.shape[:-2] and LU_pivots.shape[-1:].numel() >= min(LU_data.shape[-2:])
     return "" if fits else f"lu_unpack: pivots of shape {list(LU_pivots.shape)} for matrices of shape {list(LU_data.shape)}"
+
+
+def _transform_bias_rescale_qkv(qkv: Tensor, qkv_bias: Tensor, num_heads: int, **options: Any) -> bool:
+    """Return whether there are no heads. The kernel divides by their number. It does not look at the bias's dtype and size."""
+    return num_heads == 0 or qkv_bias.dtype is not qkv.dtype or qkv_bias.numel() < qkv.shape[-1:].numel()
+
+
+def _linear_combination(input: Tensor, coefficients: Tensor, *, out: Tensor | None = None) -> bool:
+    """Return whether there is not an input for each coefficient. The kernel looks neither at sizes nor at dtypes."""
+    if coefficients.dim() < 2 or not input.numel() or (out is None and not input.dim()):
+        return False
+    alike = coefficients.dtype is input.dtype.to_real() and (out is None or out.dtype is input.dtype)
+    return not alike or coefficients.dim() > 2 or not input.dim() or input.shape[:1].numel() < coefficients.size(1)
+
+
+def _convolution_backward(grad_output: Tensor, input: Tensor, *more: Any, **options: Any) -> str:
+    """Return whether gradients are of fewer images. The kernel reads one for each image."""
+    images = [one.size(0) for one in (grad_output, input) if one.dim() > 2]
+    return f"gradients are of {images[0]} images, of {images[1]}" if len(images) == 2 and images[0] < images[1] else ""
+
+
+def _other_kernel_size(self: Tensor, weight: Tensor, kernel_size: Sequence[int], *more: Any, **options: Any) -> bool:
+    """Return whether the weights have another size. The kernel multiplies them by patches of `kernel_size`."""
+    return len(kernel_size) == weight.dim() - 2 and list(kernel_size) != list(weight.shape[2:])
+
+
+def _cholesky_solve(self: Tensor, A: Tensor, upper: bool, **options: Any) -> str:
+    """Return whether sizes differ. Only `cholesky_solve` checks them."""
+    fits = self.shape[:-1] == A.shape[:-1] and A.shape[-1:] == A.shape[-2:-1]
+    return "" if fits else f"cholesky_solve: matrices of shape {list(A.shape)} for right sides of shape {list(self.shape)}"
+
+
+def _flash_attention(query: Tensor, key: Tensor, value: Tensor, *more: Any, **options: Any) -> str | bool:
+    """Return whether keys or values are missing, which the kernel would read, or a length is 0, by which it divides."""
+    if not query.dim() == key.dim() == value.dim() == 4:
+        return False
+    groups = key.size(1)
+    if query.size(0) != key.size(0) or key.shape[:3] != value.shape[:3] or not groups or query.size(1) % groups:
+        return f"query, key and value do not fit: {list(query.shape)}, {list(key.shape)}, {list(value.shape)}"
+    return not query.size(2) or not key.size(2)
+
+
+def _flash_attention_backward(
+    grad_out: Tensor | None, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, *more: Any, **options: Any
+) -> str | bool:
+    """Return whether the shapes are not those of a forward call, all of which the kernel would read."""
+    for one, shape in ((grad_out, query.shape), (out, query.shape), (logsumexp, query.shape[:3])):
+        if one is not None and one.shape != shape:
+            return f"a query of shape {list(query.shape)} does not fit {list(one.shape)}"
+    return _flash_attention(query, key, value)
+
+
+def _no_heads(num_heads: int) -> str:
+    return "" if num_heads else "the number of heads must not be 0"  # by which the kernel divides
+
+
+def _mkldnn_rnn_layer(
+    input: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor,
+    b_hh: Tensor,
+    hx: Tensor,
+    cx: Tensor,
+    reverse: bool,
+    batch_sizes: Sequence[int],
+    mode: int,
+    hidden_size: int,
+    *more: Any,
+) -> bool:
+    """Return whether weights or states have other sizes than the kernel takes them to have."""
+    if input.dim() != 3:
+        return False
+    weights = w_ih.shape == (4 * hidden_size, input.size(2)) and w_hh.shape == (4 * hidden_size, hidden_size)
+    return not weights or not hx.shape[-2:] == cx.shape[-2:] == (input.size(1), hidden_size)
 
 
 def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> bool:
@@ -82,6 +160,28 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten._linalg_eigvals.default": _eigvals,
     "aten.linalg_eigvals.default": _eigvals,
     "aten.linalg_eigvals.out": _eigvals,
+    "aten._compute_linear_combination.default": _linear_combination,
+    "aten._compute_linear_combination.out": _linear_combination,
+    "aten._slow_conv2d_backward.grad_input": _convolution_backward,
+    "aten._slow_conv2d_backward.output_mask": _convolution_backward,
+    "aten._slow_conv2d_backward.output_mask_out": _convolution_backward,
+    "aten._transform_bias_rescale_qkv.default": _transform_bias_rescale_qkv,
+    "aten._transform_bias_rescale_qkv.out": _transform_bias_rescale_qkv,
+    "aten.convolution_backward.default": _convolution_backward,
+    "aten.convolution_backward.out": _convolution_backward,
+    "aten.slow_conv3d_forward.default": _other_kernel_size,
+    "aten.slow_conv3d_forward.output": _other_kernel_size,
+    "aten.slow_conv_transpose2d.default": _other_kernel_size,
+    "aten.slow_conv_transpose2d.out": _other_kernel_size,
+    "aten.slow_conv_transpose3d.default": _other_kernel_size,
+    "aten.slow_conv_transpose3d.out": _other_kernel_size,
+    "aten._cholesky_solve_helper.default": _cholesky_solve,
+    "aten._cholesky_solve_helper.out": _cholesky_solve,
+    "aten._native_multi_head_attention.default": lambda q, k, v, embed_dim, num_head, *more, **options: _no_heads(num_head),
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": _flash_attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _flash_attention_backward,
+    "aten._transformer_encoder_layer_fwd.default": lambda src, embed_dim, num_heads, *more, **options: _no_heads(num_heads),
+    "aten.mkldnn_rnn_layer.default": _mkldnn_rnn_layer,
     "aten.lu_unpack.default": _lu_unpack,
     "aten.lu_unpack.out": _lu_unpack,
     "aten.linalg_ldl_solve.default": _ldl_solve,

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.philox import philox_words
-from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.promotion import in_type, wide_type
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -25,7 +25,7 @@ aten = torch.ops.aten
 def _parts(key: Tensor) -> tuple[Any, Any]:
     """Return the seed and the offset of each key, as int64."""
     if key.dtype is not torch.uint64 or key.dim() < 1 or key.size(-1) != 2:
-        raise RuntimeError(f"a key is uint64 of shape (*batch, 2), not {key.dtype} of shape {list(key.shape)}")
+        raise Declined
     both = aten._to_copy.default(key, dtype=torch.int64)
     return aten.select.int(both, -1, 0), aten.select.int(both, -1, 1)
 
@@ -50,7 +50,7 @@ def _number(value: int, like: Tensor) -> Any:
 def _split(key: Tensor, num_splits: int) -> Any:
     """Split keys, ``[*batch, 2]`` to ``[num_splits, *batch, 2]``: the keys at successive counters from the offset on."""
     if num_splits <= 0:
-        raise RuntimeError(f"_philox_key_split: num_splits must be positive, got {num_splits}")
+        return NotImplemented
     seed, offset = _parts(key)
     numbers = aten.view.default(aten.arange.start_step(0, num_splits, 1, device=key.device), [-1] + [1] * seed.dim())
     counter = aten.add.Tensor(offset, numbers)
@@ -66,10 +66,8 @@ def _fold_in(key: Tensor, data: int) -> Any:
 
 @rule("aten._philox_key_fold_in.Tensor", recorded=True)
 def _fold_in_tensor(key: Tensor, data: Tensor) -> Any:
-    if data.dtype is not torch.uint64:
-        raise RuntimeError(f"_philox_key_fold_in: data must have dtype uint64, got {scalar_type_name(data.dtype)}")
-    if data.numel() != 1:
-        raise RuntimeError(f"_philox_key_fold_in: data must be a single value, got {data.numel()} elements")
+    if data.dtype is not torch.uint64 or data.numel() != 1:
+        return NotImplemented
     seed, offset = _parts(key)
     place = aten._to_copy.default(aten.view.default(data, []), dtype=torch.int64)
     return _keys(seed, aten.add.Tensor(offset, place))
@@ -109,9 +107,7 @@ def _streams(self: Tensor, key: Tensor) -> _Streams:
     seed, offset = _parts(key)
     shape = list(self.shape)
     if key.dim() > 1 and key.dim() != self.dim() + 1:
-        raise RuntimeError(
-            f"batched key must have ndim == output ndim + 1, got key shape {list(key.shape)} with output shape {shape}"
-        )
+        raise Declined
     last = max((dim for dim in range(seed.dim()) if seed.size(dim) != 1), default=-1)
     outer = [seed.size(dim) for dim in range(last + 1)]
     seeds, offsets = (aten.reshape.default(one, outer) for one in (seed, offset))

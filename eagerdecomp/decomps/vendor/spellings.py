@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.promotion import HALF, in_type
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -64,7 +65,7 @@ def _wide_product(op: Any, self: Tensor, mat2: Tensor, out_dtype: torch.dtype) -
     """Return a product of float16 or bfloat16 matrices in float32, or in their own dtype, as CUDA does."""
     for one in (self, mat2):
         if one.dtype is not out_dtype and not (one.dtype in HALF and out_dtype is torch.float32):
-            raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
+            raise Declined
     return op(in_type(self, out_dtype), in_type(mat2, out_dtype))
 
 
