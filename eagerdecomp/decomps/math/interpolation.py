@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.verdict import Declined
-
 __all__ = ["check_gradient", "contract", "in_bytes", "ratio_of", "rounded", "spread_to_taps", "sum_of_taps"]
 
 aten = torch.ops.aten
@@ -93,6 +91,14 @@ def in_bytes(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
 
 
 def check_gradient(grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int]) -> None:
-    """Decline a gradient that does not have the output's shape."""
-    if list(grad_output.shape) != [*input_size[:2], *output_size]:
-        raise Declined
+    """Refuse a gradient that does not have the output's shape, as eager does."""
+    rank = len(output_size) + 2
+    expected = [*input_size[:2], *output_size]
+    if grad_output.dim() != rank:
+        raise RuntimeError(f"Expected grad_output to be a tensor of dimension {rank} but got: dimension {grad_output.dim()}")
+    for dim, (got, want) in enumerate(zip(grad_output.shape, expected, strict=True)):
+        if got != want:
+            raise RuntimeError(
+                "Expected grad_output to have the same shape as output; "
+                f"output.size({dim}) = {want} but got grad_output.size({dim}) = {got}"
+            )

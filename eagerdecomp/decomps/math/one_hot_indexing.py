@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import number_like
-from eagerdecomp.eager.verdict import Declined
 
 __all__ = ["BLOCK", "along", "combined", "in_blocks", "positions", "check_range", "refusing_types", "taken", "writers"]
 
@@ -99,19 +99,24 @@ def combined(
 
 
 def check_range(index: Tensor, size: int, error: type[Exception], message: str = "", dim: int = 0, least: int = 0) -> None:
-    """Decline an index out of ``[least, size)``. No kernel of such a set checks it, so the index is read."""
+    """Raise as eager does for an index out of ``[least, size)``. No kernel of such a set checks it, so the index is read."""
+    if not index.numel():
+        return
     outside = aten.logical_or.default(aten.lt.Scalar(index, least), aten.ge.Scalar(index, size))
-    if index.numel() and aten._local_scalar_dense.default(aten.any.default(outside)):
-        raise Declined
+    if not aten._local_scalar_dense.default(aten.any.default(outside)):
+        return
+    found = aten.amax.default(aten.where.self(outside, index, number_like(index, torch.iinfo(index.dtype).min)))
+    at = int(aten._local_scalar_dense.default(found))
+    raise error(message or f"index {at} is out of bounds for dimension {dim} with size {size}")
 
 
 def refusing_types(kernel: str, refused: frozenset[torch.dtype], fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the rule decline the dtypes that eager's kernel refuses; moving bits would work for every dtype."""
+    """Make the rule refuse the dtypes that eager's kernel refuses; moving bits would work for every dtype."""
 
     @functools.wraps(fn)
     def run(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         if self.dtype in refused:
-            return NotImplemented
+            raise not_implemented(kernel, self.dtype)
         return fn(self, *args, **kwargs)
 
     return run
