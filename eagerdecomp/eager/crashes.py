@@ -143,6 +143,34 @@ def _adaptive_max_pool3d_backward(grad_output: Tensor, self: Tensor, indices: Te
         return ""
     least, most = int(indices.amin()), int(indices.amax())
     return f"index out of bounds: indices are {least} to {most}, of {volume}" if least < 0 or most >= volume else ""
+    return self.is_contiguous() and (grad.numel() < pairs or pdist.numel() < pairs)
+
+
+def _segment_reduce(
+    data: Tensor, reduce: str, *, lengths: Tensor | None = None, offsets: Tensor | None = None, axis: int = 0, **options: Any
+) -> str:
+    """Return why a segment is not within the data. The kernel reads it nevertheless, but refuses what else is wrong."""
+    bounds = lengths if offsets is None else offsets
+    if bounds is None or not 0 < bounds.dim() <= data.dim() or axis % data.dim() != bounds.dim() - 1:
+        return ""
+    if bounds.shape[:-1] != data.shape[: bounds.dim() - 1]:
+        return f"segment_reduce(): expected lengths or offsets of shape {list(data.shape[: bounds.dim() - 1])} before the axis"
+    if not bounds.numel() or bounds.is_floating_point() or (offsets is None and not options.get("unsafe")):
+        return ""
+    ends = bounds.cumsum(-1) if offsets is None else bounds
+    within = int(ends.amin()) >= 0 and int(ends.amax()) <= data.size(axis)
+    return "" if within else f"segment_reduce(): a segment is not within the {data.size(axis)} elements of the axis"
+
+
+def _segment_reduce_backward(grad: Tensor, output: Tensor, data: Tensor, reduce: str, *, axis: int = 0, **options: Any) -> str:
+    """Return why a segment is not within the data, or has no gradient."""
+    count = [options[name].size(-1) - extra for name, extra in (("offsets", 1), ("lengths", 0)) if options.get(name) is not None]
+    shape = [*data.shape]
+    if shape and count and -len(shape) <= axis < len(shape):
+        shape[axis] = count[0]
+    if list(grad.shape) != shape or list(output.shape) != shape:
+        return f"expected gradients and results of shape {shape}, but got {list(grad.shape)} and {list(output.shape)}"
+    return _segment_reduce(data, reduce, axis=axis, **{**options, "unsafe": True})
 
 
 def _always(*args: Any, **kwargs: Any) -> bool:
@@ -188,4 +216,13 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten.linalg_ldl_solve.out": _ldl_solve,
     # It takes lengths that only its forward op makes.
     "aten._segment_reduce_backward.default": _always,
+    "aten._segment_reduce_backward.default": _segment_reduce_backward,
+    "aten.linalg_ldl_solve.default": _ldl_solve,
+    "aten.linalg_ldl_solve.out": _ldl_solve,
+    "aten.segment_reduce.default": _segment_reduce,
+    # They take indices and sizes that only their forward op makes.
+    **dict.fromkeys(
+        ("aten.adaptive_max_pool3d_backward.default",),
+        _always,
+    ),
 }

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64
@@ -31,25 +30,9 @@ _PRODUCT_IF_MANY_ROWS, _PRODUCT_ALWAYS = 0, 1  # `compute_mode`; 2: never
 
 @rule("aten._cdist_forward.default", recorded=True)
 def _cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Any:
-    for number, x in enumerate((x1, x2), 1):
-        if x.dim() < 2:
-            raise RuntimeError(f"cdist only supports at least 2D tensors, X{number} got: {x.dim()}D")
-    if x1.size(-1) != x2.size(-1):
-        raise RuntimeError(
-            f"X1 and X2 must have the same number of columns. X1: {x1.size(-1)} X2: {x2.size(-1)}",
-        )
-    for number, x in enumerate((x1, x2), 1):
-        if not x.dtype.is_floating_point:
-            raise RuntimeError(f"cdist only supports floating-point dtypes, X{number} got: {scalar_type_name(x.dtype)}")
-    if not p >= 0:  # nor NaN
-        raise RuntimeError("cdist only supports non-negative p values")
     mode = compute_mode or _PRODUCT_IF_MANY_ROWS
-    if not 0 <= mode <= 2:
-        raise RuntimeError(f"possible modes: 0, 1, 2, but was: {mode}")
-    if x1.dtype not in (torch.float32, torch.float64):
-        raise not_implemented("cdist", x1.dtype)
-    if x2.dtype is not x1.dtype:
-        raise RuntimeError("expected both distances' inputs to have one scalar type")
+    if x1.size(-1) != x2.size(-1):
+        return NotImplemented
     batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     shape = [*batch, x1.size(-2), x2.size(-2)]
     if not x1.size(-1) or not math.prod(shape):
@@ -175,7 +158,8 @@ def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tenso
     rows, width, others = x1.size(-2), x1.size(-1), x2.size(-2)
     if not math.prod([*batch, rows, width, others]):
         return aten.zeros_like.default(x1)
-    _check_dtypes("cdist_backward", x1, x2, grad, cdist)
+    if not _are_floats(x1, x2, grad, cdist):
+        return NotImplemented
     shape = [*batch, rows, width]
     if p == 0:
         return aten.full.default(shape, 0.0, dtype=x1.dtype, device=x1.device)
@@ -185,21 +169,19 @@ def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tenso
 @rule("aten._pdist_forward.default", recorded=True)
 def _pdist_forward(self: Tensor, p: float = 2.0) -> Any:
     if not self.is_contiguous():
-        raise RuntimeError("_pdist_forward requires contiguous input")
+        return NotImplemented
     rows = self.size(0)
     if rows <= 1 or not self.size(1):
         return aten.full.default([max(rows * (rows - 1) // 2, 0)], 0.0, dtype=self.dtype, device=self.device)
-    _check_dtypes("pdist", self)
     low, high = _pairs(rows, self.device)
     return _length(aten.sub.Tensor(aten.index.Tensor(self, [low]), aten.index.Tensor(self, [high])), p)
 
 
 @rule("aten._pdist_backward.default")
 def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Any:
-    if not self.is_contiguous():
-        raise RuntimeError("_pdist_backward requires self to be contiguous")
+    if not self.is_contiguous() or not _are_floats(self, grad, pdist):
+        return NotImplemented
     rows, width = self.size(0), self.size(1)
-    _check_dtypes("pdist_backward", self, grad, pdist)
     if p == 0 or rows <= 1 or not width or self.dim() != 2:
         return aten.full.default(self.shape, 0.0, dtype=self.dtype, device=self.device)
     place, diagonal = _places(rows, self.device)
@@ -263,12 +245,8 @@ def _places(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return aten.clamp.default(place, 0, rows * (rows - 1) // 2 - 1), diagonal
 
 
-def _check_dtypes(kernel: str, x: Tensor, *others: Tensor) -> None:
-    if x.dtype not in (torch.float32, torch.float64):
-        raise not_implemented(kernel, x.dtype)
-    for other in others:
-        if other.dtype is not x.dtype:
-            raise RuntimeError(f"expected scalar type {scalar_type_name(x.dtype)} but found {scalar_type_name(other.dtype)}")
+def _are_floats(x: Tensor, *others: Tensor) -> bool:
+    return x.dtype in (torch.float32, torch.float64) and all(other.dtype is x.dtype for other in others)
 
 
 @rule("aten._trilinear.default", recorded=True)
@@ -284,8 +262,6 @@ def _trilinear(
 ) -> Any:
     """Return the sum over `sumdim` of the product of three tensors, each unsqueezed at its `expand` dims: two batched products."""
     dims = i1.dim() + len(expand1)
-    if not 0 <= unroll_dim < dims:
-        raise RuntimeError(f"unroll_dim must be in [0,{dims - 1}]")
     kept = [dim for dim in range(dims) if dim not in sumdim]
     named = [[dim for dim in range(dims) if dim not in expand] for expand in (expand1, expand2, expand3)]
     everywhere = {dim for names in named for dim in names}

@@ -13,67 +13,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.messages import cpp_name, not_implemented
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
 
-def _check_rank(points: Tensor) -> None:
-    if points.dim() < 2:
-        raise RuntimeError("torch.histogramdd: input tensor should have at least 2 dimensions")
-
-
-def _check_points(points: Tensor, dims: int) -> None:
-    _check_rank(points)
-    if points.size(-1) != dims:
-        raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
-
-
-def _check(points: Tensor, dims: int, counts: Sequence[int], weight: Tensor | None) -> None:
-    """Check the points, the bin counts and the weights as eager does."""
-    _check_points(points, dims)
-    for dim, count in enumerate(counts):
-        if count <= 0:
-            raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {count} for dimension {dim}")
-    if weight is None:
-        return
-    if weight.dtype is not points.dtype:
-        raise RuntimeError(
-            "torch.histogramdd: if weight tensor is provided, input tensor and weight tensor should have the same dtype, "
-            f"but got input({cpp_name(points.dtype)}), and weight({cpp_name(weight.dtype)})"
-        )
-    if weight.shape != points.shape[:-1]:
-        raise RuntimeError(
-            "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor excluding its "
-            f"innermost dimension, but got input with shape {list(points.shape)} and weight with shape {list(weight.shape)}"
-        )
+def _check(points: Tensor, dims: int, weight: Tensor | None = None) -> None:
+    if points.size(-1) != dims or (weight is not None and weight.shape != points.shape[:-1]):
+        raise Declined
 
 
 def _ends(points: Tensor, dims: int, range: Sequence[float] | None) -> list[tuple[float, float]]:
     """Return the first and the last edge of each dimension."""
     if range is not None:
-        if len(range) != 2 * dims:
-            raise RuntimeError(
-                f"torch.histogramdd: for a {dims}-dimensional histogram range should have {2 * dims} elements, but got {len(range)}"
-            )
         ends = list(zip(range[::2], range[1::2], strict=True))
     elif not points.numel():
         ends = [(0.0, 1.0)] * dims
-    elif points.dtype not in (torch.float32, torch.float64):  # float16 and bfloat16 eager's kernel counts, but finds no ends of
-        raise not_implemented("histogramdd", points.dtype)
     else:
         columns = aten.reshape.default(points, [-1, dims])
         lows, highs = aten.amin.default(columns, [0]), aten.amax.default(columns, [0])
         read = aten._local_scalar_dense.default
         ends = [(float(read(aten.select.int(lows, 0, dim))), float(read(aten.select.int(highs, 0, dim)))) for dim in _range(dims)]
-    for dim, (low, high) in enumerate(ends):
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise RuntimeError(f"torch.histogramdd: dimension {dim}'s range [{low:g}, {high:g}] is not finite")
-        if low > high:
-            raise RuntimeError(
-                f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for dimension {dim}"
-            )
+    if not all(-math.inf < low <= high < math.inf for low, high in ends):
+        raise Declined
     return [(low - 0.5, high + 0.5) if low == high else (low, high) for low, high in ends]
 
 
@@ -81,7 +44,7 @@ _range = range  # which the ops have an argument called
 
 
 def _edges(points: Tensor, counts: Sequence[int], range: Sequence[float] | None) -> list[Tensor]:
-    _check_points(points, len(counts))
+    _check(points, len(counts))
     ends = _ends(points, len(counts), range)
     return [
         aten.linspace.default(low, high, count + 1, dtype=points.dtype, device=points.device)
@@ -91,9 +54,8 @@ def _edges(points: Tensor, counts: Sequence[int], range: Sequence[float] | None)
 
 def _counted(points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density: bool) -> Tensor:
     """Return the count of each bin. The last bin of each dimension includes its upper edge."""
-    if not points.dtype.is_floating_point:
-        raise not_implemented("histogram_cpu", points.dtype)
     dims, counts = len(edges), [edge.numel() - 1 for edge in edges]
+    _check(points, dims, weight)
     if not dims:  # one bin that counts nothing
         empty = aten.full.default([], 0, dtype=points.dtype, device=points.device)
         return aten.div.Tensor(empty, empty) if density else empty  # type: ignore[no-any-return]
@@ -122,31 +84,6 @@ def _counted(points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, den
     return counted  # type: ignore[no-any-return]
 
 
-def _check_edges(points: Tensor, edges: Sequence[Tensor]) -> None:
-    _check_rank(points)
-    dims = points.size(-1)
-    if len(edges) != dims:
-        raise RuntimeError(
-            f"torch.histogramdd: expected {dims} sequences of bin edges for a {dims}-dimensional histogram but got {len(edges)}"
-        )
-    for dim, edge in enumerate(edges):
-        if edge.dtype is not points.dtype:
-            raise RuntimeError(
-                "torch.histogramdd: input tensor and bins tensors should have the same dtype, but got input with dtype "
-                f"{cpp_name(points.dtype)} and bins for dimension {dim} with dtype {cpp_name(edge.dtype)}"
-            )
-        if edge.dim() != 1:
-            raise RuntimeError(
-                f"torch.histogramdd: bins tensor should have one dimension, but got {edge.dim()} dimensions in the bins tensor "
-                f"for dimension {dim}"
-            )
-        if not edge.numel():
-            raise RuntimeError(
-                f"torch.histogramdd: bins tensor should have at least 1 element, but got {edge.numel()} elements in the bins "
-                f"tensor for dimension {dim}"
-            )
-
-
 @rule("aten._histogramdd_bin_edges.default", recorded=True)
 def _bin_edges(
     self: Tensor,
@@ -168,14 +105,11 @@ def _from_counts(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Any:
-    _check(self, len(bins), bins, weight)
     return _counted(self, _edges(self, bins, range), weight, density)
 
 
 @rule("aten._histogramdd_from_bin_tensors.default", recorded=True)
 def _from_tensors(self: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, density: bool = False) -> Any:
-    _check_edges(self, bins)
-    _check(self, len(bins), [edge.numel() - 1 for edge in bins], weight)
     return _counted(self, bins, weight, density)
 
 
@@ -190,7 +124,6 @@ def _histogram(
     self: Tensor, bins: int = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False
 ) -> Any:
     points, weight = _of_one(self, weight)
-    _check(points, 1, [bins], weight)
     (edges,) = _edges(points, [bins], range)
     return _counted(points, [edges], weight, density), edges
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.rules.link import link_on_call
@@ -19,44 +18,23 @@ from eagerdecomp.rules.wide_dtype import wide_of
 aten = torch.ops.aten
 
 
-def _extreme(name: str, kernel: OpOverload) -> Callable[..., Any]:
+def _extreme(kernel: OpOverload) -> Callable[..., Any]:
     def extreme(self: Tensor) -> Any:
-        if not self.numel():
-            raise RuntimeError(
-                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-                "Specify the reduction dim with the 'dim' argument."
-            )
-        if self.dtype.is_complex:
-            raise not_implemented(f"{name}_all", self.dtype)
         return kernel(self)
 
     return extreme
 
 
 @rule("aten.equal.default")
-def _equal(self: Tensor, other: Tensor) -> bool:
+def _equal(self: Tensor, other: Tensor) -> Any:
     if self.device != other.device:
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {self.device} and {other.device}!"
-        )
+        return NotImplemented
     if self.shape != other.shape:
         return False
     return not self.numel() or not aten._local_scalar_dense.default(aten.any.default(aten.ne.Tensor(self, other)))
 
 
 # -- order statistics -----------------------------------------------------------------------------------------------------
-
-
-def _dim_of(self: Tensor, dim: int) -> int:
-    rank = max(self.dim(), 1)
-    if not -rank <= dim < rank:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
-    return dim % rank
-
-
-def _check_not_empty(name: str, self: Tensor, dim: int) -> None:
-    if self.dim() and not self.size(dim):
-        raise IndexError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
 
 
 def _picked(ordered: Sequence[Tensor], dim: int, at: int, keepdim: bool) -> list[Tensor]:
@@ -67,27 +45,16 @@ def _picked(ordered: Sequence[Tensor], dim: int, at: int, keepdim: bool) -> list
 
 @rule("aten.kthvalue.default", recorded=True)
 def _kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    dim = _dim_of(self, dim)
-    _check_not_empty("kthvalue", self, dim)
-    if not 1 <= k <= (self.size(dim) if self.dim() else 1):
-        raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(dim))
     if self.dim() == 0:
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
-    _check_ordered("kthvalue_cpu", self.dtype)
+    if k > self.size(dim):
+        return NotImplemented
     return tuple(_picked(aten.sort.default(self, dim), dim, k - 1, keepdim))
-
-
-def _check_ordered(kernel: str, dtype: torch.dtype) -> None:
-    if dtype.is_complex or dtype is torch.bool:
-        raise not_implemented(kernel, dtype)
 
 
 @rule("aten.median.dim", recorded=True)
 def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     """Return the lower median and its index; for a row with NaN, NaN and the index of the first NaN."""
-    dim = _dim_of(self, dim)
-    _check_not_empty("median", self, dim)
-    _check_ordered("median_out", self.dtype)
     if self.dim() == 0:
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
     value, index = _picked(aten.sort.default(self, dim), dim, (self.size(dim) - 1) // 2, keepdim)
@@ -100,8 +67,6 @@ def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
 
 @rule("aten.nanmedian.dim", recorded=True)
 def _nanmedian(self: Tensor, dim: int, keepdim: bool = False) -> Any:
-    dim = _dim_of(self, dim)
-    _check_not_empty("median", self, dim)
     if self.dim() == 0 or not self.dtype.is_floating_point:
         return _median(self, dim, keepdim)
     values, indices = aten.sort.default(self, dim)  # NaN last
@@ -130,7 +95,6 @@ def _flattened(order_statistic: Callable[..., Any]) -> Callable[[Tensor], Any]:
                 bits = torch.iinfo(self.dtype)
                 empty = bits.min if bits.bits >= 32 else 0
             return aten.full.default([], empty, dtype=self.dtype, device=self.device)
-        _check_ordered("median_cpu", self.dtype)
         return order_statistic(aten.reshape.default(self, [-1]), 0)[0]
 
     return run
@@ -179,8 +143,6 @@ def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: flo
     if self.dtype.is_complex:
         variance, mean = _complex_var_mean(self, dim, correction, keepdim)
         return aten.sqrt.default(variance), mean
-    if not self.dtype.is_floating_point:
-        raise RuntimeError("std_mean only support floating point and complex dtypes")
     return aten.std.correction(self, dim, correction=correction, keepdim=keepdim), aten.mean.dim(self, dim, keepdim)
 
 
@@ -217,7 +179,7 @@ def _older_aminmax(self: Tensor, dim: int | None = None, keepdim: bool = False) 
 
 for op in (op_called("aten.all.default"), op_called("aten.all.dim"), op_called("aten.all.dims")):
     rule(op, recorded=True)(_all(op))
-rule("aten.max.default")(_extreme("max", op_called("aten.amax.default")))
-rule("aten.min.default")(_extreme("min", op_called("aten.amin.default")))
+rule("aten.max.default")(_extreme(op_called("aten.amax.default")))
+rule("aten.min.default")(_extreme(op_called("aten.amin.default")))
 rule("aten.median.default", recorded=True)(_flattened(_median))
 rule("aten.nanmedian.default", recorded=True)(_flattened(_nanmedian))

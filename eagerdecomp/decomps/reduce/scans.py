@@ -13,8 +13,8 @@ from torch import Tensor
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.scans import BLOCK, FEW, before, by_doubling, entries_of_blocks, joined, scan, totals_before
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.messages import dimension_error, not_implemented
-from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type, number_like
+from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED, in_type, number_like
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_float, wide_of
 
@@ -31,7 +31,7 @@ def _accumulated(dtype: torch.dtype) -> torch.dtype:
 def _dim_of(self: Tensor, dim: int) -> int:
     rank = max(self.dim(), 1)
     if not -rank <= dim < rank:
-        raise dimension_error(dim, self.dim())
+        raise Declined
     return dim % rank
 
 
@@ -39,6 +39,8 @@ def _accumulated_in(self: Tensor, dtype: torch.dtype | None) -> Tensor:
     """Return a contiguous copy in the dtype of a cumulative sum or product: int64 for integers."""
     if dtype is None:
         dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.int64
+    if self.numel() and (dtype is torch.bool or dtype in RARE):
+        raise Declined
     if dtype is self.dtype and self.dim() and self.numel():
         return as_contiguous(self)
     return aten._to_copy.default(self, dtype=dtype, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
@@ -222,17 +224,15 @@ def _by_parts(op: Callable[..., Any], x: Tensor, real: Tensor) -> Any:
 # -- extremes -------------------------------------------------------------------------------------------------------------
 
 
-def _running(name: str, combine: Callable[..., Any]) -> Callable[[Tensor, int], Any]:
+def _running(combine: Callable[..., Any]) -> Callable[[Tensor, int], Any]:
     def run(self: Tensor, dim: int) -> Any:
-        if self.dim() == 0 and dim not in (-1, 0):
-            raise IndexError(f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}")
         if self.dim() == 0 or self.numel():  # eager asks no dimension of an empty tensor
             dim = _dim_of(self, dim)
         if self.dim() == 0 or not self.numel():
             kept = aten.clone.default(self, memory_format=torch.contiguous_format)
             return kept, aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
         if self.dtype.is_complex or self.dtype in WIDE_UNSIGNED:  # which eager's kernel refuses where there is something to compare
-            raise not_implemented(f"{name}_cpu", self.dtype)
+            return NotImplemented
         return _running_extreme(as_contiguous(self), dim, combine)
 
     return run
@@ -290,7 +290,7 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
     """
     dim = _dim_of(self, dim)
     if not (self.dtype.is_floating_point or self.dtype.is_complex) or self.dtype is torch.complex32:
-        raise not_implemented("logcumsumexp_out_cpu", self.dtype)
+        return NotImplemented
     if not self.dim() or not self.numel():
         return aten.clone.default(self, memory_format=torch.contiguous_format)
     x = as_contiguous(self)
@@ -357,5 +357,5 @@ def _added(left: Tensor, right: Tensor) -> Tensor:
 
 rule("aten.cumsum.default")(_cumsum)
 rule("aten.cumprod.default")(_cumprod)
-rule("aten.cummax.default")(_running("cummax", op_called("aten.maximum.default")))
-rule("aten.cummin.default")(_running("cummin", op_called("aten.minimum.default")))
+rule("aten.cummax.default")(_running(op_called("aten.maximum.default")))
+rule("aten.cummin.default")(_running(op_called("aten.minimum.default")))

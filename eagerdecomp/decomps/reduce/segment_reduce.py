@@ -5,8 +5,8 @@ ones at the segments' offsets. Positions before the first segment get 0, positio
 cut off. The rest is a scatter to these numbers, or a gather from them.
 
 Unless the call is ``unsafe``, lengths must be non-negative and sum to the size of the axis. Eager reads the lengths to check this.
-The linked rule reads them too, and then calls the op with ``unsafe=True``; the recorded rule decomposes that call. An unsafe call
-ignores positions outside all segments; segments beyond the data raise the scatter's error.
+The linked rule reads them too, and then calls the op with ``unsafe=True``; the recorded rule decomposes only that call, which
+ignores positions outside all segments.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.layouts import in_format_of
-from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import in_type, widened
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.ops.passthrough import READ
 from eagerdecomp.rules.rule import rule
 
@@ -71,8 +71,10 @@ class _Segments:
 def _segments(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> _Segments:
     batch, inner = math.prod(data.shape[:axis]), math.prod(data.shape[axis + 1 :])
     places = data.size(axis)
+    bounds = lengths if offsets is None else offsets
+    if bounds is None or bounds.shape[:axis] != data.shape[:axis]:
+        raise Declined
     if offsets is None:
-        assert lengths is not None
         sizes = aten.reshape.default(lengths, [batch, lengths.size(-1)])
         bounds = aten.constant_pad_nd.default(aten.cumsum.default(sizes, 1), [1, 0])
     else:
@@ -101,19 +103,9 @@ def _checked_segment_reduce(
     initial: Any = None,
 ) -> Any:
     if not unsafe and offsets is None and lengths is not None:
-        _reduction(reduce)
-        along = _check_sizes(data, lengths, indices, offsets, axis)
-        if not lengths.numel():
-            raise RuntimeError(
-                "min(): Expected reduction dim to be specified for input.numel() == 0. "
-                "Specify the reduction dim with the 'dim' argument."
-            )
-        if READ(aten.amin.default(lengths)) <= -1:
-            raise RuntimeError("lengths contains negative value!")
-        if READ(aten.any.default(aten.ne.Scalar(aten.sum.dim_IntList(lengths, [-1]), data.size(along)))):
-            raise RuntimeError(
-                "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
-            )
+        sums = aten.sum.dim_IntList(lengths, [-1])
+        if READ(aten.amin.default(lengths)) <= -1 or READ(aten.any.default(aten.ne.Scalar(sums, data.size(axis)))):
+            return NotImplemented
     return aten.segment_reduce.default(
         data, reduce, lengths=lengths, indices=indices, offsets=offsets, axis=axis, unsafe=True, initial=initial
     )
@@ -131,11 +123,10 @@ def _segment_reduce(
     unsafe: bool = False,
     initial: Any = None,
 ) -> Any:
-    axis = _check(data, lengths, indices, offsets, axis)
-    if offsets is not None and not offsets.size(-1):
-        shape = [*data.shape[:axis], -1, *data.shape[axis + 1 :]]
-        raise RuntimeError(f"Trying to create tensor with negative dimension -1: {shape}")
-    how, start = _reduction(reduce)
+    if not unsafe and offsets is None:
+        return NotImplemented
+    axis %= data.dim()
+    how, start = _REDUCTIONS[reduce]
     segments = _segments(data, lengths, offsets, axis)
     result = segments.scattered(segments.flat(data), how, start if initial is None else float(initial))
     result = aten.clone.default(aten.slice.Tensor(result, 1, 1, segments.count + 1), memory_format=torch.contiguous_format)
@@ -158,8 +149,8 @@ def _segment_reduce_backward(
     axis: int = 0,
     initial: Any = None,
 ) -> Any:
-    axis = _check(data, lengths, None, offsets, axis)
-    how, _ = _reduction(reduce)
+    axis %= data.dim()
+    how, _ = _REDUCTIONS[reduce]
     segments = _segments(data, lengths, offsets, axis)
     gradient = _GRADIENTS["mean" if reduce == "mean" else how]
     result = gradient(segments, segments.numbered(grad), output, data, initial)
@@ -214,39 +205,3 @@ _GRADIENTS: dict[str, Callable[..., Tensor]] = {
     "amin": _of_extremum,
     "prod": _of_product,
 }
-
-
-def _reduction(reduce: str) -> tuple[str, float]:
-    if reduce not in _REDUCTIONS:
-        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
-    return _REDUCTIONS[reduce]
-
-
-def _check(data: Tensor, lengths: Tensor | None, indices: Tensor | None, offsets: Tensor | None, axis: int) -> int:
-    """Check dtypes and sizes as eager does; return the axis, counted from the front."""
-    axis = _check_sizes(data, lengths, indices, offsets, axis)
-    name, bounds = ("lengths", lengths) if offsets is None else ("offsets", offsets)
-    if not data.dtype.is_floating_point:
-        raise not_implemented("_segment_reduce_cpu", data.dtype)
-    if bounds is not None and bounds.dtype not in (torch.int32, torch.int64):
-        raise not_implemented(f"_segment_reduce_{name}_cpu_kernel1", bounds.dtype)
-    return axis
-
-
-def _check_sizes(data: Tensor, lengths: Tensor | None, indices: Tensor | None, offsets: Tensor | None, axis: int) -> int:
-    rank = max(data.dim(), 1)
-    if not -rank <= axis < rank:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {axis})")
-    if indices is not None:
-        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
-    name, bounds = ("lengths", lengths) if offsets is None else ("offsets", offsets)
-    if bounds is None:
-        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
-    if data.dim() < bounds.dim():
-        raise RuntimeError(f"Expected data.dim() >= {name}_value.dim() to be true, but got false.")
-    axis %= rank
-    if axis != bounds.dim() - 1:
-        raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}.")
-    if bounds.shape[:axis] != data.shape[:axis]:  # eager would read out of bounds
-        raise RuntimeError(f"segment_reduce(): Expected {name} of shape {list(data.shape[:axis])} before the axis.")
-    return axis

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import WIDE_UNSIGNED, computed_in, in_type
+from eagerdecomp.eager.promotion import computed_in, in_type
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.eager.strides import inverse, memory_order
-from eagerdecomp.ops.passthrough import READ
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -80,8 +76,6 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
         return _mode_of_none(self, dim % self.dim(), keepdim)
     if self.dim() == 0:
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
-    if self.dtype.is_complex:
-        raise not_implemented("mode_cpu", self.dtype)
     dim %= self.dim()
     length = self.size(dim)
     if self.dtype.is_floating_point and length <= _INSERTED:
@@ -142,9 +136,7 @@ def _each_with_each(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mode_of_none(self: Tensor, dim: int, keepdim: bool) -> Any:
-    """Return the empty results of a tensor without rows. Raise if rows have no elements."""
-    if not self.size(dim):
-        raise IndexError(f"mode(): Expected reduction dim {dim} to have non-zero size.")
+    """Return the empty results of a tensor without rows."""
     shape = [1 if at == dim else size for at, size in enumerate(self.shape) if keepdim or at != dim]
     return tuple(aten.full.default(shape, 0, dtype=dtype, device=self.device) for dtype in (self.dtype, torch.int64))
 
@@ -181,7 +173,7 @@ def _distinct(ordered: Tensor, numbered: bool, counted: bool) -> tuple[Tensor, A
 @rule("aten._unique2.default")
 def _unique2(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
     if self.dtype.is_complex:
-        raise not_implemented("unique", self.dtype)
+        return NotImplemented
     ordered, places = aten.sort.default(aten.reshape.default(self, [-1]))
     values, runs, counts = _distinct(ordered, return_inverse, return_counts)
     absent = None if return_inverse and return_counts else aten.full.default([0], 0, dtype=torch.int64, device=self.device)
@@ -195,7 +187,7 @@ def _unique2(self: Tensor, sorted: bool = True, return_inverse: bool = False, re
 
 @rule("aten._unique.default")
 def _unique(self: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
-    return _unique2(self, sorted, return_inverse)[:2]
+    return NotImplemented if self.dtype.is_complex else _unique2(self, sorted, return_inverse)[:2]
 
 
 @rule("aten.unique_consecutive.default")
@@ -203,7 +195,7 @@ def _unique_consecutive(self: Tensor, return_inverse: bool = False, return_count
     if dim is not None:
         return _distinct_slices(self, dim, in_order=False)
     if self.dtype.is_complex:
-        raise not_implemented("unique", self.dtype)
+        return NotImplemented
     values, runs, counts = _distinct(aten.reshape.default(self, [-1]), return_inverse, return_counts)
     inverse, numbers = aten.view.default(runs, list(self.shape)) if return_inverse else None, counts if return_counts else None
     found = (
@@ -218,15 +210,11 @@ def _distinct_slices(self: Tensor, dim: int, in_order: bool) -> Any:
     Without `in_order`, only equal neighbours are merged. With it, slices are sorted first: one stable sort per element of a slice,
     from the last to the first, some 12 kernel calls each.
     """
-    if self.dtype.is_complex:
-        raise not_implemented("unique_dim", self.dtype)
-    length, device = self.size(dim), self.device  # which also refuses the dimensions that eager does
+    length, device = self.size(dim), self.device  # raises for the dimensions that eager refuses
+    if self.dtype.is_complex or (0 in self.shape and (length or list(self.shape).count(0) > 1)):
+        return NotImplemented
     dim %= self.dim()
-    if 0 in self.shape:
-        if list(self.shape).count(0) > 1:
-            raise RuntimeError("Number of zero sized dimensions is more than one, so unique cannot be applied ")
-        if length:
-            raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+    if not length:
         return aten.clone.default(self), *(aten.full.default([0], 0, dtype=torch.int64, device=device) for _ in range(2))
     forth = [dim, *(at for at in range(self.dim()) if at != dim)]
     moved = aten.permute.default(self, forth)
@@ -273,15 +261,16 @@ def _searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Any:
-    _check_side(right, side)
-    _check_search(sorted_sequence, self, sorter)
     if sorter is not None:
+        if sorter.shape != sorted_sequence.shape:
+            return NotImplemented
         sorted_sequence = aten.gather.default(sorted_sequence, -1, sorter)
     reached = aten.gt.Tensor if right or side == "right" else aten.ge.Tensor
     length = sorted_sequence.size(-1)
     whole_row = sorted_sequence.dim() == 1
+    if not whole_row and sorted_sequence.shape[:-1] != self.shape[:-1]:
+        return NotImplemented
     values = aten.reshape.default(self, [-1]) if whole_row else self
-    _check_order(sorted_sequence, self)
     if not self.numel() or not length:
         result = aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
     else:
@@ -311,68 +300,6 @@ def _halving(row: Tensor, values: Tensor, reached: Any, length: int) -> Any:
     return start
 
 
-def _with_checked_sorter(op: OpOverload) -> Callable[..., Any]:
-    """Wrap `op` with the checks that read a sorter's data, as eager does."""
-
-    def searchsorted(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
-        sorter = options.get("sorter")
-        if sorter is not None and sorter.numel():
-            _check_side(options.get("right", False), options.get("side"))
-            _check_sorter(sorted_sequence, self, sorter)
-            if READ(aten.amin.default(sorter)) < 0 or READ(aten.amax.default(sorter)) >= sorted_sequence.size(-1):
-                raise RuntimeError("torch.searchsorted(): sorter index out of range")
-        return op(sorted_sequence, self, **options)
-
-    return searchsorted
-
-
-def _check_side(right: bool, side: str | None) -> None:
-    if side is not None and side not in ("left", "right"):
-        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
-    if side == "left" and right:
-        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
-
-
-def _check_sorter(row: Tensor, values: Any, sorter: Tensor | None) -> None:
-    if isinstance(values, Tensor) and row.device != values.device:
-        raise RuntimeError("torch.searchsorted(): boundaries and input value tensors should have same device type")
-    if sorter is not None:
-        if sorter.shape != row.shape:
-            raise RuntimeError(
-                "torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor "
-                f"{list(row.shape)}and got sorter tensor {list(sorter.shape)}"
-            )
-        if sorter.dtype is not torch.int64:
-            raise RuntimeError(
-                f"torch.searchsorted(): sorter must be a tensor of long dtype but got dtype {scalar_type_name(sorter.dtype)}"
-            )
-
-
-def _check_search(row: Tensor, values: Tensor, sorter: Tensor | None) -> None:
-    _check_sorter(row, values, sorter)
-    if values.dim() == 0 and row.dim() != 1:
-        raise RuntimeError(
-            "torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1, but we got boundaries "
-            f"tensor dim({row.dim()}) and input value's dim(0) numel(1)"
-        )
-    if row.dim() == 0:
-        raise RuntimeError("torch.searchsorted(): boundaries tensor should have positive dimension, but got 0 dimension")
-    if row.dim() != 1 and (row.dim() != values.dim() or row.shape[:-1] != values.shape[:-1]):
-        raise RuntimeError(
-            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "
-            f"input value tensor must match, but we got boundaries tensor {list(row.shape)} and input value "
-            f"tensor {list(values.shape)}"
-        )
-
-
-def _check_order(row: Tensor, values: Tensor) -> None:
-    if not values.numel():
-        return
-    common = torch.promote_types(row.dtype, values.dtype)
-    if common.is_complex or common is torch.bool or common in WIDE_UNSIGNED:
-        raise not_implemented("searchsorted_out_cpu", common)
-
-
 @rule("aten.searchsorted.Scalar", recorded=True)
 def _searchsorted_scalar(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
     """Convert the scalar to the dtype of the boundaries if it is of their kind: for uint8 boundaries, -1 is 255."""
@@ -400,7 +327,6 @@ def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     if boundaries.dim() != 1:
         return NotImplemented
     if isinstance(self, Tensor):
-        _check_order(boundaries, self)
         if boundaries.size(0) and self.numel():
             return NotImplemented
     elif boundaries.size(0) and isinstance(self, (bool, int, float)):
@@ -428,7 +354,3 @@ def _isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = Fals
     place = aten.clamp.default(aten.searchsorted.Tensor(ordered, flat), None, found.numel() - 1)
     same = (aten.ne if invert else aten.eq).Tensor(aten.index_select.default(found, 0, place), flat)
     return aten.view.default(same, list(elements.shape))
-
-
-for op in (op_called("aten.searchsorted.Tensor"), op_called("aten.searchsorted.Scalar")):
-    rule(op)(_with_checked_sorter(op))

@@ -72,7 +72,7 @@ def test_what_is_no_float_or_not_finite_is_refused() -> None:
 def test_kernel_calls() -> None:
     x, edges = torch.rand(9), torch.tensor(EDGES)
     runs = (lambda: histogram(x, 4), lambda: histogram(x, 4, range=(0.0, 1.0)), lambda: histogram(x, edges))
-    assert [kernel_calls(run) for run in runs] == [58, 50, 37]
+    assert [kernel_calls(run) for run in runs] == [57, 50, 37]
 
 
 @pytest.mark.parametrize("density", [False, True])
