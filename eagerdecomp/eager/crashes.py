@@ -30,6 +30,14 @@ def _coo_to_csr(self: Tensor, size: int, **options: Any) -> str:
     return f"index out of bounds: rows are {least} to {most}, of {size}" if least < 0 or most >= size else ""
 
 
+def _csr_to_coo(crow_indices: Tensor, col_indices: Tensor, **options: Any) -> str:
+    """Return whether there are more columns than places of row pointers. The kernel reads a row pointer for each."""
+    places, columns = crow_indices.shape[:-1].numel() * col_indices.shape[-1:].numel(), col_indices.numel()
+    if crow_indices.dim() != col_indices.dim() or places != 1 or columns < 2:
+        return ""
+    return f"expected one column index, but got {columns} of shape {list(col_indices.shape)}"
+
+
 def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, **options: Any) -> bool:
     """Return whether one factorization solves several right sides, or pivots are not int32.
 
@@ -182,6 +190,8 @@ def _always(*args: Any, **kwargs: Any) -> bool:
 CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten._convert_indices_from_coo_to_csr.default": _coo_to_csr,
     "aten._convert_indices_from_coo_to_csr.out": _coo_to_csr,
+    "aten._convert_indices_from_csr_to_coo.default": _csr_to_coo,
+    "aten._convert_indices_from_csr_to_coo.out": _csr_to_coo,
     "aten._pad_packed_sequence.default": _pad_packed_sequence,
     "aten._pdist_backward.default": _pdist_backward,
     "aten.adaptive_max_pool3d_backward.default": _adaptive_max_pool3d_backward,

@@ -99,14 +99,14 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
     ({"reads_masks": True}, "index"),
     (
         {"asked": "on the CPU"},
-        "nansum histc rrelu_with_noise rrelu_with_noise_functional _upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward "
+        "nansum histc linalg_lu linalg_lu_factor_ex rrelu_with_noise rrelu_with_noise_functional _upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward "
         "_upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward _upsample_lanczos2d_aa _upsample_lanczos2d_aa_backward",
     ),
     (
         {"asked": "never"},
         "convolution_overrideable convolution_backward_overrideable _scaled_dot_product_fused_attention_overrideable "
         "_scaled_dot_product_fused_attention_overrideable_backward _nnpack_spatial_convolution _jagged_to_padded_dense_forward "
-        "_padded_dense_to_jagged_forward linalg_lu linalg_lu_factor_ex",
+        "_padded_dense_to_jagged_forward",
     ),
     (
         {"takes_offset": True},

@@ -74,11 +74,10 @@ def _segments(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis
     bounds = lengths if offsets is None else offsets
     if bounds is None or bounds.shape[:axis] != data.shape[:axis]:
         raise Declined
+    sizes = bounds = aten.reshape.default(bounds, [batch, bounds.size(-1)])
     if offsets is None:
-        sizes = aten.reshape.default(lengths, [batch, lengths.size(-1)])
         bounds = aten.constant_pad_nd.default(aten.cumsum.default(sizes, 1), [1, 0])
     else:
-        bounds = aten.reshape.default(offsets, [batch, offsets.size(-1)])
         sizes = aten.sub.Tensor(aten.slice.Tensor(bounds, 1, 1), aten.slice.Tensor(bounds, 1, 0, -1))
     count = sizes.size(1)
     options = {"dtype": torch.int64, "device": data.device}

@@ -22,53 +22,15 @@ _SUM, _MEAN, _MAX = 0, 1, 2
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INDICES = (torch.int64, torch.int32)
 
-# -- checks -----------------------------------------------------------------------------------------------------------------
-
-
-def _check_dtype(tensor: Tensor, name: str, position: int, allowed: tuple[torch.dtype, ...], by: str) -> None:
-    if tensor.dtype not in allowed:
-        names = "Long, Int" if allowed is _INDICES else "Half, BFloat16, Float, Double"
-        raise RuntimeError(
-            f"Expected tensor for argument #{position} '{name}' to have one of the following scalar types: {names}; "
-            f"but got {tensor.type()} instead (while checking arguments for {by})"
-        )
-
-
-def _check_contiguous(tensor: Tensor, name: str) -> None:
-    if not tensor.is_contiguous():
-        raise RuntimeError(
-            f"Expected contiguous tensor, but got non-contiguous tensor for argument #1 '{name}' (while checking arguments for "
-            "embedding_bag)"
-        )
-
-
-def _check_bags(
-    weight: Tensor, indices: Tensor, offsets: Tensor, mode: int, per_sample_weights: Tensor | None, include_last_offset: bool
-) -> None:
-    if indices.dim() not in (1, 2):
-        raise RuntimeError(f"input has to be a 1D or 2D Tensor, but got Tensor of dimension {indices.dim()}")
-    if indices.dim() == 1 and offsets.dim() != 1:
-        raise RuntimeError(f"offsets has to be a 1D Tensor, but got Tensor of dimension {offsets.dim()}")
-    if mode not in (_SUM, _MEAN, _MAX):
-        raise RuntimeError("`mode` must be sum, mean, or max.")
-    _check_dtype(indices, "indices", 1, _INDICES, "embedding_bag")
-    _check_dtype(offsets, "offsets", 1, _INDICES, "embedding_bag")
-    _check_dtype(weight, "weight", 1, _FLOATS, "embedding_bag")
-    if per_sample_weights is not None:
-        if mode != _SUM:
-            raise RuntimeError("embedding_bag: per_sample_weights only supported with mode='sum'")
-        if per_sample_weights.dtype is not weight.dtype:
-            raise RuntimeError(
-                "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 'per_sample_weights'; "
-                f"but type {weight.type()} does not equal {per_sample_weights.type()} (while checking arguments for embedding_bag)"
-            )
-        if per_sample_weights.dim() != 1 or per_sample_weights.numel() != indices.numel():
-            raise RuntimeError("per_sample_weights must be one number for each index")
-    if include_last_offset and not offsets.size(0):
-        raise RuntimeError("include_last_offset: number of offset should be at least 1")
-
-
 # -- bags -------------------------------------------------------------------------------------------------------------------
+
+
+def _are_bags(weight: Tensor, indices: Tensor, offsets: Tensor, mode: int, scales: Tensor | None) -> bool:
+    if indices.dtype not in _INDICES or offsets.dtype not in _INDICES or weight.dtype not in _FLOATS or offsets.dim() != 1:
+        return False
+    if scales is None:
+        return mode in (_SUM, _MEAN, _MAX)
+    return mode == _SUM and scales.dtype is weight.dtype and scales.dim() == 1 and scales.numel() == indices.numel()
 
 
 def _of_one_type(indices: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,7 +68,8 @@ def _embedding_bag(
     padding_idx: int = -1,
 ) -> Any:
     """Return the output, the bag of each index, the size of each bag, and for maxima the index of each maximum."""
-    _check_bags(weight, indices, offsets, mode, per_sample_weights, include_last_offset)
+    if not _are_bags(weight, indices, offsets, mode, per_sample_weights):
+        return NotImplemented
     indices, offsets = _of_one_type(indices, offsets)
     whole = {"dtype": offsets.dtype, "device": offsets.device}
     bags, count, width = offsets.size(0) - include_last_offset, indices.size(0), weight.size(1)
@@ -199,10 +162,9 @@ def _embedding_bag_backward(
     per_sample_weights: Tensor | None,
     padding_idx: int = -1,
 ) -> Any:
+    if any(x.dtype not in _INDICES or not x.is_contiguous() for x in (indices, offsets)):
+        return NotImplemented
     indices, offsets = _of_one_type(indices, offsets)
-    for name, tensor in (("indices", indices), ("offsets", offsets)):
-        _check_dtype(tensor, name, 1, _INDICES, "embedding_bag")
-        _check_contiguous(tensor, name)
     if indices.numel() and not offset2bag.numel():
         offset2bag = _bag_of_each(offsets, indices.size(0))
     scaling = (num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
@@ -230,7 +192,8 @@ def _dense_backward(
     per_sample_weights: Tensor | None,
     padding_idx: int = -1,
 ) -> Any:
-    _check_dtype(grad, "grad_", 1, _FLOATS, "embedding_bag")
+    if grad.dtype not in _FLOATS:
+        return NotImplemented
     if mode == _MAX:
         # The maximum of an empty bag has index 0, but no gradient.
         filled = aten.unsqueeze.default(aten.ne.Scalar(bag_size, 0), 1)
@@ -275,11 +238,9 @@ def _per_sample_weights_backward(
     mode: int,
     padding_idx: int = -1,
 ) -> Any:
-    if mode != _SUM:
-        raise RuntimeError("embedding_bag_backward: per_sample_weights only supported for mode='sum'")
+    if mode != _SUM or indices.dtype not in _INDICES or not indices.is_contiguous():
+        return NotImplemented
     indices, offsets = _of_one_type(indices, offsets)
-    _check_dtype(indices, "indices", 1, _INDICES, "embedding_bag")
-    _check_contiguous(indices, "indices")
     if indices.numel() and not offset2bag.numel():
         offset2bag = _bag_of_each(offsets, indices.size(0))
     pair = [aten.index_select.default(grad, 0, offset2bag), aten.index_select.default(weight, 0, indices)]
@@ -299,9 +260,8 @@ def _per_sample_weights_backward(
 def _embedding(
     weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Any:
-    if weight.dim() != 2:
-        raise RuntimeError("'weight' must be 2-D")
-    _check_dtype(indices, "indices", 1, _INDICES, "embedding")
+    if weight.dim() != 2 or indices.dtype not in _INDICES:
+        return NotImplemented
     if indices.dim() == 1:
         return aten.index_select.default(weight, 0, indices)
     return aten.view.default(
@@ -312,14 +272,6 @@ def _embedding(
 @rule("aten.embedding_renorm.default", recorded=True)
 def _embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
     """Scale rows whose norm is above `max_norm` down to it. An index that occurs twice writes the same row twice."""
-    if self.dim() != 2:
-        raise RuntimeError(
-            f"Expected 2-dimensional tensor, but got {self.dim()}-dimensional tensor for argument #1 'self' "
-            "(while checking arguments for embedding_renorm_)"
-        )
-    _check_dtype(indices, "indices", 2, _INDICES, "embedding_renorm_")
-    if not (self.dtype.is_floating_point or self.dtype.is_complex):
-        raise RuntimeError("norm(): input dtype should be either floating point or complex.")
     if indices.dim() != 1:
         indices = aten.reshape.default(indices, [-1])
     rows = aten.index.Tensor(self, [indices])

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp.eager.messages import cpp_name, not_implemented
-from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type
+from eagerdecomp.eager.promotion import HALF, in_type
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.eager.strides import in_order, like_strides
 from eagerdecomp.rules.rule import rule
@@ -109,8 +108,6 @@ def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_b
 
 # -- unit matrices ---------------------------------------------------------------------------------------------------------------
 
-_NO_UNIT = WIDE_UNSIGNED | {torch.complex32}
-
 
 @rule("aten.eye.default", recorded=True)
 def _eye(n: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
@@ -125,18 +122,11 @@ def _eye_of_two_sizes(
     if layout not in (None, torch.strided) or pin_memory:
         return NotImplemented  # type: ignore[no-any-return]
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    for name, size in (("n", n), ("m", m)):
-        if size < 0:
-            raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
-    if dtype in _NO_UNIT:
-        raise not_implemented("eye", dtype)
     row, column = (aten.arange.start_step(0, size, 1, dtype=torch.int64, device=device) for size in (n, m))
     return in_type(aten.eq.Tensor(aten.unsqueeze.default(row, 1), column), dtype)
 
 
 # -- ranges that include their end, and windows --------------------------------------------------------------------------------
-
-_RANGED = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float64, torch.float32}) | HALF
 
 
 @rule("aten.range.default", "aten.range.step", recorded=True)
@@ -150,16 +140,10 @@ def _range(
     if layout not in (None, torch.strided):
         return NotImplemented
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if dtype not in _RANGED:
-        raise not_implemented("range_cpu", dtype)
     computed = torch.float32 if dtype in HALF else wide_of(dtype) if dtype.is_floating_point else torch.int64
     start, end, step = (held_number(+value, computed) for value in (start, end, step))
-    if not (step > 0 or step < 0):
-        raise RuntimeError("step must be nonzero")
-    if not (math.isfinite(start) and math.isfinite(end)):
-        raise RuntimeError(f"unsupported range: {start:g} -> {end:g}")
     if (end < start) if step > 0 else (end > start):
-        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+        return NotImplemented
     count = int((end - start) / step + 1) if computed.is_floating_point else abs(end - start) // abs(step) + 1
     values = aten.arange.start_step(0, count, 1, dtype=computed, device=device, pin_memory=pin_memory)
     if step != 1:
@@ -187,11 +171,8 @@ def _kaiser_window(
     if layout not in (None, torch.strided):
         return NotImplemented
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    _check_window("kaiser_window", window_length, dtype, layout, device, pin_memory)
     if window_length < 2:
         return aten.full.default([window_length], 1, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
-    if dtype.is_complex:
-        raise not_implemented("arange_cpu", dtype)
     computed, count = torch.float32 if dtype in HALF else dtype, window_length + bool(periodic)
     middle = (count - 1) / 2
     index = aten.arange.start_step(0, count, 1, dtype=computed, device=device, pin_memory=pin_memory)
@@ -212,34 +193,12 @@ def _hann_window(
     device: Any = None,
     pin_memory: Any = None,
 ) -> Any:
-    """Compute Hamming's window with other coefficients. PyTorch's decomposition does not check the dtype and the length."""
+    """Compute Hamming's window with other coefficients."""
     if layout not in (None, torch.strided):
         return NotImplemented
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    _check_window("hann_window", window_length, dtype, layout, device, pin_memory)
     return aten.hamming_window.periodic_alpha_beta(
         window_length, periodic, 0.5, 0.5, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory
-    )
-
-
-def _check_window(name: str, window_length: int, dtype: torch.dtype, layout: Any, device: Any, pin_memory: Any) -> None:
-    """Run the checks of ATen's `window_function_checks`."""
-    if not (dtype.is_floating_point or dtype.is_complex):
-        raise RuntimeError(f"{name} expects floating point dtypes, got: {_options(dtype, layout, device, pin_memory)}")
-    if window_length < 0:
-        raise RuntimeError(f"{name} requires non-negative window_length, got window_length={window_length}")
-
-
-def _options(dtype: torch.dtype, layout: Any, device: Any, pin_memory: Any) -> str:
-    """Return the options of a factory as C++ prints them."""
-
-    def one(value: Any, default: str) -> str:
-        return f"{default} (default)" if value is None else str(value)
-
-    pinned = one(None if pin_memory is None else str(bool(pin_memory)).lower(), "false")
-    return (
-        f"TensorOptions(dtype={cpp_name(dtype)}, device={one(device, 'cpu')}, layout={one(layout and 'Strided', 'Strided')}, "
-        f"requires_grad=false (default), pinned_memory={pinned}, memory_format=(nullopt))"
     )
 
 

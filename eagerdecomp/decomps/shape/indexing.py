@@ -12,9 +12,9 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.messages import not_held, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED
 from eagerdecomp.eager.strides import inverse, memory_order
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.compute import constant
 from eagerdecomp.rules.rule import IfRouted, NoRoute, rule
 
@@ -24,12 +24,10 @@ aten = torch.ops.aten
 @rule("aten.masked_select.default")
 def _masked_select(self: Tensor, mask: Tensor) -> Any:
     if mask.dtype is not torch.bool:
-        raise RuntimeError("masked_select: expected BoolTensor for mask")
+        return NotImplemented
     shape = broadcast_shapes(mask.shape, self.shape) or [1]
     found = aten.index.Tensor(aten.expand.default(self, shape), [aten.expand.default(mask, shape)])
-    if self.dtype in WIDE_UNSIGNED and found.numel():
-        raise not_implemented("masked_select", self.dtype)
-    return found
+    return NotImplemented if self.dtype in WIDE_UNSIGNED and found.numel() else found
 
 
 _GATHER = IfRouted(op_called("aten.gather.default"))
@@ -43,23 +41,17 @@ def _index_select(self: Tensor, dim: int, at: Tensor) -> Any:
     """
     rank = self.dim()
     bound = max(rank, 1)
-    if not -bound <= dim < bound:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
-    if at.dim() > 1:
-        raise IndexError("index_select(): Index is supposed to be a vector")
-    if at.dtype is not torch.int64 and at.dtype is not torch.int32:
-        raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
-    if rank <= 1 and self.dtype in WIDE_UNSIGNED:
-        raise not_implemented("index_select", self.dtype)
+    if not -bound <= dim < bound or at.dim() > 1 or (at.dtype is not torch.int64 and at.dtype is not torch.int32):
+        return NotImplemented
+    if (rank <= 1 and self.dtype in WIDE_UNSIGNED) or (not rank and at.numel() != 1):
+        return NotImplemented
     if not rank:
-        if at.numel() != 1:
-            raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {at.numel()} value(s)")
         self = aten.view.default(self, [1])
     if not at.dim():
         at = aten.view.default(at, [1])
     dim %= bound
     if rank > 1 and at.numel() and not self.size(dim):
-        raise RuntimeError("index_select(): self indexing axis dim should be positive")
+        return NotImplemented
     if dim == 1 and _GATHER is not None and self.dtype not in RARE:
         if at.dtype is not torch.int64:
             at = aten._to_copy.default(at, dtype=torch.int64)
@@ -73,7 +65,7 @@ def _index_select(self: Tensor, dim: int, at: Tensor) -> Any:
 @rule("aten.nonzero_static.default")
 def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Any:
     if size < 0:
-        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer but got {size}")
+        return NotImplemented
     if self.dtype in RARE and (not size or not self.dim()):
         return aten.full.default([size, self.dim()], fill_value, dtype=torch.int64, device=self.device)
     found = aten.nonzero.default(self)
@@ -84,20 +76,8 @@ def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Any:
 
 @rule("aten.put.default", recorded=True)
 def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Any:
-    if index.dtype is not torch.int64:
-        raise RuntimeError(f"put_(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
-    if self.dtype is not source.dtype:
-        raise RuntimeError(
-            "put_(): self and source expected to have the same dtype, but got self.dtype = "
-            f"{scalar_type_name(self.dtype)} and source.dtype = {scalar_type_name(source.dtype)}"
-        )
     if index.numel() != source.numel():
-        raise IndexError(
-            f"put_(): Expected source and index to have the same number of elements, but got source.numel() = {source.numel()}, "
-            f"index.numel() = {index.numel()}"
-        )
-    if not self.numel() and index.numel():
-        raise IndexError("put_(): Tried to put elements into an empty tensor")
+        return NotImplemented
     flat = aten.reshape.default(self, [-1])
     written = aten.index_put.default(flat, [aten.reshape.default(index, [-1])], aten.reshape.default(source, [-1]), accumulate)
     shaped, order = aten.view.default(written, list(self.shape)), memory_order(self)
@@ -114,11 +94,7 @@ def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
             aten.view.default(self, [1]), 0, index, aten.view.default(source, [1]), reduce, include_self=include_self
         )
         return aten.view.default(row, [])
-    if (self.dtype is torch.bool or self.dtype.is_complex) and (self.dim() == 1 or not include_self):
-        raise not_implemented("index_func_" if include_self else "index_reduce_func_exclude_input_init", self.dtype)
-    if reduce == "mean" and self.dtype is torch.bool:
-        if source.numel() or not source.dim():
-            raise not_implemented("div_floor_cpu", self.dtype)
+    if reduce == "mean" and self.dtype is torch.bool:  # `source` is empty
         return aten.clone.default(self, memory_format=torch.contiguous_format)
     dim %= self.dim()
     rows = aten.view.default(index, [-1 if at == dim else 1 for at in range(self.dim())])
@@ -132,8 +108,6 @@ _OLDER_REDUCTIONS = {"add": "sum", "multiply": "prod"}
 @rule("aten.scatter.reduce", recorded=True)
 def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Any:
     """Compute the old form of `scatter_reduce`."""
-    if reduce not in _OLDER_REDUCTIONS:
-        raise RuntimeError("reduce argument must be either add or multiply.")
     return aten.scatter_reduce.two(self, dim, index, src, _OLDER_REDUCTIONS[reduce])
 
 
@@ -145,19 +119,17 @@ def _scatter_value_reduce(self: Tensor, dim: int, index: Tensor, value: Any, *, 
 
 @rule("aten.repeat_interleave.Tensor")
 def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Any:
-    if repeats.dim() != 1:
-        raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
-    if repeats.dtype not in (torch.int32, torch.int64):
-        raise not_implemented("repeat_interleave_cpu", repeats.dtype)
+    if repeats.dim() != 1 or repeats.dtype not in (torch.int32, torch.int64):
+        return NotImplemented
     count, device = repeats.size(0), repeats.device
     if not count:
         return aten.full.default([0], 0, dtype=repeats.dtype, device=device)
     if aten._local_scalar_dense.default(aten.amin.default(repeats)) < 0:
-        raise RuntimeError("repeats can not be negative")
+        return NotImplemented
     ends = aten.cumsum.default(repeats, 0)
     total = int(aten._local_scalar_dense.default(aten.select.int(ends, 0, -1)))
     if output_size is not None and output_size != total:
-        raise RuntimeError("allocated size does not match required size")
+        return NotImplemented
     # The index steps up where an element begins, by more than one if elements before it have no repeats.
     steps = aten.full.default([total + 1], 0, dtype=torch.int64, device=device)
     steps = aten.scatter_add.default(
@@ -169,16 +141,12 @@ def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> An
 
 @rule("aten.bincount.default")
 def _bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
-    if self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool:
-        raise not_implemented("bincount_cpu", self.dtype)
-    if minlength < 0:
-        raise RuntimeError("minlength should be >= 0")
-    if self.dim() == 1 and not self.numel():
+    if self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool or minlength < 0 or self.dim() != 1:
+        return NotImplemented
+    if not self.numel():
         return aten.full.default([minlength], 0, dtype=torch.int64, device=self.device)
-    if self.dim() != 1 or aten._local_scalar_dense.default(aten.amin.default(self)) < 0:
-        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    if weights is not None and weights.shape != self.shape:
-        raise RuntimeError("weights should be 1-d and have the same length as input")
+    if aten._local_scalar_dense.default(aten.amin.default(self)) < 0 or (weights is not None and weights.shape != self.shape):
+        return NotImplemented
     size = max(int(aten._local_scalar_dense.default(aten.amax.default(self))) + 1, minlength)
     dtype = torch.int64
     if weights is not None:
@@ -204,20 +172,11 @@ def _edges(self: Tensor, least: float, greatest: float) -> tuple[Tensor, Tensor]
         last = first
     else:
         first, last = aten.amin.default(self), aten.amax.default(self)
-        if self.dtype.is_floating_point:
-            _refuse_infinite(*(float(aten._local_scalar_dense.default(edge)) for edge in (first, last)))
+        if not all(math.isfinite(aten._local_scalar_dense.default(edge)) for edge in (first, last)):
+            raise Declined
     point = aten.eq.Tensor(first, last)
     low, high = aten.sub.Scalar(first, 1), aten.add.Scalar(last, 1)
     return aten.where.self(point, low, first), aten.where.self(point, high, last)
-
-
-def _refuse_infinite(least: float, greatest: float) -> None:
-    if not (math.isfinite(least) and math.isfinite(greatest)):
-        raise RuntimeError(f"torch.histc: range of [{least:g}, {greatest:g}] is not finite")
-
-
-#: The dtypes for which `histc` rejects a range that the dtype cannot represent.
-_BOUNDED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16)
 
 
 @rule("aten.histc.default", recorded=True)
@@ -226,20 +185,14 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
 
     Only the CPU rejects integers, so other devices support them.
     """
-    if bins <= 0:
-        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     least, greatest = float(min), float(max)
-    if least != greatest:
-        _refuse_infinite(least, greatest)
-    if least > greatest:
-        raise RuntimeError("torch.histc: max must be larger than min")
     dtype, exact = self.dtype, not self.dtype.is_floating_point
-    if dtype in _BOUNDED and least != greatest:
-        held = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
-        if min < held.min or max > held.max:
-            raise not_held(dtype)
-    if exact and (dtype is torch.bool or self.device.type == "cpu"):
-        raise not_implemented("linspace_cpu" if dtype is torch.bool else "histogram_cpu", dtype)
+    if bins <= 0 or (exact and (dtype is torch.bool or self.device.type == "cpu")):
+        return NotImplemented
+    if least != greatest:
+        held = torch.finfo(dtype) if dtype in HALF else torch.iinfo(dtype) if exact else torch.finfo(torch.float64)
+        if not held.min <= least < greatest <= held.max:
+            return NotImplemented
     if exact:
         self = aten._to_copy.default(self, dtype=torch.int64)
     self = aten.reshape.default(self, [-1])
@@ -331,37 +284,21 @@ def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
             return _IN_STEPS(self, dim, index, source, alpha)
         except NoRoute:  # a set without `index_put`, where the sum is rounded as `scatter_add` does it
             pass
-    try:
-        return _scatter_by(aten.scatter_add.default, self, dim, found, source if alpha == 1 else aten.mul.Scalar(source, alpha))
-    except RuntimeError as error:
-        if "out of bounds for dimension" in str(error) and not scatters:
-            raise IndexError("index out of range in self") from None
-        raise
+    return _scatter_by(aten.scatter_add.default, self, dim, found, source if alpha == 1 else aten.mul.Scalar(source, alpha))
 
 
 @rule("aten.index_copy.default")
 def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """Use `scatter`, for the same reason as `_index_add`."""
     found = _rows(self, dim, index, source) if index.dtype is torch.int64 else None
-    if found is None:
-        return NotImplemented
-    try:
-        return _scatter_by(aten.scatter.src, self, dim, found, source)
-    except RuntimeError as error:
-        if self.numel() and "out of bounds for dimension" in str(error):
-            raise IndexError(f"index_copy_(): {error}") from None
-        raise
+    return NotImplemented if found is None else _scatter_by(aten.scatter.src, self, dim, found, source)
 
 
 @rule("aten.take.default")
 def _take(self: Tensor, index: Tensor) -> Any:
     """Return a copy for a 0-dim index, where torch's table entry returns a view."""
-    if index.dtype is not torch.int64:
-        raise RuntimeError(f"take(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
-    if not self.numel() and index.numel():
-        raise IndexError("take(): tried to take from an empty tensor")
-    if self.dtype in RARE and index.numel():
-        raise not_implemented("take_cpu", self.dtype)
+    if index.dtype is not torch.int64 or (self.dtype in RARE and index.numel()):
+        return NotImplemented
     flat = aten.view.default(self, [-1]) if self.is_contiguous() else aten.reshape.default(self, [-1])
     if index.is_contiguous():
         return aten.index.Tensor(flat, [index])
@@ -380,9 +317,7 @@ def _index_fill(op: OpOverload) -> None:
     @rule(op)
     def index_fill(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
         rank = self.dim()
-        if index.dtype is not torch.int64:
-            raise IndexError("index_fill_(): Expected dtype int64 for index.")
-        if index.dim() > 1 or not -(rank or 1) <= dim < (rank or 1) or not self.numel():
+        if index.dtype is not torch.int64 or index.dim() > 1 or not -(rank or 1) <= dim < (rank or 1) or not self.numel():
             return op(self, dim, index, value)
         if isinstance(value, Tensor):
             if value.dim() or value.device != self.device or (value.dtype.is_complex and not self.dtype.is_complex):
@@ -390,8 +325,6 @@ def _index_fill(op: OpOverload) -> None:
             if value.dtype is not self.dtype:
                 value = aten._to_copy.default(value, dtype=self.dtype)
         elif isinstance(value, complex):
-            if not self.dtype.is_complex:
-                raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
             return op(self, dim, index, value)
         else:
             value = constant(self, value)
@@ -408,9 +341,7 @@ _index_fill(op_called("aten.index_fill.int_Tensor"))
 def _rowwise_prune(weight: Tensor, mask: Tensor, compressed_indices_dtype: torch.dtype) -> Any:
     """Return the rows that the mask keeps, and for each row its position among them, or -1."""
     if mask.numel() != weight.size(0):
-        raise RuntimeError("Number of elements in 'mask' should be equivalent to the number of rows in 'weights'.")
-    if mask.dtype is not torch.bool:
-        raise RuntimeError(f"expected scalar type Bool but found {scalar_type_name(mask.dtype)}")
+        return NotImplemented
     places = aten.sub.Scalar(aten.cumsum.default(aten._to_copy.default(mask, dtype=torch.int64), 0), 1)
     gone = aten.full.default([], -1, dtype=torch.int64, device=mask.device)
     places = aten._to_copy.default(aten.where.self(mask, places, gone), dtype=compressed_indices_dtype)

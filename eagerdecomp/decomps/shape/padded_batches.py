@@ -14,7 +14,6 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp._torch.tensors import NO_TORCH_FUNCTION
-from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.rules.rule import rule
 
 __all__ = ["RaggedRows"]
@@ -95,31 +94,19 @@ def _valid(mask: Tensor) -> Tensor:
 
 
 @rule("aten._nested_tensor_from_mask_left_aligned.default", recorded=True)
-def _is_left_aligned(t: Tensor, mask: Tensor) -> bool:
+def _is_left_aligned(t: Tensor, mask: Tensor) -> Any:
     """Return whether all sequences start at the left. This reads data, because the caller branches on it."""
-    _check(t, mask)
+    if t.shape[:2] != mask.shape:
+        return NotImplemented
     misplaced = aten.any.default(aten.ne.Tensor(_valid(mask), mask))
     return not aten._local_scalar_dense.default(misplaced)
 
 
 @rule("aten._nested_tensor_from_mask.default", recorded=True, effects=True)
-def _from_mask(t: Tensor, mask: Tensor, mask_check: bool = True) -> RaggedRows:
-    if mask_check and not _is_left_aligned(t, mask):
-        raise RuntimeError("Mask must be left-aligned without gaps")
-    _check(t, mask)
+def _from_mask(t: Tensor, mask: Tensor, mask_check: bool = True) -> Any:
+    if t.shape[:2] != mask.shape or (mask_check and not _is_left_aligned(t, mask)):
+        return NotImplemented
     return RaggedRows(t, _valid(mask))
-
-
-def _check(t: Tensor, mask: Tensor) -> None:
-    """Run the checks of the ops, in their order."""
-    if mask.dtype is not torch.bool:
-        raise RuntimeError(f"Expected mask to be of ScalarType Bool, but got {scalar_type_name(mask.dtype)} instead.")
-    if mask.dim() != 2:
-        raise RuntimeError("Padding mask should be 2D")
-    if t.dim() != 3:
-        raise RuntimeError("Input should be a 3D tensor, N * L * D")
-    if t.shape[:2] != mask.shape:
-        raise RuntimeError("Mask size should match input size")
 
 
 _OPS: dict[Any, Any] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from torch import Tensor
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.pool_windows import along_dim
 from eagerdecomp.eager.layouts import in_format_of
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -55,9 +53,8 @@ def _index(self: Tensor, padding: Sequence[int], places: Places) -> list[Tensor 
 
 def _padded(dims: int, kind: str, places: Places) -> Callable[..., Any]:
     def run(self: Tensor, padding: list[int]) -> Any:
-        _check(self, padding, dims, kind)
-        if self.dtype is torch.bool:
-            raise not_implemented(f"{kind}_pad{dims}d", self.dtype)
+        if not _fits(self, padding, dims, kind):
+            return NotImplemented
         return in_format_of(aten.index.Tensor(self, _index(self, padding, places)), _formed(self, dims))
 
     return run
@@ -65,15 +62,8 @@ def _padded(dims: int, kind: str, places: Places) -> Callable[..., Any]:
 
 def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]:
     def run(grad_output: Tensor, self: Tensor, padding: list[int]) -> Any:
-        _check(self, padding, dims, kind)
-        expected = [*self.shape[:-dims], *_sizes(self, padding)]
-        if list(grad_output.shape) != expected:
-            raise RuntimeError(f"gradOutput width unexpected. Expected: {expected[-1]}, Got: {grad_output.size(-1)}")
-        if self.dtype is not grad_output.dtype:
-            want, got = scalar_type_name(grad_output.dtype), scalar_type_name(self.dtype)
-            raise RuntimeError(f"expected scalar type {want} but found {got}")
-        if not (self.dtype.is_floating_point or self.dtype.is_complex):
-            raise not_implemented(f"{kind}_pad{dims}d_backward", self.dtype)
+        if not _fits(self, padding, dims, kind) or list(grad_output.shape) != [*self.shape[:-dims], *_sizes(self, padding)]:
+            return NotImplemented
         zeros = aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device)
         if not grad_output.numel():
             return in_format_of(zeros, _formed(self, dims))
@@ -104,25 +94,13 @@ def _sizes(self: Tensor, padding: Sequence[int]) -> list[int]:
     return [size + sum(pair) for size, pair in zip(self.shape[-len(pairs) :], pairs, strict=True)]
 
 
-def _check(self: Tensor, padding: Sequence[int], dims: int, kind: str) -> None:
-    if len(padding) != 2 * dims:
-        raise RuntimeError(f"padding size is expected to be {2 * dims}, but got: {len(padding)}")
-    if self.dim() not in (dims + 1, dims + 2) or not math.prod(self.shape[self.dim() - dims - 1 :]):
-        raise RuntimeError(
-            f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
-            f"for input, but got: {list(self.shape)}"
-        )
-    for number, (size, pair) in enumerate(zip(self.shape[-dims:], _pairs(padding), strict=True), self.dim() - dims):
-        if kind == "reflection" and max(pair) >= size:
-            raise RuntimeError(
-                "Padding size should be less than the corresponding input dimension, but got: padding "
-                f"({pair[0]}, {pair[1]}) at dimension {number} of input {list(self.shape)}"
-            )
+def _fits(self: Tensor, padding: Sequence[int], dims: int, kind: str) -> bool:
+    if kind == "reflection" and any(max(pair) >= size for size, pair in zip(self.shape[-dims:], _pairs(padding), strict=True)):
+        return False
     if min(padding) >= 0:  # a size that is not asked for distinguishes no two calls
-        return
+        return True
     sizes = _sizes(self, padding)
-    if min(sizes) < 0 or not any(sizes) or (dims == 1 and sizes[0] < 1):
-        raise RuntimeError(f"input {list(self.shape)} is too small. Calculated output {sizes}")
+    return min(sizes) >= 0 and any(sizes) and (dims > 1 or sizes[0] > 0)
 
 
 _KINDS: tuple[tuple[str, Places], ...] = (("replication", _replicated), ("reflection", _reflected))

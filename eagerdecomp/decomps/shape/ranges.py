@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp.eager.messages import not_held
 from eagerdecomp.eager.promotion import HALF, in_type
+from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_complex, wide_float
 
@@ -40,9 +39,7 @@ def _linspace_of_floats(start: Any, end: Any, steps: int, dtype: torch.dtype, de
     held = ctypes.c_float if dtype is torch.float32 else ctypes.c_double if dtype is torch.float64 else None
     if held is None or not isinstance(start, (int, float)) or not isinstance(end, (int, float)):
         return NotImplemented
-    first, last = held(start).value, held(end).value
-    if math.isinf(first) != math.isinf(start) or math.isinf(last) != math.isinf(end):
-        raise not_held(dtype)
+    first, last = (held(held_number(edge, dtype)).value for edge in (start, end))
     step = held(held(last - first).value / held(steps - 1).value).value
     return _from_both_ends(first, last, step, steps, dtype, device)
 
@@ -66,11 +63,9 @@ def _linspace(
     if dtype.is_floating_point:
         return _linspace_of_floats(start, end, steps, dtype, device) if isinstance(steps, int) else NotImplemented
     held = torch.iinfo(dtype)
-    for edge in (start, end):
-        # uint8 accepts negative integers, and wraps them around.
-        if not (held.min if held.min or isinstance(edge, float) else -held.max) <= edge <= held.max:
-            raise not_held(dtype)
-    first, last = (int(edge) % (held.max + 1) if not held.min else int(edge) for edge in (start, end))
+    first, last = (held_number(edge, dtype) for edge in (start, end))
+    if not held.min:  # uint8 accepts negative integers, and wraps them around
+        first, last = first % (held.max + 1), last % (held.max + 1)
     if not has_float64():
         return in_type(_linspace_of_integers(first, last, steps, device), dtype)
     step = (float(last) - float(first)) / (steps - 1)

@@ -17,9 +17,9 @@ from eagerdecomp._torch.decomp_tables import reference
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import same_storage, suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
-from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import RARE
 from eagerdecomp.eager.strides import view_strides
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.compute import Constant
 from eagerdecomp.rules.rule import rule
 
@@ -57,7 +57,7 @@ def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
 def _t(self: Tensor) -> Any:
     rank = self.dim()
     if rank > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
+        return NotImplemented
     return aten.permute.default(self, [1, 0]) if rank == 2 else aten.alias.default(self)
 
 
@@ -136,10 +136,8 @@ def _im2col(
     if not len(kernel_size) == len(dilation) == len(padding) == len(stride) == 2:
         return NotImplemented
     (tall, wide), (row_step, column_step), (above, beside), (down, across) = kernel_size, dilation, padding, stride
-    if tall < 1 or wide < 1 or row_step < 1 or column_step < 1 or down < 1 or across < 1:
+    if tall < 1 or wide < 1 or row_step < 1 or column_step < 1 or down < 1 or across < 1 or above < 0 or beside < 0:
         return NotImplemented
-    if above < 0 or beside < 0:
-        raise RuntimeError(f"padding should be non-negative, but got pad_height: {above} pad_width: {beside}")
     rows = (shape[-2] + 2 * above - row_step * (tall - 1) - 1) // down + 1
     columns = (shape[-1] + 2 * beside - column_step * (wide - 1) - 1) // across + 1
     if rows < 1 or columns < 1:
@@ -209,14 +207,9 @@ def _is_channels_last(x: Tensor) -> bool:
 @rule("aten.pixel_shuffle.default")
 def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
     rank, factor = self.dim(), upscale_factor
-    if rank >= 3 and factor <= 0:
-        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {factor}")
-    if rank >= 3 and self.size(-3) % factor**2:
-        raise RuntimeError(
-            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
-            f"but input.size(-3)={self.size(-3)} is not divisible by {factor**2}"
-        )
-    if rank < 3 or not self.is_contiguous() or _is_channels_last(self) or self.dtype in RARE:
+    if rank < 3 or factor <= 0 or self.size(-3) % factor**2:
+        return NotImplemented
+    if not self.is_contiguous() or _is_channels_last(self) or self.dtype in RARE:
         return aten.pixel_shuffle.default(self, factor)
     *batch, channels, height, width = self.shape
     lead, kept = len(batch), channels // factor**2
@@ -231,17 +224,11 @@ def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
 @rule("aten.pixel_unshuffle.default")
 def _pixel_unshuffle(self: Tensor, downscale_factor: int) -> Any:
     rank, factor = self.dim(), downscale_factor
-    if rank >= 3 and factor <= 0:
-        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {factor}")
-    for place, side in ((-2, "height"), (-1, "width")):
-        if rank >= 3 and self.size(place) % factor:
-            raise RuntimeError(
-                f"pixel_unshuffle expects {side} to be divisible by downscale_factor, "
-                f"but input.size({place})={self.size(place)} is not divisible by {factor}"
-            )
-    if rank >= 3 and not self.numel():
+    if rank < 3 or factor <= 0 or self.size(-2) % factor or self.size(-1) % factor:
+        return NotImplemented
+    if not self.numel():
         return aten.clone.default(self)  # eager's kernel leaves the shape of an empty tensor as it is
-    if rank < 3 or not self.is_contiguous() or _is_channels_last(self) or self.dtype in RARE:
+    if not self.is_contiguous() or _is_channels_last(self) or self.dtype in RARE:
         return aten.pixel_unshuffle.default(self, factor)
     *batch, channels, height, width = self.shape
     lead, high, wide = len(batch), height // factor, width // factor
@@ -270,11 +257,7 @@ def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     """Cut each dimension in two parts and swap them."""
     shape = self.shape
     rank = len(shape)
-    if not shifts:
-        raise RuntimeError("`shifts` required")
-    if len(dims) != len(shifts) and (dims or len(shifts) != 1):
-        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
-    if not dims or not rank:
+    if not dims or not rank or len(dims) != len(shifts):
         return NotImplemented
     if not self.numel():
         return aten.clone.default(self)
@@ -293,7 +276,7 @@ _NO_TRIANGLES = RARE - {torch.complex32}
 _ROWS_IN_BLOCKS = 256
 
 
-def _triangle(kernel: str, op: OpOverload, comparison: OpOverload) -> Callable[..., Any]:
+def _triangle(op: OpOverload, comparison: OpOverload) -> Callable[..., Any]:
     """Return a rule that keeps the elements on one side of a diagonal, and sets the others to 0.
 
     It compares each column with the diagonal's column in that row.
@@ -304,7 +287,7 @@ def _triangle(kernel: str, op: OpOverload, comparison: OpOverload) -> Callable[.
         if len(shape) < 2:
             return op(self, diagonal)
         if self.dtype in _NO_TRIANGLES and self.numel():
-            raise not_implemented(kernel, self.dtype)
+            return NotImplemented
         if not self.is_contiguous():
             # Eager's result is contiguous for any input strides.
             self = aten.clone.default(self, memory_format=torch.contiguous_format)
@@ -354,10 +337,10 @@ def _arange_start(start: Any, end: Any, **kwargs: Any) -> Any:
 
 
 def _wrapped(dim: int, rank: int) -> int:
-    """Return a dimension counted from the front, or raise ATen's error if it is out of range. A 0-dim tensor counts as 1-d."""
+    """Return a dimension counted from the front. A 0-dim tensor counts as 1-d."""
     count = rank or 1
     if not -count <= dim < count:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-count}, {count - 1}], but got {dim})")
+        raise Declined
     return dim + count if dim < 0 else dim
 
 
@@ -496,8 +479,8 @@ def _diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 rule("aten.tril_.default")(_triangle_in_place(op_called("aten.tril.default"), True))
 rule("aten.triu_.default")(_triangle_in_place(op_called("aten.triu.default"), False))
-rule("aten.tril.default")(_triangle("tril", op_called("aten.tril.default"), op_called("aten.le.Tensor")))
-rule("aten.triu.default")(_triangle("triu", op_called("aten.triu.default"), op_called("aten.ge.Tensor")))
+rule("aten.tril.default")(_triangle(op_called("aten.tril.default"), op_called("aten.le.Tensor")))
+rule("aten.triu.default")(_triangle(op_called("aten.triu.default"), op_called("aten.ge.Tensor")))
 for name, view in _COPIES.items():
     rule(f"aten.{name}")(_copied(op_called(f"aten.{view}")))
 
