@@ -181,6 +181,13 @@ def _segment_reduce_backward(grad: Tensor, output: Tensor, data: Tensor, reduce:
     return _segment_reduce(data, reduce, axis=axis, **{**options, "unsafe": True})
 
 
+def _range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, out: Tensor | None = None, **options: Any) -> str:
+    """Return whether the step is zero as an integer. The kernel divides by it."""
+    dtype = dtype if out is None else out.dtype
+    divides = dtype is not None and not (dtype.is_floating_point or dtype.is_complex)
+    return "step must be nonzero" if divides and isinstance(step, float) and 0 < abs(step) < 1 else ""
+
+
 def _always(*args: Any, **kwargs: Any) -> bool:
     return True
 
@@ -229,6 +236,8 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten._segment_reduce_backward.default": _segment_reduce_backward,
     "aten.linalg_ldl_solve.default": _ldl_solve,
     "aten.linalg_ldl_solve.out": _ldl_solve,
+    "aten.range.step": _range,
+    "aten.range.out": _range,
     "aten.segment_reduce.default": _segment_reduce,
     # They take indices and sizes that only their forward op makes.
     **dict.fromkeys(
