@@ -24,7 +24,7 @@ def _pad_packed_sequence(data: Tensor, batch_sizes: Tensor, *more: Any) -> str:
 
 def _coo_to_csr(self: Tensor, size: int, **options: Any) -> str:
     """Return whether a row does not exist. The kernel writes a pointer for each row up to it."""
-    if self.dim() != 1 or not self.numel() or self.is_floating_point() or self.is_complex():
+    if self.is_meta or self.dim() != 1 or not self.numel() or self.is_floating_point() or self.is_complex():
         return ""
     least, most = int(self.amin()), int(self.amax())
     return f"index out of bounds: rows are {least} to {most}, of {size}" if least < 0 or most >= size else ""
@@ -163,7 +163,7 @@ def _segment_reduce(
         return ""
     if bounds.shape[:-1] != data.shape[: bounds.dim() - 1]:
         return f"segment_reduce(): expected lengths or offsets of shape {list(data.shape[: bounds.dim() - 1])} before the axis"
-    if not bounds.numel() or bounds.is_floating_point() or (offsets is None and not options.get("unsafe")):
+    if bounds.is_meta or not bounds.numel() or bounds.is_floating_point() or (offsets is None and not options.get("unsafe")):
         return ""
     ends = bounds.cumsum(-1) if offsets is None else bounds
     within = int(ends.amin()) >= 0 and int(ends.amax()) <= data.size(axis)

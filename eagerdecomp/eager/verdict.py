@@ -246,6 +246,8 @@ def _ask_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         given = [mapped(value, _on_meta) for value in args]
         named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
         named |= {"device": "meta"} if takes_device else {}
+        if isinstance(crash := _would_crash(op, given, named), str) and crash:
+            return True, 0
         return False, _size(leaves_of(op(*given, **named)))
     return caught.error is not None, 0
 

@@ -76,3 +76,16 @@ def test_a_call_that_the_rule_of_a_layer_does_not_cover_has_no_route() -> None:
     args = [x, x, x, x, weights, x, x, False, [0, 0], 2, 1, 2, True, True, False, False]
     with ed.EagerDecompMode(ed.core_aten()), pytest.raises(ed.UnsupportedOpError, match="mkldnn_rnn_layer"):
         aten.mkldnn_rnn_layer.default(*args)
+
+
+@pytest.mark.parametrize("options", [{"dtype": torch.int64}, {"out": torch.ones(3, dtype=torch.int64)}])
+def test_a_range_whose_step_is_no_integer_ends_no_process(options: dict[str, Any]) -> None:
+    """Eager divides by the step as an integer, 0, on the meta device too."""
+    with ed.EagerDecompMode(ed.core_aten()), pytest.raises(RuntimeError, match="step must be nonzero"):
+        torch.range(1, 2, 0.5, **options)
+
+
+@pytest.mark.parametrize("given", [{"lengths": torch.tensor([9, 9]), "unsafe": True}, {"offsets": torch.tensor([0, 9])}])
+def test_a_segment_beyond_the_data_is_not_read(given: dict[str, Any]) -> None:
+    with ed.EagerDecompMode(ed.core_aten()), pytest.raises(RuntimeError, match="a segment is not within the 5 elements"):
+        aten.segment_reduce.default(torch.ones(5), "sum", **given)
