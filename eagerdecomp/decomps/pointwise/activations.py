@@ -14,9 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, computed_in, promoted
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.rules.blocks import rows_in_blocks
@@ -98,10 +96,6 @@ def _silu(self: Tensor) -> Any:
 
 @rule("aten.softshrink.default", recorded=True)
 def _softshrink(self: Tensor, lambd: float = 0.5) -> Any:
-    greatest = torch.finfo(self.dtype).max if self.dtype.is_floating_point else lambd
-    if not 0 <= lambd <= greatest:
-        kind = scalar_type_name(self.dtype)
-        raise RuntimeError(f"lambda must be in range [0, {greatest:g}] for input dtype {kind}, but found {lambd:g}")
     return _shrunk_softly(self, lambd)
 
 
@@ -185,12 +179,6 @@ def _silu_backward(grad: Tensor, self: Tensor) -> Any:
     return aten.mul.Tensor(grad, aten.add.Tensor(gate, aten.mul.Tensor(gate, aten.sub.Tensor(self, aten.mul.Tensor(self, gate)))))
 
 
-_NEGATIVE_SLOPE = (
-    "In-place {} backward calculation is triggered with a negative slope which is not supported. This is caused by calling "
-    "in-place forward function with a negative slope, please call out-of-place version instead."
-)
-
-
 @rule("aten.elu.default", compute="float32")
 def _elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
     """Compute `elu` also for infinite or NaN factors, for which torch's table entry returns 0 below zero."""
@@ -210,7 +198,7 @@ def _elu_backward(
     factor, start = alpha * scale, self_or_result
     if is_result:
         if not alpha >= 0:  # nor NaN
-            raise RuntimeError(_NEGATIVE_SLOPE.format("elu"))
+            return NotImplemented
         slope, factor = aten.add.Scalar(start, factor), input_scale
     else:
         slope = aten.exp.default(start if input_scale == 1 else aten.mul.Scalar(start, input_scale))
@@ -284,10 +272,7 @@ def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> 
 @rule("aten.leaky_relu_backward.default", compute="float32", operands=(1, 0))
 def _leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: float, self_is_result: bool) -> Any:
     if self_is_result and not negative_slope >= 0:  # nor NaN: the sign of the input is lost
-        raise RuntimeError(
-            _NEGATIVE_SLOPE.format("leakyReLu") + " File an issue at https://github.com/pytorch/pytorch if you do require "
-            "supporting in-place leakRelu backward calculation with negative slope"
-        )
+        return NotImplemented
     return aten.where.self(aten.gt.Scalar(self, 0), grad_output, aten.mul.Scalar(grad_output, negative_slope))
 
 
@@ -340,26 +325,13 @@ def _native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) ->
 
 
 def _halves(x: Tensor, dim: int) -> Sequence[Tensor]:
-    half = _half(x, dim)
+    half = x.size(dim) // 2
     return aten.split_with_sizes.default(x, [half, half], dim)  # type: ignore[no-any-return]
-
-
-def _half(x: Tensor, dim: int) -> int:
-    rank = x.dim()
-    if not rank:
-        raise RuntimeError("glu does not support 0-dimensional tensors")
-    if not -rank <= dim < rank:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
-    size = x.size(dim)
-    if size % 2:
-        raise RuntimeError(f"Halving dimension must be even, but dimension {dim % rank} is size {size}")
-    return size // 2
 
 
 @rule("aten.glu.default", compute="float32")
 def _glu(self: Tensor, dim: int = -1) -> Any:
-    half = _half(self, dim)
-    return rows_in_blocks(_gated, self, half, dim)
+    return rows_in_blocks(_gated, self, self.size(dim) // 2, dim)
 
 
 def _gated(self: Tensor, half: int, dim: int) -> Any:
@@ -391,8 +363,6 @@ def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
 
 @rule("aten.glu_jvp.default", recorded=True)
 def _glu_jvp(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Any:
-    if x.dtype not in (torch.float32, torch.float64):
-        raise not_implemented("glu_jvp_cpu", x.dtype)
     (moved_value, moved_gate), (_, gate) = _halves(dx, dim), _halves(x, dim)
     open_ = aten.sigmoid.default(gate)
     opening = aten.sub.Tensor(moved_gate, aten.mul.Tensor(open_, moved_gate))
@@ -422,25 +392,13 @@ def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
     return aten.where.self(seen, aten.full.default([], found, dtype=self.dtype, device=self.device), self)
 
 
-#: The dtypes of `self` that `_add_relu` supports. The largest number of the dtype is the upper bound of the result.
-_BOUNDED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64})
-
-
 @rule("aten._add_relu.Tensor", recorded=True)
 def _add_relu(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
     """Compute ``clamp(self + alpha * other, 0, largest number of self's dtype)`` in the promoted dtype.
 
     Eager keeps a NaN in its vectorized loop and makes it 0 in the scalar loop; here it is kept.
     """
-    if isinstance(other, Tensor):
-        broadcast_shapes(self.shape, other.shape)
-        computed = promoted((self, other))
-    else:
-        computed = computed_in((self, other)) or self.dtype
-    if self.dtype not in _BOUNDED:
-        raise RuntimeError(f"Unsupported datatype for add_relu:{cpp_name(self.dtype)}")
-    if computed not in _BOUNDED and computed is not torch.uint8:
-        raise not_implemented("add_clamp_cpu", computed)
+    computed = promoted((self, other)) if isinstance(other, Tensor) else computed_in((self, other)) or self.dtype
     most = torch.finfo(self.dtype).max if self.dtype.is_floating_point else torch.iinfo(self.dtype).max
     alpha, most = held_number(+alpha, computed), held_number(most, computed)  # a bool is a number
     added = (aten.add.Tensor if isinstance(other, Tensor) else aten.add.Scalar)(self, other, alpha=alpha)

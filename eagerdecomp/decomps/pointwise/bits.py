@@ -10,8 +10,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.layouts import as_operands
-from eagerdecomp.eager.messages import dimension_error, not_implemented
-from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted
+from eagerdecomp.eager.promotion import in_type, number_like, promoted
 from eagerdecomp.eager.strides import is_dense, is_expanded, reach
 from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.rule import rule
@@ -27,8 +26,6 @@ def _gcd(self: Tensor, other: Tensor) -> Any:
     unchanged. A pair of two zeros is computed with a 1 instead until the last line, so that no divisor is 0.
     """
     dtype = promoted((self, other))
-    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
-        raise not_implemented("gcd_cpu", dtype)
     rest, value = (aten.abs.default(in_type(x, dtype)) for x in (self, other))
     nothing = aten.logical_and.default(aten.eq.Scalar(rest, 0), aten.eq.Scalar(value, 0))
     one = aten.full.default([], 1, dtype=dtype, device=self.device)
@@ -47,8 +44,6 @@ _SUBNORMAL = 2.0**-1022
 @rule("aten.frexp.Tensor", recorded=True)
 def _frexp(self: Tensor) -> Any:
     """Read the bits of float64, in which values of all smaller dtypes are normal numbers."""
-    if not self.dtype.is_floating_point:
-        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     if not has_float64():
         return _frexp_single(self)
     x = in_type(self, torch.float64)
@@ -99,10 +94,6 @@ def _ldexp(self: Tensor, other: Tensor) -> Any:
 
 
 def _by_bits(self: Tensor, other: Tensor) -> Any:
-    if self.dtype in FLOAT8:
-        raise not_implemented("ldexp_cpu", self.dtype)
-    if other.dtype is torch.bool or other.dtype in WIDE_UNSIGNED:
-        raise not_implemented("ldexp_cpu_exp", other.dtype)
     exponent = in_type(in_type(other, torch.int32), torch.int64)  # as the kernel takes it, without what is above 32 bits
     if self.dtype is not torch.float64 and not has_float64():
         return _by_bits_single(self, exponent)
@@ -167,13 +158,10 @@ def _as_strided_scatter(
 
     If elements of `self` share memory, copy only its elements, to a contiguous tensor.
     """
-    if not self.is_contiguous() and self.requires_grad:  # its gradient would be wrong
-        raise RuntimeError("as_strided_scatter is currently only supported for autograd if self is contiguous")
+    if list(src.shape) != list(size) or (not self.is_contiguous() and self.requires_grad):  # whose gradient would be wrong
+        return NotImplemented
     own_start = self.storage_offset()
     start = own_start if storage_offset is None else storage_offset
-    if list(src.shape) != list(size):
-        slice_size = f"src size = {list(src.shape)}, slice size = {list(size)}"
-        raise RuntimeError(f"expected src to have a size equal to the slice of self. {slice_size}")
     if is_expanded(self):
         memory = aten.clone.default(self, memory_format=torch.contiguous_format)
         aten.copy_.default(aten.as_strided.default(memory, list(size), list(stride), storage_offset or 0), src)
@@ -200,42 +188,11 @@ def _scatter(view: OpOverload) -> Callable[..., Any]:
             result = aten.as_strided.default(memory, shape, strides, start)
         place = view(result, *where, **named)
         if place.shape != src.shape:
-            slice_size = f"src size = {list(src.shape)}, slice size = {list(place.shape)}"
-            raise RuntimeError(f"expected src to have a size equal to the slice of self. {slice_size}")
+            return NotImplemented
         aten.copy_.default(place, src)
         return result
 
     return scatter
-
-
-_HASHED = frozenset(
-    {*HALF, torch.float32, torch.float64, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-)
-
-
-def _hashed_dims(self: Tensor, dim: Sequence[int]) -> list[int]:
-    """Return the dimensions to reduce, checked as ATen checks them; all dimensions if none are given."""
-    rank = max(self.dim(), 1)
-    if not dim:
-        if not self.numel():
-            raise RuntimeError(
-                "hash_tensor: Expected reduction dim to be specified for input.numel() == 0. "
-                "Specify the reduction dim with the 'dim' argument."
-            )
-        return list(range(self.dim()))
-    for one in () if self.numel() else dim:
-        if not -rank <= one < rank:
-            raise dimension_error(one, rank)
-        if not self.size(one):
-            raise IndexError(f"hash_tensor: Expected reduction dim {one} to have non-zero size.")
-    dims: list[int] = []
-    for one in dim:
-        if not -rank <= one < rank:
-            raise dimension_error(one, rank)
-        if one % rank in dims:
-            raise RuntimeError(f"dim {one % rank} appears multiple times in the list of dims")
-        dims.append(one % rank)
-    return dims if self.dim() else []
 
 
 def _bits_of_double(x: Tensor) -> Tensor:
@@ -259,14 +216,10 @@ def _bits_of_double(x: Tensor) -> Tensor:
 @rule("aten.hash_tensor.default", recorded=True)
 def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Any:
     """Reduce the bits of all elements, as int64 or float64, by exclusive or: fold halves until one element is left."""
-    dims = _hashed_dims(self, dim)
-    if mode != 0:
-        raise RuntimeError(f"Unknown hash_tensor mode: {mode}")
+    dims = [one % self.dim() for one in dim or range(self.dim())] if self.dim() else []
     shape = [1 if at in dims else count for at, count in enumerate(self.shape) if keepdim or at not in dims]
     if not self.numel():
         return aten.full.default(shape, 0, dtype=torch.uint64, device=self.device)
-    if self.dtype not in _HASHED:
-        raise not_implemented("xor_sum_cpu", self.dtype)
     if self.dtype.is_floating_point:
         wide = self.dtype is torch.float64 or has_float64()
         bits = aten.view.dtype(in_type(self, torch.float64), torch.int64) if wide else _bits_of_double(in_type(self, torch.float32))

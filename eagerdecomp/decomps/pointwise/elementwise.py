@@ -11,10 +11,10 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.out_quirks import out_quirks
 from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted, widened
 from eagerdecomp.eager.scalars import cast_number, held_number
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.compute import Constant, constant
 from eagerdecomp.rules.link import Call, Linkable, link_on_call
 from eagerdecomp.rules.restride import elementwise_strides
@@ -35,8 +35,6 @@ _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32:
 
 @rule("aten.signbit.default", recorded=True)
 def _signbit(self: Tensor) -> Any:
-    if self.dtype.is_complex:
-        raise RuntimeError("signbit is not implemented for complex tensors.")
     if self.dtype is torch.bool or self.dtype in WIDE_UNSIGNED:
         return aten.full_like.default(self, False, dtype=torch.bool)
     # Read the bits: a comparison does not distinguish -0.0 from 0.0, nor one NaN from another.
@@ -61,10 +59,10 @@ def _copysign(self: Tensor, other: Tensor) -> Any:
 @rule("aten.copysign.Scalar")
 def _copysign_of_number(self: Tensor, other: Any) -> Any:
     """Copy the sign of a Python number. The sign is known, so no `where` is needed."""
-    if not (self.dtype.is_floating_point or self.dtype.is_complex):
-        self = aten._to_copy.default(self, dtype=torch.get_default_dtype())
     if self.dtype.is_complex or isinstance(other, complex):
-        raise not_implemented("copysign_cpu", self.dtype.to_complex())
+        return NotImplemented
+    if not self.dtype.is_floating_point:
+        self = aten._to_copy.default(self, dtype=torch.get_default_dtype())
     bits, sign = aten.view.dtype(self, _BITS[self.dtype]), _sign_bit(self.dtype)
     bits = aten.bitwise_or.Scalar(bits, sign) if math.copysign(1, other) < 0 else aten.bitwise_and.Scalar(bits, ~sign)
     return aten.view.dtype(bits, self.dtype)
@@ -72,9 +70,7 @@ def _copysign_of_number(self: Tensor, other: Any) -> Any:
 
 def _nextafter(self: Tensor, other: Tensor) -> Any:
     dtype = promoted([self, other])
-    bits = _BITS.get(dtype)
-    if bits is None:
-        raise not_implemented("nextafter_cpu", dtype)
+    bits = _BITS[dtype]
     self, other = (one if one.dtype is dtype else aten._to_copy.default(one, dtype=dtype) for one in (self, other))
     shape = broadcast_shapes(self.shape, other.shape)
     start, end = aten.expand.default(self, shape), aten.expand.default(other, shape)
@@ -95,12 +91,10 @@ def _nextafter(self: Tensor, other: Tensor) -> Any:
 # -- two operands ---------------------------------------------------------------------------------------------------------
 
 
-def _skipping_nan(name: str, closer: OpOverload, whole: OpOverload) -> Callable[[Tensor, Tensor], Any]:
+def _skipping_nan(closer: OpOverload, whole: OpOverload) -> Callable[[Tensor, Tensor], Any]:
     """Compute `fmax` or `fmin`: return the other operand if one is NaN."""
 
     def run(self: Tensor, other: Tensor) -> Any:
-        if self.dtype.is_complex or other.dtype.is_complex:
-            raise RuntimeError(f"{name} not implemented for complex tensors.")
         if not (self.dtype.is_floating_point or other.dtype.is_floating_point):
             return whole(self, other)
         takes_other = aten.logical_or.default(closer(self, other), aten.isnan.default(self))
@@ -110,8 +104,6 @@ def _skipping_nan(name: str, closer: OpOverload, whole: OpOverload) -> Callable[
 
 
 def _hypot(self: Tensor, other: Tensor) -> Any:
-    if not (computed := promoted((self, other))).is_floating_point:
-        raise not_implemented("hypot_cpu", computed)
     if not (self.dtype.is_floating_point and self.dtype is other.dtype):
         return NotImplemented
     dtype = self.dtype
@@ -131,12 +123,10 @@ def _powers_of_two(exponent: Tensor) -> Any:
     return aten.pow.Tensor_Tensor(number_like(exponent, 2), exponent)
 
 
-def _common_integers(self: Any, other: Any, name: str) -> list[Tensor]:
+def _common_integers(self: Any, other: Any) -> list[Tensor]:
     """Return both operands as tensors of the promoted dtype. A Python number is truncated to the bits of that dtype."""
     tensors = [x for x in (self, other) if isinstance(x, Tensor)]
     dtype = promoted(tensors) if len(tensors) == 2 else torch.result_type(self, other)
-    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
-        raise not_implemented(f"{name}_cpu", dtype)
     device = tensors[0].device
     sides = (x if isinstance(x, Tensor) else aten.full.default([], x, dtype=torch.int64, device=device) for x in (self, other))
     return [x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype) for x in sides]
@@ -144,7 +134,7 @@ def _common_integers(self: Any, other: Any, name: str) -> list[Tensor]:
 
 @rule("aten.__lshift__.Tensor", "aten.__lshift__.Scalar", recorded=True)
 def _shift_left(self: Any, other: Any) -> Any:
-    self, other = _common_integers(self, other, "lshift")
+    self, other = _common_integers(self, other)
     bits = torch.iinfo(self.dtype).bits
     valid = aten.logical_and.default(aten.ge.Scalar(other, 0), aten.lt.Scalar(other, bits))
     moved = aten.mul.Tensor(self, _powers_of_two(aten.clamp.default(other, 0, bits - 1)))
@@ -153,7 +143,7 @@ def _shift_left(self: Any, other: Any) -> Any:
 
 @rule("aten.__rshift__.Tensor", "aten.__rshift__.Scalar", recorded=True)
 def _shift_right(self: Any, other: Any) -> Any:
-    self, other = _common_integers(self, other, "rshift")
+    self, other = _common_integers(self, other)
     info = torch.iinfo(self.dtype)
     # The largest shift takes two steps, because its power of two does not fit a signed dtype.
     furthest = info.bits - 1
@@ -267,7 +257,7 @@ _STEPS = frozenset({torch.float64, torch.complex64, torch.complex128})
 _LARGE = 2.0**32
 
 
-def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
+def _add_product(product: OpOverload, *, divides: bool) -> Callable[..., Any]:
     """Compute `addcmul` or `addcdiv` with two kernels: the product, then `add` with `value` as its `alpha`.
 
     Eager multiplies by `value` first. The results differ by at most the product's rounding error; for float16 and bfloat16 they are
@@ -294,12 +284,10 @@ def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
 
     def mixed(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any) -> Any:
         floats = [x.dtype.is_floating_point or x.dtype.is_complex for x in (tensor1, tensor2)]
-        if name == "addcdiv" and not any(floats):
-            raise RuntimeError(_INTEGER_ADDCDIV)
         operands = (self, tensor1, tensor2)
         result = promoted(operands)
-        if result is torch.bool:
-            raise not_implemented(f"{name}_cpu_out", result)
+        if result is torch.bool or (divides and not any(floats)):
+            raise Declined
         # Convert all operands to the result's dtype first. float16 and bfloat16 use float32, and round once at the end.
         wide = torch.float32 if result in HALF else result
         value = +held_number(value, wide)  # of a bool, its number
@@ -310,14 +298,6 @@ def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
         return returned if result is wide else aten._to_copy.default(returned, dtype=result)
 
     return run
-
-
-_INTEGER_ADDCDIV = (
-    "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true division of "
-    "tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value * torch.trunc(tensor1 / tensor2))"
-    ".to(input.dtype) for integer inputs and as (input + value * tensor1 / tensor2) for float inputs. The future addcdiv behavior "
-    "is just the latter implementation: (input + value * tensor1 / tensor2), for all dtypes."
-)
 
 
 # Every floating-point dtype can represent numbers up to this.
@@ -348,7 +328,7 @@ def _fill(self: Tensor, value: Any = 0) -> Tensor:
 def _round_decimals(self: Tensor, *, decimals: int) -> Any:
     """Round to `decimals` as eager's kernel does, which divides by the power of ten where torch's decomposition multiplies."""
     if not self.is_floating_point() or self.dtype in FLOAT8:
-        raise not_implemented("round_cpu" if decimals else "round_vml_cpu", self.dtype)
+        return NotImplemented
     if not decimals:
         return aten.round.default(self)
     wide = widened(self)
@@ -370,10 +350,8 @@ def _lerp(self: Tensor, end: Tensor, weight: Any) -> Any:
         and (dtype is torch.float32 or dtype is torch.float64)
     ):
         return aten.add.Tensor(self, aten.sub.Tensor(end, self), alpha=weight)
-    if dtype is not end.dtype:
-        raise RuntimeError(f"expected dtype {cpp_name(dtype)} for `end` but got dtype {cpp_name(end.dtype)}")
-    if not (dtype.is_floating_point or dtype.is_complex):
-        raise not_implemented("lerp_kernel_scalar", dtype)
+    if dtype is not end.dtype or not (dtype.is_floating_point or dtype.is_complex):
+        return NotImplemented
     if weight.__class__ is complex or not abs(weight) <= _LARGE:
         weight = held_number(weight, torch.float32 if dtype in HALF else dtype)
     start, stop = (
@@ -558,16 +536,16 @@ def _lerp_by_tensor(self: Tensor, end: Tensor, weight: Tensor) -> Any:
     return result if wide is dtype else aten._to_copy.default(result, dtype=dtype)
 
 
-rule("aten.addcmul.default")(_add_product("addcmul", op_called("aten.mul.Tensor")))
-rule("aten.addcdiv.default")(_add_product("addcdiv", op_called("aten.div.Tensor")))
+rule("aten.addcmul.default")(_add_product(op_called("aten.mul.Tensor"), divides=False))
+rule("aten.addcdiv.default")(_add_product(op_called("aten.div.Tensor"), divides=True))
 rule("aten.xlogy.Tensor", compute="operands", operands=(0, 1), promotes=True)(_times_log(op_called("aten.log.default")))
 rule("aten.special_xlog1py.default", compute="operands", operands=(0, 1), promotes=True)(
     _times_log(op_called("aten.log1p.default"))
 )
 rule("aten.lerp.Tensor", recorded=True)(_lerp_by_tensor)
 rule("aten.nextafter.default", recorded=True)(_nextafter)
-rule("aten.fmax.default", recorded=True)(_skipping_nan("fmax", op_called("aten.lt.Tensor"), op_called("aten.maximum.default")))
-rule("aten.fmin.default", recorded=True)(_skipping_nan("fmin", op_called("aten.gt.Tensor"), op_called("aten.minimum.default")))
+rule("aten.fmax.default", recorded=True)(_skipping_nan(op_called("aten.lt.Tensor"), op_called("aten.maximum.default")))
+rule("aten.fmin.default", recorded=True)(_skipping_nan(op_called("aten.gt.Tensor"), op_called("aten.minimum.default")))
 rule("aten.hypot.default", recorded=True)(_hypot)
 rule("aten.bitwise_left_shift.Tensor", recorded=True)(_shift_left)
 rule("aten.bitwise_right_shift.Tensor", recorded=True)(_shift_right)

@@ -26,7 +26,6 @@ from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_of
@@ -148,13 +147,11 @@ def _shares(a: TensorExpr, x: TensorExpr, lengths: _Lengths) -> tuple[TensorExpr
     return choose(below, value, rest), choose(below, rest, value)
 
 
-def _incomplete(above: bool, kernel: str) -> Callable[[Tensor, Tensor], Any]:
+def _incomplete(above: bool) -> Callable[[Tensor, Tensor], Any]:
     at_0, at_infinity = (1.0, 0.0) if above else (0.0, 1.0)
 
     def run(self: Tensor, other: Tensor) -> Any:
         dtype = floating(promoted((self, other)))
-        if dtype.is_complex:
-            raise not_implemented(kernel, dtype)
         shape = broadcast_shapes(self.shape, other.shape)
         a, x = (TensorExpr(aten.expand.default(operand, shape)).to(dtype).to(wide_of(dtype)) for operand in (self, other))
         value = _shares(a, x, _DOUBLE if dtype is torch.float64 else _SINGLE)[above]
@@ -169,7 +166,7 @@ def _incomplete(above: bool, kernel: str) -> Callable[[Tensor, Tensor], Any]:
     return run
 
 
-rule("aten.igamma.default", recorded=True)(_incomplete(False, "igamma_cpu"))
-rule("aten.igammac.default", recorded=True)(_incomplete(True, "igammac_cpu"))
+rule("aten.igamma.default", recorded=True)(_incomplete(False))
+rule("aten.igammac.default", recorded=True)(_incomplete(True))
 rule("aten.igamma.default")(by_blocks("aten.igamma.default"))
 rule("aten.igammac.default")(by_blocks("aten.igammac.default"))

@@ -18,8 +18,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.double_double import product
 from eagerdecomp.decomps.math.operators import TensorExpr, choose
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.eager.promotion import HALF, floating, promoted
+from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_float
 
@@ -189,8 +188,6 @@ _FORMULAS: dict[str, Formula] = {
 def _add_rules(name: str, formula: Formula) -> None:
     def of_tensors(x: Tensor, n: Tensor, top: int | None = None) -> Any:
         dtype = floating(promoted((x, n)))
-        if dtype.is_complex or dtype in HALF:
-            raise not_implemented(f"{name}_cpu", dtype)
         arguments, orders = TensorExpr(x).to(dtype).tensor, TensorExpr(n).to(dtype).tensor
         shape = broadcast_shapes(x.shape, n.shape)
         order = aten._to_copy.default(aten.expand.default(orders, shape), dtype=torch.int64)

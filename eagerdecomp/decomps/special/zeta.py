@@ -17,8 +17,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.eager.promotion import HALF, floating, promoted, wide_type
+from eagerdecomp.eager.promotion import floating, promoted, wide_type
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_of
 
@@ -104,8 +103,6 @@ def _unbound(term: TensorExpr) -> list[TensorExpr]:
 
 def _zeta(self: Tensor, other: Tensor) -> Any:
     dtype = floating(promoted((self, other)))
-    if dtype.is_complex or dtype in HALF:
-        raise not_implemented("zeta_cpu", dtype)
     s, q = TensorExpr(self).to(wide_of(dtype)), TensorExpr(other).to(wide_of(dtype))
     s, q = _broadcast(s, q)
     whole = TensorExpr(aten.eq.Tensor(s.tensor, s.floor().tensor))
@@ -136,12 +133,8 @@ def _zeta_of_scalar(first: bool) -> Any:
 
 @rule("aten.polygamma.default", recorded=True)
 def _polygamma(n: int, self: Tensor) -> Any:
-    if n < 0:
-        raise RuntimeError("polygamma(n, x) does not support negative n.")
     if n == 0:
         return aten.digamma.default(self)
-    if self.dtype.is_complex:
-        raise not_implemented("polygamma", self.dtype)
     x = TensorExpr(self).to(wide_of(floating(self.dtype)))
     value = _zeta_of_any(float(n + 1), x, n % 2 == 0)
     pole = (x <= 0) & TensorExpr(aten.eq.Tensor(x.tensor, x.floor().tensor))
