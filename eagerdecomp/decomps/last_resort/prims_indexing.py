@@ -1,6 +1,6 @@
 """Gather and scatter by indices and masks for sets of prims, by comparing positions (`math.one_hot_indexing`).
 
-Prims do not check indices, so the rules read them to raise eager's error for an index out of range. Such calls are never cached as
+Prims do not check indices, so the rules read them, to decline a call with an index out of range. Such calls are never cached as
 programs.
 """
 
@@ -15,34 +15,16 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
-from eagerdecomp.decomps.math.one_hot_indexing import (
-    along,
-    check_range,
-    combined,
-    in_blocks,
-    positions,
-    refusing_types,
-    taken,
-    writers,
-)
+from eagerdecomp.decomps.math.one_hot_indexing import along, check_range, combined, in_blocks, positions, taken, writers
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_contiguous, iterator_strides
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import FLOAT8, HALF, RARE, WIDE_UNSIGNED, number_like
+from eagerdecomp.eager.promotion import FLOAT8, HALF, number_like
 from eagerdecomp.eager.strides import in_order, like_strides
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.restride import restrided
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
-
-_INDICES = (torch.int64, torch.int32)
-
-
-def _wrapped(dim: int, rank: int) -> int:
-    least, most = -max(rank, 1), max(rank, 1) - 1
-    if not least <= dim <= most:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{least}, {most}], but got {dim})")
-    return dim % max(rank, 1)
 
 
 def _at_least_one_dim(x: Tensor) -> Tensor:
@@ -70,66 +52,36 @@ def _with_strides_of(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _gather(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Any:
-    dim = _wrapped(dim, self.dim())
-    shape = list(index.shape)
     if not index.numel():
-        return aten.empty.memory_format(shape, dtype=self.dtype, device=self.device)
-    if index.dtype not in _INDICES:
-        raise RuntimeError("gather(): Expected dtype int32/int64 for index")
+        return aten.empty.memory_format(list(index.shape), dtype=self.dtype, device=self.device)
     x, places = _at_least_one_dim(self), _at_least_one_dim(_long(index))
-    if x.dim() != places.dim():
-        raise RuntimeError("Index tensor must have the same number of dimensions as input tensor")
+    dim %= x.dim()
     if any(places.size(at) > x.size(at) for at in range(x.dim()) if at != dim):
-        raise RuntimeError(
-            f"Size does not match at dimension {_first_wider(places, x, dim)} expected index {shape} to be no larger than self "
-            f"{list(self.shape)} apart from dimension {dim}"
-        )
-    check_range(places, x.size(dim), RuntimeError, dim=dim)
+        return NotImplemented
+    check_range(places, x.size(dim))
     found = taken(_cropped(x, places.shape, dim), dim, places)
     return found if index.dim() else aten.view.default(found, [])
-
-
-def _first_wider(index: Tensor, x: Tensor, dim: int) -> int:
-    return next(at for at in range(x.dim()) if at != dim and index.size(at) > x.size(at))
 
 
 # -- scatter ------------------------------------------------------------------------------------------------------
 
 
-def _untouched(self: Tensor, dim: int) -> Tensor:
-    _wrapped(dim, self.dim())
+def _untouched(self: Tensor) -> Tensor:
     return as_contiguous(aten.clone.default(self))
 
 
-def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None, name: str) -> tuple[int, Tensor, Tensor, Any]:
-    """Check the call. Return the wrapped dimension, and `self`, index and source with at least one dimension.
+def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None) -> tuple[int, Tensor, Tensor, Any]:
+    """Return the wrapped dimension, and `self`, index and source with at least one dimension.
 
     The source is cut to the shape of the index.
     """
-    dim = _wrapped(dim, self.dim())
-    if index.dtype is not torch.int64 and index.dtype is not torch.int32:
-        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
-    if src is not None and src.dtype is not self.dtype:
-        raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype")
     x, places = _at_least_one_dim(self), _at_least_one_dim(_long(index))
     given = None if src is None else _at_least_one_dim(src)
-    ranks = {x.dim(), places.dim(), x.dim() if given is None else given.dim()}
-    if len(ranks) > 1:
-        if src is not None and 0 < src.dim() < places.dim() == x.dim():
-            inside = (places.size(at) <= x.size(at) for at in range(x.dim()) if at != dim)
-            if all(inside) and all(places.size(at) <= src.size(at) for at in range(src.dim())):
-                _wrapped(src.dim(), src.dim())  # eager asks for a size that is not there before it compares ranks
-        raise RuntimeError(
-            f"Index tensor must have the same number of dimensions as {'self' if places.dim() != x.dim() else 'src'} tensor"
-        )
+    dim %= x.dim()
     wide = any(places.size(at) > x.size(at) for at in range(x.dim()) if at != dim)
-    wide = wide or (given is not None and any(places.size(at) > given.size(at) for at in range(x.dim())))
-    if wide:
-        also = "" if src is None else f" and to be no larger size than src {list(src.shape)}"
-        raise RuntimeError(
-            f"Expected index {list(index.shape)} to be no larger than self {list(self.shape)} apart from dimension {dim}{also}"
-        )
-    check_range(places, x.size(dim), RuntimeError, dim=dim)
+    if wide or (given is not None and any(places.size(at) > given.size(at) for at in range(x.dim()))):
+        raise Declined
+    check_range(places, x.size(dim))
     return dim, x, places, None if given is None else _cropped(given, places.shape)
 
 
@@ -143,8 +95,8 @@ def _widened(x: Tensor, like: Tensor, blank: float) -> Tensor:
 
 def _scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
     if not index.numel():
-        return _untouched(self, dim)
-    dim, x, places, given = _scatter_operands(self, dim, index, src, "scatter")
+        return _untouched(self)
+    dim, x, places, given = _scatter_operands(self, dim, index, src)
     writer = writers(places, dim, x.size(dim))
     values = taken(given, dim, aten.clamp.default(writer, 0))
     written = aten.ge.Scalar(_widened(writer, x, -1), 0)
@@ -153,8 +105,8 @@ def _scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
 
 def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     if not index.numel():
-        return _untouched(self, dim)
-    dim, x, places, _ = _scatter_operands(self, dim, index, None, "scatter")
+        return _untouched(self)
+    dim, x, places, _ = _scatter_operands(self, dim, index, None)
     written = aten.ge.Scalar(_widened(writers(places, dim, x.size(dim)), x, -1), 0)
     return _shaped(aten.where.self(written, number_like(x, value), x), self)
 
@@ -218,19 +170,15 @@ def _reduced(x: Tensor, dim: int, places: Tensor, given: Tensor, reduce: str, in
 
 def _scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
     if not index.numel():
-        return _untouched(self, dim)
-    dim, x, places, given = _scatter_operands(self, dim, index, src, "scatter")
+        return _untouched(self)
+    dim, x, places, given = _scatter_operands(self, dim, index, src)
     return _shaped(_reduced(x, dim, places, given, "sum", True), self)
 
 
 def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Any:
-    if reduce not in _REDUCTIONS:
-        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
     if not index.numel():
-        return _untouched(self, dim)
-    if (reduce == "mean" and self.dtype is torch.bool) or (reduce in ("amax", "amin") and self.is_complex()):
-        raise not_implemented(f"{_REDUCE}_{reduce}", self.dtype)
-    dim, x, places, given = _scatter_operands(self, dim, index, src, "scatter_reduce")
+        return _untouched(self)
+    dim, x, places, given = _scatter_operands(self, dim, index, src)
     return _shaped(_reduced(x, dim, places, given, reduce, include_self), self)
 
 
@@ -245,19 +193,12 @@ def _spelled_out(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor 
             found.append(None)
         elif given.dtype in (torch.bool, torch.uint8):
             for at in range(given.dim()):
-                if len(found) + at >= self.dim() or given.size(at) != self.size(len(found) + at):
-                    raise IndexError(
-                        f"The shape of the mask {list(given.shape)} at index {at} does not match the shape of the indexed tensor "
-                        f"{list(self.shape)} at index {len(found) + at}"
-                    )
+                if given.size(at) != self.size(len(found) + at):
+                    raise Declined
             places = aten.nonzero.default(given)
             found += [aten.select.int(places, 1, at) for at in range(given.dim())]
-        elif given.dtype in (torch.int64, torch.int32):
-            found.append(_long(given))
         else:
-            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-    if len(found) > self.dim():
-        raise IndexError(f"too many indices for tensor of dimension {self.dim()} (got {len(found)})")
+            found.append(_long(given))
     return found + [None] * (self.dim() - len(found))
 
 
@@ -268,21 +209,17 @@ class _Indexed:
         spelled = _spelled_out(self_, indices)
         self.dims = [dim for dim, given in enumerate(spelled) if given is not None]
         given = [one for one in spelled if one is not None]
-        try:
-            self.shape = broadcast_shapes(*(one.shape for one in given))
-        except RuntimeError:
-            shapes = ", ".join(str(list(one.shape)) for one in given)
-            raise IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}") from None
+        self.shape = broadcast_shapes(*(one.shape for one in given))
         self.others = [dim for dim in range(self_.dim()) if dim not in self.dims]
         adjacent = self.dims == list(range(self.dims[0], self.dims[0] + len(self.dims)))
         self.before = self.dims[0] if adjacent else 0
         self.sizes = list(self_.shape)
         self.given = given
-        self.places = [self._wrapped(one, self_.size(dim), dim, check) for dim, one in zip(self.dims, given, strict=True)]
+        self.places = [self._wrapped(one, self_.size(dim), check) for dim, one in zip(self.dims, given, strict=True)]
 
-    def _wrapped(self, index: Tensor, size: int, dim: int, check: bool) -> Tensor:
+    def _wrapped(self, index: Tensor, size: int, check: bool) -> Tensor:
         if check:
-            check_range(index, size, IndexError, dim=dim, least=-size)
+            check_range(index, size, -size)
         return aten.where.self(aten.lt.Scalar(index, 0), aten.add.Scalar(index, size), index)  # type: ignore[no-any-return]
 
     @property
@@ -377,15 +314,8 @@ def _unsafe_index(self: Tensor, indices: Sequence[Tensor | None]) -> Any:
 
 
 def _put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool, check: bool) -> Any:
-    if self.dtype is not values.dtype:
-        raise RuntimeError(
-            f"Index put requires the source and destination dtypes match, got {scalar_type_name(self.dtype)} for the destination "
-            f"and {scalar_type_name(values.dtype)} for the source."
-        )
     if accumulate and self.dtype in FLOAT8:  # no sum of such numbers is a prim
         return NotImplemented
-    if self.dtype in WIDE_UNSIGNED:
-        raise not_implemented("index_put", self.dtype)
     if all(one is None for one in indices):
         spread = aten.expand.default(values, list(self.shape))
         return aten.add.Tensor(self, spread) if accumulate else aten.clone.default(spread)
@@ -394,13 +324,9 @@ def _put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumul
     fits = values.dim() <= len(shape) and all(
         size in (1, want) for size, want in zip(reversed(values.shape), reversed(shape), strict=False)
     )
-    if not fits and not all(size == 1 for size in values.shape):
-        raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape {shape}"
-        )
+    spread = aten.expand.default(values if fits else aten.reshape.default(values, []), shape)
     if not math.prod(shape):
         return aten.clone.default(self)
-    spread = aten.expand.default(values if fits else aten.reshape.default(values, []), shape)
     written = indexed.values_as_rows(spread)
     place, rows = aten.unsqueeze.default(indexed.linear(), 1), indexed.rows(self)
     if accumulate:
@@ -455,13 +381,6 @@ def _nonzero(self: Tensor) -> Any:
 
 
 def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Any:
-    if self.dtype is not source.dtype:
-        raise RuntimeError(
-            "masked_scatter: expected self and source to have same dtypes but got "
-            f"{scalar_type_name(self.dtype)} and {scalar_type_name(source.dtype)}"
-        )
-    if mask.dtype is not torch.bool:
-        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {scalar_type_name(mask.dtype)}")
     shape = broadcast_shapes(self.shape, mask.shape)
     target = self if list(self.shape) == shape else aten.clone.default(aten.expand.default(self, shape))
     if not target.numel():
@@ -469,7 +388,7 @@ def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Any:
     chosen = aten.reshape.default(aten.expand.default(mask, shape), [-1])
     seat = aten.sub.Scalar(_rank(chosen), 1)
     if int(aten._local_scalar_dense.default(aten.select.int(seat, 0, -1))) >= source.numel():
-        raise RuntimeError("Number of elements of source < number of ones in mask")
+        return NotImplemented
     if not source.numel():
         return aten.clone.default(target)
     values = taken(aten.reshape.default(source, [-1]), 0, aten.clamp.default(seat, 0))
@@ -477,12 +396,10 @@ def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Any:
     return _with_strides_of(result, target)
 
 
-_ELEMENTS, _NUMBER, _REDUCE = "scatter_gather_tensor_cpu", "scatter_gather_scalar_cpu", "scatter_gather_tensor_cpu_reduce"
-
-rule("aten.gather.default", recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _gather))
-rule("aten.scatter.src", recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _scatter))
-rule("aten.scatter.value", recorded=True, source="prims")(refusing_types(_NUMBER, RARE, _scatter_value))
-rule("aten.scatter_add.default", recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _scatter_add))
-rule("aten.scatter_reduce.two", recorded=True, source="prims")(refusing_types(_REDUCE, RARE, _scatter_reduce))
-rule("aten.nonzero.default", recorded=True, source="prims")(refusing_types("nonzero_count_cpu", RARE - {torch.complex32}, _nonzero))
-rule("aten.masked_scatter.default", recorded=True, source="prims")(refusing_types("masked_scatter", RARE, _masked_scatter))
+rule("aten.gather.default", recorded=True, source="prims")(_gather)
+rule("aten.scatter.src", recorded=True, source="prims")(_scatter)
+rule("aten.scatter.value", recorded=True, source="prims")(_scatter_value)
+rule("aten.scatter_add.default", recorded=True, source="prims")(_scatter_add)
+rule("aten.scatter_reduce.two", recorded=True, source="prims")(_scatter_reduce)
+rule("aten.nonzero.default", recorded=True, source="prims")(_nonzero)
+rule("aten.masked_scatter.default", recorded=True, source="prims")(_masked_scatter)

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.one_hot_indexing import along, positions, refusing_types
-from eagerdecomp.decomps.math.pool_windows import check_pool, check_pooled, each_dimension, window_count
+from eagerdecomp.decomps.math.one_hot_indexing import along, positions
+from eagerdecomp.decomps.math.pool_windows import each_dimension, window_count
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.promotion import HALF, number_like
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -42,7 +43,7 @@ def _summed(x: Tensor, dim: int, starts: Tensor, ends: Tensor, size: int, *, tra
 
 
 class _Pool:
-    """The windows of average pooling with fixed stride, per dimension. Creating one raises eager's errors for wrong arguments."""
+    """The windows of average pooling with fixed stride, per dimension."""
 
     def __init__(self, x: Tensor, options: Sequence[Sequence[int]], dims: int, ceil_mode: bool) -> None:
         kernel_size, stride, padding = options
@@ -51,8 +52,10 @@ class _Pool:
         self.first = x.dim() - dims
         self.sizes = list(x.shape[-dims:])
         self.windows = list(zip(kernel, steps, pads, [1] * dims, strict=True))
-        check_pool(x, f"avg_pool{dims}d", self.windows, ceil_mode)
         self.counts = [window_count(size, window, ceil_mode) for size, window in zip(self.sizes, self.windows, strict=True)]
+        smaller = dims == 3 and any(size < one for size, one in zip(self.sizes, kernel, strict=True))
+        if smaller or min(self.counts) < 1:
+            raise Declined
 
     def bounds(self, at: int, like: Tensor) -> tuple[Tensor, Tensor]:
         kernel, step, pad, _ = self.windows[at]
@@ -77,15 +80,6 @@ def _quotient(x: Tensor, divisor: Tensor) -> Tensor:
     return aten.div.Tensor_mode(x, divisor, rounding_mode=rounding)  # type: ignore[no-any-return]
 
 
-def _check_lengths(dims: int, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> None:
-    either, many = ("either ", "two") if dims == 2 else ("", "three")
-    for name, given, least in (("kernel_size", kernel_size, 1), ("stride", stride, 0), ("padding", padding, 1)):
-        if len(given) not in ((1, dims) if least else (0, 1, dims)):
-            omitted = "" if least else "be omitted, "
-            be = "be " if least else ""
-            raise RuntimeError(f"avg_pool{dims}d: {name} must {either}{omitted}{be}a single int, or a tuple of {many} ints")
-
-
 def _average(dims: int) -> Callable[..., Any]:
     def run(
         self: Tensor,
@@ -96,13 +90,6 @@ def _average(dims: int) -> Callable[..., Any]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Any:
-        if self.dim() not in (dims + 1, dims + 2):
-            if dims == 3:
-                raise RuntimeError("non-empty 4D or 5D (batch mode) tensor expected for input")
-            return NotImplemented
-        _check_lengths(dims, kernel_size, stride, padding)
-        if divisor_override == 0:
-            raise RuntimeError("divisor must be not zero")
         pool = _Pool(self, (kernel_size, stride, padding), dims, ceil_mode)
         if not self.numel():
             return aten.empty.memory_format([*self.shape[:-dims], *pool.counts], dtype=self.dtype, device=self.device)
@@ -129,12 +116,9 @@ def _average_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Any:
-    if self.dim() not in (3, 4):
-        return NotImplemented
-    if divisor_override == 0:
-        raise RuntimeError("divisor must be not zero")
-    check_pooled(grad_output, self, 2, kernel_size, stride, padding, [1], ceil_mode)
     pool = _Pool(self, (kernel_size, stride, padding), 2, ceil_mode)
+    if list(grad_output.shape) != [*self.shape[:-2], *pool.counts]:
+        return NotImplemented
     if not self.numel():
         return aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device)
     grad = aten._to_copy.default(grad_output, dtype=torch.float32) if self.dtype in HALF else grad_output
@@ -146,11 +130,7 @@ def _average_backward(
 
 def _adaptive(dims: int) -> Callable[..., Any]:
     def run(self: Tensor, output_size: Sequence[int]) -> Any:
-        if self.dim() not in (dims + 1, dims + 2) or len(output_size) != dims:
-            return NotImplemented
         first, counts = self.dim() - dims, list(output_size)
-        if any(not size for size in self.shape[1:]) or min(counts) < 0:
-            return NotImplemented
         if not self.numel() or not math.prod(counts):
             return aten.empty.memory_format([*self.shape[:first], *counts], dtype=self.dtype, device=self.device)
         found = aten._to_copy.default(self, dtype=torch.float32) if self.dtype in HALF else self
@@ -166,21 +146,8 @@ def _adaptive(dims: int) -> Callable[..., Any]:
     return run
 
 
-_NOT_FLOAT_OR_INT64 = frozenset(
-    {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.complex32, torch.complex64, torch.complex128}
-)
-_NOT_FLOAT = _NOT_FLOAT_OR_INT64 | {torch.int64}
-
-rule("aten.avg_pool2d.default", recorded=True, source="prims")(refusing_types("avg_pool2d", _NOT_FLOAT_OR_INT64, _average(2)))
-rule("aten.avg_pool3d.default", recorded=True, source="prims")(
-    refusing_types("avg_pool3d_out_frame", _NOT_FLOAT_OR_INT64, _average(3))
-)
-rule("aten.avg_pool2d_backward.default", recorded=True, source="prims")(
-    refusing_types("avg_pool2d_backward", _NOT_FLOAT_OR_INT64, _average_backward)
-)
-rule("aten._adaptive_avg_pool2d.default", recorded=True, source="prims")(
-    refusing_types("adaptive_avg_pool2d", _NOT_FLOAT, _adaptive(2))
-)
-rule("aten._adaptive_avg_pool3d.default", recorded=True, source="prims")(
-    refusing_types("adaptive_avg_pool3d_cpu", _NOT_FLOAT, _adaptive(3))
-)
+rule("aten.avg_pool2d.default", recorded=True, source="prims")(_average(2))
+rule("aten.avg_pool3d.default", recorded=True, source="prims")(_average(3))
+rule("aten.avg_pool2d_backward.default", recorded=True, source="prims")(_average_backward)
+rule("aten._adaptive_avg_pool2d.default", recorded=True, source="prims")(_adaptive(2))
+rule("aten._adaptive_avg_pool3d.default", recorded=True, source="prims")(_adaptive(3))

@@ -50,8 +50,6 @@ def _scaled(x: Tensor, normalization: int, count: int) -> Tensor:
 
 @rule("aten._fft_r2c.default", recorded=True, source="prims")
 def _r2c(self: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
-    if not self.dtype.is_floating_point:
-        raise RuntimeError("Expected self.is_floating_point() to be true, but got false.")
     if not dim:
         return NotImplemented
     count = math.prod(self.size(one) for one in dim)
@@ -60,8 +58,6 @@ def _r2c(self: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -
 
 @rule("aten._fft_c2r.default", recorded=True, source="prims")
 def _c2r(self: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
-    if not self.is_complex():
-        raise RuntimeError("Expected self.is_complex() to be true, but got false.")
     if not dim:
         return NotImplemented
     count = math.prod(self.size(one) for one in dim[:-1]) * last_dim_size

@@ -10,18 +10,10 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.one_hot_indexing import along, in_blocks, positions, taken, writers
-from eagerdecomp.eager.checks.arguments import check_topk
 from eagerdecomp.eager.promotion import WIDE_UNSIGNED, number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
-
-
-def _wrapped(dim: int, rank: int) -> int:
-    least, most = -max(rank, 1), max(rank, 1) - 1
-    if not least <= dim <= most:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{least}, {most}], but got {dim})")
-    return dim % max(rank, 1)
 
 
 # -- indices of minima and maxima ---------------------------------------------------------------------------------
@@ -38,13 +30,11 @@ def _place(self: Tensor, dim: int, extreme: Tensor) -> Tensor:
     return aten.amin.default(where, [dim], True)  # type: ignore[no-any-return]
 
 
-def _extreme_with_place(reduce: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _extreme_with_place(reduce: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Tensor, dim: int, keepdim: bool = False) -> Any:
-        dim = _wrapped(dim, self.dim())
         if not self.dim():
             return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
-        if not self.size(dim):
-            raise IndexError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
+        dim %= self.dim()
         where = _place(self, dim, reduce(self, [dim], True))
         found = taken(self, dim, where)  # of zeros and NaNs the one that stands there
         return (found, where) if keepdim else (aten.squeeze.dim(found, dim), aten.squeeze.dim(where, dim))
@@ -52,23 +42,12 @@ def _extreme_with_place(reduce: Callable[..., Any], name: str) -> Callable[..., 
     return run
 
 
-def _argument(reduce: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _argument(reduce: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-        if self.dtype is torch.bool:
-            raise RuntimeError(f"{name}(): does not support bool input")
-        if dim is None and not self.numel():
-            raise IndexError(
-                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
-                "'dim' argument."
-            )
-        if dim is not None:
-            dim = _wrapped(dim, self.dim())
-            if self.dim() and not self.size(dim):
-                raise IndexError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
         if not self.dim():
             return aten.full.default([], 0, dtype=torch.int64, device=self.device)
         given = self if dim is not None else aten.reshape.default(self, [-1])
-        along_dim = 0 if dim is None else dim
+        along_dim = 0 if dim is None else dim % self.dim()
         where = _place(given, along_dim, reduce(given, [along_dim], True))
         if dim is None:
             return aten.reshape.default(where, [1] * self.dim() if keepdim else [])
@@ -114,21 +93,20 @@ def _order(x: Tensor, dim: int, descending: bool) -> Tensor:
 
 
 def _sort(self: Tensor, dim: int = -1, descending: bool = False) -> Any:
-    if self.is_complex():
-        raise RuntimeError(" Sort does not support complex dtypes on CPU")
-    dim = _wrapped(dim, self.dim())
     if not self.dim() or not self.numel():
         return aten.clone.default(self), aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
+    dim %= self.dim()
     order = _order(self, dim, descending)
     return taken(self, dim, order), order
 
 
 @rule("aten.topk.default", recorded=True, source="prims")
 def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    dim = _wrapped(dim, self.dim())
-    check_topk(self, k, dim)
     if not self.dim():
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
+    dim %= self.dim()
+    if k > self.size(dim):
+        return NotImplemented
     if not self.numel() or not k:
         shape = [k if at == dim else size for at, size in enumerate(self.shape)]
         empty = aten.empty.memory_format
@@ -137,8 +115,8 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return taken(self, dim, order), aten.clone.default(order, memory_format=torch.contiguous_format)
 
 
-rule("aten.max.dim", recorded=True, source="prims")(_extreme_with_place(op_called("aten.amax.default"), "max"))
-rule("aten.min.dim", recorded=True, source="prims")(_extreme_with_place(op_called("aten.amin.default"), "min"))
-rule("aten.argmax.default", recorded=True, source="prims")(_argument(op_called("aten.amax.default"), "argmax"))
-rule("aten.argmin.default", recorded=True, source="prims")(_argument(op_called("aten.amin.default"), "argmin"))
+rule("aten.max.dim", recorded=True, source="prims")(_extreme_with_place(op_called("aten.amax.default")))
+rule("aten.min.dim", recorded=True, source="prims")(_extreme_with_place(op_called("aten.amin.default")))
+rule("aten.argmax.default", recorded=True, source="prims")(_argument(op_called("aten.amax.default")))
+rule("aten.argmin.default", recorded=True, source="prims")(_argument(op_called("aten.amin.default")))
 rule("aten.sort.default", recorded=True, source="prims")(_sort)

@@ -6,17 +6,15 @@ computed in blocks. Elements are moved as bits, so zeros keep their signs and Na
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.eager.verdict import Declined
 
-__all__ = ["BLOCK", "along", "combined", "in_blocks", "positions", "check_range", "refusing_types", "taken", "writers"]
+__all__ = ["BLOCK", "along", "combined", "in_blocks", "positions", "check_range", "taken", "writers"]
 
 aten = torch.ops.aten
 
@@ -98,25 +96,9 @@ def combined(
     return in_blocks(block, size, dim, values.numel())
 
 
-def check_range(index: Tensor, size: int, error: type[Exception], message: str = "", dim: int = 0, least: int = 0) -> None:
-    """Raise as eager does for an index out of ``[least, size)``. No kernel of such a set checks it, so the index is read."""
-    if not index.numel():
-        return
-    outside = aten.logical_or.default(aten.lt.Scalar(index, least), aten.ge.Scalar(index, size))
-    if not aten._local_scalar_dense.default(aten.any.default(outside)):
-        return
-    found = aten.amax.default(aten.where.self(outside, index, number_like(index, torch.iinfo(index.dtype).min)))
-    at = int(aten._local_scalar_dense.default(found))
-    raise error(message or f"index {at} is out of bounds for dimension {dim} with size {size}")
-
-
-def refusing_types(kernel: str, refused: frozenset[torch.dtype], fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the rule refuse the dtypes that eager's kernel refuses; moving bits would work for every dtype."""
-
-    @functools.wraps(fn)
-    def run(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if self.dtype in refused:
-            raise not_implemented(kernel, self.dtype)
-        return fn(self, *args, **kwargs)
-
-    return run
+def check_range(index: Tensor, size: int, least: int = 0) -> None:
+    """Decline the call if an index is out of ``[least, size)``. No kernel of such a set checks it, so the index is read."""
+    if index.numel():
+        outside = aten.logical_or.default(aten.lt.Scalar(index, least), aten.ge.Scalar(index, size))
+        if aten._local_scalar_dense.default(aten.any.default(outside)):
+            raise Declined
