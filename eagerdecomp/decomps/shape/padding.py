@@ -53,8 +53,7 @@ def _index(self: Tensor, padding: Sequence[int], places: Places) -> list[Tensor 
 
 def _padded(dims: int, kind: str, places: Places) -> Callable[..., Any]:
     def run(self: Tensor, padding: list[int]) -> Any:
-        if not _fits(self, padding, dims, kind):
-            return NotImplemented
+        _check(self, padding, dims, kind)
         return in_format_of(aten.index.Tensor(self, _index(self, padding, places)), _formed(self, dims))
 
     return run
@@ -62,8 +61,7 @@ def _padded(dims: int, kind: str, places: Places) -> Callable[..., Any]:
 
 def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]:
     def run(grad_output: Tensor, self: Tensor, padding: list[int]) -> Any:
-        if not _fits(self, padding, dims, kind) or list(grad_output.shape) != [*self.shape[:-dims], *_sizes(self, padding)]:
-            return NotImplemented
+        _check(self, padding, dims, kind, grad_output)
         zeros = aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device)
         if not grad_output.numel():
             return in_format_of(zeros, _formed(self, dims))
@@ -94,13 +92,14 @@ def _sizes(self: Tensor, padding: Sequence[int]) -> list[int]:
     return [size + sum(pair) for size, pair in zip(self.shape[-len(pairs) :], pairs, strict=True)]
 
 
-def _fits(self: Tensor, padding: Sequence[int], dims: int, kind: str) -> bool:
-    if kind == "reflection" and any(max(pair) >= size for size, pair in zip(self.shape[-dims:], _pairs(padding), strict=True)):
-        return False
-    if min(padding) >= 0:  # a size that is not asked for distinguishes no two calls
-        return True
-    sizes = _sizes(self, padding)
-    return min(sizes) >= 0 and any(sizes) and (dims > 1 or sizes[0] > 0)
+def _check(self: Tensor, padding: Sequence[int], dims: int, kind: str, grad: Tensor | None = None) -> None:
+    """Raise an error for sizes that do not fit. A declined call would go to torch's table entry, which accepts it."""
+    fits = kind != "reflection" or all(max(pair) < size for size, pair in zip(self.shape[-dims:], _pairs(padding), strict=True))
+    if min(padding) < 0 or grad is not None:  # a size that is not asked for distinguishes no two calls
+        sizes = _sizes(self, padding)
+        fits = fits and min(sizes) >= (dims == 1) and any(sizes) and (grad is None or list(grad.shape[-dims:]) == sizes)
+    if not fits or (grad is not None and grad.shape[:-dims] != self.shape[:-dims]):
+        raise ValueError("the sizes of the call do not fit")
 
 
 _KINDS: tuple[tuple[str, Places], ...] = (("replication", _replicated), ("reflection", _reflected))
