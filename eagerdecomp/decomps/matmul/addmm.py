@@ -9,9 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.checks.matmul import check_addmv, check_baddbmm
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, in_type, promoted
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.rules.compute import constant
@@ -46,8 +43,6 @@ def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
     dtype = self.dtype
     if alpha != 0 or dtype not in _PLAIN or dtype is not mat1.dtype or dtype is not mat2.dtype:
         return NotImplemented
-    if mat1.dim() != 2 or mat2.dim() != 2 or self.dim() > 2 or mat1.shape[1] != mat2.shape[0]:
-        return NotImplemented
     return _scaled_alone(self, [mat1.shape[0], mat2.shape[1]], beta)
 
 
@@ -60,14 +55,10 @@ def _is_unread(batch1: Tensor, batch2: Tensor, narrow: bool) -> bool:
 @rule("aten.baddbmm.default")
 def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     dtype = self.dtype
-    if batch1.dim() != 3 or batch2.dim() != 3:
-        check_baddbmm(self, batch1, batch2)
-    if dtype is not batch1.dtype:
-        one, two = cpp_name(batch1.dtype), cpp_name(batch2.dtype)
-        raise RuntimeError(f"Input dtypes must be the same, got: input {cpp_name(dtype)}, batch1: {one}, batch2: {two}")
     narrow = not (dtype is torch.float32 or dtype is torch.float64 or dtype in _PLAIN)
-    if narrow and dtype not in HALF:
-        check_baddbmm(self, batch1, batch2, beta=beta)
+    # Of integers that are multiplied with nothing, eager refuses a fractional `beta`.
+    if dtype is not batch1.dtype or (narrow and not batch1.numel()):
+        return NotImplemented
     if not beta == 1 == alpha:
         beta, alpha = (held_number(one, torch.float32 if dtype in HALF else dtype) for one in (beta, alpha))
     if narrow and not (dtype in HALF and dtype is batch2.dtype):
@@ -89,7 +80,7 @@ def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
         # The product is the first operand, so that the sum has its strides.
         result = aten.add.Tensor(result, self) if beta == 1 else aten.add.Tensor(result, self, alpha=beta)
         if result.numel() != size or result.dim() > 3 or (shape is not None and result.shape != shape):
-            aten.expand.default(self, aten.bmm.default(batch1, batch2).shape)  # raises: it has broadcast the product
+            return NotImplemented  # it has broadcast the product
     return aten._to_copy.default(result, dtype=dtype) if narrow else result
 
 
@@ -108,8 +99,11 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alph
 @rule("aten.addmv.default")
 def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     dtype, rank = self.dtype, self.dim()
-    check_addmv(self, mat, vec)
-    if dtype is torch.bool:  # the matrix has no elements
+    if rank > 1 or mat.dim() != 2 or vec.shape != mat.shape[1:] or self.numel() not in (1, mat.size(0)):
+        return NotImplemented
+    if not dtype is mat.dtype is vec.dtype or (dtype is torch.bool and mat.numel()):
+        return NotImplemented
+    if dtype is torch.bool:
         if beta == 0:
             return aten.full.default([mat.size(0)], False, dtype=dtype, device=self.device)
         return aten.clone.default(self)  # a single number stays in its own shape, as in eager
@@ -117,7 +111,7 @@ def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: fl
         beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
     if not (dtype in _PLAIN or dtype in HALF) or (alpha == 0 and dtype.is_complex):  # which is multiplied all the same
         return aten.addmv.default(self, mat, vec, beta=beta, alpha=alpha)
-    if not mat.numel() and beta != 0 and self.numel() == 1 and dtype is mat.dtype is vec.dtype and vec.shape == mat.shape[1:]:
+    if not mat.numel() and beta != 0 and self.numel() == 1:
         return aten.mul.Scalar(self, beta)  # as in eager, a single number stays in its own shape where there is no product
     added, column = aten.unsqueeze.default(self, 1) if rank else self, aten.unsqueeze.default(vec, 1)
     if beta == alpha == 1:
@@ -136,11 +130,13 @@ def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
     if dtype is not vec1.dtype or dtype is not vec2.dtype:
         dtype = promoted((self, vec1, vec2))
         self, vec1, vec2 = (one if one.dtype is dtype else aten._to_copy.default(one, dtype=dtype) for one in (self, vec1, vec2))
-    for name, factor in (("beta", beta), ("alpha", alpha)):
-        if isinstance(factor, bool) and dtype is not torch.bool:
-            raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
-        if not isinstance(factor, int) and not (dtype.is_floating_point or dtype.is_complex):
-            raise RuntimeError(f"For integral input tensors, argument {name} must not be a floating point number.")
+    for factor in (beta, alpha):
+        if isinstance(factor, bool):
+            fits = dtype is torch.bool
+        else:
+            fits = isinstance(factor, int) or dtype.is_floating_point or dtype.is_complex
+        if not fits:
+            return NotImplemented
     beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
     if dtype.is_floating_point:
         if alpha != 1:
@@ -189,7 +185,7 @@ def _vdot(self: Tensor, other: Tensor) -> Any:
 
 @rule("aten._int_mm.default", recorded=True)
 def _int_mm(self: Tensor, mat2: Tensor) -> Tensor:
-    """Multiply int8 matrices and sum in int32. `product_checks` refuses other operands."""
+    """Multiply int8 matrices and sum in int32."""
     left, right = (aten._to_copy.default(one, dtype=torch.int32) for one in (self, mat2))
     return aten.mm.default(left, right)  # type: ignore[no-any-return]
 
@@ -197,34 +193,14 @@ def _int_mm(self: Tensor, mat2: Tensor) -> Tensor:
 @rule("aten._weight_int8pack_mm.default", recorded=True)
 def _weight_int8pack_mm(self: Tensor, mat2: Tensor, scales: Tensor) -> Tensor:
     """Return ``[m, k]`` times the transpose of int8 ``[n, k]``, with a scale per column: computed in float32 and rounded once."""
-    # Raise eager's `IndexError` for tensors with too few dimensions.
-    self.size(0), mat2.size(0), self.size(1)
-    if self.dtype not in HALF and self.dtype is not torch.float32:
-        _refuse_packed("expect A to be either 32-bit or 16-bit float tensor.")
-    if self.stride(-1) != 1:
-        _refuse_packed("A must be contiguous on the last dimension.")
-    if self.dim() != 2:
-        _refuse_packed("expect A to be 2D tensor.")
-    if mat2.dtype is not torch.int8:
-        _refuse_packed("expect B to be int8 tensor.")
-    if not mat2.is_contiguous():
-        _refuse_packed("expect B to be contiguous.")
-    if mat2.size(1) != self.size(1):
-        _refuse_packed(f"expect B.size(1) == {self.size(1)}")
-    if scales.dim() != 1 or scales.size(0) != mat2.size(0):
-        _refuse_packed(f"expect scales to be 1d tensor with size {mat2.size(0)}")
-    if scales.dtype is not self.dtype:
-        wanted, found = scalar_type_name(self.dtype), scalar_type_name(scales.dtype)
-        raise RuntimeError(f"expected scalar type {wanted} but found {found}")
+    if self.stride(-1) != 1 or not mat2.is_contiguous() or scales.size(0) != mat2.size(0):
+        return NotImplemented  # type: ignore[no-any-return]
     weight = aten.permute.default(aten._to_copy.default(mat2, dtype=torch.float32), [1, 0])
     product = aten.mm.default(in_type(self, torch.float32), weight)
     return in_type(aten.mul.Tensor(product, in_type(scales, torch.float32)), self.dtype)
 
 
-def _refuse_packed(words: str) -> None:
-    raise RuntimeError(f"_weight_int8pack_mm_cpu : {words}")
-
-
+@rule("aten._compute_linear_combination.default", recorded=True)
 def _combined(input: Tensor, coefficients: Tensor) -> Any:
     """Return ``[m, ...]``: sums over the first dimension of `input`, ``[n, ...]``, weighted by coefficients ``[m, n]``."""
     if coefficients.dim() != 2 or input.dim() == 0 or input.size(0) < coefficients.size(1):
@@ -256,34 +232,11 @@ def _summed_stepwise(input: Tensor, coefficients: Tensor, shape: Sequence[int]) 
     return total
 
 
-#: The dtypes for which eager has no kernel of linear combinations.
-_UNCOMBINED = frozenset({torch.complex32, torch.uint16, torch.uint32, torch.uint64})
-
-
-@rule("aten._compute_linear_combination.default", recorded=True)
-def _compute_linear_combination(input: Tensor, coefficients: Tensor) -> Any:
-    if not input.dim() or not input.numel():
-        raise RuntimeError("Empty tensor not supported")
-    coefficients.size(0), coefficients.size(1)
-    if input.dtype in _UNCOMBINED:
-        raise not_implemented("_compute_linear_combination_cpu", input.dtype)
-    return _combined(input, coefficients)
-
-
 @rule("aten._compute_linear_combination.out", recorded=True)
 def _compute_linear_combination_out(input: Tensor, coefficients: Tensor, *, out: Tensor) -> Any:
     """Add the combination to `out`, as eager does, and never resize it."""
-    outputs, _ = coefficients.size(0), coefficients.size(1)
-    if not input.dim() or not out.dim() or out.dtype is not input.dtype:
-        return NotImplemented
-    target = [out.size(0), 1, *out.shape[1:]]
-    together = broadcast_shapes(target, [1, 1, *input.shape[1:]], [outputs] + [1] * input.dim())
-    if target != together:
-        raise RuntimeError(f"output with shape {target} doesn't match the broadcast shape {together}")
-    if input.dtype in _UNCOMBINED:
-        raise not_implemented("_compute_linear_combination_cpu", input.dtype)
     combined = _combined(input, coefficients)
-    if combined is NotImplemented:
+    if combined is NotImplemented or not out.dim() or out.dtype is not input.dtype:
         return combined
     add = aten.logical_or.default if out.dtype is torch.bool else aten.add.Tensor
     return aten.copy_.default(out, add(out, combined))
@@ -292,13 +245,8 @@ def _compute_linear_combination_out(input: Tensor, coefficients: Tensor, *, out:
 @rule("aten.mv.default")
 def _mv(self: Tensor, vec: Tensor) -> Any:
     dtype = self.dtype
-    if self.dim() != 2 or vec.dim() != 1 or self.size(1) != vec.size(0):
+    if self.dim() != 2 or vec.shape != self.shape[1:] or (dtype is torch.bool and (self.numel() or vec.dtype is not dtype)):
         return NotImplemented
-    if vec.dtype is not dtype:
-        matrix, vector = scalar_type_name(dtype), scalar_type_name(vec.dtype)
-        raise RuntimeError(f"addmv input tensors must have the same dtype, but got {vector}, {matrix}, and {vector}")
     if dtype is torch.bool:
-        if self.numel():
-            raise not_implemented("addmv_impl_cpu", dtype)
         return aten.full.default([self.size(0)], False, dtype=dtype, device=self.device)
     return aten.squeeze.dim(aten.mm.default(self, aten.unsqueeze.default(vec, 1)), 1)

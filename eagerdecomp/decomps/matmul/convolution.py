@@ -51,7 +51,10 @@ def convolution_backward(
     output_mask: Sequence[bool],
 ) -> Any:
     """Return the gradients of input, weight and bias that `output_mask` selects, and None for the others."""
-    _check(grad_output, input, weight, transposed, groups)
+    channels, outputs = (weight.size(0), weight.size(1) * groups) if transposed else (weight.size(1) * groups, weight.size(0))
+    outputs = outputs if channels else 0  # of nothing comes nothing
+    if input.size(1) != channels or list(grad_output.shape[:2]) != [input.size(0), outputs]:
+        return NotImplemented
     dims = input.dim() - 2
     stride, padding, dilation = (_per_dim(given, dims) for given in (stride, padding, dilation))
     geometry = (stride, padding, dilation, transposed, _per_dim(output_padding, dims), groups)
@@ -74,24 +77,6 @@ def convolution_backward(
     if output_mask[2]:
         grad_bias = _bias_gradient(grad_output) if input.size(1) else aten.new_zeros.default(grad_output, list(bias_sizes or [0]))
     return grad_input, grad_weight, grad_bias
-
-
-def _check(grad_output: Tensor, input: Tensor, weight: Tensor, transposed: bool, groups: int) -> None:
-    if input.dim() != weight.dim():
-        raise RuntimeError(
-            f"Expected {weight.dim()}-dimensional input for {weight.dim()}-dimensional weight {list(weight.shape)}, "
-            f"but got {input.dim()}-dimensional input of size {list(input.shape)} instead"
-        )
-    channels, outputs = (weight.size(0), weight.size(1) * groups) if transposed else (weight.size(1) * groups, weight.size(0))
-    if input.size(1) != channels:
-        kind = f"transposed={int(transposed)}, " if transposed else ""
-        raise RuntimeError(
-            f"Given {kind}groups={groups}, weight of size {list(weight.shape)}, expected input{list(input.shape)} "
-            f"to have {channels} channels, but got {input.size(1)} channels instead"
-        )
-    outputs = outputs if channels else 0  # of nothing comes nothing
-    if grad_output.dim() != input.dim() or list(grad_output.shape[:2]) != [input.size(0), outputs]:
-        raise RuntimeError(f"grad_output of size {list(grad_output.shape)} is no gradient of {outputs} channels")
 
 
 def _input_gradient(
@@ -194,17 +179,13 @@ def convolution(
 
     Memory grows with the size of the kernel.
     """
-    dims = input.dim() - 2
-    if dims < 1 or weight.dim() != input.dim():
+    dims, (first, second, *kernel) = input.dim() - 2, weight.shape
+    outputs, channels = (second * groups, first) if transposed else (first, second * groups)
+    if input.dtype.is_complex or first % groups or channels != input.size(1) or (bias is not None and bias.numel() != outputs):
         return NotImplemented
     stride, padding, dilation = (_per_dim(given, dims) for given in (stride, padding, dilation))
     more = _per_dim(output_padding, dims)
-    _check_geometry(stride, padding, dilation, more, transposed)
-    _check_weight(input, weight, bias, padding, dilation, transposed, groups)
-    if input.dtype.is_complex:
-        return NotImplemented
     last = _is_channels_last(input, weight, stride, padding, dilation, transposed, more, groups)
-    kernel = list(weight.shape[2:])
     spans = [dilation[d] * (kernel[d] - 1) for d in range(dims)]
     if transposed:
         input = _spread(input, stride)
@@ -216,15 +197,14 @@ def convolution(
     padded = aten.constant_pad_nd.default(input, flat) if any(flat) else aten.clone.default(input)
     padded = in_format(padded, torch.contiguous_format)
     sizes = [(padded.size(2 + d) - spans[d] - 1) // stride[d] + 1 for d in range(dims)]
-    batch, channels = input.shape[:2]
-    may_be_empty = not input.numel() or (transposed and _onednn_takes(input.dtype))
-    if channels != weight.size(1) * groups or min(sizes) < (0 if may_be_empty else 1):
+    batch = input.size(0)
+    may_be_empty = transposed and (not input.numel() or _onednn_takes(input.dtype))
+    if min(sizes) < (0 if may_be_empty else 1):
         return NotImplemented
     inner = padded.stride()[2:]
     steps = [*(dilation[d] * inner[d] for d in range(dims)), *(stride[d] * inner[d] for d in range(dims))]
     patches = aten.as_strided.default(padded, [channels, *kernel, batch, *sizes], _woven(padded.stride(), steps, dims))
     columns = aten.reshape.default(patches, [groups, channels // groups * math.prod(kernel), batch * math.prod(sizes)])
-    outputs = weight.size(0)
     if not channels:  # of nothing eager makes nothing, whatever the weights would make
         return aten.full.default([batch, 0, *sizes], 0, dtype=input.dtype, device=input.device)
     rows = aten.reshape.default(weight, [groups, outputs // groups, channels // groups * math.prod(kernel)])
@@ -234,75 +214,6 @@ def convolution(
     if bias is not None:
         result = in_type(aten.add.Tensor(result, aten.view.default(bias, [outputs, *[1] * (dims + 1)])), input.dtype)
     return _formatted(aten.permute.default(result, [1, 0, *range(2, 2 + dims)]), last)
-
-
-def _check_geometry(
-    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], more: Sequence[int], transposed: bool
-) -> None:
-    """Refuse arguments that eager's kernels refuse but the product of patches would accept."""
-    if min(padding) < 0:
-        raise RuntimeError("negative padding is not supported")
-    if min(more) < 0:
-        raise RuntimeError("negative output_padding is not supported")
-    if min(stride) <= 0:
-        raise RuntimeError("non-positive stride is not supported")
-    if min(dilation) <= 0:
-        raise RuntimeError(f"dilation should be greater than zero, but got {list(dilation)}")
-    if transposed and any(one >= max(step, apart) for one, step, apart in zip(more, stride, dilation, strict=True)):
-        given = {"output_padding": more, "stride": stride, "dilation": dilation}
-        flat = {name: [zero] * (2 - len(one)) + list(one) for zero, (name, one) in zip((0, 1, 1), given.items(), strict=True)}
-        named = " ".join(f"{name}_{at}: {n}" for name, one in flat.items() for at, n in zip(_SIDES[-len(one) :], one, strict=True))
-        raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got {named}")
-
-
-def _check_weight(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    groups: int,
-) -> None:
-    """Refuse weights that do not fit the input, and inputs without elements, in eager's order and words."""
-    shape, (first, second, *kernel) = list(weight.shape), weight.shape
-    if first < groups:
-        raise RuntimeError(
-            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size {shape} instead"
-        )
-    if first % groups:
-        raise RuntimeError(
-            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size [{shape}] "
-            "instead"
-        )
-    if input.size(1) != (first if transposed else second * groups):
-        return  # what is behind reports it
-    outputs = second * groups if transposed else first
-    if bias is not None and list(bias.shape) != [outputs]:
-        raise RuntimeError(
-            f"Given {f'transposed={int(transposed)}, ' if transposed else ''}weight of size {shape}, expected bias to be "
-            f"1-dimensional with {outputs} elements, but got bias of size {list(bias.shape)} instead"
-        )
-    padded = [size + 2 * pad for size, pad in zip(input.shape[2:], padding, strict=True)]
-    spans = [step * (size - 1) + 1 for size, step in zip(kernel, dilation, strict=True)]
-    if not transposed and any(size < span for size, span in zip(padded, spans, strict=True)):
-        sizes, wide = (" x ".join(map(str, one)) for one in (padded, spans))
-        raise RuntimeError(
-            f"Calculated padded input size per channel: ({sizes}). Kernel size: ({wide}). "
-            "Kernel size can't be greater than actual input size"
-        )
-    if not (input.size(0) and input.size(1)):
-        return
-    if not input.numel():
-        raise RuntimeError(f"Only zero batch or zero channel inputs are supported, but got input shape: {list(input.shape)}")
-    if not all(kernel):
-        given = " ".join(f"kernel_{side}: {size}" for side, size in zip(_SIDES[-len(kernel) :], kernel, strict=True))
-        raise RuntimeError(f"kernel size should be greater than zero, but got {given}")
-    if not outputs:
-        raise RuntimeError(f"non-empty 2D or 4D weight tensor expected, but got: {shape}")
-
-
-_SIDES = ("depth", "height", "width")
 
 
 def _woven(strides: Sequence[int], steps: list[int], dims: int) -> list[int]:
@@ -367,7 +278,13 @@ def _mkldnn(
     return aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * (self.dim() - 2), groups)
 
 
-@rule("aten.slow_conv_dilated2d.default", "aten.slow_conv_dilated3d.default", recorded=True)
+@rule(
+    "aten.slow_conv_dilated2d.default",
+    "aten.slow_conv_dilated3d.default",
+    "aten._slow_conv2d_forward.default",
+    "aten.slow_conv3d_forward.default",
+    recorded=True,
+)
 def _slow(
     self: Tensor,
     weight: Tensor,
@@ -412,16 +329,6 @@ def _plain(
     result = aten.convolution.default(images, weight, bias, *lists[:3], transposed, lists[3], 1)
     # In two dimensions, the transposed kernel keeps the batch dimension that it inserted.
     return aten.squeeze.dim(result, 0) if alone and not (transposed and dims == 2) else result
-
-
-@rule("aten._slow_conv2d_forward.default", "aten.slow_conv3d_forward.default", recorded=True)
-def _batched(self: Tensor, weight: Tensor, kernel_size: Sequence[int], bias: Tensor | None, *geometry: Sequence[int]) -> Any:
-    """Run the forms that require a batch dimension."""
-    if self.dim() != weight.dim():
-        if weight.dim() == 5:
-            raise RuntimeError(f"non-empty 5D input tensor expected but got: {list(self.shape)}")
-        raise RuntimeError(f"Expected 4D input tensor, but got: {list(self.shape)}")
-    return _slow(self, weight, kernel_size, bias, *geometry)
 
 
 @rule("aten._slow_conv2d_backward.output_mask", recorded=True)
@@ -473,8 +380,6 @@ def _depthwise(
 @rule("aten.conv_tbc.default", recorded=True)
 def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
     """Convolve over time: ``[T, B, I]`` and ``[K, I, O]`` to ``[T', B, O]``."""
-    if self.dim() != 3 or weight.dim() != 3 or bias.dim() != 1:
-        return NotImplemented
     if self.dtype.is_complex:  # of which there is no convolution: a product for each step of the kernel, as eager's
         padded = aten.constant_pad_nd.default(self, [0, 0, 0, 0, pad, pad])
         steps = padded.size(0) - weight.size(0) + 1
@@ -490,16 +395,9 @@ def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
 
 @rule("aten._nnpack_spatial_convolution.default", recorded=True)
 def _nnpack(input: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int], stride: Sequence[int] = (1, 1)) -> Any:
-    """Check the call as NNPACK does, in its order. If NNPACK does not support the processor, eager refuses every other call too."""
-    for name, one, sizes in (("input", input, "N,C,H,W"), ("weight", weight, "oC,iC,kH,kW")):
-        if one.dim() != 4:
-            raise RuntimeError(f"NNPack convolutionOutput expects 4D {name} Tensor {sizes}")
-    if input.size(1) != weight.size(1):
-        raise RuntimeError(
-            f"Mismatch between number of input channels in input Tensor ({input.size(1)}) and weight Tensor ({weight.size(1)}) in "
-            "NNPack convolutionOutput"
-        )
-    if any(one is not None and one.dtype is not torch.float32 for one in (input, weight, bias)):
-        raise RuntimeError("Mismatched Tensor types in NNPack convolutionOutput")
+    """Run what NNPACK accepts. Where it does not support the processor, eager refuses every call."""
+    wrong_dtype = any(one is not None and one.dtype is not torch.float32 for one in (input, weight, bias))
+    if wrong_dtype or not input.dim() == weight.dim() == 4 or input.size(1) != weight.size(1):
+        return NotImplemented
     result = aten.convolution.default(input, weight, bias, _per_dim(stride, 2), _per_dim(padding, 2), [1, 1], False, [0, 0], 1)
     return in_format(result, torch.contiguous_format)

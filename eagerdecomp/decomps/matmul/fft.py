@@ -38,8 +38,6 @@ def _order(x: Tensor, dim: Sequence[int], *, last_fixed: bool = False) -> list[i
 
 @rule("aten._fft_c2c.default", recorded=True)
 def _c2c(self: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
-    if not self.is_complex():
-        raise RuntimeError("Expected self.is_complex() to be true, but got false.")
     if not dim:
         return aten.clone.default(self)  # type: ignore[no-any-return]
     order = _order(self, dim)

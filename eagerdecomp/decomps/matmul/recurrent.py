@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.rules.rule import rule
 
@@ -31,7 +30,8 @@ def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> t
     """Pack ``[T, B, *]`` (or ``[B, T, *]``) with ``B`` lengths, longest first: return the concatenated steps and batch sizes."""
     steps = aten.transpose.int(input, 0, 1) if batch_first else input
     sizes: list[int] = lengths.tolist()
-    _check(steps, sizes)
+    if sizes[-1] <= 0 or any(shorter > longer for longer, shorter in itertools.pairwise(sizes)):
+        return NotImplemented  # type: ignore[no-any-return]
     pieces: list[Tensor] = []
     batch_sizes: list[int] = []
     # Shortest first: the steps between two successive lengths share a batch size.
@@ -52,26 +52,14 @@ def pad_packed_sequence(
 
     The op is a composite, so it reaches a mode whole only in inference mode. torch's composition writes into its result.
     """
-    if batch_sizes.dim() != 1 or batch_sizes.device.type != "cpu" or batch_sizes.dtype is not torch.int64:
-        kind = f"{batch_sizes.dim()}D {batch_sizes.device} {scalar_type_name(batch_sizes.dtype)}"
-        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {kind} tensor")
     sizes: list[int] = batch_sizes.tolist()
-    if not sizes:
-        raise RuntimeError("batch_sizes can not be empty")
-    if 0 < total_length < len(sizes):
-        raise RuntimeError(
-            "Expected total_length to be at least the length of the longest sequence in input, but got "
-            f"total_length={total_length} and max sequence length being {len(sizes)}"
-        )
-    if any(before < after <= sizes[0] for before, after in itertools.pairwise(sizes)):  # eager writes beyond its memory
-        raise RuntimeError(f"batch_sizes must not grow from one step to the next, but are {sizes}")
+    grows = any(before < after for before, after in itertools.pairwise(sizes))
+    if not batch_sizes.is_cpu or grows or sizes[-1] < 0 or 0 < total_length < len(sizes):
+        return NotImplemented  # type: ignore[no-any-return]
     most, rest, done = sizes[0], list(data.shape[1:]), 0
     pieces: list[Tensor] = []
     for batch, run in itertools.groupby(sizes):
         steps = len(list(run))
-        if not 0 <= batch <= most:
-            shapes = shape_text([steps, most, *rest]), shape_text([steps, batch, *rest])
-            raise RuntimeError(f"output with shape {shapes[0]} doesn't match the broadcast shape {shapes[1]}")
         piece = aten.reshape.default(aten.slice.Tensor(data, 0, done, done + steps * batch), [steps, batch, *rest])
         if batch < most:
             missing = [0, 0] * len(rest) + [0, most - batch]
@@ -85,21 +73,6 @@ def pad_packed_sequence(
     ends = [length for length, (size, after) in enumerate(itertools.pairwise([*sizes, 0]), 1) for _ in range(size - after)]
     lengths = ends[::-1]
     return aten.transpose.int(padded, 0, 1) if batch_first else padded, torch.tensor(lengths, dtype=torch.int64)
-
-
-def _check(steps: Tensor, sizes: list[int]) -> None:
-    if not steps.numel():
-        raise RuntimeError("Cannot pack empty tensors.")
-    if len(sizes) != steps.size(1):
-        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={steps.size(1)})")
-    if sizes[-1] <= 0:
-        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
-    if any(shorter > longer for longer, shorter in itertools.pairwise(sizes)):
-        raise RuntimeError(
-            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
-            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do not "
-            "need ONNX exportability."
-        )
 
 
 # The `mode` of an LSTM, the only kind of layer that the fused op supports on the CPU.

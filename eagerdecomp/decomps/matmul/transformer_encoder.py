@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.messages import dimension_error, not_implemented, not_true, shape_text
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.eager.strides import in_order, memory_order
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -24,59 +24,29 @@ aten = torch.ops.aten
 # The values of `mask_type`.
 _OF_ATTENTION, _OF_PADDING, _OF_BOTH = 0, 1, 2
 
-_SOFTENED = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
-
 
 @rule("aten._masked_softmax.default")
 def masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
     """Return the softmax over the unmasked entries (True masks an entry). A fully masked row is NaN.
 
-    A 2-D mask for a 4-D input is expanded as `mask_type` says; any other mask must have the input's shape. The checks are in the
-    order of ATen's `masked_softmax_cpu`. For a non-contiguous input, that kernel returns elements in the wrong order.
+    A 2-D mask for a 4-D input is expanded as `mask_type` says; any other mask must have the input's shape. For a non-contiguous
+    input, eager's kernel returns elements in the wrong order.
     """
-    if mask.dtype is not torch.bool:
-        raise RuntimeError("Mask should be a boolean tensor")
-    if mask.dim() != 2 or self.dim() != 4:
-        mask_type = _OF_BOTH
-    if mask_type == _OF_BOTH and self.shape != mask.shape:
-        raise RuntimeError("For mask_type == 2 mask shape should match input shape")
-    wide = mask
-    if mask_type == _OF_PADDING:
-        if mask.shape != (self.size(0), self.size(2)):
-            raise RuntimeError("For mask_type == 1 mask shape should be (B, L)")
-        wide = _expandable(mask, [self.size(0), 1, 1, self.size(2)], self)
-    if mask_type == _OF_ATTENTION:
-        if mask.shape != (self.size(2), self.size(2)):
-            raise RuntimeError("For mask_type == 0 mask shape should be (L, L)")
-        wide = _expandable(mask, [1, 1, self.size(2), self.size(2)], self)
-    rank = max(1, self.dim())
-    dim = rank - 1 if dim is None else dim
-    if not -rank <= dim < rank:
-        raise dimension_error(dim, self.dim())
-    if self.dtype not in _SOFTENED:
-        raise not_implemented("masked_softmax", self.dtype)
-    if mask_type is None:
-        raise RuntimeError("Mask Type should be defined")
-    if mask_type not in (_OF_ATTENTION, _OF_PADDING, _OF_BOTH):
-        raise RuntimeError("Mask Type should be 0 (src_mask) or 1 (src_key_padding_mask), or 2 (default_mask)")
+    wide, fits = mask, mask.shape == self.shape
+    if mask.dim() == 2 and self.dim() == 4:
+        batch, _, length, keys = self.shape
+        shapes: dict[int | None, list[int]] = {_OF_ATTENTION: [1, 1, length, length], _OF_PADDING: [batch, 1, 1, length]}
+        shape = shapes.get(mask_type)
+        fits = shape is not None and list(mask.shape) == [shape[0] * shape[2], length] and length in (1, keys)
+        wide = aten.view.default(as_contiguous(mask), shape) if fits else mask
+    if not fits or mask.dtype is not torch.bool or not self.dtype.is_floating_point:
+        raise Declined
     minus_infinity = aten.scalar_tensor.default(-math.inf, dtype=self.dtype, device=self.device)
-    softened: Tensor = aten._softmax.default(aten.where.self(wide, minus_infinity, self), dim, False)
+    softened: Tensor = aten._softmax.default(aten.where.self(wide, minus_infinity, self), -1 if dim is None else dim, False)
     strides = in_order(self.shape, memory_order(self))
     if not softened.numel() or list(softened.stride()) == strides:
         return softened
     return aten.copy_.default(aten.empty_strided.default(self.shape, strides, dtype=self.dtype, device=self.device), softened)  # type: ignore[no-any-return]
-
-
-def _expandable(mask: Tensor, shape: list[int], self: Tensor) -> Tensor:
-    """Return the mask as a 4-D view. Raise eager's error if it does not expand to the input."""
-    if shape[3] not in (1, self.size(3)):
-        raise RuntimeError(
-            f"The expanded size of the tensor ({self.size(3)}) must match the existing size ({shape[3]}) "
-            f"at non-singleton dimension 3.  Target sizes: {list(self.shape)}.  Tensor sizes: {shape}"
-        )
-    return aten.view.default(  # type: ignore[no-any-return]
-        as_contiguous(mask), shape
-    )
 
 
 @rule("aten._native_multi_head_attention.default")
@@ -96,14 +66,10 @@ def multi_head_attention(
     mask_type: int | None = None,
 ) -> Any:
     """Map ``query``, ``key``, ``value`` ``[B, L, E]`` to context ``[B, L, E]`` and weights ``[B, L, L]`` (or per head)."""
-    if any(x.is_nested for x in (query, key, value)):
+    if any(x.is_nested for x in (query, key, value)) or not query.shape == key.shape == value.shape:
         return NotImplemented
-    if query.dim() != 3:
-        raise RuntimeError(f"expected 3-D `query`, got {query.dim()}-D tensor")
-    if query.shape[2] != embed_dim or qkv_weight.shape[0] != 3 * embed_dim:
-        raise RuntimeError("passed-in embed_dim and the sizes of query and qkv_weight do not fit")
-    if not query.shape == key.shape == value.shape:
-        raise RuntimeError("expected `query`/`key`/`value` shapes to match")
+    if query.dim() != 3 or query.shape[2] != embed_dim or qkv_weight.shape[0] != 3 * embed_dim:
+        return NotImplemented
     batch, length, _ = query.shape
 
     def heads() -> Sequence[Any]:
@@ -222,19 +188,9 @@ def _transform_bias_rescale_qkv(qkv: Tensor, qkv_bias: Tensor, num_heads: int) -
     if qkv.is_nested:
         return NotImplemented
     batch, length, columns = qkv.size(0), qkv.size(1), qkv.size(2)
-    if num_heads == 0 or qkv.dim() > 3:
-        return NotImplemented  # eager divides by zero, or leaves memory as it was
-    if (columns // 3) % num_heads:
-        raise not_true("D % num_head == 0")
-    if columns % 3:
-        raise not_true("_3D % 3 == 0")
+    if num_heads == 0 or qkv.dim() > 3 or columns % (3 * num_heads):
+        return NotImplemented  # eager divides by zero, or leaves memory as it was, or refuses the call
     width = columns // 3 // num_heads
-    shape = [3, batch, num_heads, length, width]
-    negative = next((size for size in shape if size < 0), None)
-    if negative is not None:
-        raise RuntimeError(f"Trying to create tensor with negative dimension {negative}: {shape_text(shape)}")
-    if not qkv.dtype.is_floating_point:
-        raise not_implemented("transform_bias_rescale_qkv", qkv.dtype)
     if qkv_bias.dtype is not qkv.dtype or qkv_bias.numel() < columns:
         return NotImplemented  # eager reads its memory as if it were of that dtype, and past its end
     bias = aten.reshape.default(qkv_bias, [qkv_bias.numel()])
