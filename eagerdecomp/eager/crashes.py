@@ -247,6 +247,12 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     # They take indices and sizes that only their forward op makes.
     **dict.fromkeys(
         ("aten.adaptive_max_pool3d_backward.default",),
+        (
+            "aten._cummax_helper.default",
+            "aten._cummin_helper.default",
+            "aten._segment_reduce_backward.default",
+            "aten.adaptive_max_pool3d_backward.default",
+        ),
         _always,
     ),
 }

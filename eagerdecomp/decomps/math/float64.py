@@ -375,11 +375,7 @@ def _odd(x: Tensor, size: Tensor) -> Tensor:
 
 
 def of_one(
-    formula: Callable[[TensorExpr], TensorExpr],
-    kernel: str,
-    *,
-    half: bool = True,
-    short: Callable[[TensorExpr], TensorExpr] | None = None,
+    formula: Callable[[TensorExpr], TensorExpr], short: Callable[[TensorExpr], TensorExpr] | None = None
 ) -> Callable[[Tensor], Any]:
     """Make the rule of a formula in float64. Integers become the default dtype.
 

@@ -172,26 +172,25 @@ def _airy(x: TensorExpr) -> TensorExpr:
 # -- rules --------------------------------------------------------------------------------------------------------
 
 
-#: Op, formula, the name of eager's kernel in its error messages, whether it supports float16 and bfloat16.
-_TABLE: tuple[tuple[str, Callable[[TensorExpr], TensorExpr], str, bool], ...] = (
-    ("aten.i0.default", _i(0, False), "i0_vml_cpu", True),
-    ("aten.special_i0e.default", _i(0, True), "i0e_cpu", True),
-    ("aten.special_i1.default", _i(1, False), "i1_cpu", True),
-    ("aten.special_i1e.default", _i(1, True), "i1e_cpu", True),
-    ("aten.special_modified_bessel_i0.default", _i(0, False), "modified_bessel_i0_cpu", False),
-    ("aten.special_modified_bessel_i1.default", _i(1, False), "modified_bessel_i1_cpu", False),
-    ("aten.special_modified_bessel_k0.default", _k(0, False), "modified_bessel_k0_cpu", False),
-    ("aten.special_modified_bessel_k1.default", _k(1, False), "modified_bessel_k1_cpu", False),
-    ("aten.special_scaled_modified_bessel_k0.default", _k(0, True), "scaled_modified_bessel_k0_cpu", False),
-    ("aten.special_scaled_modified_bessel_k1.default", _k(1, True), "scaled_modified_bessel_k1_cpu", False),
-    ("aten.special_bessel_j0.default", _j(0), "bessel_j0_cpu", False),
-    ("aten.special_bessel_j1.default", _j(1), "bessel_j1_cpu", False),
-    ("aten.special_bessel_y0.default", _y(0), "bessel_y0_cpu", False),
-    ("aten.special_bessel_y1.default", _y(1), "bessel_y1_cpu", False),
-    ("aten.special_spherical_bessel_j0.default", _spherical_j0, "spherical_bessel_j0_cpu", False),
-    ("aten.special_airy_ai.default", _airy, "airy_ai_cpu", False),
+_TABLE: tuple[tuple[str, Callable[[TensorExpr], TensorExpr]], ...] = (
+    ("aten.i0.default", _i(0, False)),
+    ("aten.special_i0e.default", _i(0, True)),
+    ("aten.special_i1.default", _i(1, False)),
+    ("aten.special_i1e.default", _i(1, True)),
+    ("aten.special_modified_bessel_i0.default", _i(0, False)),
+    ("aten.special_modified_bessel_i1.default", _i(1, False)),
+    ("aten.special_modified_bessel_k0.default", _k(0, False)),
+    ("aten.special_modified_bessel_k1.default", _k(1, False)),
+    ("aten.special_scaled_modified_bessel_k0.default", _k(0, True)),
+    ("aten.special_scaled_modified_bessel_k1.default", _k(1, True)),
+    ("aten.special_bessel_j0.default", _j(0)),
+    ("aten.special_bessel_j1.default", _j(1)),
+    ("aten.special_bessel_y0.default", _y(0)),
+    ("aten.special_bessel_y1.default", _y(1)),
+    ("aten.special_spherical_bessel_j0.default", _spherical_j0),
+    ("aten.special_airy_ai.default", _airy),
 )
 
-for op, formula, kernel, half in _TABLE:
-    rule(op, recorded=True)(of_one(formula, kernel, half=half))
+for op, formula in _TABLE:
+    rule(op, recorded=True)(of_one(formula))
     rule(op)(by_blocks(op))

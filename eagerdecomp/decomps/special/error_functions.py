@@ -119,11 +119,11 @@ def _erfinv(y: TensorExpr) -> TensorExpr:
 
 
 _TABLE = (
-    ("aten.erfinv.default", of_one(_erfinv, "erfinv_vml_cpu", short=_erfinv_short)),
-    ("aten.erfc.default", of_one(_erfc, "erfc_vml_cpu", short=_erfc_short)),
-    ("aten.special_erfcx.default", of_one(_erfcx, "erfcx_cpu", half=False)),
-    ("aten.special_log_ndtr.default", of_one(_log_ndtr, "log_ndtr_cpu", half=False)),
-    ("aten.special_ndtri.default", of_one(_ndtri, "ndtri_cpu", half=False)),
+    ("aten.erfinv.default", of_one(_erfinv, _erfinv_short)),
+    ("aten.erfc.default", of_one(_erfc, _erfc_short)),
+    ("aten.special_erfcx.default", of_one(_erfcx)),
+    ("aten.special_log_ndtr.default", of_one(_log_ndtr)),
+    ("aten.special_ndtri.default", of_one(_ndtri)),
 )
 
 for op, formula in _TABLE:

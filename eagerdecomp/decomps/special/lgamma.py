@@ -156,7 +156,7 @@ def _digamma(x: TensorExpr) -> TensorExpr:
     return choose(x < 0.5, mirrored, of_large)
 
 
-rule("aten.lgamma.default", recorded=True)(of_one(_lgamma, "lgamma_vml_cpu", short=_lgamma_short))
-rule("aten.digamma.default", recorded=True)(of_one(_digamma, "digamma"))
+rule("aten.lgamma.default", recorded=True)(of_one(_lgamma, _lgamma_short))
+rule("aten.digamma.default", recorded=True)(of_one(_digamma))
 rule("aten.lgamma.default")(by_blocks("aten.lgamma.default"))
 rule("aten.digamma.default")(by_blocks("aten.digamma.default"))
