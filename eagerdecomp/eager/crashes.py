@@ -193,6 +193,16 @@ def _range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, out: Tenso
     return "step must be nonzero" if divides and isinstance(step, float) and 0 < abs(step) < 1 else ""
 
 
+def _fractional_max_pool3d_backward(
+    grad_output: Tensor, self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], indices: Tensor
+) -> str:
+    """Return whether the gradient or the indices have other planes than the input. The kernel reads beyond them."""
+    wanted, first = [*self.shape[:-3], *output_size], 2 if self.dim() == 5 else 1
+    refused = list(grad_output.shape[first : first + 3]) != list(output_size)  # the kernel checks no more
+    wrong = not refused and not list(grad_output.shape) == list(indices.shape) == wanted
+    return f"gradOutput and indices must have the shape {wanted}" if wrong else ""
+
+
 def _always(*args: Any, **kwargs: Any) -> bool:
     return True
 
@@ -234,6 +244,8 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten.mkldnn_rnn_layer.default": _mkldnn_rnn_layer,
     "aten.lu_unpack.default": _lu_unpack,
     "aten.lu_unpack.out": _lu_unpack,
+    "aten.fractional_max_pool3d_backward.default": _fractional_max_pool3d_backward,
+    "aten.fractional_max_pool3d_backward.grad_input": _fractional_max_pool3d_backward,
     "aten.linalg_ldl_solve.default": _ldl_solve,
     "aten.linalg_ldl_solve.out": _ldl_solve,
     # It takes lengths that only its forward op makes.

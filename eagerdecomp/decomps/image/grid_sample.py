@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type, number_like, widened
+from eagerdecomp.eager.promotion import HALF, in_type, number_like, widened
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -267,8 +266,7 @@ def _stepwise(values: Tensor, taps: _Taps, how: _Sampling) -> Tensor:
 
 def _sampler(dims: int, *, vectorized: bool) -> Callable[..., Any]:
     def run(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
-        _check(input, grid, interpolation_mode, dims)
-        if interpolation_mode not in _TAPS or padding_mode not in (_ZEROS, _BORDER, _REFLECTION):
+        if not _fits(input, grid, interpolation_mode, padding_mode, dims):
             return NotImplemented
         shape = [*input.shape[:2], *grid.shape[1:-1]]
         if not math.prod(shape):
@@ -298,8 +296,7 @@ def _sampler_backward(dims: int, *, vectorized: bool) -> Callable[..., Any]:
         align_corners: bool,
         output_mask: Sequence[bool],
     ) -> Any:
-        _check(input, grid, interpolation_mode, dims)
-        if interpolation_mode not in _TAPS or padding_mode not in (_ZEROS, _BORDER, _REFLECTION):
+        if not _fits(input, grid, interpolation_mode, padding_mode, dims):
             return NotImplemented
         if list(grad_output.shape) != [*input.shape[:2], *grid.shape[1:-1]]:
             return NotImplemented  # eager reads past the end of it
@@ -374,89 +371,29 @@ def _listed(grid: Tensor) -> Tensor:
     return aten.reshape.default(grid, [grid.size(0), math.prod(grid.shape[1:-1]), grid.size(-1)])  # type: ignore[no-any-return]
 
 
-def _check(input: Tensor, grid: Tensor, mode: int, dims: int) -> None:
-    """Check the call as the op does, in its order."""
-    _check_shapes(input, grid, mode, dims)
-    if not input.dtype.is_floating_point:
-        raise not_implemented("grid_sampler_2d_cpu_kernel_impl" if dims == 2 else "grid_sampler3d_cpu", input.dtype)
-    if input.dtype is not grid.dtype:
-        want, got = scalar_type_name(input.dtype), scalar_type_name(grid.dtype)
-        raise RuntimeError(f"expected scalar type {want} but found {got}")
+def _fits(input: Tensor, grid: Tensor, mode: int, padding: int, dims: int) -> bool:
+    known = mode in _TAPS and padding in (_ZEROS, _BORDER, _REFLECTION)
+    return known and grid.size(0) == input.size(0) and grid.size(-1) == dims
 
 
-def _check_shapes(input: Tensor, grid: Tensor, mode: int, dims: int) -> None:
-    name, sizes = "grid_sampler()", list(input.shape)
-    if not input.dim() or not grid.dim():
-        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
-    if sizes[:1] != list(grid.shape[:1]):
-        raise RuntimeError(
-            f"{name}: expected grid and input to have same batch size, but got input with sizes {sizes} and grid with sizes "
-            f"{list(grid.shape)}"
-        )
-    if grid.size(-1) != input.dim() - 2:
-        raise RuntimeError(
-            f"{name}: expected grid to have size {input.dim() - 2} in last dimension, but got grid with sizes {list(grid.shape)}"
-        )
-    for dim, size in itertools.islice(enumerate(sizes), 2, None):
-        if not size:
-            raise RuntimeError(
-                f"{name}: expected input to have non-empty spatial dimensions, but input has sizes {sizes} with dimension {dim} "
-                "being empty"
-            )
-    if not input.dim() == grid.dim() == dims + 2:
-        raise RuntimeError(
-            f"{name}: expected {dims + 2}D input and grid with same number of dimensions, but got input with sizes {sizes} and "
-            f"grid with sizes {list(grid.shape)}"
-        )
-    if dims == 3 and mode == _BICUBIC:
-        raise RuntimeError(f"{name}: bicubic interpolation only supports 4D input")
-
-
-_SCALAR_SAMPLER, _SCALAR_SAMPLER_BACKWARD = _sampler(2, vectorized=False), _sampler_backward(2, vectorized=False)
-
-
-@rule("aten._grid_sampler_2d_cpu_fallback.default", recorded=True)
-def _fallback(input: Tensor, grid: Tensor, *options: Any) -> Any:
-    """Run the scalar 2-D kernel, which computes like the 3-D kernel and supports float32 only."""
-    _check_shapes(input, grid, options[0], 2)
-    shape = [*input.shape[:2], *grid.shape[1:-1]]
-    if not math.prod(shape):
-        return aten.full.default(shape, 0, dtype=input.dtype, device=input.device)
-    _check_single(input, grid)
-    return _SCALAR_SAMPLER(input, grid, *options)
+_SCALAR_SAMPLER_BACKWARD = _sampler_backward(2, vectorized=False)
 
 
 @rule("aten._grid_sampler_2d_cpu_fallback_backward.default", recorded=True)
 def _fallback_backward(grad_output: Tensor, input: Tensor, grid: Tensor, *options: Any) -> Any:
-    _check_shapes(input, grid, options[0], 2)
     if not grad_output.numel():
         shapes = ((input, input.shape), (grid, grid.shape))
         return tuple(aten.full.default(list(shape), 0, dtype=one.dtype, device=one.device) for one, shape in shapes)
-    _check_single(input, grid, grad_output)
     return _SCALAR_SAMPLER_BACKWARD(grad_output, input, grid, *options, [True, True])
 
 
-def _check_single(*tensors: Tensor) -> None:
-    for one in tensors:
-        if one.dtype is not torch.float32:
-            raise RuntimeError(f"expected scalar type Float but found {scalar_type_name(one.dtype)}")
-
-
 # -- affine grids -------------------------------------------------------------------------------------------------
-
-#: Dtypes in which ATen cannot make a tensor from a list of numbers. `affine_grid` does so for sizes 0 and 1, so it refuses them.
-_NOT_FROM_NUMBERS = HALF | WIDE_UNSIGNED | {torch.bool, torch.complex32}
-_NO_LINSPACE = WIDE_UNSIGNED | {torch.bool, torch.complex32}
 
 
 def _from_minus_one(theta: Tensor, steps: int, align_corners: bool) -> Tensor:
     """Return the coordinates of `steps` pixels between -1 and 1. With `align_corners`, the first and last are -1 and 1."""
     if steps <= 1:
-        if theta.dtype in _NOT_FROM_NUMBERS:
-            raise not_implemented("tensor_cpu", theta.dtype)
         return aten.full.default([steps], 0, dtype=theta.dtype, device=theta.device)  # type: ignore[no-any-return]
-    if theta.dtype in _NO_LINSPACE:
-        raise not_implemented("linspace_cpu", theta.dtype)
     between = aten.linspace.default(-1, 1, steps, dtype=theta.dtype, device=theta.device)
     if align_corners:
         return between  # type: ignore[no-any-return]
@@ -466,13 +403,8 @@ def _from_minus_one(theta: Tensor, steps: int, align_corners: bool) -> Tensor:
 @rule("aten.affine_grid_generator.default", recorded=True)
 def _affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Any:
     """Multiply the homogeneous coordinates of all pixels, [N, pixels, dimensions + 1], by the transposed maps, as ATen does."""
-    if len(size) not in (4, 5):
-        raise RuntimeError("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
     batch, spatial = size[0], list(size[2:])
     dims, shape = len(spatial), [batch, *spatial, 1]
-    if min(shape) < 0:
-        wrong = next(one for one in shape if one < 0)
-        raise RuntimeError(f"Trying to create tensor with negative dimension {wrong}: {[*shape[:-1], dims + 1]}")
     columns = []
     for at in reversed(range(dims)):
         along = _from_minus_one(theta, spatial[at], align_corners)
@@ -484,6 +416,8 @@ def _affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Any
     return aten.view.default(mapped, [batch, *spatial, dims])
 
 
+# The scalar 2-D kernel computes like the 3-D kernel.
+rule("aten._grid_sampler_2d_cpu_fallback.default", recorded=True)(_sampler(2, vectorized=False))
 rule("aten.grid_sampler_2d.default", recorded=True)(_sampler(2, vectorized=True))
 rule("aten.grid_sampler_3d.default", recorded=True)(_sampler(3, vectorized=False))
 rule("aten.grid_sampler_2d_backward.default", recorded=True)(_sampler_backward(2, vectorized=True))

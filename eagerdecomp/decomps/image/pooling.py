@@ -19,30 +19,20 @@ from eagerdecomp.decomps.math.pool_windows import (
     adaptive_extents,
     adaptive_places,
     along_dim,
-    check_max_pooled_volumes,
-    check_pool,
-    check_pool_options,
-    check_pooled,
-    each_dimension,
     flat_places,
+    is_pooled,
     plane_rows,
+    pool_counts,
+    pool_windows,
     sampled_places,
     strided_places,
-    window_count,
 )
 from eagerdecomp.eager.layouts import in_format_of
-from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import write_out
 
 aten = torch.ops.aten
-
-_REAL = (torch.float32, torch.float64)
-
-#: The names of dtypes in ATen's `checkSameType`.
-_SPELLED = {torch.float32: "float", torch.float64: "double", torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16"}
-
 
 # -- maxima and their gradients ------------------------------------------------------------------------------------
 
@@ -94,21 +84,9 @@ def _gradient_by_places(grad: Tensor, x: Tensor, indices: Tensor, dims: int) -> 
 # -- adaptive maxima ----------------------------------------------------------------------------------------------
 
 
-def _adaptive_max_pool(dims: int, kernel: str) -> Callable[..., Any]:
-    name = f"adaptive_max_pool{dims}d()"
-
+def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
     def run(self: Tensor, output_size: list[int]) -> Any:
-        if self.dim() not in (dims + 1, dims + 2):
-            raise RuntimeError(f"{name}: Expected {dims + 1}D or {dims + 2}D tensor, but got: {list(self.shape)}")
-        _check_size(name, "input", self, 1)
-        if len(output_size) != dims:
-            raise RuntimeError(f"{name}: internal error: output_size.size() must be {dims}")
         sizes = self.shape[-dims:]
-        if not self.dtype.is_floating_point:
-            raise not_implemented(kernel, self.dtype)
-        if min(output_size) < 0:
-            shape = [*self.shape[:-dims], *output_size]
-            raise RuntimeError(f"Trying to create tensor with negative dimension {min(output_size)}: {list(shape)}")
         if not self.numel() or not all(output_size):
             values, indices = _nothing(self, output_size)
         elif all(size % count == 0 for size, count in zip(sizes, output_size, strict=True)):
@@ -130,45 +108,14 @@ def _adaptive_max_pool(dims: int, kernel: str) -> Callable[..., Any]:
     return run
 
 
-def _adaptive_max_pool_backward(dims: int, label: str, words: str) -> Callable[..., Any]:
-    name = f"adaptive_max_pool{dims}d_backward"
-
+def _adaptive_max_pool_backward(dims: int) -> Callable[..., Any]:
     def run(grad_output: Tensor, self: Tensor, indices: Tensor) -> Any:
-        if grad_output.dim() not in (dims + 1, dims + 2):
-            raise RuntimeError(f"{words}(): Expected {dims + 1}D or {dims + 2}D {label}, but got: {list(grad_output.shape)}")
-        _check_size(f"{name}()", "grad_output", grad_output, 1)
-        if indices.dim() != self.dim():
-            raise RuntimeError(f"expected dimensions {self.dim()} for `indices` but got dimensions {indices.dim()}")
-        _check_type(label, grad_output, self)
         if grad_output.shape != indices.shape:
-            raise RuntimeError(f"expected sizes {list(indices.shape)} for `{label}` but got sizes {list(grad_output.shape)}")
-        if not grad_output.dtype.is_floating_point:
-            raise not_implemented(name, grad_output.dtype)
-        _check_indices(indices)
+            return NotImplemented
         grad = _gradient_by_places(grad_output, self, indices, dims)
         return in_format_of(grad, self) if dims == 2 else grad
 
     return run
-
-
-def _check_size(name: str, label: str, x: Tensor, first: int) -> None:
-    for dim in range(first, x.dim()):
-        if not x.size(dim):
-            raise RuntimeError(
-                f"{name}: Expected {label} to have non-zero size for non-batch dimensions, but {label} has sizes "
-                f"{list(x.shape)} with dimension {dim} being empty"
-            )
-
-
-def _check_type(label: str, grad: Tensor, self: Tensor) -> None:
-    if grad.dtype is not self.dtype:
-        want, got = (_SPELLED.get(x.dtype, scalar_type_name(x.dtype)) for x in (self, grad))
-        raise RuntimeError(f"expected dtype {want} for `{label}` but got dtype {got}")
-
-
-def _check_indices(indices: Tensor) -> None:
-    if indices.dtype is not torch.int64:
-        raise RuntimeError(f"expected scalar type Long but found {scalar_type_name(indices.dtype)}")
 
 
 # -- maxima of fixed windows --------------------------------------------------------------------------------------
@@ -183,24 +130,9 @@ def _max_pool(dims: int) -> Callable[..., Any]:
         dilation: list[int] = (1,),  # type: ignore[assignment]
         ceil_mode: bool = False,
     ) -> Any:
-        check_pool_options(dims, kernel_size, stride, padding, dilation)
-        kernel = each_dimension(kernel_size, dims, ())
-        windows = list(
-            zip(
-                kernel,
-                each_dimension(stride, dims, kernel),
-                each_dimension(padding, dims, ()),
-                each_dimension(dilation, dims, ()),
-                strict=True,
-            )
-        )
-        if self.dim() not in (dims + 1, dims + 2):
-            raise RuntimeError(f"non-empty {dims + 1}D or {dims + 2}D (batch mode) tensor expected for input")
-        if self.dtype is torch.bool or self.dtype.is_complex:
-            return NotImplemented  # what no kernel takes
-        check_pool(self, "max_pool3d_with_indices_out_cpu_template", windows, ceil_mode)
+        windows = pool_windows(dims, kernel_size, stride, padding, dilation)
         sizes = self.shape[-dims:]
-        count = [window_count(size, window, ceil_mode) for size, window in zip(sizes, windows, strict=True)]
+        count = pool_counts(sizes, windows, ceil_mode)
         if not self.numel():
             values, indices = _nothing(self, count)
         else:
@@ -231,22 +163,13 @@ def _max_pool_backward(dims: int) -> Callable[..., Any]:
         ceil_mode: bool,
         indices: Tensor,
     ) -> Any:
-        check_pool_options(dims, kernel_size, stride, padding, dilation)
-        _check_type("gradOutput" if dims == 3 else "grad_output", grad_output, self)
-        if dims == 3:
-            kernel = each_dimension(kernel_size, 3, ())
-            steps, pads, dilations = (
-                each_dimension(stride, 3, kernel),
-                each_dimension(padding, 3, ()),
-                each_dimension(dilation, 3, ()),
-            )
-            check_max_pooled_volumes(grad_output, indices, self, kernel, steps, pads, dilations)
+        if dims == 3:  # eager takes the number of windows from the gradient
+            fits = grad_output.shape == indices.shape and grad_output.shape[:-3] == self.shape[:-3]
         else:
-            for tensor in (grad_output, indices):
-                check_pooled(tensor, self, 2, kernel_size, stride, padding, dilation, ceil_mode)
-        if not grad_output.dtype.is_floating_point:
-            raise not_implemented(f"max_pool{dims}d_backward", grad_output.dtype)
-        _check_indices(indices)
+            windows = pool_windows(2, kernel_size, stride, padding, dilation)
+            fits = all(is_pooled(given, self, windows, ceil_mode) for given in (grad_output, indices))
+        if not fits:
+            return NotImplemented
         batch = self if self.dim() == dims + 2 else None
         return in_format_of(_gradient_by_places(grad_output, self, indices, dims), batch)
 
@@ -255,37 +178,19 @@ def _max_pool_backward(dims: int) -> Callable[..., Any]:
 
 # -- fractional maxima --------------------------------------------------------------------------------------------
 
-_AXES = {2: ("height", "width"), 3: ("time", "height", "width")}
-
 
 def _fractional_max_pool(dims: int) -> Callable[..., Any]:
-    name = {2: "fractional_max_pool2d()", 3: "fractional_max_pool3d_out()"}[dims]
-    which = {2: "tuple of Ints", 3: "tuple of three Ints"}[dims]
-
     def run(self: Tensor, kernel_size: list[int], output_size: list[int], random_samples: Tensor) -> Any:
-        for label, given in (("kernel_size", kernel_size), ("output_size", output_size)):
-            if len(given) != dims:
-                raise RuntimeError(f"fractional_max_pool{dims}d: {label} must either be a single Int or {which}")
-        if self.dim() not in (dims + 1, dims + 2):
-            raise RuntimeError(f"{name}: Expected {dims + 1}D or {dims + 2}D tensor, but got: {list(self.shape)}")
-        for dim in range(self.dim() - dims - 1, self.dim()):
-            if not self.size(dim):
-                raise RuntimeError(
-                    f"{name}: Expected input to have non-zero size for non-batch dimensions, but got"
-                    f"{list(self.shape)} with dimension {dim} being empty."
-                )
-        sizes = self.shape[-dims:]
-        for axis, size, kernel, count in zip(_AXES[dims], sizes, kernel_size, output_size, strict=True):
-            if count + kernel - (dims == 2) > size:  # the kernel for volumes refuses windows that just fit
-                raise RuntimeError(f"{name}: pool {axis} {kernel} too large relative to input {axis} {size}")
-        _check_samples(random_samples, self, dims)
-        if not self.dtype.is_floating_point:
-            raise not_implemented(f"fractional_max_pool{dims}d_out_frame", self.dtype)
+        batch, sizes = self.size(0) if self.dim() == dims + 2 else 1, self.shape[-dims:]
+        spans = zip(sizes, kernel_size, output_size, strict=True)
+        if any(count + kernel - (dims == 2) > size for size, kernel, count in spans):
+            return NotImplemented  # the kernel for volumes refuses windows that just fit
+        if random_samples.size(0) < batch or list(random_samples.shape[1:]) != [self.size(-dims - 1), dims]:
+            return NotImplemented
         if min(kernel_size) < 1:
             return NotImplemented
         if not self.numel() or not all(output_size):
             return _nothing(self, output_size)
-        batch = self.size(0) if self.dim() == dims + 2 else 1
         samples = random_samples if random_samples.size(0) == batch else aten.slice.Tensor(random_samples, 0, 0, batch)
         samples = aten.reshape.default(samples, [-1, dims])
         places = [
@@ -305,60 +210,14 @@ def _fractional_max_pool(dims: int) -> Callable[..., Any]:
     return run
 
 
-def _check_samples(samples: Tensor, self: Tensor, dims: int) -> None:
-    if samples.dtype is not self.dtype:
-        raise RuntimeError("Expect _random_samples to have the same dtype as input")
-    if samples.dim() != 3:
-        raise RuntimeError(f"Expect _random_samples to have 3 dimensions, got {samples.dim()}")
-    if samples.size(0) < (self.size(0) if self.dim() == dims + 2 else 1):
-        raise RuntimeError("Expect _random_samples.size(0) no less then input batch size.")
-    if samples.size(1) != self.size(-dims - 1):
-        raise RuntimeError("Expect _random_samples.size(1) equals to input channel size.")
-    if samples.size(2) != dims:
-        raise RuntimeError(f"Expect _random_samples.size(2) equals to {dims}; got {samples.size(2)}.")
-
-
 def _fractional_max_pool_backward(dims: int) -> Callable[..., Any]:
     def run(grad_output: Tensor, self: Tensor, kernel_size: list[int], output_size: list[int], indices: Tensor) -> Any:
-        (_check_fraction_planes if dims == 2 else _check_fraction_volumes)(grad_output, self, output_size, indices)
-        if not grad_output.dtype.is_floating_point and grad_output.dtype is self.dtype:
-            raise not_implemented(f"fractional_max_pool{dims}d_backward_out_frame", grad_output.dtype)
-        if dims == 3:  # ATen reads the indices first
-            _check_indices(indices)
-        if grad_output.dtype is not self.dtype:
-            want, got = scalar_type_name(self.dtype), scalar_type_name(grad_output.dtype)
-            raise RuntimeError(f"expected scalar type {want} but found {got}")
-        _check_indices(indices)
-        for label, given in (("gradOutput", grad_output), ("indices", indices)):  # ATen's kernel reads memory beside such volumes
-            if given.shape[:-dims] != self.shape[:-dims] or given.shape[-dims:] != grad_output.shape[-dims:]:
-                raise RuntimeError(f"fractional_max_pool{dims}d_backward(): {label} sizes unexpected")
+        wanted = [*self.shape[:-dims], *output_size]
+        if list(grad_output.shape) != wanted or list(indices.shape) != wanted:
+            return NotImplemented
         return _gradient_by_places(grad_output, self, indices, dims)
 
     return run
-
-
-def _check_fraction_planes(grad: Tensor, self: Tensor, output_size: Sequence[int], indices: Tensor) -> None:
-    if self.dim() < 3:
-        raise dimension_error(2, self.dim())
-    wanted = [*self.shape[:-2], *output_size]
-    for label, given in (("gradOutput", grad), ("indices", indices)):
-        if list(given.shape) != wanted:
-            raise RuntimeError(f"fractional_max_pool2d_backward(): {label} sizes unexpected")
-
-
-def _check_fraction_volumes(grad: Tensor, self: Tensor, output_size: Sequence[int], indices: Tensor) -> None:
-    first = 2 if self.dim() == 5 else 1
-    if len(output_size) != 3:
-        raise RuntimeError("fractional_max_pool3d_backward_out(): gradOutput width unexpected")
-    axes = range(first, first + 3)
-    for dim in axes:
-        if dim >= self.dim():
-            raise dimension_error(dim, self.dim())
-    for dim, axis, count in zip(axes, _AXES[3], output_size, strict=True):
-        if dim >= grad.dim():
-            raise dimension_error(dim, grad.dim())
-        if grad.size(dim) != count:
-            raise RuntimeError(f"fractional_max_pool3d_backward_out(): gradOutput {axis} unexpected")
 
 
 # -- averages -----------------------------------------------------------------------------------------------------
@@ -376,18 +235,10 @@ def _avg_pool3d_backward(
     divisor_override: int | None,
 ) -> Any:
     """Divide the gradient by each window's divisor. Sum overlapping windows by a transposed convolution with ones."""
-    kernel, pads = each_dimension(kernel_size, 3, ()), each_dimension(padding, 3, ())
-    strides = each_dimension(stride, 3, kernel)
-    if divisor_override == 0:
-        raise RuntimeError("divisor must be not zero")
-    if self.dim() not in (4, 5):
-        raise RuntimeError("non-empty 4D or 5D (batch mode) tensor expected for input")
-    check_pooled(grad_output, self, 3, kernel, strides, pads, [1], ceil_mode)
-    if self.dtype not in _REAL:
-        raise not_implemented("avg_pool3d_backward_out_frame", self.dtype)
-    if grad_output.dtype is not self.dtype:
-        want, got = scalar_type_name(self.dtype), scalar_type_name(grad_output.dtype)
-        raise RuntimeError(f"expected scalar type {want} but found {got}")
+    windows = pool_windows(3, kernel_size, stride, padding, [1])
+    if not is_pooled(grad_output, self, windows, ceil_mode):
+        return NotImplemented
+    kernel, strides, pads, _ = map(list, zip(*windows, strict=True))
     shape, sizes, counts = list(self.shape), self.shape[-3:], grad_output.shape[-3:]
     if not self.numel():
         return aten.full.default(shape, 0, dtype=self.dtype, device=self.device)
@@ -446,7 +297,7 @@ def _divided(x: Tensor, dim: int, spans: Sequence[int], tensor: Callable[[], Ten
     return by.Tensor(x, along_dim(tensor(), dim, 3))  # type: ignore[no-any-return]
 
 
-def _adaptive_avg_pool_backward(dims: int, name: str) -> Callable[..., Any]:
+def _adaptive_avg_pool_backward(dims: int) -> Callable[..., Any]:
     """Make the backward rule: adaptive pooling of the gradient, with input and output sizes exchanged.
 
     A window of this pooling holds exactly the forward windows that contain one element. Its mean times its size is the gradient.
@@ -454,19 +305,6 @@ def _adaptive_avg_pool_backward(dims: int, name: str) -> Callable[..., Any]:
     forward = {2: aten._adaptive_avg_pool2d.default, 3: aten._adaptive_avg_pool3d.default}[dims]
 
     def run(grad_output: Tensor, self: Tensor) -> Any:
-        for dim in range(1, grad_output.dim()):
-            if not grad_output.size(dim):
-                raise RuntimeError(
-                    f"adaptive_avg_pool{dims}d_backward(): Expected grad_output to have non-zero size for non-batch dimensions, "
-                    f"but grad_output has sizes {list(grad_output.shape)} with dimension {dim} being empty"
-                )
-        if self.dim() not in (dims + 1, dims + 2):
-            return NotImplemented
-        if grad_output.dtype is not self.dtype:
-            want, got = scalar_type_name(self.dtype), scalar_type_name(grad_output.dtype)
-            raise RuntimeError(f"expected scalar type {want} but found {got}")
-        if not self.dtype.is_floating_point:
-            raise not_implemented(name, self.dtype)
         if grad_output.shape[:-dims] != self.shape[:-dims]:
             return NotImplemented
         if not self.numel():
@@ -488,7 +326,7 @@ def _adaptive_avg_pool_backward(dims: int, name: str) -> Callable[..., Any]:
 @rule("aten._adaptive_avg_pool2d.default", recorded=True)
 def _adaptive_avg_pool_to_nothing(self: Tensor, output_size: Sequence[int]) -> Any:
     """Return a result without elements, for which torch's decomposition divides by zero."""
-    if all(output_size) or min(output_size) < 0 or self.dim() not in (3, 4) or not all(self.shape[-2:]):
+    if all(output_size):
         return NotImplemented
     shape, form = [*self.shape[:-2], *output_size], suggested_memory_format(self)
     return aten.empty.memory_format(shape, dtype=self.dtype, device=self.device, memory_format=form)
@@ -499,10 +337,7 @@ def _adaptive_avg_pool_to_nothing(self: Tensor, output_size: Sequence[int]) -> A
 
 def _max_unpool(dims: int) -> Callable[..., Any]:
     def run(self: Tensor, indices: Tensor, output_size: list[int], *rest: list[int]) -> Any:
-        fits = indices.dtype is torch.int64 and indices.shape == self.shape and self.dim() in (dims + 1, dims + 2)
-        if not fits or len(output_size) != dims or not all(self.shape[1:]) or not self.dtype.is_floating_point:
-            return NotImplemented
-        if dims == 3 and any(len(given) != 3 or (given is rest[0] and min(given) < 1) for given in rest):
+        if indices.shape != self.shape:
             return NotImplemented
         shape = [*self.shape[:-dims], *output_size]
         zeros = aten.full.default([math.prod(shape[:-dims]), math.prod(output_size)], 0, dtype=self.dtype, device=self.device)
@@ -513,14 +348,10 @@ def _max_unpool(dims: int) -> Callable[..., Any]:
     return run
 
 
-rule("aten.adaptive_max_pool2d.default", recorded=True)(_adaptive_max_pool(2, "adaptive_max_pool2d"))
-rule("aten.adaptive_max_pool3d.default", recorded=True)(_adaptive_max_pool(3, "adaptive_max_pool3d_cpu"))
-rule("aten.adaptive_max_pool2d_backward.default", recorded=True)(
-    _adaptive_max_pool_backward(2, "grad_output", "adaptive_max_pooling2d_backward")
-)
-rule("aten.adaptive_max_pool3d_backward.default", recorded=True)(
-    _adaptive_max_pool_backward(3, "gradOutput", "adaptive_max_pool3d_backward")
-)
+rule("aten.adaptive_max_pool2d.default", recorded=True)(_adaptive_max_pool(2))
+rule("aten.adaptive_max_pool3d.default", recorded=True)(_adaptive_max_pool(3))
+rule("aten.adaptive_max_pool2d_backward.default", recorded=True)(_adaptive_max_pool_backward(2))
+rule("aten.adaptive_max_pool3d_backward.default", recorded=True)(_adaptive_max_pool_backward(3))
 rule("aten.max_pool2d_with_indices.default", recorded=True)(_max_pool(2))
 rule("aten.max_pool3d_with_indices.default", recorded=True)(_max_pool(3))
 rule("aten.max_pool2d_with_indices_backward.default", recorded=True)(_max_pool_backward(2))
@@ -529,10 +360,8 @@ rule("aten.fractional_max_pool2d.default", recorded=True)(_fractional_max_pool(2
 rule("aten.fractional_max_pool3d.default", recorded=True)(_fractional_max_pool(3))
 rule("aten.fractional_max_pool2d_backward.default", recorded=True)(_fractional_max_pool_backward(2))
 rule("aten.fractional_max_pool3d_backward.default", recorded=True)(_fractional_max_pool_backward(3))
-rule("aten._adaptive_avg_pool2d_backward.default", recorded=True)(_adaptive_avg_pool_backward(2, "adaptive_avg_pool2d_backward"))
-rule("aten._adaptive_avg_pool3d_backward.default", recorded=True)(
-    _adaptive_avg_pool_backward(3, "adaptive_avg_pool3d_backward_cpu")
-)
+rule("aten._adaptive_avg_pool2d_backward.default", recorded=True)(_adaptive_avg_pool_backward(2))
+rule("aten._adaptive_avg_pool3d_backward.default", recorded=True)(_adaptive_avg_pool_backward(3))
 rule("aten.max_unpool2d.default", recorded=True)(_max_unpool(2))
 rule("aten.max_unpool3d.default", recorded=True)(_max_unpool(3))
 

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.decomps.math.interpolation import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
+from eagerdecomp.decomps.math.interpolation import in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
 from eagerdecomp.eager.layouts import as_contiguous, in_format_of
-from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_float, wide_of
@@ -211,14 +210,11 @@ def _plain_ratios(axes: Sequence[_Axis]) -> list[_Axis]:
 # -- forward ------------------------------------------------------------------------------------------------------
 
 
-def _weighted(kernel: str, taps_of: TapsOf, dims: int) -> Callable[..., Any]:
-    """Make the rule for a linear or cubic mode. `kernel` is the name in eager's error for unsupported dtypes."""
+def _weighted(taps_of: TapsOf, dims: int) -> Callable[..., Any]:
+    """Make the rule for a linear or cubic mode."""
 
     def run(self: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Any:
-        _check_input(self, output_size, dims)
         whole = self.dtype is torch.uint8 and dims == 2
-        if not (whole or self.dtype.is_floating_point):
-            raise not_implemented(kernel, self.dtype)
         result = aten._to_copy.default(self, dtype=wide_float()) if whole else widened(self)
         axes = _axes(self.shape[2:], output_size, bool(align_corners), scales, result.dtype)
         if whole:
@@ -249,10 +245,6 @@ def _in_whole_numbers(x: Tensor, axes: Sequence[_Axis], taps_of: TapsOf, align_c
 
 def _nearest(exact: bool, dims: int) -> Callable[..., Any]:
     def run(self: Tensor, output_size: Sequence[int], *scales: float | None) -> Any:
-        _check_input(self, output_size, dims)
-        if not (self.dtype is torch.uint8 or self.dtype.is_floating_point):
-            name = "upsample_nearest2d_channels_last" if dims == 2 else "compute_indices_weights_nearest"
-            raise not_implemented(name, self.dtype)
         by_pixel = _is_copied_by_pixel(self, output_size, dims)
         wide = torch.float64 if self.dtype is torch.float64 and not by_pixel else torch.float32
         axes = _axes(self.shape[2:], output_size, False, scales, wide)
@@ -281,8 +273,6 @@ def _vec(other: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(input: Tensor, output_size: Sequence[int] | None, *rest: Any) -> Any:
         *flags, scales = rest if rest else (None,)
-        if (output_size is None) == (scales is None):
-            raise RuntimeError("Must specify exactly one of output_size and scale_factors")
         size = _scaled(input, scales) if output_size is None else output_size
         return other(input, size, *flags, *(scales or ()))
 
@@ -291,15 +281,6 @@ def _vec(other: Callable[..., Any]) -> Callable[..., Any]:
 
 def _scaled(x: Tensor, scales: Sequence[float]) -> list[int]:
     return [int(size * scale) for size, scale in zip(x.shape[2:], scales, strict=True)]
-
-
-def _check_input(x: Tensor, output_size: Sequence[int], dims: int) -> None:
-    if len(output_size) != dims:
-        raise RuntimeError(f"It is expected output_size equals to {dims}, but got size {len(output_size)}")
-    if x.dim() != dims + 2:
-        raise RuntimeError(f"It is expected input_size equals to {dims + 2}, but got size {x.dim()}")
-    if not x.size(1):
-        raise RuntimeError(f"Non-empty {dims + 2}D data tensor expected but got a tensor with sizes {list(x.shape)}")
 
 
 # -- gradients ----------------------------------------------------------------------------------------------------
@@ -314,7 +295,8 @@ def _weighted_gradient(taps_of: TapsOf, *, formed: bool = True) -> Callable[...,
     def run(
         grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
     ) -> Any:
-        check_gradient(grad_output, output_size, input_size)
+        if list(grad_output.shape) != [*input_size[:2], *output_size]:
+            return NotImplemented
         grad = widened(grad_output)
         axes = _axes(input_size[2:], output_size, bool(align_corners), scales, grad.dtype)
         moved = [axis for axis in axes if axis.size != axis.count]
@@ -332,7 +314,8 @@ def _weighted_gradient(taps_of: TapsOf, *, formed: bool = True) -> Callable[...,
 
 def _nearest_gradient(exact: bool, *, formed: bool = True) -> Callable[..., Any]:
     def run(grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None) -> Any:
-        check_gradient(grad_output, output_size, input_size)
+        if list(grad_output.shape) != [*input_size[:2], *output_size]:
+            return NotImplemented
         grad = widened(grad_output)
         axes = _axes(input_size[2:], output_size, False, scales, torch.float32)
         moved = axes if exact else [axis for axis in _plain_ratios(axes) if axis.size != axis.count]
@@ -360,14 +343,8 @@ def _by_vec(op: OpOverload, vec: OpOverload, flags: int) -> None:
     @rule(op)
     def by_vec(self: Tensor, output_size: Sequence[int], *rest: Any, **named: Any) -> Any:
         corners, scales = rest[:flags], rest[flags:]
-        if named or self.dim() != 4 or len(output_size) != 2 or not self.size(1):
+        if named or self.dim() != 4 or len(output_size) != 2 or min(*self.shape[1:], *output_size) < 1:
             return op(self, output_size, *rest, **named)
-        (height, width), (tall, wide) = self.shape[2:], output_size
-        if min(height, width, tall, wide) < 1:
-            raise RuntimeError(
-                "Input and output sizes should be greater than 0, "
-                f"but got input (H: {height}, W: {width}) output (H: {tall}, W: {wide})"
-            )
         if not any(scales) or (corners and corners[0]):
             return vec(self, output_size, *corners, None)
         sizes = zip(self.shape[2:], scales, output_size, strict=False)
@@ -404,7 +381,7 @@ def _upsample_nearest2d_backward(
     return aten.sum.dim_IntList(aten.view.default(grad_output, [batch, channels, height, tall, width, wide]), [3, 5])
 
 
-_BILINEAR = _weighted("upsample_bilinear2d_channels_last", _linear, 2)
+_BILINEAR = _weighted(_linear, 2)
 
 rule("aten.upsample_nearest1d.default", recorded=True)(_nearest(False, 1))
 rule("aten.upsample_nearest2d.default", recorded=True)(_nearest(False, 2))
@@ -413,11 +390,11 @@ rule("aten.upsample_nearest3d.default", recorded=True)(_nearest(False, 3))
 rule("aten._upsample_nearest_exact1d.default", recorded=True)(_nearest(True, 1))
 rule("aten._upsample_nearest_exact2d.default", recorded=True)(_nearest(True, 2))
 rule("aten._upsample_nearest_exact3d.default", recorded=True)(_nearest(True, 3))
-rule("aten.upsample_linear1d.default", recorded=True)(_weighted("compute_indices_weights_linear", _linear, 1))
+rule("aten.upsample_linear1d.default", recorded=True)(_weighted(_linear, 1))
 rule("aten.upsample_bilinear2d.default", recorded=True)(_BILINEAR)
 rule("aten.upsample_bilinear2d.vec", recorded=True)(_vec(_BILINEAR))
-rule("aten.upsample_trilinear3d.default", recorded=True)(_weighted("compute_indices_weights_linear", _linear, 3))
-rule("aten.upsample_bicubic2d.default", recorded=True)(_weighted("compute_indices_weights_cubic", _cubic, 2))
+rule("aten.upsample_trilinear3d.default", recorded=True)(_weighted(_linear, 3))
+rule("aten.upsample_bicubic2d.default", recorded=True)(_weighted(_cubic, 2))
 rule("aten.upsample_nearest1d_backward.default", recorded=True)(_nearest_gradient(False))
 rule("aten.upsample_nearest2d_backward.default", recorded=True)(_nearest_gradient(False))
 rule("aten.upsample_nearest3d_backward.default", recorded=True)(_nearest_gradient(False, formed=False))

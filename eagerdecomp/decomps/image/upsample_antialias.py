@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.decomps.math.interpolation import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
+from eagerdecomp.decomps.math.interpolation import in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
 from eagerdecomp.eager.layouts import in_format_of
-from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, in_type, widened
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_float, wide_of
@@ -144,8 +143,10 @@ def _forward(filtered: _Filter) -> Callable[..., Any]:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Any:
-        _check(self, output_size)
         whole = self.dtype is torch.uint8
+        fits = self.dim() == 4 and len(output_size) == 2 and min(*self.shape[1:], *output_size) > 0
+        if not fits or not (whole or _is_real(self)):
+            return NotImplemented
         result = in_type(self, wide_float()) if whole else widened(self)
         for dim, scale in ((3, scales_w), (2, scales_h)):
             size, count = self.size(dim), output_size[dim - 2]
@@ -165,23 +166,7 @@ def _forward(filtered: _Filter) -> Callable[..., Any]:
     return run
 
 
-def _check(x: Tensor, output_size: Sequence[int]) -> None:
-    if len(output_size) != 2:
-        raise RuntimeError(f"It is expected output_size equals to 2, but got size {len(output_size)}")
-    if x.dim() != 4:
-        raise RuntimeError(f"It is expected input_size equals to 4, but got size {x.dim()}")
-    if min(*x.shape[2:], *output_size) < 1:
-        raise RuntimeError(
-            f"Input and output sizes should be greater than 0, but got input (H: {x.size(2)}, W: {x.size(3)}) "
-            f"output (H: {output_size[0]}, W: {output_size[1]})"
-        )
-    if not x.size(1):
-        raise RuntimeError(f"Non-empty 4D data tensor expected but got a tensor with sizes {list(x.shape)}")
-    if x.dtype is not torch.uint8:
-        _check_real("compute_index_ranges_weights", x)
-
-
-def _gradient(filtered: _Filter, name: str, *, formed: bool = False) -> Callable[..., Any]:
+def _gradient(filtered: _Filter, *, formed: bool = False) -> Callable[..., Any]:
     def run(
         grad_output: Tensor,
         output_size: Sequence[int],
@@ -190,8 +175,8 @@ def _gradient(filtered: _Filter, name: str, *, formed: bool = False) -> Callable
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Any:
-        check_gradient(grad_output, output_size, input_size)
-        _check_real(name, grad_output)
+        if list(grad_output.shape) != [*input_size[:2], *output_size] or not _is_real(grad_output):
+            return NotImplemented
         grad = widened(grad_output)
         for dim, scale in ((2, scales_h), (3, scales_w)):
             size = input_size[dim]
@@ -204,10 +189,9 @@ def _gradient(filtered: _Filter, name: str, *, formed: bool = False) -> Callable
     return run
 
 
-def _check_real(name: str, x: Tensor) -> None:
-    """Refuse the dtypes that eager's kernels refuse; only the CPU's refuse float16 and bfloat16."""
-    if x.dtype not in (torch.float32, torch.float64) and (x.is_cpu or x.dtype not in HALF):
-        raise not_implemented(name, x.dtype)
+def _is_real(x: Tensor) -> bool:
+    """Return whether eager's kernels take a float dtype; only the CPU's refuse float16 and bfloat16."""
+    return x.dtype in (torch.float32, torch.float64) or (x.dtype in HALF and not x.is_cpu)
 
 
 # 57 to 87 kernel calls: some 25 per dimension to build the windows, 10 more for the weights of cubic and Lanczos, 9 more to round
@@ -215,8 +199,6 @@ def _check_real(name: str, x: Tensor) -> None:
 rule("aten._upsample_bilinear2d_aa.default", recorded=True)(_forward(LINEAR))
 rule("aten._upsample_bicubic2d_aa.default", recorded=True)(_forward(CUBIC))
 rule("aten._upsample_lanczos2d_aa.default", recorded=True)(_forward(LANCZOS))
-rule("aten._upsample_bilinear2d_aa_backward.default", recorded=True)(
-    _gradient(LINEAR, "upsample_bilinear2d_aa_backward_cpu", formed=True)
-)
-rule("aten._upsample_bicubic2d_aa_backward.default", recorded=True)(_gradient(CUBIC, "upsample_bicubic2d_aa_backward_cpu"))
-rule("aten._upsample_lanczos2d_aa_backward.default", recorded=True)(_gradient(LANCZOS, "upsample_lanczos2d_aa_backward_cpu"))
+rule("aten._upsample_bilinear2d_aa_backward.default", recorded=True)(_gradient(LINEAR, formed=True))
+rule("aten._upsample_bicubic2d_aa_backward.default", recorded=True)(_gradient(CUBIC))
+rule("aten._upsample_lanczos2d_aa_backward.default", recorded=True)(_gradient(LANCZOS))

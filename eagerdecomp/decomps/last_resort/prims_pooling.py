@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.one_hot_indexing import along, positions
-from eagerdecomp.decomps.math.pool_windows import each_dimension, window_count
+from eagerdecomp.decomps.math.pool_windows import is_pooled, pool_counts, pool_windows
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.promotion import HALF, number_like
 from eagerdecomp.eager.verdict import Declined
@@ -43,19 +43,16 @@ def _summed(x: Tensor, dim: int, starts: Tensor, ends: Tensor, size: int, *, tra
 
 
 class _Pool:
-    """The windows of average pooling with fixed stride, per dimension."""
+    """The windows of average pooling with fixed stride, per dimension. Creating one declines sizes that eager refuses."""
 
     def __init__(self, x: Tensor, options: Sequence[Sequence[int]], dims: int, ceil_mode: bool) -> None:
-        kernel_size, stride, padding = options
-        kernel = each_dimension(kernel_size, dims, ())
-        steps, pads = each_dimension(stride, dims, kernel), each_dimension(padding, dims, ())
         self.first = x.dim() - dims
         self.sizes = list(x.shape[-dims:])
-        self.windows = list(zip(kernel, steps, pads, [1] * dims, strict=True))
-        self.counts = [window_count(size, window, ceil_mode) for size, window in zip(self.sizes, self.windows, strict=True)]
-        smaller = dims == 3 and any(size < one for size, one in zip(self.sizes, kernel, strict=True))
-        if smaller or min(self.counts) < 1:
+        kernel_size, stride, padding = options
+        self.windows = pool_windows(dims, kernel_size, stride, padding, [1])
+        if dims == 3 and any(size < kernel for size, (kernel, *_) in zip(self.sizes, self.windows, strict=True)):
             raise Declined
+        self.counts = pool_counts(self.sizes, self.windows, ceil_mode)
 
     def bounds(self, at: int, like: Tensor) -> tuple[Tensor, Tensor]:
         kernel, step, pad, _ = self.windows[at]
@@ -117,7 +114,7 @@ def _average_backward(
     divisor_override: int | None,
 ) -> Any:
     pool = _Pool(self, (kernel_size, stride, padding), 2, ceil_mode)
-    if list(grad_output.shape) != [*self.shape[:-2], *pool.counts]:
+    if not is_pooled(grad_output, self, pool.windows, ceil_mode):
         return NotImplemented
     if not self.numel():
         return aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device)

@@ -6,12 +6,11 @@ An output element is a weighted sum of a few input elements, its *taps*: `index`
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["check_gradient", "contract", "in_bytes", "ratio_of", "rounded", "spread_to_taps", "sum_of_taps"]
+__all__ = ["contract", "in_bytes", "ratio_of", "rounded", "spread_to_taps", "sum_of_taps"]
 
 aten = torch.ops.aten
 
@@ -88,17 +87,3 @@ def in_bytes(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
     scaled = aten.trunc.default(aten.add.Tensor(scaled, aten.sign.default(scaled), alpha=0.5))
     x = aten.div.Tensor(contract(x, dim, scaled), unit)
     return aten.clamp.default(aten.floor.default(aten.add.Scalar(x, 0.5)), 0, 255)  # type: ignore[no-any-return]
-
-
-def check_gradient(grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int]) -> None:
-    """Refuse a gradient that does not have the output's shape, as eager does."""
-    rank = len(output_size) + 2
-    expected = [*input_size[:2], *output_size]
-    if grad_output.dim() != rank:
-        raise RuntimeError(f"Expected grad_output to be a tensor of dimension {rank} but got: dimension {grad_output.dim()}")
-    for dim, (got, want) in enumerate(zip(grad_output.shape, expected, strict=True)):
-        if got != want:
-            raise RuntimeError(
-                "Expected grad_output to have the same shape as output; "
-                f"output.size({dim}) = {want} but got grad_output.size({dim}) = {got}"
-            )
