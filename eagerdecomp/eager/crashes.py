@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping
@@ -193,13 +194,25 @@ def _range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, out: Tenso
     return "step must be nonzero" if divides and isinstance(step, float) and 0 < abs(step) < 1 else ""
 
 
+def _adaptive_max_pool_backward(dims: int, grad_output: Tensor, self: Tensor, indices: Tensor, **out: Tensor) -> str:
+    """Return whether the gradient has other planes than the input, or an index is out of range. The kernel writes there."""
+    if grad_output.shape != indices.shape or self.dim() != indices.dim() or indices.dtype is not torch.int64:
+        return ""
+    if grad_output.shape[:-dims] != self.shape[:-dims]:
+        return f"expected a gradient with the planes of an input of shape {list(self.shape)}, but got {list(grad_output.shape)}"
+    wrong = indices.numel() and (int(indices.amin()) < 0 or int(indices.amax()) >= self.shape[-dims:].numel())
+    return f"index out of bounds for an input of shape {list(self.shape)}" if wrong else ""
+
+
 def _fractional_max_pool3d_backward(
-    grad_output: Tensor, self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], indices: Tensor
+    grad_output: Tensor, self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], indices: Tensor, **out: Tensor
 ) -> str:
     """Return whether the gradient or the indices have other planes than the input. The kernel reads beyond them."""
     wanted, first = [*self.shape[:-3], *output_size], 2 if self.dim() == 5 else 1
-    refused = list(grad_output.shape[first : first + 3]) != list(output_size)  # the kernel checks no more
-    wrong = not refused and not list(grad_output.shape) == list(indices.shape) == wanted
+    typed = indices.dtype is torch.int64 and grad_output.dtype is self.dtype and self.dtype.is_floating_point
+    if not typed or list(grad_output.shape[first : first + 3]) != list(output_size):
+        return ""
+    wrong = not list(grad_output.shape) == list(indices.shape) == wanted
     return f"gradOutput and indices must have the shape {wanted}" if wrong else ""
 
 
@@ -244,6 +257,10 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten.mkldnn_rnn_layer.default": _mkldnn_rnn_layer,
     "aten.lu_unpack.default": _lu_unpack,
     "aten.lu_unpack.out": _lu_unpack,
+    "aten.adaptive_max_pool2d_backward.default": functools.partial(_adaptive_max_pool_backward, 2),
+    "aten.adaptive_max_pool2d_backward.grad_input": functools.partial(_adaptive_max_pool_backward, 2),
+    "aten.adaptive_max_pool3d_backward.default": functools.partial(_adaptive_max_pool_backward, 3),
+    "aten.adaptive_max_pool3d_backward.grad_input": functools.partial(_adaptive_max_pool_backward, 3),
     "aten.fractional_max_pool3d_backward.default": _fractional_max_pool3d_backward,
     "aten.fractional_max_pool3d_backward.grad_input": _fractional_max_pool3d_backward,
     "aten.linalg_ldl_solve.default": _ldl_solve,
@@ -267,4 +284,6 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
         ),
         _always,
     ),
+    # It takes sizes that only its forward op makes.
+    "aten._segment_reduce_backward.default": _always,
 }

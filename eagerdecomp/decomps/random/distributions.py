@@ -19,16 +19,16 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.random_bits import coin, fine_uniform, random_bits
-from eagerdecomp.eager.checks.random import (
+from eagerdecomp.decomps.random.domains import (
     REAL_OF,
-    check_bernoulli,
-    check_cauchy,
-    check_exponential,
-    check_geometric,
-    check_log_normal,
-    check_normal,
-    check_random,
-    check_uniform,
+    accepts_bernoulli,
+    accepts_cauchy,
+    accepts_exponential,
+    accepts_geometric,
+    accepts_integers,
+    accepts_log_normal,
+    accepts_normal,
+    accepts_uniform,
     last_by_default,
     may_warn,
 )
@@ -252,7 +252,7 @@ def _normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: to
     return _normal_in_place(self, mean, std, generator=generator)
 
 
-_Check = Callable[..., None]
+_Accepts = Callable[..., bool]
 _Reorder = Callable[..., tuple[Any, ...]]
 
 
@@ -264,12 +264,13 @@ def _up_to(high: int) -> tuple[Any, ...]:
     return (0, high)
 
 
-def _in_place(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable[..., Any]:
-    def draw_in_place(self: Tensor, *parameters: Any, generator: torch.Generator | None = None) -> Tensor:
+def _in_place(distribution: _Draw, accepts: _Accepts, reorder: _Reorder = _as_given) -> Callable[..., Any]:
+    def draw_in_place(self: Tensor, *parameters: Any, generator: torch.Generator | None = None) -> Any:
         if reorder is not _as_given:
             parameters = reorder(*parameters)
         dtype, count = self.dtype, self.numel()
-        check(dtype, not count, *parameters)
+        if not accepts(dtype, not count, *parameters):
+            return NotImplemented
         if generator is None and count and self.is_contiguous():
             aten.copy_.default(self, distribution(list(self.shape), dtype, self.device, *parameters))
             return self
@@ -283,7 +284,7 @@ def _in_place(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given)
     return draw_in_place
 
 
-def _like(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given, *, contiguous: bool = False) -> Callable[..., Any]:
+def _like(distribution: _Draw, accepts: _Accepts, reorder: _Reorder = _as_given, *, contiguous: bool = False) -> Callable[..., Any]:
     """Make the rule that returns samples in the shape of the first argument, with the options of ``*_like``."""
 
     def draw_like(
@@ -298,7 +299,8 @@ def _like(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given, *, 
     ) -> Any:
         dtype, device = dtype or self.dtype, self.device if device is None else device
         parameters = reorder(*parameters)
-        check(dtype, not self.numel(), *parameters)
+        if not accepts(dtype, not self.numel(), *parameters):
+            return NotImplemented
         if not self.numel():
             return aten.full.default(list(self.shape), 0, dtype=dtype, device=device)
         order = list(range(self.dim())) if contiguous else memory_order(self, memory_format)
@@ -314,7 +316,7 @@ def _like(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given, *, 
     return draw_like
 
 
-def _sized(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable[..., Any]:
+def _sized(distribution: _Draw, accepts: _Accepts, reorder: _Reorder = _as_given) -> Callable[..., Any]:
     """Make the rule of a factory: the distribution's parameters, then the size, then the options of a factory."""
 
     def draw_sized(
@@ -324,12 +326,13 @@ def _sized(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given) ->
         device: Any = None,
         layout: Any = None,
         pin_memory: bool | None = None,
-    ) -> Tensor:
+    ) -> Any:
         *first, size = given
         parameters = reorder(*first)
         # Among the factories only randint has integer parameters, and its own default dtype.
         dtype = dtype or (torch.int64 if distribution is _integers else torch.get_default_dtype())
-        check(dtype, 0 in size, *parameters)
+        if not accepts(dtype, 0 in size, *parameters):
+            return NotImplemented
         with drawing_from(generator, device):
             drawn = (
                 distribution(size, dtype, device, *parameters)
@@ -341,40 +344,40 @@ def _sized(distribution: _Draw, check: _Check, reorder: _Reorder = _as_given) ->
     return draw_sized
 
 
-_bernoulli_in_place = _in_place(_bernoulli, check_bernoulli)
-_normal_in_place = _in_place(_normal, check_normal)
+_bernoulli_in_place = _in_place(_bernoulli, accepts_bernoulli)
+_normal_in_place = _in_place(_normal, accepts_normal)
 
-_DISTRIBUTIONS: tuple[tuple[str, _Draw, _Check], ...] = (
-    ("uniform", _uniform, check_uniform),
-    ("normal", _normal, check_normal),
-    ("exponential", _exponential, check_exponential),
-    ("geometric", _geometric, check_geometric),
-    ("cauchy", _cauchy, check_cauchy),
-    ("log_normal", _log_normal, check_log_normal),
+_DISTRIBUTIONS: tuple[tuple[str, _Draw, _Accepts], ...] = (
+    ("uniform", _uniform, accepts_uniform),
+    ("normal", _normal, accepts_normal),
+    ("exponential", _exponential, accepts_exponential),
+    ("geometric", _geometric, accepts_geometric),
+    ("cauchy", _cauchy, accepts_cauchy),
+    ("log_normal", _log_normal, accepts_log_normal),
 )
 
 
-for name, distribution, check in _DISTRIBUTIONS:
-    rule(f"aten.{name}_.default", effects=takes_generator)(_normal_ if name == "normal" else _in_place(distribution, check))
+for name, distribution, accepts in _DISTRIBUTIONS:
+    rule(f"aten.{name}_.default", effects=takes_generator)(_normal_ if name == "normal" else _in_place(distribution, accepts))
     variant = "normal_functional" if name == "normal" else name
-    rule(f"aten.{variant}.default", effects=takes_generator)(_like(distribution, check))
+    rule(f"aten.{variant}.default", effects=takes_generator)(_like(distribution, accepts))
 rule("aten.bernoulli_.float", effects=takes_generator)(_bernoulli_)
-rule("aten.bernoulli.p", effects=takes_generator)(_like(_bernoulli, check_bernoulli, contiguous=True))
+rule("aten.bernoulli.p", effects=takes_generator)(_like(_bernoulli, accepts_bernoulli, contiguous=True))
 for overload, reorder in (("default", _as_given), ("from", _as_given), ("to", _up_to)):
-    rule(f"aten.random_.{overload}", effects=_draws_or_warns)(_in_place(_integers, check_random, reorder))
-    rule(f"aten.random.{overload}", effects=_draws_or_warns)(_like(_integers, check_random, reorder))
-rule("aten.rand.generator", effects=takes_generator)(_sized(_uniform, check_uniform))
-rule("aten.randn.generator", effects=takes_generator)(_sized(_normal, check_normal))
-rule("aten.normal.float_float", effects=takes_generator)(_sized(_normal, check_normal))
+    rule(f"aten.random_.{overload}", effects=_draws_or_warns)(_in_place(_integers, accepts_integers, reorder))
+    rule(f"aten.random.{overload}", effects=_draws_or_warns)(_like(_integers, accepts_integers, reorder))
+rule("aten.rand.generator", effects=takes_generator)(_sized(_uniform, accepts_uniform))
+rule("aten.randn.generator", effects=takes_generator)(_sized(_normal, accepts_normal))
+rule("aten.normal.float_float", effects=takes_generator)(_sized(_normal, accepts_normal))
 for op in ("aten.randint.default", "aten.randint.generator"):
-    rule(op, effects=_draws_or_warns)(_sized(_integers, check_random, _up_to))
+    rule(op, effects=_draws_or_warns)(_sized(_integers, accepts_integers, _up_to))
 for op in ("aten.randint.low", "aten.randint.low_generator"):
-    rule(op, effects=_draws_or_warns)(_sized(_integers, check_random))
+    rule(op, effects=_draws_or_warns)(_sized(_integers, accepts_integers))
 for op in ("aten.rand_like.default", "aten.rand_like.generator"):
-    rule(op, effects=takes_generator)(_like(_uniform, check_uniform))
+    rule(op, effects=takes_generator)(_like(_uniform, accepts_uniform))
 for op in ("aten.randn_like.default", "aten.randn_like.generator"):
-    rule(op, effects=takes_generator)(_like(_normal, check_normal))
+    rule(op, effects=takes_generator)(_like(_normal, accepts_normal))
 for op in ("aten.randint_like.default", "aten.randint_like.generator"):
-    rule(op, effects=_draws_or_warns)(_like(_integers, check_random, _up_to))
+    rule(op, effects=_draws_or_warns)(_like(_integers, accepts_integers, _up_to))
 for op in ("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype"):
-    rule(op, effects=_draws_or_warns)(_like(_integers, check_random))
+    rule(op, effects=_draws_or_warns)(_like(_integers, accepts_integers))

@@ -23,7 +23,6 @@ from torch import Tensor
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.generators import drawing_from
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import in_type
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_float, wide_of
@@ -123,8 +122,6 @@ def _draw_log_gamma(shape: TensorExpr) -> TensorExpr:
 
 @rule("aten._standard_gamma.default", recorded=True, effects=_takes_generator)
 def _standard_gamma(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    if self.dtype not in (torch.float32, torch.float64):
-        raise not_implemented("gamma_cpu", self.dtype)
     with drawing_from(generator, self.device):
         drawn = _in_chunks(_draw_gamma, _flat(self))
     # As in eager, never 0 and never NaN.
@@ -134,8 +131,6 @@ def _standard_gamma(self: Tensor, generator: torch.Generator | None = None) -> T
 
 @rule("aten._sample_dirichlet.default", recorded=True, effects=_takes_generator)
 def _sample_dirichlet(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    if self.dtype not in (torch.float32, torch.float64):
-        raise not_implemented("dirichlet", self.dtype)
     with drawing_from(generator, self.device):
         logs = _in_chunks(_draw_log_gamma, _flat(self))
     # For small shapes the variates underflow, but their logarithms still differ. The logarithms for shape 0 are all equal.
@@ -253,15 +248,13 @@ def _draw_poisson(rate: TensorExpr) -> TensorExpr:
 
 
 @rule("aten.poisson.default", recorded=True, effects=_takes_generator)
-def _poisson(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    if not self.dtype.is_floating_point:
-        raise not_implemented("poisson_cpu", self.dtype)
+def _poisson(self: Tensor, generator: torch.Generator | None = None) -> Any:
     draw, most = _draw_poisson, 0.0
     if self.numel():
         # Eager refuses a negative rate. Once the range is read, one of the two methods can usually be skipped.
         least, most = (aten._local_scalar_dense.default(bound.default(self)) for bound in (aten.amin, aten.amax))
         if not least >= 0:
-            raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+            return NotImplemented
         draw = _draw_small_poisson if most < _LARGE_MEAN else _draw_large_poisson if least >= _LARGE_MEAN else _draw_poisson
     rate = TensorExpr(_flat(self))
     with drawing_from(generator, self.device):
@@ -310,12 +303,6 @@ def _draw_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
 # outcome is counted.
 @rule("aten.binomial.default", recorded=True, effects=_takes_generator)
 def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = None) -> Any:
-    if not count.dtype.is_floating_point:
-        raise ValueError(f"binomial only supports floating-point dtypes for count, got: {scalar_type_name(count.dtype)}")
-    if count.dtype is not prob.dtype:
-        raise RuntimeError(f"Found dtype {scalar_type_name(prob.dtype)} but expected {scalar_type_name(count.dtype)}")
-    if count.dtype not in (torch.float32, torch.float64):
-        raise not_implemented("binomial_cpu", count.dtype)
     shape = broadcast_shapes(count.shape, prob.shape)
     full = [one if list(one.shape) == shape else aten.expand.default(one, shape) for one in (count, prob)]
     given, chance = TensorExpr(_flat(full[0])), TensorExpr(_flat(full[1]))

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, digamma, polynomial
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_of
 
@@ -208,16 +207,11 @@ def _dirichlet(x: TensorExpr, alpha: TensorExpr, total: TensorExpr) -> TensorExp
 # -- rules ----------------------------------------------------------------------------------------------------------------
 
 
-def _elementwise(formula: Callable[..., TensorExpr], kernel: str) -> Callable[..., Any]:
+def _elementwise(formula: Callable[..., TensorExpr]) -> Callable[..., Any]:
     """Make the rule of a formula: one dtype for all arguments, broadcast together, a contiguous result."""
 
     def run(*given: Tensor) -> Tensor:
         dtype = given[0].dtype
-        for one in given:
-            if one.dtype is not dtype:
-                raise RuntimeError(f"Found dtype {scalar_type_name(one.dtype)} but expected {scalar_type_name(dtype)}")
-        if dtype not in (torch.float32, torch.float64):
-            raise not_implemented(kernel, dtype)
         shape = broadcast_shapes(*(one.shape for one in given))
         terms = []
         for one in given:
@@ -228,5 +222,5 @@ def _elementwise(formula: Callable[..., TensorExpr], kernel: str) -> Callable[..
     return run
 
 
-rule("aten._standard_gamma_grad.default", recorded=True)(_elementwise(_gamma, "_standard_gamma_grad_cpu"))
-rule("aten._dirichlet_grad.default", recorded=True)(_elementwise(_dirichlet, "_dirichlet_grad_cpu"))
+rule("aten._standard_gamma_grad.default", recorded=True)(_elementwise(_gamma))
+rule("aten._dirichlet_grad.default", recorded=True)(_elementwise(_dirichlet))

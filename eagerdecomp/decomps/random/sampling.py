@@ -1,6 +1,6 @@
 """Random ops with tensor parameters: `bernoulli`, `normal`, `multinomial`, `rrelu`; and `randperm`.
 
-Eager refuses parameters outside the distribution's domain, so these rules read a reduction of them, as eager does.
+Eager refuses parameters outside the distribution's domain, so these rules read a reduction of them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from eagerdecomp.decomps.math.random_bits import random_bits
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.messages import no_cast, not_held, not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import HALF, RARE, can_cast, wide_type
+from eagerdecomp.eager.promotion import HALF, can_cast, wide_type
 from eagerdecomp.eager.strides import inverse, memory_order
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.link import link_on_call
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_float
@@ -38,11 +38,11 @@ def _bounds_reader(x: Tensor) -> tuple[float, float]:
 def _hits(p: Tensor, shape: Sequence[int], order: Sequence[int], generator: torch.Generator | None) -> Tensor:
     """Return a mask that is True with probability `p`, sampled in the memory order `order`."""
     if not p.dtype.is_floating_point and 0 not in shape:
-        raise not_implemented("bernoulli_tensor_cpu_p_", p.dtype)
+        raise Declined
     if p.numel():
         low, high = _bounds_reader(p)
         if not (low >= 0 and high <= 1):
-            raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+            raise Declined
     wide = torch.float64 if p.dtype is torch.float64 else torch.float32
     level: Tensor = aten.rand.generator([shape[dim] for dim in order], generator=generator, dtype=wide, device=p.device)
     if list(order) != sorted(order):
@@ -64,20 +64,18 @@ def _bernoulli(self: Tensor, *, generator: torch.Generator | None = None) -> Any
 def _bernoulli_by(self: Tensor, p: Tensor, *, generator: torch.Generator | None = None) -> Any:
     if not self.numel():
         return aten._to_copy.default(self, dtype=self.dtype)
-    _check_expands(p, self)
-    if self.dtype.is_complex:
-        raise not_implemented("bernoulli_tensor_cpu_self_", self.dtype)
+    if self.dtype.is_complex or not _expands(p, self):
+        return NotImplemented
     return aten._to_copy.default(_hits(p, self.shape, memory_order(self), generator), dtype=self.dtype)
 
 
 @rule("aten.bernoulli_.Tensor", effects=takes_generator)
-def _bernoulli_in_place(self: Tensor, p: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+def _bernoulli_in_place(self: Tensor, p: Tensor, *, generator: torch.Generator | None = None) -> Any:
     check_overlap(self, (p,))
     if not self.numel():
         return self
-    _check_expands(p, self)
-    if self.dtype.is_complex:
-        raise not_implemented("bernoulli_tensor_cpu_self_", self.dtype)
+    if self.dtype.is_complex or not _expands(p, self):
+        return NotImplemented
     aten.copy_.default(self, _hits(p, self.shape, memory_order(self), generator))
     return self
 
@@ -86,32 +84,33 @@ def _bernoulli_in_place(self: Tensor, p: Tensor, *, generator: torch.Generator |
 def _bernoulli_out(self: Tensor, *, generator: torch.Generator | None = None, out: Tensor) -> Any:
     """Write to a tensor of any dtype, as eager does: it samples in place in `out`."""
     if out.dtype.is_complex and self.numel():
-        raise not_implemented("bernoulli_tensor_cpu_self_", out.dtype)
+        return NotImplemented
     order = memory_order(out) if out.shape == self.shape else range(self.dim())
     return write_out(out, aten._to_copy.default(_hits(self, self.shape, order, generator), dtype=out.dtype), (self,))
 
 
-def _check_expands(p: Tensor, to: Tensor) -> None:
+def _expands(p: Tensor, to: Tensor) -> bool:
     pairs = zip(reversed(p.shape), reversed(to.shape), strict=False)
-    if p.dim() > to.dim() or any(size not in (1, wanted) for size, wanted in pairs):
-        raise RuntimeError(f"The expanded size of the tensor {list(to.shape)} must match the existing size {list(p.shape)}")
+    return p.dim() <= to.dim() and all(size in (1, wanted) for size, wanted in pairs)
 
 
 # -- normal ---------------------------------------------------------------------------------------------------------------
 
 
-def _check_std(std: Tensor) -> None:
-    if std.dtype.is_complex:
-        raise RuntimeError("normal expects standard deviation to be non-complex")
-    if std.numel() and not aten._local_scalar_dense.default(aten.amin.default(std)) >= 0:
-        raise RuntimeError("normal expects all elements of std >= 0.0")
+def _check_std(std: Any) -> None:
+    if isinstance(std, Tensor):
+        if std.dtype.is_complex:
+            raise Declined
+        std = aten._local_scalar_dense.default(aten.amin.default(std)) if std.numel() else 0
+    if not std >= 0:
+        raise Declined
 
 
 def _noise(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
     """Return standard normal noise in the dtype of `like`; for float16 and bfloat16 in float32, to be rounded once."""
     dtype = like.dtype
     if not (dtype.is_floating_point or dtype.is_complex or 0 in shape):
-        raise not_implemented("normal_kernel_cpu", dtype)
+        raise Declined
     wide = wide_type(dtype)
     drawn: Tensor = aten.randn.generator(list(shape), generator=generator, dtype=wide, device=like.device)
     return drawn
@@ -125,8 +124,7 @@ def _rounded(value: Any, dtype: Any) -> Any:
 def _normal_of_tensors(mean: Tensor, std: Tensor, *, generator: torch.Generator | None = None) -> Any:
     _check_std(std)
     if std.dtype.is_floating_point and not (mean.dtype.is_floating_point or mean.dtype.is_complex) and not mean.numel():
-        wanted = f"{scalar_type_name(std.dtype)} can't be cast to the desired output type {scalar_type_name(mean.dtype)}"
-        raise RuntimeError(f"result type {wanted}")
+        return NotImplemented
     shape = broadcast_shapes(mean.shape, std.shape)
     return _rounded(aten.add.Tensor(aten.mul.Tensor(_noise(mean, shape, generator), std), mean), mean.dtype)
 
@@ -134,7 +132,7 @@ def _normal_of_tensors(mean: Tensor, std: Tensor, *, generator: torch.Generator 
 @rule("aten.normal.Tensor_float", effects=takes_generator)
 def _normal_of_mean(mean: Tensor, std: float = 1.0, *, generator: torch.Generator | None = None) -> Any:
     if not std >= 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
+        return NotImplemented
     drawn = _noise(mean, mean.shape, generator)
     return _rounded(aten.add.Tensor(aten.mul.Scalar(drawn, std) if std != 1 else drawn, mean), mean.dtype)
 
@@ -152,10 +150,7 @@ def _normal_out(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None 
 
     With a scalar `std`, the shape is that to which `mean` and `out` broadcast.
     """
-    if isinstance(std, Tensor):
-        _check_std(std)
-    elif not std >= 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
+    _check_std(std)
     shape = broadcast_shapes(mean.shape if isinstance(mean, Tensor) else [], (std if isinstance(std, Tensor) else out).shape)
     drawn = _noise(out, shape, generator)
     if isinstance(std, Tensor):
@@ -164,7 +159,7 @@ def _normal_out(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None 
         drawn = aten.mul.Scalar(drawn, std)
     drawn = aten.add.Tensor(drawn, mean) if isinstance(mean, Tensor) else aten.add.Scalar(drawn, mean) if mean != 0 else drawn
     if not can_cast(drawn.dtype, out.dtype):
-        raise no_cast(drawn.dtype, out.dtype)
+        return NotImplemented
     return write_out(out, _rounded(drawn, out.dtype), (mean, std))
 
 
@@ -173,7 +168,11 @@ def _normal_out(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None 
 
 @rule("aten.multinomial.default", effects=takes_generator)
 def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, generator: torch.Generator | None = None) -> Any:
-    _check_multinomial(self, num_samples, replacement)
+    classes = self.size(-1)
+    if self.dim() not in (1, 2) or not self.dtype.is_floating_point or not 0 < classes <= 2**24:
+        return NotImplemented
+    if num_samples <= 0 or (num_samples > classes and not replacement):
+        return NotImplemented
     rows = list(self.shape[:-1])
     if self.size(0) == 0:
         return aten._to_copy.default(
@@ -182,14 +181,9 @@ def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, g
     weights = aten._to_copy.default(self, dtype=torch.float32) if self.dtype in HALF else self
     low, high = _bounds_reader(weights)
     if not (low >= 0 and high < math.inf):
-        if replacement and num_samples > 1:
-            # Eager names the first invalid entry, which is not known here. Negative entries and NaN take precedence over infinity.
-            negative = low < 0 or low != low
-            found = "< 0" if negative else "= infinity or NaN"
-            raise RuntimeError(f"invalid multinomial distribution (encountering probability entry {found})")
-        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+        return NotImplemented
     if not aten._local_scalar_dense.default(aten.amin.default(aten.sum.dim_IntList(weights, [-1]))) > 0:
-        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+        return NotImplemented
     if not replacement or num_samples == 1:
         # The samples are the first arrivals of independent Poisson processes with these rates.
         ahead = aten.div.Tensor(weights, aten.exponential.default(weights, generator=generator))
@@ -202,34 +196,14 @@ def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, g
     return aten.sum.dim_IntList(aten.le.Tensor(aten.unsqueeze.default(edges, -2), aten.unsqueeze.default(level, -1)), [-1])
 
 
-def _check_multinomial(weights: Tensor, num_samples: int, replacement: bool) -> None:
-    if not 1 <= weights.dim() <= 2:
-        raise RuntimeError("prob_dist must be 1 or 2 dim")
-    if not weights.dtype.is_floating_point:
-        found = scalar_type_name(weights.dtype)
-        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {found}")
-    if num_samples <= 0:
-        raise RuntimeError("cannot sample n_sample <= 0 samples")
-    if not replacement and num_samples > weights.size(-1):
-        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
-    if weights.size(-1) > 2**24:
-        raise RuntimeError("number of categories cannot exceed 2^24")
-    if weights.size(-1) == 0:
-        raise RuntimeError("cannot sample from a distribution without categories")
-
-
 # -- the rest -------------------------------------------------------------------------------------------------------------
 
 
 @rule("aten.randint_like.Tensor", "aten.randint_like.Tensor_generator", effects=takes_generator)
 def _randint_like(self: Tensor, high: Tensor, *, generator: torch.Generator | None = None, **options: Any) -> Any:
     if high.dim() or high.device.type != "cpu":
-        raise RuntimeError("high must be a scalar tensor and on CPU")
+        return NotImplemented
     return aten.randint_like.generator(self, int(aten._local_scalar_dense.default(high)), generator=generator, **options)
-
-
-#: The largest n for which eager accepts each dtype, and its text in the error message.
-_MOST = {torch.float16: (2**11 + 1, "2049"), torch.float32: (2**24 + 1, "2^24+1"), torch.float64: (2**53 + 1, "2^53+1")}
 
 
 @rule("aten.randperm.default", recorded=True)
@@ -237,14 +211,6 @@ def _randperm(n: int, *, dtype: Any = torch.int64, layout: Any = None, device: A
     """Return the sort order of random numbers, which are almost surely distinct."""
     if layout not in (None, torch.strided) or pin_memory:
         return NotImplemented
-    if dtype is torch.bool or dtype in RARE or (dtype is not None and dtype.is_complex):
-        raise not_implemented("randperm", dtype)
-    if n < 0:
-        raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
-    if dtype is not None and not dtype.is_floating_point and n - 1 > torch.iinfo(dtype).max:
-        raise not_held(dtype)
-    if dtype in _MOST and n > _MOST[dtype][0]:
-        raise RuntimeError(f"n cannot be greater than {_MOST[dtype][1]} for {scalar_type_name(dtype)} type.")
     drawn = aten.rand.default([n], dtype=torch.float64, device=device) if has_float64() else random_bits([n], device)
     order = aten.sort.default(drawn)[1]
     return order if dtype in (None, torch.int64) else aten._to_copy.default(order, dtype=dtype)
@@ -276,16 +242,11 @@ def _rrelu(
 ) -> Any:
     """Apply leaky ReLU with a random slope per negative element. Return the result, and the slopes to save in `noise`."""
     if self.shape != noise.shape:
-        raise RuntimeError(
-            "noise tensor shape must match self tensor shape. Got "
-            f"self.shape = {list(self.shape)}, noise.shape = {list(noise.shape)}"
-        )
+        raise Declined
     if not training:
         return aten.leaky_relu.default(self, (lower + upper) / 2), None
-    if (self.dtype is torch.float16 and self.is_cpu) or not self.dtype.is_floating_point:
-        raise not_implemented("rrelu_with_noise_out_cpu", self.dtype)
-    if noise.dtype is not self.dtype:
-        raise RuntimeError(f"expected scalar type {scalar_type_name(self.dtype)} but found {scalar_type_name(noise.dtype)}")
+    if (self.dtype is torch.float16 and self.is_cpu) or not self.dtype.is_floating_point or noise.dtype is not self.dtype:
+        raise Declined
     leaks, one = aten.le.Scalar(self, 0), aten.full.default([], 1.0, dtype=self.dtype, device=self.device)
     if lower <= upper or _any(leaks):
         slope = aten.where.self(leaks, aten.uniform.default(self, lower, upper, generator=generator), one)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import call_at_key
-from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -27,8 +26,6 @@ def _draw(
 ) -> tuple[Tensor, Tensor]:
     """Return the next ``n`` numbers, ``[n, dimension]`` in [0, 1), and the last of them as integers."""
     dtype = torch.float32 if dtype is None else dtype
-    if dtype not in (torch.float32, torch.float64):
-        raise not_implemented("_sobol_engine_draw", dtype)
     if not n:
         return quasi.new_empty((0, dimension), dtype=dtype), quasi.clone()
     index = torch.arange(num_generated + 1, num_generated + n + 1, device=quasi.device)
