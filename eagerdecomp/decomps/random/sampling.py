@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.random_bits import random_bits
+from eagerdecomp.decomps.random.domains import accepts_bernoulli
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.layouts import as_contiguous
@@ -64,7 +65,7 @@ def _bernoulli(self: Tensor, *, generator: torch.Generator | None = None) -> Any
 def _bernoulli_by(self: Tensor, p: Tensor, *, generator: torch.Generator | None = None) -> Any:
     if not self.numel():
         return aten._to_copy.default(self, dtype=self.dtype)
-    if self.dtype.is_complex or not _expands(p, self):
+    if not accepts_bernoulli(self.dtype, False) or not _expands(p, self):
         return NotImplemented
     return aten._to_copy.default(_hits(p, self.shape, memory_order(self), generator), dtype=self.dtype)
 
@@ -74,7 +75,7 @@ def _bernoulli_in_place(self: Tensor, p: Tensor, *, generator: torch.Generator |
     check_overlap(self, (p,))
     if not self.numel():
         return self
-    if self.dtype.is_complex or not _expands(p, self):
+    if not accepts_bernoulli(self.dtype, False) or not _expands(p, self):
         return NotImplemented
     aten.copy_.default(self, _hits(p, self.shape, memory_order(self), generator))
     return self
@@ -83,8 +84,8 @@ def _bernoulli_in_place(self: Tensor, p: Tensor, *, generator: torch.Generator |
 @rule("aten.bernoulli.out", effects=takes_generator)
 def _bernoulli_out(self: Tensor, *, generator: torch.Generator | None = None, out: Tensor) -> Any:
     """Write to a tensor of any dtype, as eager does: it samples in place in `out`."""
-    if out.dtype.is_complex and self.numel():
-        return NotImplemented
+    if not accepts_bernoulli(out.dtype, not self.numel()):
+        raise Declined  # the next rule, by the schema, is linked too: after this error, eager is asked first
     order = memory_order(out) if out.shape == self.shape else range(self.dim())
     return write_out(out, aten._to_copy.default(_hits(self, self.shape, order, generator), dtype=out.dtype), (self,))
 
@@ -159,7 +160,7 @@ def _normal_out(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None 
         drawn = aten.mul.Scalar(drawn, std)
     drawn = aten.add.Tensor(drawn, mean) if isinstance(mean, Tensor) else aten.add.Scalar(drawn, mean) if mean != 0 else drawn
     if not can_cast(drawn.dtype, out.dtype):
-        return NotImplemented
+        raise Declined
     return write_out(out, _rounded(drawn, out.dtype), (mean, std))
 
 
@@ -201,7 +202,7 @@ def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, g
 
 @rule("aten.randint_like.Tensor", "aten.randint_like.Tensor_generator", effects=takes_generator)
 def _randint_like(self: Tensor, high: Tensor, *, generator: torch.Generator | None = None, **options: Any) -> Any:
-    if high.dim() or high.device.type != "cpu":
+    if high.dim() or not high.is_cpu:
         return NotImplemented
     return aten.randint_like.generator(self, int(aten._local_scalar_dense.default(high)), generator=generator, **options)
 
