@@ -1,14 +1,12 @@
 """Losses of classes: negative log-likelihoods and margins, forward and backward.
 
 The rules for likelihoods are linked, because batches differ in length from step to step: they have no cache key. They do not check
-whether a class is in range, because that would read the classes. The lookup raises instead, and the rule replaces its error by
-eager's. If the lookup is part of another op's program, its own error remains.
+whether a class is in range, because that would read the classes. The lookup raises instead.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +14,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.eager.strides import memory_order
 from eagerdecomp.rules.compute import Constant
@@ -35,46 +32,18 @@ _PAIRS_AT_ONCE, _LABELS_AT_ONCE = 1 << 20, 16
 # -- likelihoods --------------------------------------------------------------------------------------------------------------
 
 
-def _check_classes(self: Tensor, target: Tensor, weight: Tensor | None, *, planes: bool) -> None:
+def _fits(self: Tensor, target: Tensor, weight: Tensor | None, *, planes: bool) -> bool:
+    """Return whether eager accepts the dtypes and sizes of a call."""
+    sizes = list(self.shape)
     if planes:
-        if target.dim() != 3:
-            raise RuntimeError(
-                f"only batches of spatial targets supported (3D tensors) but got targets of dimension: {target.dim()}"
-            )
-        if self.dim() != 4:
-            raise RuntimeError(f"only batches of spatial inputs supported (4D tensors), but got input of dimension: {self.dim()}")
-        if weight is not None and weight.numel() != self.size(1):
-            raise RuntimeError("weight tensor should be defined either for all or no classes")
-        if (self.size(0), *self.shape[2:]) != tuple(target.shape):
-            raise RuntimeError(f"size mismatch (got input: {list(self.shape)} , target: {list(target.shape)}")
-        return
-    if self.dim() not in (1, 2):
-        raise RuntimeError("input tensor should be 1D or 2D")
-    if target.dim() > 1:
-        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
-    if self.dim() == 2 and not target.dim():
-        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
-    if self.dim() == 1 and target.numel() != 1:
-        raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {target.size(0)}")
-    if self.dim() == 2 and target.numel() != self.size(0):
-        raise RuntimeError(f"size mismatch (got input: {list(self.shape)}, target: {list(target.shape)})")
-    classes = self.size(-1)
-    if weight is not None and (weight.dim() != 1 or weight.numel() != classes):
-        raise RuntimeError(
-            f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: "
-            f"{list(weight.shape)}"
-        )
-
-
-def _check_class_dtypes(kernel: str, self: Tensor, target: Tensor, weight: Tensor | None, *, planes: bool) -> None:
-    if target.dtype not in (torch.int64, torch.uint8):
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {scalar_type_name(target.dtype)}")
-    if not self.dtype.is_floating_point:
-        raise not_implemented(kernel, self.dtype)
-    if planes and target.dtype is torch.uint8:
-        raise RuntimeError("expected scalar type Long but found Byte")
-    if weight is not None and weight.dtype is not self.dtype:
-        raise RuntimeError(f"expected scalar type {scalar_type_name(self.dtype)} but found {scalar_type_name(weight.dtype)}")
+        fits = len(sizes) == 4 and list(target.shape) == [sizes[0], *sizes[2:]] and target.dtype is not torch.uint8
+    elif len(sizes) == 2:
+        fits = list(target.shape) == sizes[:1]
+    else:
+        fits = len(sizes) == 1 and target.dim() < 2 and target.numel() == 1
+    if not fits or target.dtype not in (torch.int64, torch.uint8) or not self.dtype.is_floating_point:
+        return False
+    return weight is None or (weight.dtype is self.dtype and weight.numel() == sizes[1 if planes else -1])
 
 
 def _usual(self: Tensor, target: Tensor) -> bool:
@@ -100,27 +69,18 @@ def _chosen(rank: int, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
     return counts, aten.mul.Tensor(at, counts)
 
 
-def _in_eagers_words(error: RuntimeError) -> IndexError | RuntimeError:
-    """Return eager's error for a class out of range instead of the error of the lookup or write; return other errors unchanged."""
-    found = re.match(r"index (-?\d+) is out of bounds for dimension", str(error))
-    return IndexError(f"Target {found[1]} is out of bounds.") if found else error
-
-
-def _nll(kernel: str, *, planes: bool) -> Callable[..., Any]:
-    def nll_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> tuple[Any, Any]:
-        if planes or weight is not None or not _usual(self, target):
-            _check_classes(self, target, weight, planes=planes)
-            _check_class_dtypes(kernel, self, target, weight, planes=planes)
+def _nll(*, planes: bool) -> Callable[..., Any]:
+    def nll_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> Any:
+        if (planes or weight is not None or not _usual(self, target)) and not (
+            _fits(self, target, weight, planes=planes) and (planes or weight is None or weight.dim() == 1)
+        ):
+            return NotImplemented
         rank = self.dim()
         dim = 1 if rank > 1 else 0
         counts, at = _chosen(rank, target, ignore_index)
         zero = _ZERO(self)
         weights = None if weight is None else aten.where.self(counts, aten.index.Tensor(weight, [at]), zero)
-        try:
-            found = aten.gather.default(self, dim, at)
-        except RuntimeError as error:
-            raise _in_eagers_words(error) from None
-        score = aten.where.self(counts, aten.neg.default(found), zero)
+        score = aten.where.self(counts, aten.neg.default(aten.gather.default(self, dim, at)), zero)
         if weights is not None:
             score = aten.mul.Tensor(score, weights)
         if reduction == _NONE and rank > 1:
@@ -134,7 +94,7 @@ def _nll(kernel: str, *, planes: bool) -> Callable[..., Any]:
     return nll_loss
 
 
-def _nll_backward(kernel: str, *, planes: bool) -> Callable[..., Any]:
+def _nll_backward(*, planes: bool) -> Callable[..., Any]:
     def nll_loss_backward(
         grad_output: Tensor,
         self: Tensor,
@@ -153,11 +113,11 @@ def _nll_backward(kernel: str, *, planes: bool) -> Callable[..., Any]:
             or grad_output.dim()
             or total_weight.dim()
             or not _usual(self, target)
+        ) and not (
+            _fits(self, target, weight, planes=planes)
+            and _gradient_fits(grad_output, self, target, reduction, total_weight, planes=planes)
         ):
-            whole = weight is None or weight.numel() == self.size(1 if planes else -1)
-            _check_classes(self, target, None if whole else weight, planes=planes)
-            _check_gradient(grad_output, self, target, reduction, total_weight, planes=planes)
-            _check_gradient_dtypes(kernel, grad_output, self, target)
+            return NotImplemented
         rank = self.dim()
         dim = 1 if rank > 1 else 0
         counts, at = _chosen(rank, target, ignore_index)
@@ -172,73 +132,31 @@ def _nll_backward(kernel: str, *, planes: bool) -> Callable[..., Any]:
             grad = aten.mul.Tensor(aten.index.Tensor(weight, [at]), grad)
         grad = aten.where.self(counts, grad, _ZERO(self))
         zeros = aten.full.default(list(self.shape), 0.0, dtype=dtype, device=self.device)
-        try:
-            return aten.scatter.src(zeros, dim, at, grad)
-        except RuntimeError as error:
-            raise _in_eagers_words(error) from None
+        return aten.scatter.src(zeros, dim, at, grad)
 
     return nll_loss_backward
 
 
-def _check_gradient(
+def _gradient_fits(
     grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, total_weight: Tensor, *, planes: bool
-) -> None:
-    if total_weight.numel() != 1:
-        raise RuntimeError(
-            f"expected total_weight to be a  single element tensor, got: {list(total_weight.shape)} "
-            f"({total_weight.numel()} elements)"
-        )
-    if reduction == _NONE and self.dim() > 1:
-        if planes and grad_output.dim() != 3:
-            raise RuntimeError(f"grad_output must have same dimension as target (3) but got dimension: {list(grad_output.shape)}")
-        if grad_output.shape != target.shape:
-            raise RuntimeError(
-                f"Expected a tensor of dimension {target.dim()} and tensor.size[0] == {target.size(0)} but got: "
-                f"dimension {grad_output.dim()} and tensor.size[0] = {grad_output.size(0) if grad_output.dim() else 0}"
-            )
-    elif grad_output.dim() > 1 or grad_output.numel() != 1:
-        raise RuntimeError(f"Expected a single element grad_output tensor, but got: {list(grad_output.shape)}")
-    if planes and not self.is_contiguous():  # the gradient would lie as it does
+) -> bool:
+    if total_weight.numel() != 1 or grad_output.dtype is not self.dtype:
+        return False
+    if planes and not self.is_contiguous():  # the gradient would lie as it does, and eager refuses that
         order = [dim for dim in memory_order(self) if self.size(dim) != 1]
         if order != sorted(order):
-            raise RuntimeError("grad_input must be contiguous")
-
-
-def _check_gradient_dtypes(kernel: str, grad_output: Tensor, self: Tensor, target: Tensor) -> None:
-    if target.dtype not in (torch.int64, torch.uint8):
-        raise RuntimeError(f"expected scalar type Long but found {scalar_type_name(target.dtype)}")
-    if not self.dtype.is_floating_point:
-        raise not_implemented(kernel, self.dtype)
-    if grad_output.dtype is not self.dtype:
-        wanted, found = scalar_type_name(self.dtype), scalar_type_name(grad_output.dtype)
-        raise RuntimeError(f"expected scalar type {wanted} but found {found}")
+            return False
+    if reduction == _NONE and self.dim() > 1:
+        return grad_output.shape == target.shape
+    return grad_output.dim() < 2 and grad_output.numel() == 1
 
 
 # -- margins ------------------------------------------------------------------------------------------------------------------
 
 
-def _check_rows(self: Tensor) -> tuple[int, int]:
-    if self.dim() > 2 or (self.dim() and not self.size(-1)):
-        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(self.shape)}")
+def _rows(self: Tensor) -> tuple[int, int]:
+    """Return the numbers of rows and of classes."""
     return (self.size(0), self.size(1)) if self.dim() == 2 else (1, self.numel())
-
-
-def _check_multi_margin(kernel: str, self: Tensor, target: Tensor, p: float, weight: Tensor | None) -> tuple[int, int]:
-    if int(p) not in (1, 2):
-        raise RuntimeError("only p == 1 and p == 2 supported")
-    rows, classes = _check_rows(self)
-    if target.dim() > 1 or target.numel() != rows:
-        raise RuntimeError(
-            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch size). "
-            f"Expected target size [{rows}], but got {list(target.shape)}. Input has shape {list(self.shape)}."
-        )
-    if weight is not None and (weight.dim() > 1 or weight.numel() != classes):
-        raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
-    if self.dtype not in (torch.float32, torch.float64):
-        raise not_implemented(kernel, self.dtype)
-    if target.dtype is not torch.int64:
-        raise RuntimeError(f"expected scalar type Long but found {scalar_type_name(target.dtype)}")
-    return rows, classes
 
 
 def _missed(self: Tensor, target: Tensor, margin: float, rows: int, classes: int) -> tuple[Any, Any]:
@@ -252,7 +170,9 @@ def _missed(self: Tensor, target: Tensor, margin: float, rows: int, classes: int
 def _multi_margin(
     self: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Any:
-    rows, classes = _check_multi_margin("multi_margin_loss_cpu_kernel", self, target, p, weight)
+    rows, classes = _rows(self)
+    if int(p) not in (1, 2) or (weight is not None and weight.numel() != classes):
+        return NotImplemented
     missed, at = _missed(self, target, margin, rows, classes)
     loss = aten.where.self(aten.gt.Scalar(missed, 0), missed, number_like(missed, 0.0))  # NaN misses nothing
     if int(p) == 2:
@@ -276,7 +196,9 @@ def _multi_margin_backward(
     weight: Tensor | None = None,
     reduction: int = _MEAN,
 ) -> Any:
-    rows, classes = _check_multi_margin("multi_margin_loss_backward_cpu_kernel", self, target, p, weight)
+    rows, classes = _rows(self)
+    if int(p) not in (1, 2) or (weight is not None and weight.numel() != classes):
+        return NotImplemented
     missed, at = _missed(self, target, margin, rows, classes)
     if int(p) == 1:
         slope = aten._to_copy.default(aten.gt.Scalar(missed, 0), dtype=self.dtype)
@@ -302,18 +224,6 @@ def _per_row(
     if scale.dim():
         scale = aten.reshape.default(scale, [-1, 1])
     return scale if weight is None else aten.mul.Tensor(scale, aten.index.Tensor(weight, [at]))
-
-
-def _check_multilabel_margin(kernel: str, self: Tensor, target: Tensor) -> tuple[int, int]:
-    rows, classes = _check_rows(self)
-    fits = target.shape == self.shape if self.dim() == 2 else target.dim() <= 1 and target.numel() == classes
-    if not fits:
-        raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(self.shape)}")
-    if self.numel() and self.dtype not in (torch.float32, torch.float64):
-        raise not_implemented(kernel, self.dtype)
-    if target.dtype is not torch.int64:
-        raise RuntimeError(f"expected scalar type Long but found {scalar_type_name(target.dtype)}")
-    return rows, classes
 
 
 def _label_pairs(scores: Tensor, labels: Tensor, given: Tensor, others: Tensor) -> Iterator[tuple[Any, Any]]:
@@ -343,7 +253,7 @@ def _labels(target: Tensor, rows: int, classes: int) -> tuple[Any, Any]:
 
 @rule("aten.multilabel_margin_loss_forward.default", recorded=True)
 def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
-    rows, classes = _check_multilabel_margin("multilabel_margin_loss_forward_out_frame", self, target)
+    rows, classes = _rows(self)
     labels, given = _labels(target, rows, classes)
     none = aten.full.default([rows, classes], 0, dtype=torch.int64, device=self.device)
     others = aten.eq.Scalar(aten.scatter_add.default(none, 1, labels, aten._to_copy.default(given, dtype=torch.int64)), 0)
@@ -364,7 +274,7 @@ def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
 
 @rule("aten.multilabel_margin_loss_backward.default", recorded=True)
 def _multilabel_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Any:
-    rows, classes = _check_multilabel_margin("multilabel_margin_loss_backward_out_frame", self, target)
+    rows, classes = _rows(self)
     others = aten.eq.Scalar(aten.reshape.default(is_target, [rows, classes]), 0)
     labels, given = _labels(target, rows, classes)
     gains, losses = [], []
@@ -376,7 +286,7 @@ def _multilabel_margin_backward(grad_output: Tensor, self: Tensor, target: Tenso
     return aten.view.default(aten.mul.Tensor(slope, _per_row(grad_output, self, rows, classes, reduction)), self.shape)
 
 
-rule("aten.nll_loss_forward.default", whole=True)(_nll("nll_loss_out_frame", planes=False))
-rule("aten.nll_loss_backward.default", whole=True)(_nll_backward("nll_loss_backward_out_frame", planes=False))
-rule("aten.nll_loss2d_forward.default", whole=True)(_nll("nll_loss2d_forward_out_frame", planes=True))
-rule("aten.nll_loss2d_backward.default", whole=True)(_nll_backward("nll_loss2d_backward_out_frame", planes=True))
+rule("aten.nll_loss_forward.default", whole=True)(_nll(planes=False))
+rule("aten.nll_loss_backward.default", whole=True)(_nll_backward(planes=False))
+rule("aten.nll_loss2d_forward.default", whole=True)(_nll(planes=True))
+rule("aten.nll_loss2d_backward.default", whole=True)(_nll_backward(planes=True))

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -45,58 +45,23 @@ class _Paths(NamedTuple):
 
 # -- arguments --------------------------------------------------------------------------------------------------------------
 
-_CHECKED_BY = "(while checking arguments for ctc_loss_allocate_outputs)"
 
-
-def _check(log_probs: Tensor, targets: Tensor, input_lengths: Sequence[int], target_lengths: Sequence[int], blank: int) -> None:
-    if log_probs.dtype not in (torch.float32, torch.float64):
-        raise not_implemented("ctc_loss_cpu", log_probs.dtype)
-    if not log_probs.numel():
-        raise RuntimeError("log_probs tensor must not be empty")
-    if targets.dtype not in (torch.int64, torch.int32):
-        raise RuntimeError(
-            f"Expected tensor for argument #2 'targets' to have scalar type Int; but got {targets.type()} instead {_CHECKED_BY}"
-        )
-    if log_probs.dim() != 3:
-        raise RuntimeError(
-            f"Expected 3-dimensional tensor, but got {log_probs.dim()}-dimensional tensor for argument #1 'log_probs' {_CHECKED_BY}"
-        )
-    if targets.dim() not in (1, 2):
-        raise RuntimeError(
-            f"Expected 1 to 2 dimensions, but got {targets.dim()}-dimensional tensor for argument #2 'targets' {_CHECKED_BY}"
-        )
+def _fits(log_probs: Tensor, targets: Tensor, input_lengths: Sequence[int], target_lengths: Sequence[int], blank: int) -> bool:
+    """Return whether eager accepts the arguments."""
+    if log_probs.dtype not in (torch.float32, torch.float64) or log_probs.dim() != 3 or not log_probs.numel():
+        return False
+    if targets.dtype not in (torch.int64, torch.int32) or targets.dim() not in (1, 2):
+        return False
     steps, batch, labels = log_probs.shape
-    if not 0 <= blank < labels:
-        raise RuntimeError("blank must be in label range")
-    for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
-        if len(lengths) != batch:
-            raise RuntimeError(f"{name} must be of size batch_size")
-    _check_lengths("target_lengths", target_lengths)
-    rows = sum(target_lengths) if targets.dim() == 1 else batch
-    if targets.size(0) != rows:
-        raise RuntimeError(
-            f"Expected tensor to have size {rows} at dimension 0, but got size {targets.size(0)} for argument #2 'targets' "
-            f"{_CHECKED_BY}"
-        )
-    if targets.dim() == 2 and targets.size(1) < max(target_lengths):
-        raise RuntimeError(
-            f"Expected tensor to have size at least {max(target_lengths)} at dimension 1, but got size {targets.size(1)} for "
-            f"argument #2 'targets' {_CHECKED_BY}"
-        )
-    _check_lengths("input_lengths", input_lengths, steps)
+    if not 0 <= blank < labels or len(input_lengths) != batch or len(target_lengths) != batch or min(target_lengths) < 0:
+        return False
+    fits = targets.size(0) == sum(target_lengths) if targets.dim() == 1 else targets.size(1) >= max(target_lengths)
+    return fits and (targets.dim() == 1 or targets.size(0) == batch) and min(input_lengths) >= 0 and max(input_lengths) <= steps
 
 
-def _check_lengths(name: str, lengths: Sequence[int], most: int | None = None) -> None:
-    for length in lengths:
-        if length < 0:
-            raise RuntimeError(f"Expected {name} to have value at least 0, but got value {length} {_CHECKED_BY}")
-        if most is not None and length > most:
-            raise RuntimeError(f"Expected {name} to have value at most {most}, but got value {length} {_CHECKED_BY}")
-
-
-def _read(name: str, lengths: Tensor) -> list[int]:
+def _read(lengths: Tensor) -> list[int]:
     if lengths.dtype.is_floating_point or lengths.dtype.is_complex or lengths.dtype is torch.bool:
-        raise RuntimeError(f"{name} must be integral")
+        raise Declined
     flat = lengths if lengths.dim() == 1 else aten.reshape.default(lengths, [-1])
     return [int(aten._local_scalar_dense.default(length)) for length in aten.split_with_sizes.default(flat, [1] * flat.numel())]
 
@@ -105,8 +70,7 @@ def _by_tensors(op: Any, first_lengths: int) -> Callable[..., Any]:
     """Call the overload whose lengths are tensors. Eager reads these too, because the shape of the result depends on them."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        inputs, targets = args[first_lengths : first_lengths + 2]
-        lengths = (_read("input_lengths", inputs), _read("target_lengths", targets))
+        lengths = map(_read, args[first_lengths : first_lengths + 2])
         return op(*args[:first_lengths], *lengths, *args[first_lengths + 2 :], **kwargs)
 
     return run
@@ -216,7 +180,8 @@ def _forward(
     blank: int = 0,
     zero_infinity: bool = False,  # the caller's concern, and backward's
 ) -> Any:
-    _check(log_probs, targets, input_lengths, target_lengths, blank)
+    if not _fits(log_probs, targets, input_lengths, target_lengths, blank):
+        return NotImplemented
     batch, device = log_probs.size(1), log_probs.device
     lengths = _vector(target_lengths, device)
     labels = _states(targets, target_lengths, lengths, blank)
@@ -244,10 +209,8 @@ def _backward(
     blank: int,
     zero_infinity: bool = False,
 ) -> Any:
-    if log_probs.dtype not in (torch.float32, torch.float64):
-        raise not_implemented("ctc_loss_backward_cpu", log_probs.dtype)
-    if grad.dtype is not log_probs.dtype:
-        raise RuntimeError(f"expected scalar type {scalar_type_name(log_probs.dtype)} but found {scalar_type_name(grad.dtype)}")
+    if log_probs.dtype not in (torch.float32, torch.float64) or grad.dtype is not log_probs.dtype:
+        return NotImplemented
     steps, batch, classes = log_probs.shape
     device = log_probs.device
     lengths = _vector(target_lengths, device)

@@ -16,14 +16,12 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.interpolation import rounded
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import HALF, in_type, widened
+from eagerdecomp.eager.promotion import in_type, widened
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_float
 
 aten = torch.ops.aten
-
-_FLOATS = frozenset({torch.float32, torch.float64, *HALF})
 
 # Chosen scales are at least this (near the smallest normal float16). If the reciprocal of a scale overflows, `_SCALE_OF_NOTHING`
 # replaces it.
@@ -37,9 +35,7 @@ def _number(value: float, like: Tensor) -> Any:
 
 
 def _one(tensor: Tensor) -> Tensor:
-    """Return a tensor of one element as a 0-dim tensor; raise the error of `item` for other sizes."""
-    if tensor.numel() != 1:
-        raise RuntimeError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
+    """Return a tensor of one element as a 0-dim tensor."""
     return aten.view.default(tensor, []) if tensor.dim() else tensor
 
 
@@ -53,18 +49,8 @@ def _is_on(flag: Tensor) -> Tensor:
 # -- one scale ------------------------------------------------------------------------------------------------------------------
 
 
-def _check_levels(x: Tensor, quant_min: int, quant_max: int, kernel: str) -> None:
-    if quant_min > quant_max:
-        raise RuntimeError("`quant_min` should be less than or         equal to `quant_max`.")
-    if x.dtype not in _FLOATS:
-        raise not_implemented(kernel, x.dtype)
-
-
 @rule("aten.fake_quantize_per_tensor_affine_cachemask.default", recorded=True)
 def _per_tensor(self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> Any:
-    if quant_min <= quant_max and not quant_min <= zero_point <= quant_max:
-        raise RuntimeError("`zero_point` must be between `quant_min` and `quant_max`.")
-    _check_levels(self, quant_min, quant_max, "fake_quantize_tensor_cachemask_kernel_type_handling")
     step = rounded(scale, torch.float32)
     x = widened(self)
     inverse = _reciprocal(step)
@@ -95,7 +81,6 @@ def _per_tensor_of_tensors(
 
 def _by_numbers(self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
     """Fake-quantize by a scale and a zero point of one element each."""
-    _check_levels(self, quant_min, quant_max, "fake_quantize_tensor_cachemask_kernel_type_handling")
     step, x = in_type(_one(scale), torch.float32), widened(self)
     zero = _one(zero_point)
     zero = in_type(aten.trunc.default(zero) if zero.dtype.is_floating_point else zero, x.dtype)
@@ -115,16 +100,6 @@ def _switched(on: Tensor, x: Tensor, quantized: Tensor, mask: Tensor) -> tuple[T
 
 @rule("aten.fake_quantize_per_channel_affine_cachemask.default", recorded=True)
 def _per_channel(self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int) -> Any:
-    if scale.dtype not in (torch.float32, torch.bfloat16):
-        raise RuntimeError(f"Scale must be Float or BFloat16, found {scalar_type_name(scale.dtype)}")
-    if zero_point.dtype not in (torch.int32, torch.float32, torch.float16):
-        raise RuntimeError(f"Zero-point must be Int32, Float or Half, found {scalar_type_name(zero_point.dtype)}")
-    _check_channels(self, scale, zero_point, axis)
-    _check_levels(self, quant_min, quant_max, "fake_quantize_channel_cachemask_cpu_type_handling")
-    if not 0 <= axis <= self.dim():
-        raise RuntimeError("`axis` must be between 0 and number of dimensions of input")
-    if scale.dtype is not torch.float32:  # the check lets it pass, no kernel takes it
-        raise RuntimeError("!needs_dynamic_casting<func_t>::check(iter) INTERNAL ASSERT FAILED")
     step, zero = (_along(tensor, self, axis) for tensor in (scale, zero_point))
     x = widened(self)
     steps_of_x = aten.mul.Tensor(x, aten.reciprocal.default(step))
@@ -140,22 +115,11 @@ def _per_channel(self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, qua
     return in_type(aten.mul.Tensor(steps, step), self.dtype), aten.eq.Tensor(level, kept)
 
 
-def _check_channels(x: Tensor, scale: Tensor, zero_point: Tensor, axis: int) -> None:
-    if scale.dim() != 1:
-        raise RuntimeError("scale should be a 1-D tensor")
-    if zero_point.dim() != 1:
-        raise RuntimeError("zero point should be a 1-D tensor")
-    if scale.numel() != zero_point.numel():
-        raise RuntimeError("scale and zero-point need to have the same dimensions")
-    if scale.numel() != x.size(axis):
-        raise RuntimeError("dimensions of scale and zero-point are not consistent with input tensor")
-
-
 def _along(values: Tensor, x: Tensor, axis: int) -> Tensor:
     """Return a vector with a value per channel, reshaped to broadcast with `x`."""
     shape = [1] * x.dim()
     shape[axis] = x.size(axis)
-    return aten.view.default(values, shape) if x.dim() > 1 else values
+    return aten.view.default(values, shape)  # type: ignore[no-any-return]
 
 
 # -- scales that are learned ----------------------------------------------------------------------------------------------------
@@ -188,13 +152,8 @@ def _learnable_gradient(
     if self.dtype is torch.bfloat16:
         grad, self, scale, zero_point = (in_type(tensor, torch.float32) for tensor in (grad, self, scale, zero_point))
     step, zero = aten.select.int(scale, 0, 0), aten.select.int(zero_point, 0, 0)
-    _check_floats(grad, self, scale, zero_point)
     if self.numel() != grad.numel():
-        raise RuntimeError("`X` and `dY` are not the same size")
-    if not quant_min <= 0 <= quant_max:
-        raise RuntimeError(
-            "`quant_min` should be less than or         equal to `quant_max`, and the quantization range should include 0."
-        )
+        return NotImplemented
     if not self.numel():
         return given
     zero = aten.trunc.default(aten.clamp.default(aten.add.Scalar(zero, 0.5), quant_min, quant_max))
@@ -217,29 +176,14 @@ def _learnable_gradient_per_channel(
     if self.dtype is torch.bfloat16:
         grad, self, scale, zero_point = (in_type(tensor, torch.float32) for tensor in (grad, self, scale, zero_point))
     zero = _nearest_zero(zero_point, quant_min, quant_max)
-    _check_floats(grad, self, scale, zero_point)
     if self.shape != grad.shape:
-        raise RuntimeError("`X` and `dY` are not the same size")
-    if not quant_min <= 0 <= quant_max:
-        raise RuntimeError("Expecting `quant_min` <= 0 and `quant_max` >= 0")
-    _check_channels(self, scale, zero_point, axis)
-    if not 0 <= axis < self.dim():
-        raise RuntimeError("`axis` must be between 0 and number of dimensions of input")
+        return NotImplemented
     if not self.numel():
         return given
     step, zero = _along(scale, self, axis), _along(zero, self, axis)
     of_x, of_step, of_zero = _gradients(grad, self, step, zero, quant_min, quant_max, grad_factor)
     others = [dim for dim in range(self.dim()) if dim != axis]  # of a vector none, which sums over all, in eager too
     return of_x, *(aten.sum.dim_IntList(each, others) for each in (of_step, of_zero))
-
-
-def _check_floats(*tensors: Tensor) -> None:
-    for name, tensor in zip(("dY_", "X_", "scale_", "zero_point_"), tensors, strict=True):
-        if tensor.dtype is not torch.float32:
-            raise RuntimeError(
-                f"Expected {name}.scalar_type() == ScalarType::Float to be true, but got false.  "
-                "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
-            )
 
 
 def _gradients(
@@ -348,25 +292,6 @@ def _levels_for(least: Tensor, most: Tensor, quant_min: int, quant_max: int, sym
     return scale, aten._to_copy.default(zero, dtype=torch.int32)
 
 
-def _check_observed(
-    self: Tensor, observer_on: Tensor, running_min: Tensor, running_max: Tensor, scale: Tensor, ch_axis: int, per_row: bool
-) -> None:
-    if ch_axis >= self.dim():
-        raise RuntimeError("Error in fused_moving_avg_obs_fake_quant_cpu: ch_axis must be < self.dim()")
-    if per_row and ch_axis != 0:
-        raise RuntimeError("Per-channel FakeQuant in fused_moving_avg_obs_fake_quant is only supported on axis == 0")
-    if per_row and self.dim() < 2:
-        raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)")
-    for given in (self, running_min, running_max):
-        # Only an observer that is on requires float32. So the flag is read only for other dtypes.
-        if given.dtype is not torch.float32 and aten._local_scalar_dense.default(observer_on):
-            raise RuntimeError(f"expected scalar type Float but found {scalar_type_name(given.dtype)}")
-    if not scale.dim():
-        raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    if not per_row:
-        _one(running_min), _one(running_max)
-
-
 @rule("aten._fused_moving_avg_obs_fq_helper_functional.default", recorded=True)
 def _functional(
     self: Tensor,
@@ -387,8 +312,14 @@ def _functional(
 
     A state without elements (of an observer that has seen no data) becomes one element per row.
     """
-    _check_observed(self, observer_on, running_min, running_max, scale, ch_axis, per_row_fake_quant)
-    if not self.dtype.is_floating_point and not aten._local_scalar_dense.default(fake_quant_on):  # with both switches off
+    # Only an observer that is on requires float32. So the flag is read only for other dtypes.
+    single = all(given.dtype is torch.float32 for given in (self, running_min, running_max))
+    if not single and aten._local_scalar_dense.default(observer_on):
+        raise Declined
+    if not self.dtype.is_floating_point:
+        if aten._local_scalar_dense.default(fake_quant_on):
+            raise Declined
+        # Both switches are off.
         passed = aten.full.default(list(self.shape), True, dtype=torch.bool, device=self.device)
         return aten.clone.default(self), passed, *map(aten.clone.default, (running_min, running_max, scale, zero_point))
     if per_row_fake_quant and not running_min.numel():

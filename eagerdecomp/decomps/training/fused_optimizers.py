@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, wide_type
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.link import Linkable, link_on_call, ops_on_call
 from eagerdecomp.rules.rule import NoRoute, rule, to_be_fused
 from eagerdecomp.rules.stacks import Worth, can_stack, joined_value, stack, stack_positions, store
@@ -52,48 +52,26 @@ def _shaped(tensor: Tensor, shape: list[int]) -> Tensor:
     return tensor if list(tensor.shape) == shape else _view(tensor, shape)
 
 
-# -- checks, with ATen's messages -------------------------------------------------------------------------------------------
+def _check_lists(
+    params: Sequence[Tensor],
+    *lists: Sequence[Tensor],
+    steps: Sequence[Tensor] | None = None,
+    absent: Sequence[Tensor] = (),
+) -> None:
+    """Decline a call whose lists do not have a tensor per parameter, of the parameter's floating-point dtype.
 
-
-def _expect(holds: bool, condition: str) -> None:
-    if not holds:
-        raise RuntimeError(
-            f"Expected {condition} to be true, but got false.  "
-            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
-        )
-
-
-def _check_type(tensor: Tensor, dtype: torch.dtype) -> None:
-    if tensor.dtype is not dtype:
-        raise RuntimeError(f"expected scalar type {scalar_type_name(dtype)} but found {scalar_type_name(tensor.dtype)}")
-
-
-def _check_one(tensor: Tensor) -> None:
-    if tensor.numel() != 1:
-        raise RuntimeError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
-
-
-def _check_lists(kernel: str, params: Sequence[Tensor], lists: dict[str, Sequence[Tensor]], absent: Iterable[str] = ()) -> None:
-    """Check the lists: each is empty or has a tensor per parameter, all of the parameter's floating-point dtype."""
-    if not params and not any(lists.values()):
-        raise NotImplementedError(f"There were no tensor arguments to this function ({kernel})")
-    for name, tensors in lists.items():
-        if name in absent:
-            _expect(not tensors, f"{name}.empty()")
-        else:
-            _expect(len(tensors) == len(params), f"{name}.size() == n_tensors")
-    typed = [tensors for name, tensors in lists.items() if name != "state_steps"]
-    kinds = {tensor.dtype for tensors in (params, *typed) for tensor in tensors}
-    if len(kinds) == 1 and kinds.issubset(_FLOATS) and all(step.numel() == 1 for step in lists.get("state_steps", ())):
-        return
-    for position, param in enumerate(params):
-        if param.dtype not in _FLOATS:
-            raise not_implemented(kernel, param.dtype)
-        for name, tensors in lists.items():
-            if name == "state_steps":
-                _check_one(tensors[position])
-            elif tensors:
-                _check_type(tensors[position], param.dtype)
+    Args:
+        steps: tensors of one element each, of any dtype.
+        absent: a list that must be empty.
+    """
+    if absent or not params or any(len(tensors) != len(params) for tensors in lists):
+        raise Declined
+    if steps is not None and (len(steps) != len(params) or any(step.numel() != 1 for step in steps)):
+        raise Declined
+    kinds = {tensor.dtype for tensors in (params, *lists) for tensor in tensors}
+    alike = len(kinds) == 1 or all(len({tensor.dtype for tensor in row}) == 1 for row in zip(params, *lists, strict=True))
+    if not alike or not kinds.issubset(_FLOATS):
+        raise Declined
 
 
 # -- what every fused optimizer does ----------------------------------------------------------------------------------------
@@ -109,9 +87,8 @@ class _Step:
 
 
 def _start(grad_scale: Tensor | None, found_inf: Tensor | None) -> _Step:
-    for flag in (grad_scale, found_inf):
-        if flag is not None:
-            _check_type(flag, torch.float32)
+    if any(flag is not None and flag.dtype is not torch.float32 for flag in (grad_scale, found_inf)):
+        raise Declined
     if grad_scale is not None:
         grad_scale = _shaped(grad_scale, [])
     # Eager's kernels skip only for 1.0, the value that `_amp_foreach_non_finite_check_and_unscale_` writes.
@@ -195,7 +172,8 @@ def _rate(lr: Any) -> Rate:
     """Return the learning rate as a Python number; as a 0-dim tensor of the wide dtype if it is not read."""
     if not isinstance(lr, Tensor):
         return lr
-    _check_one(lr)
+    if lr.numel() != 1:
+        raise Declined
     numbers = _read([lr])
     if numbers is not None:
         return numbers[0]
@@ -258,9 +236,8 @@ def _adam(*, decoupled: bool) -> Callable[..., None]:
         grad_scale: Tensor | None = None,
         found_inf: Tensor | None = None,
     ) -> None:
-        lists = {"grads": grads, "exp_avgs": means, "exp_avg_sqs": squares, "max_exp_avg_sqs": maxima, "state_steps": steps}
-        kernel = "fused_adamw_kernel" if decoupled else "fused_adam_kernel"
-        _check_lists(kernel, params, lists, () if amsgrad else ("max_exp_avg_sqs",))
+        most = [maxima] if amsgrad else []
+        _check_lists(params, grads, means, squares, *most, steps=steps, absent=() if amsgrad else maxima)
         step, rate = _start(grad_scale, found_inf), _rate(lr)
         share = _sharing(step, params)
         sizes, floors = _adam_factors(params, steps, rate, beta1, beta2, eps, share)
@@ -351,8 +328,7 @@ def _sgd(
     For float16 and bfloat16, eager's vectorized kernel updates only the last few parameters, and reads momentum out of bounds. Here
     every parameter is updated as the kernel updates these.
     """
-    lists = {"grads": grads, "momentum_buffer_list": buffers}
-    _check_lists("fused_sgd_kernel", params, lists, () if momentum else ("momentum_buffer_list",))
+    _check_lists(params, grads, *([buffers] if momentum else []), absent=() if momentum else buffers)
     step, rate = _start(grad_scale, found_inf), _rate(lr)
     minus_rate = _neg(rate) if isinstance(rate, Tensor) else -rate
     kept = _sharing(step, params)(momentum) if momentum and not is_first_step else momentum
@@ -388,8 +364,7 @@ def _adagrad(
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
 ) -> None:
-    lists = {"grads": grads, "state_sums": sums, "state_steps": steps}
-    _check_lists("fused_adagrad_kernel", params, lists)
+    _check_lists(params, grads, sums, steps=steps)
     step, rate = _start(grad_scale, found_inf), _rate(lr)
     rates, floor = _decayed(steps, rate, lr_decay, params), _sharing(step, params)(eps)
     for param, given, total, factor in _in_blocks(step, (params, grads, sums), rates):
@@ -416,23 +391,15 @@ def _decayed(steps: Sequence[Tensor], rate: Rate, decay: float, params: Sequence
 # -- gradient scaling -------------------------------------------------------------------------------------------------------
 
 
-def _check_cell(name: str, cell: Tensor, dtype: torch.dtype, called: str) -> None:
-    if cell.numel() != 1:
-        raise RuntimeError(f"{name} must be a 1-element tensor.")
-    if cell.dtype is not dtype:
-        raise RuntimeError(f"{name} must be {called} tensor.")
-
-
 @rule("aten._amp_foreach_non_finite_check_and_unscale_.default")
 def _unscale(grads: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor) -> None:
     """Unscale gradients with five kernels each: ``grad - grad`` is 0 for finite values and NaN otherwise, and so is its sum."""
     if not grads:
         return
-    for name, cell in (("inv_scale", inv_scale), ("found_inf", found_inf)):
-        _check_cell(name, cell, torch.float32, "a float")
-    for grad in grads:
-        if grad.dtype not in _FLOATS:
-            raise not_implemented("_amp_foreach_non_finite_check_and_unscale_cpu", grad.dtype)
+    if found_inf.numel() != 1 or any(cell.dtype is not torch.float32 for cell in (found_inf, inv_scale)):
+        raise Declined
+    if any(grad.dtype not in _FLOATS for grad in grads):
+        raise Declined
     factor, found = _shaped(inv_scale, []), None
     for grad in grads:
         doubt = _sum(aten.sub.Tensor(grad, grad), list(range(grad.dim())))
@@ -445,13 +412,9 @@ def _unscale(grads: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor) -> N
 @rule("aten._amp_update_scale_.default")
 def _update_scale(
     scale: Tensor, tracker: Tensor, found_inf: Tensor, growth_factor: float, backoff_factor: float, growth_interval: int
-) -> Tensor:
-    for name, cell, dtype, called in (
-        ("growth_tracker", tracker, torch.int32, "an int"),
-        ("current_scale", scale, torch.float32, "a float"),
-        ("found_inf", found_inf, torch.float32, "a float"),
-    ):
-        _check_cell(name, cell, dtype, called)
+) -> Any:
+    if tracker.dtype is not torch.int32 or any(cell.dtype is not torch.float32 for cell in (scale, found_inf)):
+        return NotImplemented
     old, found = _shaped(scale, []), aten.ne.Scalar(_shaped(found_inf, []), 0.0)
     steps = aten.add.Scalar(_shaped(tracker, []), 1)
     grows = aten.eq.Scalar(steps, growth_interval)

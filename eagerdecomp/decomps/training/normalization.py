@@ -16,7 +16,6 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, in_type, widened
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import write_out
@@ -40,9 +39,9 @@ def _batch_norm(
         if training:
             return aten._native_batch_norm_legit.default(input, weight, bias, running_mean, running_var, True, momentum, eps)
         return aten._native_batch_norm_legit_no_training.default(input, weight, bias, running_mean, running_var, momentum, eps)
-    if running_mean is not running_var:
-        raise ValueError("running_mean and running_var must either both be None or neither be None")
-    return aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps) if training else NotImplemented
+    if running_mean is not running_var or not training:
+        return NotImplemented
+    return aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
 
 
 rule("aten.native_batch_norm.default")(_batch_norm)
@@ -142,15 +141,6 @@ def _reserve(like: Tensor) -> Any:
     return aten.full.default([0], 0, dtype=torch.uint8, device=like.device)
 
 
-def _check_dims(input: Tensor) -> None:
-    """Raise eager's error for a 0-dim input. These ops raise another type of error than Core ATen's kernels."""
-    if input.dim() == 0:
-        raise ValueError(
-            "SmallVector unable to grow. Requested capacity (18446744073709551615) is larger than maximum value for size type"
-            " (4294967295)"
-        )
-
-
 @rule("aten._batch_norm_with_update.default")
 def _with_update(
     input: Tensor,
@@ -161,7 +151,6 @@ def _with_update(
     momentum: float,
     eps: float,
 ) -> Any:
-    _check_dims(input)
     return (*_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps), _reserve(input))
 
 
@@ -175,7 +164,6 @@ def _with_update_functional(
     momentum: float,
     eps: float,
 ) -> Any:
-    _check_dims(input)
     *result, mean, var = aten._native_batch_norm_legit_functional.default(
         input, weight, bias, running_mean, running_var, True, momentum, eps
     )
@@ -192,7 +180,6 @@ def _no_update(
     momentum: float,
     eps: float,
 ) -> Any:
-    _check_dims(input)
     result = _batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
     if result is NotImplemented:
         return NotImplemented
@@ -442,23 +429,12 @@ def _fused_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tens
 
 
 def _weight_norm_dims(v: Tensor, dim: int) -> list[int]:
-    if dim not in (0, v.dim() - 1):
-        raise RuntimeError("_weight_norm_interface: expected dim to be the first or the last dimension")
-    if v.dtype not in (torch.float32, torch.float64, *HALF):
-        raise not_implemented("weight_norm_kernel", v.dtype)
     return [other for other in range(v.dim()) if other != dim]
-
-
-def _check_same_type(v: Tensor, *others: Tensor) -> None:
-    for other in others:
-        if other.dtype is not v.dtype:
-            raise RuntimeError(f"expected scalar type {scalar_type_name(v.dtype)} but found {scalar_type_name(other.dtype)}")
 
 
 @rule("aten._weight_norm_interface.default", recorded=True)
 def _weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     dims = _weight_norm_dims(v, dim)
-    _check_same_type(v, g)
     wide = widened(v)
     norms = aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(wide, wide), dims, True))
     return in_type(aten.mul.Tensor(wide, aten.div.Tensor(widened(g), norms)), v.dtype), norms
@@ -467,7 +443,6 @@ def _weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
 @rule("aten._weight_norm_interface_backward.default", recorded=True)
 def _weight_norm_interface_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int) -> Any:
     dims = _weight_norm_dims(saved_v, dim)
-    _check_same_type(saved_v, grad_w, saved_g)
     grad, v = widened(grad_w), widened(saved_v)
     grad_g = aten.div.Tensor(aten.sum.dim_IntList(aten.mul.Tensor(grad, v), dims, True), saved_norms)
     across = aten.sub.Tensor(grad, aten.mul.Tensor(v, aten.div.Tensor(grad_g, saved_norms)))

@@ -1,4 +1,4 @@
-"""Losses between numbers, and their gradients: fewer kernel calls than torch's table entries, and the checks of eager's kernels.
+"""Losses between numbers, and their gradients: fewer kernel calls than torch's table entries.
 
 Batches differ in length from step to step, so most rules are linked: they have no cache key. Eager checks that probabilities are in
 [0, 1]. These rules do not, because the check would read them.
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.messages import no_cast, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, can_cast, promoted
 from eagerdecomp.eager.scalars import cast_number
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.blocks import elementwise_in_blocks
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_float
@@ -26,11 +26,6 @@ aten = torch.ops.aten
 
 #: ATen's values of the argument `reduction`.
 _MEAN, _SUM = 1, 2
-
-
-def _check_floating(kernel: str, self: Tensor, target: Tensor) -> None:
-    if not (dtype := promoted((self, target))).is_floating_point:
-        raise not_implemented(kernel, dtype)
 
 
 def _reducer(loss: Tensor, reduction: int) -> Any:
@@ -47,12 +42,13 @@ def _share(reduction: int, self: Tensor) -> float:
 # -- distances --------------------------------------------------------------------------------------------------------------
 
 
-def _subtractor(kernel: str, self: Tensor, target: Tensor) -> Any:
+def _subtractor(self: Tensor, target: Tensor) -> Any:
     """Return the difference, for the dtypes of eager's kernel. Bools are promoted first, because `sub` rejects them."""
     dtype = self.dtype
     if target.dtype is dtype and (dtype is torch.float32 or dtype is torch.float64):
         return aten.sub.Tensor(self, target)
-    _check_floating(kernel, self, target)
+    if not promoted((self, target)).is_floating_point:
+        raise Declined
     if target.dtype is torch.bool:
         target = aten._to_copy.default(target, dtype=self.dtype)
     elif dtype is torch.bool:
@@ -66,16 +62,16 @@ def _mse(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
 
 
 def _squares(self: Tensor, target: Tensor) -> Any:
-    difference = _subtractor("mse_cpu", self, target)
+    difference = _subtractor(self, target)
     return aten.mul.Tensor(difference, difference)
 
 
-def _bent(self: Tensor, target: Tensor, kernel: str, bend: float) -> Any:
+def _bent(self: Tensor, target: Tensor, bend: float) -> Any:
     """Return half the squared difference up to `bend`, and the tangent beyond: ``m * (z - m / 2)``.
 
     Here `z` is the absolute difference, and `m` is `z` clamped to `bend`.
     """
-    difference = _subtractor(kernel, self, target)
+    difference = _subtractor(self, target)
     most = cast_number(bend, difference.dtype)
     near = aten.clamp.default(difference, -most, most)
     return aten.mul.Tensor(near, aten.sub.Tensor(difference, near, alpha=0.5))
@@ -84,10 +80,10 @@ def _bent(self: Tensor, target: Tensor, kernel: str, bend: float) -> Any:
 @rule("aten.huber_loss.default")
 def _huber(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Any:
     if not delta > 0:  # nor NaN
-        raise RuntimeError("huber_loss does not support non-positive values for delta.")
-    if self.dtype is not target.dtype and not can_cast(dtype := promoted((self, target)), self.dtype):
-        raise no_cast(dtype, self.dtype)
-    loss = elementwise_in_blocks(_bent, self, target, "huber_cpu", delta)
+        return NotImplemented
+    if self.dtype is not target.dtype and not can_cast(promoted((self, target)), self.dtype):
+        return NotImplemented
+    loss = elementwise_in_blocks(_bent, self, target, delta)
     if loss.dtype is not self.dtype:
         loss = aten._to_copy.default(loss, dtype=self.dtype)
     return _reducer(loss, reduction)
@@ -98,7 +94,7 @@ _BARELY = 2.0**-60
 
 
 def _barely_bent(self: Tensor, target: Tensor, beta: float) -> Any:
-    distance = aten.abs.default(_subtractor("smooth_l1_cpu", self, target))
+    distance = aten.abs.default(_subtractor(self, target))
     return aten.where.self(
         aten.lt.Scalar(distance, beta),
         aten.div.Scalar(aten.mul.Tensor(distance, distance), 2 * beta),
@@ -109,16 +105,16 @@ def _barely_bent(self: Tensor, target: Tensor, beta: float) -> Any:
 @rule("aten.smooth_l1_loss.default")
 def _smooth_l1(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Any:
     if not beta >= 0:  # nor NaN
-        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+        return NotImplemented
     if beta == 0:
-        return _reducer(aten.abs.default(_subtractor("smooth_l1_cpu", self, target)), reduction)
+        return _reducer(aten.abs.default(_subtractor(self, target)), reduction)
     if beta < _BARELY:
         return _reducer(elementwise_in_blocks(_barely_bent, self, target, beta), reduction)
     return _reducer(elementwise_in_blocks(_bent_share, self, target, beta), reduction)
 
 
 def _bent_share(self: Tensor, target: Tensor, beta: float) -> Any:
-    loss = _bent(self, target, "smooth_l1_cpu", beta)
+    loss = _bent(self, target, beta)
     return loss if beta == 1 else aten.div.Scalar(loss, beta)
 
 
@@ -135,7 +131,7 @@ def _mse_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: 
 
 
 def _squares_backward(self: Tensor, target: Tensor, grad_output: Tensor, share: float) -> Any:
-    return aten.mul.Tensor(aten.mul.Scalar(_subtractor("mse_backward_cpu_out", self, target), share), grad_output)
+    return aten.mul.Tensor(aten.mul.Scalar(_subtractor(self, target), share), grad_output)
 
 
 def _whole(tensors: Sequence[Tensor]) -> bool:
@@ -156,7 +152,7 @@ def _of_whole_numbers(grad_output: Tensor, self: Tensor, target: Tensor, share: 
     return aten._to_copy.default(slope, dtype=self.dtype)
 
 
-def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[..., Any]:
+def _bent_backward(*, slope_is_bend: bool) -> Callable[..., Any]:
     """Make the rule of a gradient: the difference clamped to the bend; for smooth L1 divided by the bend."""
 
     def backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, bend: float) -> Any:
@@ -166,7 +162,7 @@ def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[..., Any]:
         return as_contiguous(grad)
 
     def formula(self: Tensor, target: Tensor, grad_output: Tensor, share: float, bend: float) -> Any:
-        difference = _subtractor(kernel, self, target)
+        difference = _subtractor(self, target)
         if (bend > 0 and slope_is_bend) or bend >= _BARELY:
             most = cast_number(bend, difference.dtype)
             slope = aten.mul.Scalar(aten.clamp.default(difference, -most, most), share if slope_is_bend else share / bend)
@@ -226,20 +222,15 @@ def _margin_slope(self: Tensor, target: Tensor, grad_output: Tensor, share: floa
 # -- cross entropies ----------------------------------------------------------------------------------------------------------
 
 
-def _check_probabilities(kernel: str, self: Tensor, target: Tensor, weight: Tensor | None) -> None:
+def _alike(self: Tensor, *others: Tensor | None) -> bool:
     dtype = self.dtype
-    if not dtype.is_floating_point:
-        raise not_implemented(kernel, dtype)
-    if target.dtype is dtype and weight is None:
-        return
-    for other in (target, weight):
-        if other is not None and other.dtype is not dtype:
-            raise RuntimeError(f"Found dtype {scalar_type_name(other.dtype)} but expected {scalar_type_name(self.dtype)}")
+    return dtype.is_floating_point and all(other is None or other.dtype is dtype for other in others)
 
 
 @rule("aten.binary_cross_entropy.default")
 def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Any:
-    _check_probabilities("binary_cross_entropy", self, target, weight)
+    if not _alike(self, target, weight):
+        return NotImplemented
     loss = elementwise_in_blocks(_surprise_of_share, self, target)
     return _reducer(loss if weight is None else aten.mul.Tensor(loss, weight), reduction)
 
@@ -255,7 +246,8 @@ def _surprise_of_share(self: Tensor, target: Tensor) -> Any:
 def _binary_cross_entropy_backward(
     grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Any:
-    _check_probabilities("binary_cross_entropy_backward", self, target, weight)
+    if not _alike(self, target, weight):
+        return NotImplemented
     result = elementwise_in_blocks(_surprise_slope, self, target, aten.mul.Scalar(grad_output, -_share(reduction, self)))
     return result if weight is None else aten.mul.Tensor(result, weight)
 
@@ -277,7 +269,7 @@ def _binary_cross_entropy_with_logits(
 ) -> Any:
     """Compute ``(1 - y) x - (1 + (p - 1) y) log_sigmoid(x)``."""
     if not self.dtype.is_floating_point:
-        raise not_implemented("log_sigmoid_cpu", self.dtype)
+        return NotImplemented
     loss = elementwise_in_blocks(_surprise_of_logit, self, target, pos_weight)
     return _reducer(loss if weight is None else _written_over(aten.mul.Tensor(loss, weight), loss), reduction)
 
@@ -299,5 +291,5 @@ def _surprise_of_logit(self: Tensor, target: Tensor, pos_weight: Tensor | None) 
     return _written_over(aten.sub.Tensor(surprise, _written_over(aten.mul.Tensor(off, self), off)), off)  # of the target's type
 
 
-rule("aten.huber_loss_backward.default")(_bent_backward("huber_backward_cpu_out", slope_is_bend=True))
-rule("aten.smooth_l1_loss_backward.default")(_bent_backward("smooth_l1_backward_cpu_out", slope_is_bend=False))
+rule("aten.huber_loss_backward.default")(_bent_backward(slope_is_bend=True))
+rule("aten.smooth_l1_loss_backward.default")(_bent_backward(slope_is_bend=False))
