@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
-from collections.abc import Callable, Mapping
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -150,16 +148,6 @@ def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> bool
     return self.is_contiguous() and pdist.is_contiguous() and min(grad.numel(), pdist.numel()) < pairs
 
 
-def _adaptive_max_pool3d_backward(grad_output: Tensor, self: Tensor, indices: Tensor) -> str:
-    """Return whether an index is outside its volume. The kernel adds to the memory there."""
-    volume = math.prod(self.shape[-3:])
-    if indices.dtype is not torch.int64 or not indices.numel():
-        return ""
-    least, most = int(indices.amin()), int(indices.amax())
-    return f"index out of bounds: indices are {least} to {most}, of {volume}" if least < 0 or most >= volume else ""
-    return self.is_contiguous() and (grad.numel() < pairs or pdist.numel() < pairs)
-
-
 def _segment_reduce(
     data: Tensor, reduce: str, *, lengths: Tensor | None = None, offsets: Tensor | None = None, axis: int = 0, **options: Any
 ) -> str:
@@ -229,7 +217,6 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten._convert_indices_from_csr_to_coo.out": _csr_to_coo,
     "aten._pad_packed_sequence.default": _pad_packed_sequence,
     "aten._pdist_backward.default": _pdist_backward,
-    "aten.adaptive_max_pool3d_backward.default": _adaptive_max_pool3d_backward,
     "aten._linalg_eigvals.default": _eigvals,
     "aten.linalg_eigvals.default": _eigvals,
     "aten.linalg_eigvals.out": _eigvals,
@@ -265,25 +252,11 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten.fractional_max_pool3d_backward.grad_input": _fractional_max_pool3d_backward,
     "aten.linalg_ldl_solve.default": _ldl_solve,
     "aten.linalg_ldl_solve.out": _ldl_solve,
-    # It takes lengths that only its forward op makes.
-    "aten._segment_reduce_backward.default": _always,
     "aten._segment_reduce_backward.default": _segment_reduce_backward,
-    "aten.linalg_ldl_solve.default": _ldl_solve,
-    "aten.linalg_ldl_solve.out": _ldl_solve,
     "aten.range.step": _range,
     "aten.range.out": _range,
     "aten.segment_reduce.default": _segment_reduce,
-    # They take indices and sizes that only their forward op makes.
-    **dict.fromkeys(
-        ("aten.adaptive_max_pool3d_backward.default",),
-        (
-            "aten._cummax_helper.default",
-            "aten._cummin_helper.default",
-            "aten._segment_reduce_backward.default",
-            "aten.adaptive_max_pool3d_backward.default",
-        ),
-        _always,
-    ),
-    # It takes sizes that only its forward op makes.
-    "aten._segment_reduce_backward.default": _always,
+    # They take indices that only their own caller makes.
+    "aten._cummax_helper.default": _always,
+    "aten._cummin_helper.default": _always,
 }

@@ -99,7 +99,8 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
     ({"reads_masks": True}, "index"),
     (
         {"asked": "on the CPU"},
-        "nansum histc linalg_lu linalg_lu_factor_ex rrelu_with_noise rrelu_with_noise_functional _upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward "
+        "nansum histc linalg_lu linalg_lu_factor_ex rrelu_with_noise rrelu_with_noise_functional "
+        "_upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward "
         "_upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward _upsample_lanczos2d_aa _upsample_lanczos2d_aa_backward",
     ),
     (
