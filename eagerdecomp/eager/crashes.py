@@ -74,10 +74,6 @@ def _linear_combination(input: Tensor, coefficients: Tensor, *, out: Tensor | No
         return False
     alike = coefficients.dtype is input.dtype.to_real() and (out is None or out.dtype is input.dtype)
     return not alike or coefficients.dim() > 2 or not input.dim() or input.shape[:1].numel() < coefficients.size(1)
-    if coefficients.dim() < 2 or not input.numel():
-        return False
-    alike = coefficients.dtype is input.dtype.to_real() and (out is None or out.dtype is input.dtype)
-    return not alike or coefficients.dim() > 2 or input.shape[:1].numel() < coefficients.size(1)
 
 
 def _convolution_backward(grad_output: Tensor, input: Tensor, *more: Any, **options: Any) -> str:

@@ -1,4 +1,4 @@
-"""Compute strides: of a tensor, and of the result of `torch.empty_like`."""
+"""Compute shapes and strides: of broadcast operands, of a tensor, and of the result of `torch.empty_like`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from operator import gt
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.verdict import Declined
+
 __all__ = [
+    "broadcast_shapes",
     "in_order",
     "inverse",
     "is_channels_last",
@@ -23,6 +26,24 @@ __all__ = [
 ]
 
 _CHANNELS_LAST = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> list[int]:
+    """Return the shape to which all of these broadcast.
+
+    Raises:
+        Declined: if they do not.
+    """
+    found: list[int] = []
+    for shape in shapes:
+        rank = max(len(found), len(shape))
+        left, right = ([1] * (rank - len(one)) + list(one) for one in (found, shape))
+        for dim in reversed(range(rank)):
+            a, b = left[dim], right[dim]
+            if a != b and 1 not in (a, b):
+                raise Declined
+        found = [b if a == 1 else a for a, b in zip(left, right, strict=True)]
+    return found
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.one_hot_indexing import along, check_range, combined, in_blocks, positions, taken, writers
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_contiguous, iterator_strides
 from eagerdecomp.eager.promotion import FLOAT8, HALF, number_like
-from eagerdecomp.eager.strides import in_order, like_strides
+from eagerdecomp.eager.strides import broadcast_shapes, in_order, like_strides
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.restride import restrided
 from eagerdecomp.rules.rule import rule

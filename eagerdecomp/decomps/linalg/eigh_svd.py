@@ -39,8 +39,8 @@ from eagerdecomp.decomps.math.matrices import (
 )
 from eagerdecomp.decomps.math.polar import unitary_factor
 from eagerdecomp.decomps.math.rotations import diagonalized, diagonalized_blindly, logarithm_of, rotated
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten

@@ -28,8 +28,8 @@ from eagerdecomp.decomps.math.matrices import (
     triangle,
     unfolded,
 )
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten

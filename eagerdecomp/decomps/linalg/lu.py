@@ -35,7 +35,7 @@ from eagerdecomp.decomps.math.matrices import (
     unfolded,
     whole_batch,
 )
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten

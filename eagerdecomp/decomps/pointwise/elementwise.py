@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.out_quirks import out_quirks
 from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted, widened
 from eagerdecomp.eager.scalars import cast_number, held_number
+from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.compute import Constant, constant
 from eagerdecomp.rules.link import Call, Linkable, link_on_call

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.generators import drawing_from
 from eagerdecomp.eager.promotion import in_type
+from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_float, wide_of
 

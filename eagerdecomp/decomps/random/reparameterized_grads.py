@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, digamma, polynomial
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_of
 

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.random_bits import random_bits
 from eagerdecomp.decomps.random.domains import accepts_bernoulli
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.promotion import HALF, can_cast, wide_type
-from eagerdecomp.eager.strides import inverse, memory_order
+from eagerdecomp.eager.strides import broadcast_shapes, inverse, memory_order
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.link import link_on_call
 from eagerdecomp.rules.rule import rule

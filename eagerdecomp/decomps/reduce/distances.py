@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED
-from eagerdecomp.eager.strides import inverse, memory_order
+from eagerdecomp.eager.strides import broadcast_shapes, inverse, memory_order
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.compute import constant
 from eagerdecomp.rules.rule import IfRouted, NoRoute, rule

@@ -25,8 +25,8 @@ from torch import Tensor
 from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.promotion import floating, promoted
+from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_of
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.double_double import product
 from eagerdecomp.decomps.math.operators import TensorExpr, choose
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.promotion import floating, promoted
+from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_float
 

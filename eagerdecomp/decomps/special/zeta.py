@@ -16,8 +16,8 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.promotion import floating, promoted, wide_type
+from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_of
 

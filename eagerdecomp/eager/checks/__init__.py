@@ -1,1 +1,0 @@
-"""Eager's checks of arguments before its kernels run, with its messages."""
