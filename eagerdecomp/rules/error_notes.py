@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from eagerdecomp._torch.fake import needs_data
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp.eager.verdict import refusal
+from eagerdecomp.eager.verdict import refusal, refuse
 from eagerdecomp.errors import EagerDecompError, KernelError
 from eagerdecomp.host.notes import add_note
 from eagerdecomp.ops.backend import Backend
@@ -102,9 +102,11 @@ def note_error(backend: Backend, error: Exception, op: OpOverload, args: Sequenc
 
     Raises:
         KernelError: for a `TypeError` of a kernel or predicate, unless eager raises one too.
+        Exception: eager's error, if a kernel of the backend raised the error of a call that eager refuses.
     """
     kernel = backend.kernels.get(op)
     if not is_noted(error) and kernel is not None and is_own_kernel(op, kernel) and backend.ops.predicate(op) is None:
+        refuse(op, args, kwargs)
         note_call(error, op, kernel, "kernel", args, kwargs)
     if not is_noted(error) and (backend.kernels or backend.ops.has_predicates):
         _note_frame(error, _functions_of(backend))

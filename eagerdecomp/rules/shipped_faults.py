@@ -5,7 +5,7 @@ library does one of the following:
 
 - has a rule of its own that is tried first
 - restrides the result of the entry (`eager.layouts`)
-- checks the arguments before the entry runs (`eager.checks`)
+- asks eager whether it refuses a call before the entry runs (`eager.verdict`)
 - does not use the entry
 """
 
@@ -104,7 +104,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("aten.adaptive_max_pool3d.default", "raises", "accepts only contiguous and channels-last inputs"),
     Fault("aten.index_add.default", "accepts", "does not compare the source's shape with the input's"),
     Fault("aten.smooth_l1_loss.default", "accepts", "accepts a negative beta"),
-    Fault("aten.silu.default", "accepts", "accepts integers, as do about eighty other entries (`eager/checks` lists them)"),
+    Fault("aten.silu.default", "accepts", "accepts integers, as do about eighty other entries"),
     Fault("aten.amax.default", "error", "raises RuntimeError, and the op IndexError, for an empty dimension"),
     Fault("aten.amin.default", "error", "raises RuntimeError, and the op IndexError, for an empty dimension"),
     Fault("aten.take.default", "error", "raises IndexError, and the op RuntimeError, for an index that is not int64"),
