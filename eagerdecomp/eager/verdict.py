@@ -33,7 +33,7 @@ from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 
-__all__ = ["Answer", "Declined", "ask_once", "lacks_workspace", "refusal", "refuse"]
+__all__ = ["Verdict", "Declined", "ask_once", "lacks_workspace", "refusal", "refuse"]
 
 #: Calls that take and return more elements are not run before a stand-in was refused.
 _MOST_ELEMENTS = 1_000_000
@@ -55,8 +55,8 @@ class Declined(Exception):
     """Raised by a helper of a rule if the rule does not cover the call. A rule itself returns ``NotImplemented``."""
 
 
-class Answer(NamedTuple):
-    """What eager did for a call: the error that it raised, or None, and its warnings."""
+class Verdict(NamedTuple):
+    """The error that eager raised for a call, or None, and its warnings."""
 
     error: Exception | None = None
     warnings: Sequence[warnings.WarningMessage] = ()
@@ -75,10 +75,10 @@ def refuse(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
         args: positional arguments; they are copied, and nothing is written.
         kwargs: keyword arguments.
     """
-    answer = _answer(op, args, kwargs)
-    if answer.error is not None:
-        answer.warn()
-        raise answer.error from None
+    verdict = _verdict(op, args, kwargs)
+    if verdict.error is not None:
+        verdict.warn()
+        raise verdict.error from None
 
 
 def refusal(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exception | None:
@@ -95,26 +95,26 @@ def refusal(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
         The error; None if eager accepts the call, or if it cannot be asked: for ops of other libraries, which may have effects, ops
         without a CPU kernel, calls with very large results, tensors of which there is no copy, and the workspaces of rules.
     """
-    return _answer(op, args, kwargs).error
+    return _verdict(op, args, kwargs).error
 
 
-def _answer(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
+def _verdict(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Verdict:
     tensors = [*tensors_in([*args, *kwargs.values()])]
     if not _can_ask(op, args, kwargs):
-        return Answer()
+        return Verdict()
     if any(isinstance(one, FakeTensor) for one in tensors):
-        return Answer(_refusal_on_fakes(op, args, kwargs))
+        return Verdict(_refusal_on_fakes(op, args, kwargs))
     if not all(map(can_be_copied, tensors)):
-        return Answer()
+        return Verdict()
     if _size(tensors) > _FEW_ELEMENTS or _has_large_numbers(args, kwargs):
         shapes_refused, results = _ask_meta(op, args, kwargs)
         size = 0 if tensors and all(one.is_meta for one in tensors) else _size(tensors) + results
         if size > _FAR_TOO_MANY:
-            return Answer()
+            return Verdict()
         if size > _MOST_ELEMENTS and not shapes_refused and _run(op, lambda: _stand_in(args, kwargs)).error is None:
-            return Answer()
-    answer = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True))
-    return answer if answer.error is not None else Answer(_refusal_of_devices(tensors))
+            return Verdict()
+    verdict = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True))
+    return verdict if verdict.error is not None else Verdict(_refusal_of_devices(tensors))
 
 
 def _refusal_of_devices(tensors: Sequence[Tensor]) -> RuntimeError | None:
@@ -125,7 +125,7 @@ def _refusal_of_devices(tensors: Sequence[Tensor]) -> RuntimeError | None:
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(found)}!")
 
 
-def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
+def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Verdict:
     """Ask eager about a call of a new kind: of other dtypes, ranks, layouts or scalars, or with other sizes equal.
 
     The first question is a small stand-in of the call. Only if eager refuses that, the call itself is the next one. A kind that
@@ -139,26 +139,26 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     tensors = [*tensors_in([*args, *kwargs.values()])]
     asked = facts_of(op).asked
     if asked == "never" or not all(one.is_cpu or asked == "always" for one in tensors) or not all(map(can_be_copied, tensors)):
-        return Answer()
+        return Verdict()
     kind = _kind(op, args, kwargs)
     if kind is None or kind in _accepted or not _can_ask(op, args, kwargs):
-        return Answer()
+        return Verdict()
     whole = [not (one.is_floating_point() or one.is_complex()) for one in tensors]
     indexed = any(whole) and not all(whole)  # integers that eager may use without a check
     few = _size(tensors) <= _FEW_ELEMENTS and (indexed or all(one.is_cpu for one in tensors))
     if indexed and not few:
-        return Answer(refusal(op, args, kwargs) if _ask_meta(op, args, kwargs)[0] else None)
+        return Verdict(refusal(op, args, kwargs) if _ask_meta(op, args, kwargs)[0] else None)
     if _has_large_numbers(args, kwargs) and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
-        answer = Answer()
+        verdict = Verdict()
     else:
-        answer = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True) if few else _stand_in(args, kwargs))
-    if answer.error is not None and not few:
-        answer = _answer(op, args, kwargs)
-    if answer.error is None and not answer.warnings:
+        verdict = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True) if few else _stand_in(args, kwargs))
+    if verdict.error is not None and not few:
+        verdict = _verdict(op, args, kwargs)
+    if verdict.error is None and not verdict.warnings:
         if len(_accepted) >= _REMEMBERED:
             _accepted.clear()
         _accepted[kind] = None
-    return answer
+    return verdict
 
 
 _accepted: dict[Hashable, None] = {}
@@ -181,13 +181,13 @@ def _can_ask(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return not any(isinstance(value, torch.UntypedStorage) for value in args) and not lacks_workspace(op, args, kwargs)
 
 
-def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]]) -> Answer:
+def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]]) -> Verdict:
     """Run torch's kernel on arguments that `made` makes."""
     with _below_modes(), Caught() as failed:
         args, kwargs = made()
         crash = _would_crash(op, args, kwargs)
     if failed.error is not None or crash:
-        return Answer(RuntimeError(crash) if failed.error is None and crash is not True else None)
+        return Verdict(RuntimeError(crash) if failed.error is None and crash is not True else None)
     caught = Caught()
 
     def ask(number: Any) -> Any:
@@ -200,7 +200,7 @@ def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, An
         with _below_modes():
             # A C++ kernel that an overload calls prints its warnings to stderr, unless a method of a tensor is running.
             _ONE.apply_(ask)
-    return Answer(caught.error, tuple(warned))
+    return Verdict(caught.error, tuple(warned))
 
 
 def _would_crash(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | bool:

@@ -112,11 +112,11 @@ class MissPath:
         """
         if self._running.chain or not rules or rules[0].source in ("user", "composite"):
             return ""
-        answer = ask_once(op, args, kwargs)
-        if answer.error is not None:
-            raise NoRoute(op, refused=f"eager refuses it: {answer.error}")
-        answer.warn()
-        return _WARNS if answer.warnings else ""
+        verdict = ask_once(op, args, kwargs)
+        if verdict.error is not None:
+            raise NoRoute(op, refused=f"eager refuses it: {verdict.error}")
+        verdict.warn()
+        return _WARNS if verdict.warnings else ""
 
     def _why_not_recorded(self, entry: Entry, table: OpPrograms, key: Any, values: Sequence[Any]) -> str:
         """Return why a call with this key cannot be recorded, or "" if it can."""
