@@ -129,7 +129,8 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     """Ask eager about a call of a new kind: of other dtypes, ranks, layouts or scalars, or with other sizes equal.
 
     The first question is a small stand-in of the call. Only if eager refuses that, the call itself is the next one. A kind that
-    eager accepts without a warning is remembered for the life of the process.
+    eager accepts without a warning is remembered for the life of the process. For fake tensors, the
+    meta kernel is asked at each call.
 
     Args:
         op: the overload.
@@ -138,7 +139,13 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     """
     tensors = [*tensors_in([*args, *kwargs.values()])]
     asked = facts_of(op).asked
-    if asked == "never" or not all(one.is_cpu or asked == "always" for one in tensors) or not all(map(can_be_copied, tensors)):
+    if asked == "never" or not all(one.is_cpu or asked == "always" for one in tensors):
+        return Verdict()
+    if any(isinstance(one, FakeTensor) for one in tensors):
+        # With symbolic sizes, a question would add guards to the program that is being traced.
+        symbolic = any(isinstance(size, torch.SymInt) for one in tensors for size in one.shape)
+        return Verdict(_refusal_on_fakes(op, args, kwargs) if not symbolic and _can_ask(op, args, kwargs) else None)
+    if not all(map(can_be_copied, tensors)):
         return Verdict()
     kind = _kind(op, args, kwargs)
     if kind is None or kind in _accepted or not _can_ask(op, args, kwargs):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import eagerdecomp as ed
 from eagerdecomp.eager.verdict import refusal
@@ -89,3 +90,12 @@ def test_a_range_whose_step_is_no_integer_ends_no_process(options: dict[str, Any
 def test_a_segment_beyond_the_data_is_not_read(given: dict[str, Any]) -> None:
     with ed.EagerDecompMode(ed.core_aten()), pytest.raises(RuntimeError, match="a segment is not within the 5 elements"):
         aten.segment_reduce.default(torch.ones(5), "sum", **given)
+@pytest.mark.parametrize("shape", [(3, 4), (1, 4), (4, 1)])
+def test_a_recorded_rule_refuses_fake_tensors_that_the_meta_kernel_refuses(shape: tuple[int, int]) -> None:
+    with FakeTensorMode(), ed.EagerDecompMode(ed.core_aten()), pytest.raises(RuntimeError, match="batches of square matrices"):
+        torch.linalg.eigh(torch.ones(shape))
+
+
+def test_eigenvalues_of_matrices_that_are_not_finite_are_not_asked_for() -> None:
+    with ed.EagerDecompMode(ed.core_aten()), pytest.raises(RuntimeError, match="should not contain infs or NaNs"):
+        aten._linalg_eigvals.default(torch.full((3, 3), torch.inf))  # LAPACK's kernel crashes
