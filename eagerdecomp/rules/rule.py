@@ -132,6 +132,8 @@ class Rule:
         try:
             with float64_allowed(self.float64):
                 result = run(*args, **kwargs)
+        except Declined:
+            return NotImplemented
         except TypeError as error:
             misfit = _misfit(_signature(self.fn), args, kwargs) if self.source == "user" else ""
             if not misfit:
@@ -301,9 +303,6 @@ class IfRouted(Linkable):
             return None
 
 
-_NOT_COVERED = "does not cover this call"
-
-
 def first_applicable(
     op: OpOverload,
     rules: Iterable[Rule],
@@ -329,8 +328,6 @@ def first_applicable(
             result = apply(rule)
         except NoRoute as failure:
             attempts.append((rule, "", failure.without_frames()))
-        except Declined:
-            attempts.append((rule, _NOT_COVERED, None))
         except Exception as error:
             lacking = None  # in a user's rule, it may be a typo
             if isinstance(error, AttributeError) and rule.source != "user":
@@ -342,7 +339,7 @@ def first_applicable(
         else:
             if result is not NotImplemented:
                 return result
-            attempts.append((rule, _NOT_COVERED, None))
+            attempts.append((rule, "does not cover this call", None))
         if undo is not None:
             undo()
     raise NoRoute(op, tuple(attempts))

@@ -13,6 +13,7 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_named
 from eagerdecomp.eager.scalars import HELD, held_number
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.ops.schema import facts_of
 
 aten = torch.ops.aten
@@ -38,8 +39,8 @@ def test_the_table_names_arguments_of_the_ops(op: str) -> None:
 def test_scalars_are_cast_to_a_dtype_as_eager_casts_them(dtype: torch.dtype, value: Any) -> None:
     try:
         want: Any = aten.fill_.Scalar(torch.zeros(2, dtype=dtype), value)[0].item()
-    except RuntimeError as refused:
-        with pytest.raises(RuntimeError, match=str(refused).partition("<")[0].replace("(", "\\(")):
+    except RuntimeError:
+        with pytest.raises(Declined):
             held_number(value, dtype)
         return
     got = torch.tensor(held_number(value, dtype), dtype=dtype).item()

@@ -90,6 +90,8 @@ def test_a_range_whose_step_is_no_integer_ends_no_process(options: dict[str, Any
 def test_a_segment_beyond_the_data_is_not_read(given: dict[str, Any]) -> None:
     with ed.EagerDecompMode(ed.core_aten()), pytest.raises(RuntimeError, match="a segment is not within the 5 elements"):
         aten.segment_reduce.default(torch.ones(5), "sum", **given)
+
+
 @pytest.mark.parametrize("shape", [(3, 4), (1, 4), (4, 1)])
 def test_a_recorded_rule_refuses_fake_tensors_that_the_meta_kernel_refuses(shape: tuple[int, int]) -> None:
     with FakeTensorMode(), ed.EagerDecompMode(ed.core_aten()), pytest.raises(RuntimeError, match="batches of square matrices"):

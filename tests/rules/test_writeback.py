@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from eagerdecomp.eager.out_quirks import OutQuirks
 from eagerdecomp.eager.promotion import can_cast
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.link import link
 from eagerdecomp.rules.writeback import check_overlap, functional_of, inplace_by, write_list, write_out
 
@@ -64,9 +65,9 @@ def test_can_cast_equals_torch(source: torch.dtype, target: torch.dtype) -> None
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if not torch.can_cast(*pair)], ids=str)
-def test_a_write_that_cannot_be_cast_raises_eagers_error(source: torch.dtype, target: torch.dtype) -> None:
+def test_a_write_that_cannot_be_cast_is_declined(source: torch.dtype, target: torch.dtype) -> None:
     result, written = torch.zeros(2, dtype=source), torch.zeros(2, dtype=target)
-    with pytest.raises(RuntimeError) as want:
+    with pytest.raises(RuntimeError):
         torch.mul(result, result, out=written)
     writers: list[Callable[[], Any]] = [
         *(functools.partial(inplace_by(lambda *args: result, itself, CHECKED, operands=n), *[written] * (n + 1)) for n in range(3)),
@@ -74,9 +75,8 @@ def test_a_write_that_cannot_be_cast_raises_eagers_error(source: torch.dtype, ta
         lambda: link(write_out, itself)(written, result, ()),
     ]
     for write in writers:
-        with pytest.raises(RuntimeError) as got:
+        with pytest.raises(Declined):
             write()
-        assert str(got.value) == str(want.value)
 
 
 # -- overlap ------------------------------------------------------------------------------------------------------------------
@@ -121,6 +121,8 @@ def refuses(run: Callable[[], Any]) -> bool | None:
     """Return whether a call raises because of an overlap; None if it raises for another reason."""
     try:
         run()
+    except Declined:
+        return True
     except RuntimeError as error:
         return True if "single memory location" in str(error) else None
     return False
@@ -200,15 +202,14 @@ def test_an_in_place_write_makes_one_copy_and_returns_the_argument(operands: int
 @pytest.mark.parametrize("operands", range(3))
 def test_an_in_place_write_never_broadcasts_nor_resizes(operands: int) -> None:
     target = torch.zeros(1)
-    with pytest.raises(RuntimeError) as want:
+    with pytest.raises(RuntimeError):
         target.add_(torch.ones(2, 3))
     for write in (
         lambda: inplace_by(lambda *args: torch.ones(2, 3), itself, CHECKED, operands=operands)(target, *[target] * operands),
         lambda: link(write_list, itself)([target], [[target]] * operands, iter([torch.ones(2, 3)])),
     ):
-        with pytest.raises(RuntimeError) as got:
+        with pytest.raises(Declined):
             write()
-        assert str(got.value) == str(want.value)
     assert target.shape == (1,)
 
 
@@ -290,5 +291,5 @@ def test_a_larger_out_keeps_its_storage() -> None:
 
 
 def test_an_out_on_another_device_is_refused() -> None:
-    with pytest.raises(RuntimeError, match=r"Expected all tensors to be on the same device.*cpu and meta"):
+    with pytest.raises(Declined):
         link(write_out, itself)(torch.empty(2, device="meta"), torch.ones(2), ())
